@@ -45,7 +45,7 @@ BY_NAME = {
 }
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
 ONE_HOME = (
-    "PIL", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg",
+    "PIL", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg", "starlette", "uvicorn",
 )  # fmt: skip
 HEAVY = (
     "cv2",

@@ -76,58 +76,6 @@ def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float 
     }
 
 
-def strips(unit: str, styles: Sequence[parts.Style], cases: Sequence[Mapping[str, Any]], values: Iterable[float | None]) -> Spec:
-    """Return a lane for each case, its runs scattered within it: rows of `series`, `value`, `verdict`, `run`.
-
-    `cases` (`series`, `value`, `low`, `high`) are what the runs come to, with the interval.
-    """
-    tips = [parts.tip("series", "case"), parts.tip("value", unit, parts.NUMBER), parts.tip("verdict"), parts.tip("run")]
-    lanes = {**parts.SERIES, "title": None, "sort": [style[0] for style in styles], "axis": parts.BARE}
-    dots = {
-        "mark": {"type": "point", "size": 30, "strokeWidth": 1.2},
-        "encoding": {
-            "x": parts.amount("value", unit, values, from_zero=False), "y": lanes, "yOffset": parts.channel("scatter"),
-            **parts.painted(parts.colour(styles)), "fillOpacity": parts.HOLLOW, "tooltip": tips,
-        },
-        "params": [parts.zoom(["x"])],
-    }  # fmt: skip
-    middle = {
-        "data": {"values": list(cases)}, "mark": {"type": "tick", "thickness": 3, "height": 26, "color": "var(--ink)"},
-        "encoding": {"x": parts.channel("value"), "y": lanes},
-    }  # fmt: skip
-    interval = {
-        "data": {"values": list(cases)}, "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
-        "mark": {"type": "rule", "strokeWidth": 2, "color": "var(--ink)"},
-        "encoding": {"x": parts.channel("low"), "x2": {"field": "high"}, "y": lanes},
-    }  # fmt: skip
-    return {
-        "width": "container", "height": 20 + 34 * len(styles),
-        "transform": [
-            {"window": [{"op": "row_number", "as": "place"}]},
-            {"calculate": "(datum.place * 0.618034) % 1", "as": "scatter"},
-        ],
-        "layer": [dots, middle, *([interval] if parts.has(cases, "low") else [])],
-    }  # fmt: skip
-
-
-def stacked_bars(unit: str, names: Sequence[str], lanes: int) -> Spec:
-    """Return a stacked bar for each case: rows of `series`, `part`, `value`, `place` of the part."""
-    shades = [f"var(--p{index % 4})" for index in range(len(names))]
-    return {
-        "width": "container", "height": 12 + 26 * lanes,
-        "params": [parts.HIDDEN],
-        "transform": [{"filter": "indexof(hidden, datum.part) < 0"}],
-        "mark": {"type": "bar", "stroke": "var(--sheet)", "strokeWidth": 0.6, "height": 16},
-        "encoding": {
-            "x": {"field": "value", "type": "quantitative", "title": unit, "stack": True},
-            "y": {"field": "series", "type": "nominal", "title": None, "sort": None, "axis": parts.BARE},
-            "color": {"field": "part", "type": "nominal", "scale": {"domain": list(names), "range": shades}, "legend": parts.LEGEND},
-            "order": {"field": "place", "type": "quantitative"},
-            "tooltip": [parts.tip("series", "case"), parts.tip("part"), parts.tip("value", unit, parts.NUMBER)],
-        },
-    }  # fmt: skip
-
-
 def spark_lines(lanes: Sequence[str]) -> Spec:
     """Return a small line for each lane: rows of `lane`, `started_at_ns`, `height` (of the lane numbered from 0), `value`, `runs`."""
     tips = [

@@ -13,6 +13,7 @@ import click
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import PATH
+from edgemeter.agent.base.plugins import require_extra
 from edgemeter.agent.base.progress import Tell, note, progress_bar, warn
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.contract.record import RunRecord, encode
@@ -209,10 +210,12 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
     from edgemeter.collector.index.run_index import open_index
     from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.runs.store import open_store
+
+    require_extra("collector", "the page needs Starlette and uvicorn", "starlette", "uvicorn")
+    vega.check_installed()
     from edgemeter.collector.web.events import TrendEvents
     from edgemeter.collector.web.server import PageServer
 
-    vega.check_installed()
     where = chosen_stores(stores)
     with contextlib.closing(open_index(source_of(open_store(*where)))) as index:
         server = PageServer(index, TrendEvents(index.source), listen, port, _token(token_file))

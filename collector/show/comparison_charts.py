@@ -18,16 +18,14 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts import scatter, specs
 from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
-from edgemeter.collector.compare.comparison import ComparedCase, Comparison, comparable
+from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.relation import load_text
 from edgemeter.collector.show.sentence import outcome_of
 from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
-from edgemeter.collector.show.wording import case_names, listed, load_words, names
+from edgemeter.collector.show.wording import case_names, listed, names
 
-# Steps of one cumulative line; of many lines each gets fewer, so that a page of many cases stays small.
-STEPS, STEPS_IN_ALL = 120, 3000
 # So many devices are named where something is missing.
 NAMED = 8
 # With more points than this none carries its name.
@@ -118,53 +116,12 @@ def _latencies_ms(run: RunRecord) -> NDArray[np.float64] | None:
     return present if present.size else None
 
 
-def latency_distributions(comparison: Comparison, styles: SeriesStyles, sampled: Callable[[CaseSummary], Sequence[RunRecord]]) -> Charts:
-    """Return the latencies of every query, a chart for each group, and how many cases had none; `sampled` gives the runs of a case."""
-    charts, without = [], 0
-    steps = max(24, min(STEPS, STEPS_IN_ALL // max(1, len(comparison.rows))))
-    for rows in comparable(comparison.rows):
-        named = zip(_lanes(rows, styles), rows, strict=True)
-        lines = [(name, shares) for name, row in named if (shares := latency_distribution(sampled(row.case), steps)) is not None]
-        without += len(rows) - len(lines)
-        if lines:
-            queries = sum(distribution.count for _, distribution in lines)
-            key, text = rows[0].case.key, f"{queries:,} queries; a line is a case."
-            title = f"{key.model}: latency of every query{load_words(key)}"
-            charts.append(distribution_chart(title, lines, text))
-    text = f"{figures.count(without, 'case')} came without raw samples, so their latency distribution is not shown."
-    return Charts(tuple(charts), (text,) if without else ())
-
-
 def distribution_chart(title: str, lines: Sequence[tuple[str, LatencyDistribution]], text: str = "") -> Chart:
     """Return the share of queries at most as slow, a line for each name."""
     values = [{"series": name, "value": value, "share": share} for name, distribution in lines for value, share in distribution.steps]
     legend = tuple((name, numbered_style(index).paint, "circle") for index, (name, _) in enumerate(lines))
     spec = specs.cumulative("latency, ms", legend, [value for _, distribution in lines for value, _ in distribution.steps])
     return Chart(title, spec, rows_table(values), text, legend if len(lines) > 1 else ())
-
-
-def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Charts:
-    """Return cold start, step by step up to the first output, and memory, a chart for each group."""
-    charts = []
-    for named, unit, parts_of in (
-        ("cold start", "Time to the first output, ms", _cold_steps),
-        ("memory", "Resident memory, MB", _memory_steps),
-    ):
-        for rows in comparable([row for row in comparison.rows if parts_of(row.case)]):
-            amounts = [
-                (name, part, amount)
-                for row, name in zip(rows, _lanes(rows, styles), strict=True)
-                for part, amount in parts_of(row.case).items()
-                if amount > 0
-            ]
-            names = list(dict.fromkeys(part for _, part, _ in amounts))
-            if amounts:
-                values = [{"series": name, "part": part, "value": amount, "place": names.index(part)} for name, part, amount in amounts]
-                legend = tuple((part, f"var(--p{index % 4})", "square") for index, part in enumerate(names))
-                key = rows[0].case.key
-                title, spec = f"{key.model}: {named}{load_words(key)}", specs.stacked_bars(unit, names, len(rows))
-                charts.append(Chart(title, spec, rows_table(values), legend=legend))
-    return Charts(tuple(charts))
 
 
 def anchor(row: ComparedCase) -> str:
@@ -281,23 +238,6 @@ def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str
         if free:
             occupied.append((x, end, y))
     return labels
-
-
-def _lanes(rows: Sequence[ComparedCase], styles: SeriesStyles) -> list[str]:
-    named = zip(rows, case_names([row.case for row in rows]), strict=True)
-    return [f"{row.case.key.device} · {name}" if styles.by_device or row.is_reference else name for row, name in named]
-
-
-def _cold_steps(case: CaseSummary) -> dict[str, float]:
-    steps = {"process": "process", "import": "import the runtime", "load": "load the model", "first": "first inference"}
-    return {words: figure.value for step, words in steps.items() if (figure := case.figures.get(f"cold_start_{step}_ms"))}
-
-
-def _memory_steps(case: CaseSummary) -> dict[str, float]:
-    loaded, peak = (case.figures.get(f"memory_{name}_mb") for name in ("loaded", "peak"))
-    if loaded is None or peak is None:
-        return {}
-    return {"model loaded": loaded.value, "up to the peak, running": max(0.0, peak.value - loaded.value)}
 
 
 def _missing(comparison: Comparison, rows: Sequence[ComparedCase], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:

@@ -89,7 +89,7 @@ class CaseTable:
         models = list(dict.fromkeys(row.case.key.model for row in rows))
         task, load = rows[0].case.newest, load_words(rows[0].case.key)
         text = f" {task.model.task}, {task.dataset.name} ({figures.count(task.dataset.images, 'image')}), {task.scenario}{load}"
-        name = link(self.links.to("model", model=models[0]), models[0]) if len(models) == 1 else listed(models)
+        name = link(self.links.to("compare", model=models[0]), models[0]) if len(models) == 1 else listed(models)
         lines = [(row, *row.boards[:BOARDS_LISTED]) for row in rows]
         has_boards = any(row.boards for row in rows)
         columns = self._columns([row for line in lines for row in line])

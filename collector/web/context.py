@@ -67,10 +67,3 @@ def read_run(context: ViewContext, run_id: str) -> tuple[RunRecord, Verdict]:
         run = context.source.one(row)
         return run, (judged_apart(run, siblings_p50_ms, siblings) if siblings else run).verdict
     raise ConfigError(f"there is no run {run_id!r}")
-
-
-def sampled(context: ViewContext, case: int) -> RunRecord | None:
-    """Return the newest run of the case of that number that has a p50, with its raw samples unless they were thinned away."""
-    query = "SELECT row FROM runs WHERE case_number = ? AND is_usable AND latency_p50_ms IS NOT NULL ORDER BY started_at_ns DESC LIMIT 1"
-    row = context.connection.execute(query, (case,)).fetchone()
-    return context.source.one(int(row[0])) if row else None

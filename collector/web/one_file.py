@@ -73,8 +73,7 @@ def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progres
         for count, text in enumerate(addresses, start=1):
             request = read_address(text)
             view = show(context, ViewRequest(request.view, {**_fixed(choice.case_filter), **request.fields}))
-            if view is not None:
-                written_views.append((text, content(view, request, choices, context.links, held_exports(view, request)), view.title))
+            written_views.append((text, content(view, request, choices, context.links, held_exports(view, request)), view.title))
             progress("making views", count, len(addresses))
     left_out = f" Not in this file: {'; '.join(left_away)}." if left_away else ""
     remark = f"Written on {figures.stamp(time.time_ns())} UTC: {figures.count(len(written_views), 'view')} in one file.{left_out}"
@@ -111,7 +110,6 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         *([] if choice.first or choice.case_filter.condition()[1] else [ViewRequest("published")]),
         *(ViewRequest("compare", {"reference": name}) for name in kept_references if name != choice.reference),
         *(ViewRequest("compare", {"reference": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),
-        *(ViewRequest("model", {"model": name}) for name in kept_models),
         # Of one model it would be that model's trend again.
         *([ViewRequest("trend")] if len(kept_models) > 1 else []),
         *(ViewRequest("trend", {"model": name, "metric": metric}) for name in kept_models for metric in METRICS),

@@ -333,7 +333,7 @@ def coverage(indexed_cases: Sequence[IndexedCase], links: Links, newest_ns: int)
     cells = {
         (model, board): _covered(by_place.get((model, board), ()), links, newest_ns, model, board) for model in models for board in boards
     }
-    lines = [(link(links.to("model", model=model), model), [cells[model, board] for board in boards]) for model in models]
+    lines = [(link(links.to("compare", model=model), model), [cells[model, board] for board in boards]) for model in models]
     rows = tuple((model, board, cell["devices"], cell["runs"], cell["last_ns"], cell["is_stale"]) for (model, board), cell in cells.items())
     plain = ViewTable("coverage", ("model", "board", "devices", "runs", "last_started_at_ns", "is_stale"), rows)
     if len(boards) == 1:

@@ -666,12 +666,20 @@ async function drawAll(places, picked = {}) {
   if (mine === drawn) root.dataset.drawn = String(mine.length);
 }
 
-// Live: what came since the page was made. The parts of the view that are other now are replaced, everything else stays as it is.
-const written = new WeakMap();
-async function refreshView() {
-  const answer = await fetch(location.href);
-  if (!answer.ok) return;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html"), main = document.querySelector("main");
+// Live: the page asks whether it is still the newest; the parts of the view that are other now are replaced, all else stays as it is.
+const written = new WeakMap(), ASK_AGAIN_MS = 2000;
+async function keepUp(address, tag) {
+  try {
+    const answer = document.hidden ? null : await fetch(address, { headers: { "If-None-Match": tag } });
+    if (answer?.ok) {
+      tag = answer.headers.get("ETag");
+      await replaceParts(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    }
+  } catch { /* the server is away: it is asked again */ }
+  setTimeout(keepUp, ASK_AGAIN_MS, address, tag);
+}
+async function replaceParts(page) {
+  const main = document.querySelector("main");
   document.title = page.title;
   for (const name of ["header", "footer"]) document.querySelector(name).replaceWith(page.querySelector(name));
   const kept = new Map([...main.children].map((one) => [written.get(one), one])), active = document.activeElement, fresh = [];
@@ -682,45 +690,17 @@ async function refreshView() {
     fresh.push(one);
     return one;
   }));
+  if (!fresh.length) return;
   if (active?.isConnected) active.focus({ preventScroll: true });
+  const line = document.querySelector(".live");
+  line.hidden = false;
+  line.textContent = `Updated at ${new Date().toISOString().slice(11, 19)} UTC.`;
   drawn.filter((chart) => !chart.figure.isConnected).forEach((chart) => chart.view?.finalize());
   drawn = drawn.filter((chart) => chart.figure.isConnected);
   fresh.forEach(makeTables);
   cueWideTables();
   setPeriod(period);
   await drawAll(fresh);
-}
-// However much comes while the view is read, it is read once more.
-let refreshing = Promise.resolve(), isDue = false, news = 0;
-function refresh() {
-  if (isDue) return;
-  isDue = true;
-  const read = () => { isDue = false; return refreshView(); };
-  refreshing = refreshing.then(read, read);
-}
-function tell(text, run = null) {
-  const line = document.querySelector(".live");
-  if (!line) return;
-  line.hidden = false;
-  line.replaceChildren(text, ...(run ? [make("a", { href: placeOf(run.id) }, `${run.device}: ${run.model}, ${run.precision} on ${run.runtime}`), run.latency_p50_ms ? `, p50 ${Number(run.latency_p50_ms.toPrecision(3))} ms, ${run.verdict}` : `, ${run.verdict}`] : []));
-}
-function live(position, now) {
-  const source = new EventSource(`/live?after=${position}&now=${now}`);
-  source.addEventListener("runs", (event) => {
-    const { count, runs } = JSON.parse(event.data);
-    news += count;
-    position = event.lastEventId;
-    if (runs.length) tell(`${news} new run${news === 1 ? "" : "s"} since this page was opened; the newest: `, runs[0]);
-    refresh();
-  });
-  source.addEventListener("devices", (event) => {
-    tell(JSON.parse(event.data).devices.map(([, device, state]) => `${device} is ${state ?? "not reported"}`).join("; "));
-    refresh();
-  });
-  source.addEventListener("now", (event) => { now = JSON.parse(event.data).now; refresh(); });
-  // A browser asks again by itself, but not where it was refused.
-  source.addEventListener("error", () => { if (source.readyState === EventSource.CLOSED) setTimeout(() => live(position, now), 30000); });
-  addEventListener("pagehide", () => source.close());
 }
 
 // Dark and light: as the system has it, unless it was switched here.
@@ -760,6 +740,6 @@ if (isFile) { addEventListener("hashchange", route); route(); }
 else {
   document.querySelectorAll("main > *").forEach((one) => written.set(one, one.outerHTML));
   dress(document);
-  const { position, now } = document.querySelector("footer").dataset;
-  if (position !== undefined) live(position, now);
+  const { tag } = document.querySelector("footer").dataset;
+  if (tag) keepUp(location.href, tag);
 }

@@ -39,7 +39,8 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     links = context.links
     trail = element(
         "p", None,
-        link(links.to("model", model=key.name), key.name), ", ", f"{record.precision} on {record.runtime.name} {record.runtime.version}, ",
+        link(links.to("compare", model=key.name), key.name),
+        f", {record.precision} on {record.runtime.name} {record.runtime.version}, ",
         link(links.to("device", fleet=record.fleet, device=record.device), record.device),
         *((", job ", link(links.to("jobs", job=record.job), record.job)) if record.job else ()),
     )  # fmt: skip

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
+from operator import itemgetter
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.contract.mode_answer import ModeAnswer
 from edgemeter.collector.compare.boards import fold_boards
-from edgemeter.collector.compare.comparison import Comparison
+from edgemeter.collector.compare.comparison import Comparison, answers_of
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, energy_against_accuracy, latency_against_accuracy
@@ -16,7 +19,18 @@ from edgemeter.collector.web.context import ViewContext, compare, reference_name
 from edgemeter.collector.web.headline import cautions, lead, title
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases
-from edgemeter.collector.web.view import FileLinks, View, ViewRequest, chart_gallery, folded_note, folded_section, note, section
+from edgemeter.collector.web.view import (
+    FileLinks,
+    View,
+    ViewColumn,
+    ViewRequest,
+    chart_gallery,
+    folded_note,
+    folded_section,
+    folding_grid,
+    note,
+    section,
+)
 
 FILTERS: tuple[str, ...] = ()
 MORE_FILTERS = ("reference", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")
@@ -61,6 +75,7 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
             chart_gallery(context.sheet, gallery, has_one_legend=True),
             folded_note("How to read the marks", HOW_TO_READ_MARKS),
         ),
+        *_modes(comparison),
         verdict_section(comparison),
         left_out,
     ]
@@ -70,6 +85,19 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     text = by_limits.sentence or lead(replace(comparison, rows=measured) if has_measured else comparison)
     inputs = () if is_file else choice_inputs(request, comparison)
     return View(title(comparison), join(parts), text, (table.plain(), *by_limits.tables()), FILTERS, picked, inputs, MORE_FILTERS)
+
+
+def _modes(comparison: Comparison) -> list[Markup]:
+    """Return the section of cases that ran in several power modes or clocks of one board: a table of each."""
+    tables = [(note(f"{answer.title}:"), _mode_table(answer)) for answer in answers_of(comparison)]
+    return [section("modes", "Power modes and governors", *chain.from_iterable(tables))] if tables else []
+
+
+def _mode_table(answer: ModeAnswer) -> Markup:
+    columns = [
+        ViewColumn[tuple[str, ...]](heading, heading, itemgetter(number), is_text=True) for number, heading in enumerate(answer.columns)
+    ]
+    return folding_grid("modes", columns, [list(zip(*answer.columns.values(), strict=True))], lambda _: {})
 
 
 def _left_out(comparison: Comparison, shown_cases: Sequence[IndexedCase]) -> Markup:

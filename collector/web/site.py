@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import TypeAlias
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import script_data, short
@@ -16,7 +17,6 @@ from edgemeter.collector.web.context import REFERENCE, ViewContext, reference_na
 from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.jobs_view import jobs_view
 from edgemeter.collector.web.markup import Markup, own_script_policy, raw, render, text_of
-from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.published_view import published_view
 from edgemeter.collector.web.queries import LEVELS, PERIODS, CaseFilter, choices, parse_filter
@@ -38,14 +38,14 @@ def script() -> str:
     return "".join(f"const {name} = {script_data(value)};\n" for name, value in constants.items()) + text_of("page.js")
 
 
-def served_page(title: str, content: Markup, remark: str, moment: tuple[int, str] | None = None) -> str:
-    """Return a page that loads its style and scripts; `moment` is the last record it shows, and the key of what is measured now."""
+def served_page(title: str, content: Markup, remark: str, tag: str = "") -> str:
+    """Return a page that loads its style and scripts, and asks again whether its `tag` is still the newest; without one it does not."""
     charts = vega.bundle_name() if "chart-data" in content else None
-    return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, policy="", moment=moment)
+    return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, policy="", tag=tag)
 
 
 def _page(**values: object) -> str:
-    return render("page.html", **{"version": version("edgemeter"), "moment": None, **values})
+    return render("page.html", **{"version": version("edgemeter"), "tag": "", **values})
 
 
 def packed(text: str) -> str:
@@ -74,7 +74,6 @@ FormChoices: TypeAlias = Mapping[str, Mapping[str, str]]
 VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "overview": overview,
     "compare": compare_view,
-    "model": model_view,
     "trend": trend_view,
     "device": device_view,
     "run": run_view,
@@ -83,7 +82,6 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "published": published_view,
 }
 NAVIGATION = {name: name.capitalize() for name in VIEWS if name != "run"}
-NEEDED = {"model": "model", "device": "device"}
 # What an empty field means.
 BLANK = {"days": "all days", "level": LEVELS["current"]}
 LABELS = {"days": "Period", "level": "Level", "reference": "Reference", "metric": "Figure"}
@@ -105,10 +103,11 @@ def offered(context: ViewContext) -> FormChoices:
     return offers
 
 
-def show(context: ViewContext, request: ViewRequest) -> View | None:
-    """Return the view that an address asks for, None where there is no such view."""
-    make_view = VIEWS.get(request.view)
-    return make_view(context, request, parse_filter(request.fields)) if make_view else None
+def show(context: ViewContext, request: ViewRequest) -> View:
+    """Return the view that an address asks for; raises ConfigError if there is no such view, or nothing that it could show."""
+    if request.view not in VIEWS:
+        raise ConfigError(f"there is no view {request.view!r}: there are {', '.join(VIEWS)}")
+    return VIEWS[request.view](context, request, parse_filter(request.fields))
 
 
 def content(
@@ -171,7 +170,7 @@ def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> dict[s
 
 def _options(name: str, request: ViewRequest, values: Mapping[str, str]) -> list[tuple[str, str]]:
     # What a view cannot do without is never left open: the first is used until another is picked.
-    is_fixed = name in {"reference", "metric"} or name == NEEDED.get(request.view)
+    is_fixed = name in {"reference", "metric"} or (name, request.view) == ("device", "device")
     blank = None if is_fixed else BLANK.get(name, "all")
     picked = request.get(name)
     missing = [(picked, f"{picked} (nothing here)")] if picked and picked not in values else []

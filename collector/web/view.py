@@ -24,7 +24,6 @@ BRUSH = "drag over a chart, which zooms all of them; Ctrl + wheel zooms, Shift +
 ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
     "compare": ("reference", "page", "require", "cheapest", "show"),
-    "model": ("model", "page"),
     "trend": ("model", "metric", "event"),
     "device": ("fleet", "device"),
     "run": ("id",),

@@ -22,7 +22,6 @@ from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
 from edgemeter.collector.web import queries, side_by_side
-from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import series_groups, titles
 from edgemeter.collector.web.view import ViewRequest
@@ -88,13 +87,11 @@ def test_a_comparison_has_no_ratio_between_the_two():
 
 
 def test_charts_are_of_one_company():
-    """Fronts, distributions and dots: each chart is of the model alone or beside the other, by its title."""
+    """Each chart is of the model alone or beside the other, by its title."""
     comparison = compare_runs(*ledger(), reference="device")
     styles = assign_styles(comparison.rows)
     front_titles = [chart.title for chart in comparison_charts.latency_against_accuracy(comparison, styles).charts]
     assert sorted(f"together with {BESIDE}" in title for title in front_titles) == [False, True]
-    distributions = comparison_charts.latency_distributions(comparison, styles, lambda case: case.runs)
-    assert sorted("together" in chart.title for chart in distributions.charts) == [False, False, True]
     assert "shared with llm" in comparison_charts.energy_against_accuracy(comparison, styles).notes[0]
 
 
@@ -106,7 +103,7 @@ def test_a_choice_is_among_cases_of_one_company():
 
 
 def test_page_trend_and_exports_have_a_series_of_each():
-    """With names of their own; the page of the model draws them apart; in exports the hash of the case does, and the energy is shared."""
+    """With names of their own; in exports the hash of the case does, and the energy is shared."""
     runs = ledger()
     assert len(RunHistory(runs).series()) == len({tags_of(run)[0]["case_hash"] for run in runs}) == 3
     file = io.StringIO()
@@ -117,9 +114,7 @@ def test_page_trend_and_exports_have_a_series_of_each():
         groups = series_groups(queries.cases(context.connection, CaseFilter()))
         assert len(set(titles(groups))) == len(groups) == 3
         page = str(side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter()).body)
-        model_page = str(model_view(context, ViewRequest("model", {}), CaseFilter(model="tiny-detector")).body)
     assert f"single_stream, together with {BESIDE}" in page
-    assert f"p50 of every run, together with {BESIDE}" in model_page
 
 
 def test_no_alert_takes_one_for_the_other(tmp_path):

@@ -29,7 +29,7 @@ REFUSED = {
     "report -o runs.parquet": "parquet",
     "compare --reference a --output page.html": "report",
     "collector demo --output page.html": "report",
-    "collector web": "report",
+    "collector web": "collector",
     "collector up": "collector",
     "runs bundle key lab.key": "sign",
     "run model.tflite --bundle results --config signing.toml": "sign",

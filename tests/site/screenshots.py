@@ -39,7 +39,6 @@ MODEL = Path(__file__).resolve().parents[2] / "models" / "shipped" / "edgemeter-
 # Address and height of each view.
 VIEWS = {
     "overview": ("overview", 800),
-    "model": ("model?model=edgemeter-shapes", 800),
     "compare": ("compare?board=simulated+Raspberry+Pi+5&model=edgemeter-shapes", 1040),
 }
 

@@ -59,8 +59,8 @@ def ledger(tmp_path):
 
 @pytest.fixture
 def page(ledger):
-    """Return the page of the ledger; where nothing is new, its feed says so at once."""
-    with page_of(ledger, heartbeat_s=0.0) as page:
+    """Return the page of the ledger."""
+    with page_of(ledger) as page:
         yield page
 
 
@@ -117,21 +117,6 @@ def test_overview_and_device_show_what_is_measured(page, ledger):
     assert measured not in one_file.whole_page(page.index, TrendEvents(), FileChoice())
 
 
-def test_clients_are_notified_when_something_else_is_measured(page, ledger):
-    """Also when it changed between the making of the page and its first question; the key is that of the page."""
-    put(ledger, activity())
-    with page.live.client():
-        page.update()
-        streams = [page.live.events(2, doing) for doing in ("nothing", "what-the-page-knew")]
-        for stream in streams:
-            events = [next(stream), next(stream), next(stream)]
-            assert events[1].startswith(b"event: now\nid: 2\ndata: ")
-            assert events[2] == b": nothing new\n\n"
-        put(ledger, activity(measuring=None))
-        page.update()
-        assert [next(stream).partition(b"data: ")[2] for stream in streams] == [b'{"now":"nothing"}\n\n'] * 2
-
-
 def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(page, ledger, monkeypatch):
     """Its tag is another one when time alone makes it stale, and when the device is lost; that of another view stays."""
     put(ledger, activity())
@@ -149,7 +134,7 @@ def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that
 @pytest.mark.chromium
 def test_what_is_measured_appears_and_goes_without_a_reload(browser, ledger):
     """When a run begins, when the next one does, and when the device is lost; what devices send stays text."""
-    with served(ledger, heartbeat_s=0.2) as server:
+    with served(ledger) as server:
         page = browser.open(server.url, width=390)
         page.drawn()
         page.run("window.same = true")

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.chromium
 VIEWS = (
     "",
     "compare",
-    "model",
     "trend?device=simulated-pi5-01",
     "device?device=simulated-pi5-07",
     "run?id=simulated-pi5-07-0088",

@@ -5,12 +5,16 @@ import io
 import json
 import re
 import struct
+import time
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
 from PIL import Image
 
+from edgemeter.agent.contract import record
+from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
@@ -28,7 +32,6 @@ ADDRESSES = (
         "compare",
         "compare?reference=simulated-pi5-01&precision=int8",
         "compare?require=ap>=.3,+p50<=40ms",
-        "model?model=tiny-detector",
     ),
     *(
         "trend?metric=energy_gross_mj&device=simulated-pi5-07",
@@ -98,8 +101,8 @@ def test_a_picked_filter_is_in_the_address_which_brings_the_view_back(tab):
 
 
 def test_a_chart_whose_series_are_all_hidden_asks_for_no_scale(tab):
-    """One after the other goes and comes back, on every chart of a model and by the one legend of the fronts: the console stays silent."""
-    for address in ("compare", "model"):
+    """One after the other goes and comes back, on every chart of a run and by the one legend of the fronts: the console stays silent."""
+    for address in ("compare", "run?id=simulated-pi5-07-0024"):
         page = tab(address)
         page.drawn()
         hidden = "drawn.map(chart => chart.hidden.size).reduce((sum, one) => sum + one)"
@@ -182,7 +185,7 @@ def test_pictures_are_written_by_the_browser_and_stand_alone(tab, tmp_path):
     assert page.complaints() == []
 
 
-TABLES = ("", "compare", "compare?require=ap>=.3,+p50<=40ms", "model?model=tiny-detector", "device?device=simulated-pi5-19", "trend")
+TABLES = ("", "compare", "compare?require=ap>=.3,+p50<=40ms", "device?device=simulated-pi5-19", "trend")
 TOO_WIDE = "[...document.querySelectorAll('main .scroll, nav')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
 
 
@@ -216,7 +219,7 @@ def test_the_file_works_without_a_network(tab, report, tmp_path):
     """Every view that the file links to opens, and nothing is asked for; CSV and JSON of a view hold the same rows."""
     page = tab(report, offline=True)
     addresses = page.run("[...document.querySelectorAll('template[data-address]')].map(one => one.dataset.address)")
-    assert {address.split("?")[0] for address in addresses} == {"compare", "model", "trend", "device", "run", "published"}
+    assert {address.split("?")[0] for address in addresses} == {"compare", "trend", "device", "run", "published"}
     for address in (*addresses[:6], addresses[-1]):
         page.run(f"location.hash = '#/{address}'")
         page.until(
@@ -285,7 +288,7 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     with served(ledger) as server:
         run_address = f"run?id={MARKUP.replace(' ', '+').replace('%', '%25').replace('&', '%26')}"
         for address in (
-            *(server.url + view for view in ("", "compare", "model", "trend", "device?device=pi-1", run_address)),
+            *(server.url + view for view in ("", "compare", "trend", "device?device=pi-1", run_address)),
             file.as_uri(),
         ):
             page = browser.open(address)
@@ -295,3 +298,35 @@ def test_what_devices_send_stays_text(browser, tmp_path):
             if run_address in address:
                 assert page.run("document.querySelector('h1').textContent").startswith("Run </script>")
             page.close()
+
+
+def deliver(ledger, seq):
+    """Commit a run to the ledger, as the collector does; return its id."""
+    run = msgspec.structs.replace(make_run(id=f"pi-1-run-{seq}", device="pi-1"), session=9, seq=seq)
+    with SqliteLedger(ledger) as opened:
+        opened.commit([Arrival(run, record.encode(run), "edgemeter/v1/lab/pi-1/result", time.time_ns())])
+    return run.id
+
+
+def test_runs_appear_without_a_reload_also_those_of_a_time_without_a_server(browser, tmp_path):
+    """A part of the page that did not change stays the same element, a zoomed chart zoomed."""
+    ledger = fill(tmp_path / "ledger.sqlite", [make_run(id="first"), make_reference(id="reference")])
+    with served(ledger) as server:
+        page = browser.open(f"{server.url}device?device=pi-1", width=1280)
+        page.drawn()
+        page.run("window.same = document.getElementById('machine')")
+        page.run("void zoomed(drawn[0], 0.5)")
+        page.until("location.search.includes('c1=')")
+        domain = page.run("drawn[0].view.scale('x').domain().map(Number)")
+        run_id = deliver(ledger, 1)
+        page.until(f"document.querySelector('#runs table').textContent.includes('{run_id}')")
+        page.until("document.querySelector('.live').textContent.startsWith('Updated at')")
+        page.until("document.querySelectorAll('figure.chart-figure').length === document.querySelectorAll('figure.is-drawn').length")
+        zoomed = "drawn.find(one => one.title.includes('tiny-detector')).view.scale('x').domain().map(Number)"
+        assert page.run(zoomed) == pytest.approx(domain)
+        assert page.complaints() == []
+    missed = [deliver(ledger, seq) for seq in (2, 3)]
+    with served(ledger, port=server.port):
+        page.until(f"document.querySelector('#runs table').textContent.includes('{missed[-1]}')")
+        assert page.run("window.same === document.getElementById('machine')")
+        page.close()
