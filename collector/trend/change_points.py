@@ -6,13 +6,14 @@ Many series are scanned together, so that thousands take seconds. The same recor
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.covariate import without_gaps, without_jump
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.levels import Levels
@@ -29,7 +30,8 @@ from edgemeter.collector.trend.scan import (
     scan_series,
     step_score,
 )
-from edgemeter.collector.trend.slow import Ramp, is_slow, may_be_slow, without_slow
+from edgemeter.collector.trend.screen import Screen
+from edgemeter.collector.trend.slow import Ramp, is_slow, may_be_slow, may_have_ramp, without_slow
 
 WINDOW = 120
 EVERY = 5
@@ -47,7 +49,7 @@ SURVIVING_RATIO = 0.6
 # The weather hides so much of a jump, in spreads of neighbouring days.
 HIDDEN_BY_WEATHER = 1.0
 # So many that what is computed of them stays in the processor's cache.
-_TOGETHER = 400
+_TOGETHER, _BREAKS_TOGETHER = 400, 20
 # A step at a declared place: the place, its score, the step's size and standard error.
 _DeclaredStep = tuple[int, float, float, float]
 
@@ -100,63 +102,125 @@ class ChangePoints:
 
 @dataclass(slots=True)
 class _Walk:
-    """The progress through the points between two cuts: `begin` starts the present level, `stop` is the end, `ends` the scans to come.
+    """The progress through the points between two cuts: `begin` starts the present level, `stop` is the end.
 
-    `changed` are the places where the fingerprint changed, `is_warm` is whether the temperature is a regressor.
+    Of the `scheduled` scans, `ends` are those to come that may find a step on the present level. `changed` are the places where the
+    fingerprint changed, `is_warm` is whether the temperature is a regressor.
     """
 
     days: Days
     changes: ChangePoints
     begin: int
     stop: int
-    ends: list[int]
+    scheduled: list[int]
     changed: list[int]
     is_warm: bool
+    ends: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ends = self.scheduled
 
 
 def change_points(
     metric: TrendMetric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = EVERY
 ) -> list[ChangePoints]:
     """Return the change points of each series, scanned at every `stride` points; at each of its `cuts` (annotations) a new level begins."""
-    results, walks = [], []
-    for index, days in enumerate(series):
-        begins = sorted({0, *(cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day))})
-        changes = _without_modes(metric, days, begins)
-        results.append(changes)
-        changed = [at for at, texts in enumerate(days.changed) if texts]
-        is_warm = metric.rule.scale == "log" and days.has_temperature()
-        for begin, stop in pairwise([*begins, len(days.day)]):
-            walks.append(_Walk(changes.days, changes, begin, stop, _ends(days, begin, stop, stride), changed, is_warm))
+    begins = [sorted({0, *(cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day))}) for index, days in enumerate(series)]
+    results, walks = _without_modes(metric, series, begins), []
+    for changes, days in zip(results, series, strict=True):
+        changed = [at for at, texts in enumerate(days.changed) if texts] if any(days.changed) else []
+        is_warm = _is_warm(metric, days)
+        for begin, stop in pairwise([*changes.cuts, len(days.day)]):
+            walks.append(_Walk(changes.days, changes, begin, stop, _ends(days, begin, stop, stride, is_warm=is_warm), changed, is_warm))
     _scan_all(metric, walks)
     for changes in results:
         changes.breaks.sort(key=lambda step: step.place)
-    _scan_all(metric, [walk for changes in results if (walk := _settled(metric, changes))])
+    _scan_all(metric, [walk for changes in _unsettled(metric, results) if (walk := _settled(metric, changes))])
     return results
 
 
 def _scan_all(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
+    for is_warm in (True, False):
+        part = [walk for walk in walks if walk.is_warm == is_warm and len(walk.ends) > 1]
+        for first in range(0, len(part), _TOGETHER):
+            _screen(part[first : first + _TOGETHER])
     while walks := [walk for walk in walks if walk.ends]:
         for first in range(0, len(walks), _TOGETHER):
             _scan_next(metric, walks[first : first + _TOGETHER])
 
 
-def _without_modes(metric: TrendMetric, days: Days, begins: Sequence[int]) -> ChangePoints:
-    """Return the changes of a series before it is scanned: without its two modes, as far as the temperature does not explain them."""
-    x, modes = days.x.copy(), None
-    heat = without_gaps(days.temperature_c) if metric.rule.scale == "log" and days.has_temperature() else np.zeros(len(x))
-    for begin, stop in pairwise([*begins, len(x)]):
-        if stop - begin < BEFORE + AFTER:
-            continue
-        modes = modes_beside_heat(days.x[begin:stop], heat[begin:stop], metric.reported_from)
+def _screen(walks: Sequence[_Walk]) -> None:
+    """Leave out the scans of history that cannot confirm a step."""
+    begin, stop = np.array([(walk.begin, walk.stop) for walk in walks]).T
+    present = np.arange(stop.max())[None, :] < stop[:, None]
+    names = ("x", "known", "temperature_c") if walks[0].is_warm else ("x", "known")
+    x, known_variance, *heat = (_rows([getattr(walk.days, name)[: walk.stop] for walk in walks], present).T.copy() for name in names)
+    screen = Screen(x, known_variance, np.array([walk.days.floor for walk in walks]), heat[0] if heat else None, begin, stop)
+    ends = np.array(sorted({end for walk in walks for end in walk.scheduled[:-1]}))
+    may_step = np.array([screen.may_step(end, WINDOW) for end in ends.tolist()])
+    for row, walk in enumerate(walks):
+        possible = set(ends[may_step[:, row]].tolist())
+        walk.ends = [
+            *(end for end in walk.scheduled[:-1] if end in possible or (walk.changed and _may_be_declared(walk, end))),
+            walk.stop,
+        ]
+
+
+def _may_be_declared(walk: _Walk, end: int) -> bool:
+    return any(max(walk.begin, end - WINDOW) + BEFORE <= changed <= end - AFTER for changed in walk.changed)
+
+
+def _without_modes(metric: TrendMetric, series: Sequence[Days], begins: Sequence[Sequence[int]]) -> list[ChangePoints]:
+    """Return the changes of each series before it is scanned: without its two modes, as far as the temperature does not explain them."""
+    results = [ChangePoints(tuple(begin), days) for begin, days in zip(begins, series, strict=True)]
+    modes_of_span: dict[tuple[int, int], TwoModes | None] = {}
+    for spans in _of_one_length(results):
+        x = np.stack([results[row].days.x[part] for row, part in spans])
+        heat = np.zeros(x.shape)
+        for index, (row, part) in enumerate(spans):
+            if _is_warm(metric, series[row]):
+                heat[index] = without_gaps(series[row].temperature_c)[part]
+        places = ((row, part.start) for row, part in spans)
+        modes_of_span.update(zip(places, modes_beside_heat(x, heat, metric.reported_from), strict=True))
+    for (row, begin), modes in sorted(modes_of_span.items(), key=lambda entry: entry[0]):
+        results[row].modes = modes
         if modes is not None:
-            x[begin:stop] -= modes.apart()
-    return ChangePoints(tuple(begins), replace(days, x=x) if (x != days.x).any() else days, modes=modes)
+            _take(results[row], slice(begin, begin + len(modes.is_high)), modes.apart())
+    return results
+
+
+def _of_one_length(results: Sequence[ChangePoints]) -> Iterator[list[tuple[int, slice]]]:
+    """Yield the spans between cuts that are long enough to have a step, each with the place of its series, in groups of one length."""
+    spans = ((row, span) for row, changes in enumerate(results) for span in pairwise([*changes.cuts, len(changes.days.day)]))
+    by_length = grouped((stop - begin, (row, slice(begin, stop))) for row, (begin, stop) in spans)
+    yield from (rows for length, rows in by_length.items() if length >= BEFORE + AFTER)
+
+
+def _unsettled(metric: TrendMetric, results: Sequence[ChangePoints]) -> list[ChangePoints]:
+    """Return the changes of series of which something may be no step: of those with breaks, and of those that may move slowly."""
+    unsettled = {row for row, changes in enumerate(results) if changes.breaks}
+    for spans in _of_one_length(results):
+        x = np.stack([results[row].days.x[part] for row, part in spans])
+        may_be = np.flatnonzero(may_be_slow(x, SLOW_RATIO * metric.reported_from))
+        slow = [spans[index] for index in may_be if spans[index][0] not in unsettled]
+        daily = [
+            (row, part)
+            for row, part in slow
+            for day in [results[row].days.day[part]]
+            if day[-1] - day[0] == len(day) - 1 and not _is_warm(metric, results[row].days)
+        ]
+        unsettled.update(row for row, part in slow if (row, part) not in daily)
+        if daily:
+            x, known_variance = (np.stack([getattr(results[row].days, name)[part] for row, part in daily]) for name in ("x", "known"))
+            floor = np.array([results[row].days.floor for row, _ in daily])
+            unsettled.update(row for (row, _), may_have in zip(daily, may_have_ramp(x, known_variance, floor), strict=True) if may_have)
+    return [results[row] for row in sorted(unsettled)]
 
 
 def _settled(metric: TrendMetric, changes: ChangePoints) -> _Walk | None:
     """Take what is no step, and the breaks that were its work, out of the days; return the scan that this calls for."""
     days, size = changes.days, len(changes.days.day)
-    is_warm = metric.rule.scale == "log" and days.has_temperature()
+    is_warm = _is_warm(metric, days)
     for span in pairwise([*changes.cuts, size]):
         _take_episodes(metric, changes, span)
         if not _settle_span(metric, changes, span, is_warm=is_warm) and changes.now is not None:
@@ -175,13 +239,17 @@ def _settle_span(metric: TrendMetric, changes: ChangePoints, span: tuple[int, in
     breaks = [step for step in changes.breaks if begin <= step.place < stop]
     if stop - begin < BEFORE + AFTER or not (breaks or may_be_slow(days.x[begin:stop], SLOW_RATIO * metric.reported_from)):
         return True
-    # Shares of single days, 0 or 1, have no levels.
-    levels = Levels(days, span, [step.place for step in breaks], with_heat=is_warm) if metric.rule.scale != "share" else None
     doubted = [step.place for step in breaks if not _is_explained(days, step)]
-    recurring = levels.recurring(doubted) if levels else []
+
+    def levels() -> Levels:
+        return Levels(days, span, [step.place for step in breaks], with_heat=is_warm)
+
+    # Shares of single days, 0 or 1, have no levels.
+    has_levels = metric.rule.scale != "share"
+    recurring = levels().recurring(doubted) if has_levels and doubted else []
     steps = [step.place for step in breaks if step.place not in recurring]
     remaining, ramp = without_slow(days, span, steps, [at for at in doubted if at not in recurring], with_heat=is_warm)
-    if ramp is not None and (levels is None or levels.follow(ramp, remaining)):
+    if ramp is not None and (not has_levels or levels().follow(ramp, remaining)):
         changes.breaks = [step for step in changes.breaks if step.place in remaining or step not in breaks]
         changes.ramp = ramp
         _take(changes, slice(begin, stop), ramp.of(days.day[begin:stop]))
@@ -205,8 +273,9 @@ def _take_episodes(metric: TrendMetric, changes: ChangePoints, span: tuple[int, 
         lasted = changes.days.day[last.place] - changes.days.day[first.place]
         if lasted > EPISODE_DAYS or first not in changes.breaks or _is_explained(changes.days, first) or _is_explained(changes.days, last):
             continue
-        begin, away, away_error = at_break(metric, changes.days, edges[index], first, last.place)
-        end, back, back_error = at_break(metric, changes.days, first.place, last, edges[index + 3])
+        (begin, away, away_error), (end, back, back_error) = at_breaks(
+            metric, [(changes.days, edges[index], first, last.place), (changes.days, first.place, last, edges[index + 3])]
+        )
         if away * back < 0 and abs(away + back) <= max(CONFIDENCE_Z * math.hypot(away_error, back_error), metric.rule.matters / 2):
             episode = Away(begin.place, end.place, (away - back) / 2)
             changes.episodes.append(episode)
@@ -223,17 +292,20 @@ def _take_levels(changes: ChangePoints, span: tuple[int, int], recurring: Collec
             _take(changes, slice(first, last), changes.days.x[first:last].mean() - mean)
 
 
+def _is_warm(metric: TrendMetric, days: Days) -> bool:
+    return metric.rule.scale == "log" and days.has_temperature()
+
+
 def _is_explained(days: Days, step: Break) -> bool:
     return any(days.changed[step.low : step.high + 1])
 
 
-def _ends(days: Days, begin: int, stop: int, stride: int) -> list[int]:
+def _ends(days: Days, begin: int, stop: int, stride: int, *, is_warm: bool) -> list[int]:
     first = begin + BEFORE + AFTER
-    # Multiples of the index, so that tomorrow's scans include today's. A figure that never changes (most accuracies) has no step to find.
-    if stop < first:
-        return []
-    moves = days.x[begin:stop].min() < days.x[begin:stop].max()
-    return [*(range(first + -first % stride, stop, stride) if moves else ()), stop]
+    # A figure that never changes (most accuracies) has no step to find, but may have a slope.
+    moves = stop >= first and days.x[begin:stop].min() < days.x[begin:stop].max()
+    # Multiples of the index, so that tomorrow's scans include today's.
+    return [*(range(first + -first % stride, stop, stride) if moves else ()), *([stop] if moves or (is_warm and stop >= first) else [])]
 
 
 def _scan_next(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
@@ -364,7 +436,7 @@ def _begin_level(walk: _Walk, step: Break, end: int) -> None:
     first = walk.begin + BEFORE + AFTER
     # The newest scan is repeated, on the new level alone.
     newest_end = [end] if end == walk.stop and end >= first else []
-    walk.ends = [later for later in walk.ends if later >= first] or newest_end
+    walk.ends = [later for later in walk.scheduled if later >= max(first, end + 1)] or newest_end
 
 
 def _around(scores: NDArray[np.float64], end: int) -> tuple[int, int]:
@@ -381,19 +453,39 @@ def _is_settled(metric: TrendMetric, step: float, error: float, after: int) -> b
     return abs(step) >= metric.reported_from or abs(step) + CONFIDENCE_Z * error <= metric.rule.matters or after >= SETTLED
 
 
-def at_break(metric: TrendMetric, days: Days, begin: int, step_break: Break, end: int) -> tuple[Break, float, float]:
-    """Return a break between its neighbours as all later points place it (not a declared one), the step and its standard error."""
+def at_breaks(metric: TrendMetric, breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Break, float, float]]:
+    """Return breaks, each of some days between its neighbours, as all later points place them, the step and its standard error."""
+    placed: dict[int, tuple[Break, float, float]] = {}
+    for is_warm, indices in grouped((_is_warm(metric, days), index) for index, (days, *_) in enumerate(breaks)).items():
+        for first in range(0, len(indices), _BREAKS_TOGETHER):
+            part = indices[first : first + _BREAKS_TOGETHER]
+            placed.update(zip(part, _placed([breaks[index] for index in part], with_heat=is_warm), strict=True))
+    return [placed[index] for index in range(len(breaks))]
+
+
+def _placed(breaks: Sequence[tuple[Days, int, Break, int]], *, with_heat: bool) -> Iterator[tuple[Break, float, float]]:
+    tried = [_places_near(*about) for about in breaks]
+    rows = [(days, span, split) for (days, *_), (span, places) in zip(breaks, tried, strict=True) for split in places]
+    only = np.array([split for _, _, split in rows])
+    scanned = _scan([days for days, _, _ in rows], [span for _, span, _ in rows], with_heat=with_heat, only=only)
+    last = 0
+    for (days, _, step_break, _), (span, places) in zip(breaks, tried, strict=True):
+        part, last = slice(last, last + len(places)), last + len(places)
+        # Each place with residuals clipped around its own two levels: a high day beside a step does not move it.
+        # Where no step can be estimated there is nothing to date. A wrong place seems to have more noise: all are measured by the least.
+        variance = days.known[slice(*span)] + scanned.day_variance[part, None]
+        residuals = scanned.left[part, scanned.left.shape[1] - (span[1] - span[0]) :]
+        squares = np.where(np.isfinite(scanned.error[part]), (residuals**2 * variance / variance.min(axis=0)).sum(axis=1), np.inf)
+        best = int(np.argmin(squares))
+        near = [index for index, square in zip(places, squares, strict=True) if square <= squares[best] + CONFIDENCE_Z**2]
+        settled = replace(step_break, place=places[best], low=near[0], high=near[-1])
+        yield settled, float(scanned.step[part][best]), float(scanned.error[part][best])
+
+
+def _places_near(days: Days, begin: int, step_break: Break, end: int) -> tuple[tuple[int, int], list[int]]:
+    """Return the days around a break that tell its place, and the places where it may be: a declared one does not move."""
     span = (max(begin, step_break.place - RECENT), min(end, step_break.place + RECENT))
-    is_named = step_break.score == 0 or (step_break.low == step_break.high and bool(days.changed[step_break.place]))
+    if step_break.score == 0 or (step_break.low == step_break.high and bool(days.changed[step_break.place])):
+        return span, [step_break.place]
     first, last = max(span[0] + BEFORE, step_break.place - NEAR), min(span[1] - AFTER, step_break.place + NEAR)
-    places = [step_break.place] if is_named else sorted({step_break.place, *range(first, last + 1)})
-    with_heat = metric.rule.scale == "log" and days.has_temperature()
-    scanned = _scan([days] * len(places), [span] * len(places), with_heat=with_heat, only=np.array(places))
-    # Each place with residuals clipped around its own two levels: a high day beside a step does not move it.
-    # Where no step can be estimated there is nothing to date. A wrong place seems to have more noise: all are measured by the least.
-    variance = days.known[slice(*span)] + scanned.day_variance[:, None]
-    squares = np.where(np.isfinite(scanned.error), (scanned.left**2 * variance / variance.min(axis=0)).sum(axis=1), np.inf)
-    best = int(np.argmin(squares))
-    near = [index for index, square in zip(places, squares, strict=True) if square <= squares[best] + CONFIDENCE_Z**2]
-    settled = replace(step_break, place=places[best], low=near[0], high=near[-1])
-    return settled, float(scanned.step[best]), float(scanned.error[best])
+    return span, sorted({step_break.place, *range(first, last + 1)})

@@ -2,8 +2,8 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import Fingerprint
-from edgemeter.collector.trend.covariate import regressor
+from edgemeter.collector.trend.covariate import may_jump, regressor
 from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.noise import ENOUGH_DIFFERENCES, run_variance
 from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, columns_of, names_of, scaled
@@ -73,17 +73,20 @@ def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:
     refused = np.flatnonzero(has_value & ~counts)
     not_ok, until = np.bincount(series[refused], minlength=size), np.zeros(size, np.int64)
     np.maximum.at(until, series[refused], runs.day[refused])
-    counts_of_series = zip(newest.tolist(), left_out.tolist(), not_ok.tolist(), until.tolist(), strict=True)
-    return [
-        replace(days, kind=kinds[newest_kind] if newest_kind >= 0 else None, left_out=other, not_ok=invalid, not_ok_until=last)
-        for days, (newest_kind, other, invalid, last) in zip(
-            _points(metric, runs, series[used], used, scaled(metric, value[used])), counts_of_series, strict=True
-        )
-    ]
+    names = [kinds[number] if number >= 0 else None for number in newest.tolist()]
+    about = list(zip(names, left_out.tolist(), not_ok.tolist(), until.tolist(), strict=True))
+    return _points(metric, runs, series[used], used, scaled(metric, value[used]), about)
 
 
-def _points(metric: TrendMetric, runs: RunColumns, series: NDArray[np.intp], used: NDArray[np.intp], x: Array) -> Iterator[Days]:
-    """Yield the points of each series, made of the runs at the places `used`, whose `series` and figures `x` are these."""
+def _points(
+    metric: TrendMetric,
+    runs: RunColumns,
+    series: NDArray[np.intp],
+    used: NDArray[np.intp],
+    x: Array,
+    about: Sequence[tuple[str | None, int, int, int]],
+) -> list[Days]:
+    """Return the points of each series, made of the runs at the places `used`, whose `series` and figures `x` are these."""
     size, day = len(runs.edges) - 1, runs.day[used]
     is_first = np.ones(len(used), dtype=np.bool_)
     is_first[1:] = (series[1:] != series[:-1]) | (day[1:] != day[:-1])
@@ -106,11 +109,15 @@ def _points(metric: TrendMetric, runs: RunColumns, series: NDArray[np.intp], use
     readings = _sums((~np.isnan(used_c)).astype(np.float64), first)
     read_c = np.where(readings > 0, _sums(np.nan_to_num(used_c), first) / np.maximum(readings, 1), np.nan)
     changed = _changes(runs, of_points, runs.common[used[np.append(first[1:], len(used)) - 1]] if len(used) else first)
+    jumps = may_jump(read_c, of_points, size) if metric.rule.scale == "log" else np.zeros(size, np.bool_)
+    points, day_of_point = [], day[first]
     for index, (begin, end) in enumerate(pairwise(np.searchsorted(of_points, np.arange(size + 1)).tolist())):
         part = slice(begin, end)
-        heat = regressor(read_c[part], mean_x[part]) if metric.rule.scale == "log" else read_c[part]
-        points = day[first[part]], mean_x[part], known_variance[part], count[part], heat, tuple(changed[part])
-        yield Days(*points, float(floor[index]), read_c=read_c[part])
+        heat = regressor(read_c[part], mean_x[part]) if jumps[index] else read_c[part]
+        kind, left_out, not_ok, until = about[index]
+        columns = day_of_point[part], mean_x[part], known_variance[part], count[part], heat, tuple(changed[part])
+        points.append(Days(*columns, float(floor[index]), kind, 1, left_out, not_ok, until, read_c[part]))
+    return points
 
 
 def _sums(values: Array, first: NDArray[np.intp]) -> Array:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask, median
+from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask, masked_median, median
 
 # A series changes between its modes at least so often, is twice in each for three points or more, and never for more than so many; in the
 # newest for no more than so many times its usual stay, or that is a new level.
@@ -38,15 +38,19 @@ class TwoModes:
         return apart
 
 
-def modes_beside_heat(x: Array, heat: Array, least: float) -> TwoModes | None:
-    """Return the two modes of what the temperature leaves of `x`, with its slope taken over all days and again within each mode.
+def modes_beside_heat(x: Array, heat: Array, least: float) -> list[TwoModes | None]:
+    """Return the two modes of what the temperature leaves of each series; `x` and `heat` are [series, days].
 
-    Over all days a step in a season that grows warmer passes for an effect of the temperature, whose weather then looks like modes:
-    so `x` itself has to change with them.
+    The slope of the temperature is that over all days, then that within each mode. Over all days a step in a season that grows
+    warmer passes for an effect of the temperature, whose weather then looks like modes: so `x` itself has to change with them.
     """
-    modes = two_modes(x - _heat_effect(x, heat, np.zeros(len(x), np.bool_)), least)
-    modes = modes and two_modes(x - _heat_effect(x, heat, modes.is_high), least)
-    return modes if modes is not None and _changes_with(modes, x) else None
+    remainder = x - _heat_effect(x, heat, np.zeros(x.shape, np.bool_))
+    modes_of_series: list[TwoModes | None] = [None] * len(x)
+    for row in np.flatnonzero(np.isfinite(_middles(remainder, least))):
+        modes = two_modes(remainder[row], least)
+        modes = modes and two_modes(x[row] - _heat_effect(x[row], heat[row], modes.is_high), least)
+        modes_of_series[row] = modes if modes is not None and _changes_with(modes, x[row]) else None
+    return modes_of_series
 
 
 def _changes_with(modes: TwoModes, x: Array) -> bool:
@@ -57,19 +61,20 @@ def _changes_with(modes: TwoModes, x: Array) -> bool:
 
 
 def _heat_effect(x: Array, heat: Array, is_high: Mask) -> Array:
-    """Return the part of `x` that follows the temperature, by a slope that a difference between the two levels does not change."""
-    within = heat.copy()
+    """Return the part of `x` [.., days] that follows the temperature; a difference between the two levels does not change the slope."""
+    within = heat
     for level in (is_high, ~is_high):
-        if level.any():
-            within[level] -= heat[level].mean()
-    effect: Array = (heat - heat.mean()) * (float(within @ x) / max(float(within @ within), 1e-9))
+        mean = (heat * level).sum(axis=-1, keepdims=True) / np.maximum(level.sum(axis=-1, keepdims=True), 1)
+        within = within - level * mean
+    slope = (within * x).sum(axis=-1, keepdims=True) / np.maximum((within**2).sum(axis=-1, keepdims=True), 1e-9)
+    effect: Array = (heat - heat.mean(axis=-1, keepdims=True)) * slope
     return effect
 
 
 def two_modes(x: Array, least: float) -> TwoModes | None:
     """Return the two modes of days whose figures are `x`, if they have such, at least `least` apart."""
-    middle = _middle(x, least)
-    if middle is None:
+    middle = float(_middles(x[None], least)[0])
+    if math.isnan(middle):
         return None
     for _ in range(3):
         is_high = _stays(x > middle)
@@ -100,18 +105,19 @@ def _alternates(is_high: Mask, edges: Sequence[int]) -> bool:
     return bool(of_each >= 2 and lengths[-1] <= longest_newest and LEAST_RATIO <= high_ratio <= 1 - LEAST_RATIO)
 
 
-def _middle(x: Array, least: float) -> float | None:
-    """Return the value that splits the figures best, None where the halves are too near for two modes."""
-    ordered, size = np.sort(x), len(x)
+def _middles(x: Array, least: float) -> Array:
+    """Return the value that splits the figures of each series best, NaN where the halves are too near for two modes."""
+    ordered, size = np.sort(x, axis=1), x.shape[1]
     fewest = max(int(LEAST_RATIO * size), 2)
-    if size < 4 * fewest or ordered[-fewest] - ordered[fewest] < least:
-        return None
-    total, places = np.cumsum(ordered), np.unique(np.linspace(fewest, size - fewest, _TRIED).astype(np.int64))
-    apart = (total[-1] - total[places - 1]) / (size - places) - total[places - 1] / places
-    best = int(np.argmax(apart**2 * places * (size - places)))
-    if apart[best] < 0.8 * APART * median(np.abs(x[1:] - x[:-1])) / HALF_NORMAL / math.sqrt(2):
-        return None
-    return float((ordered[places[best] - 1] + ordered[places[best]]) / 2)
+    if size < 4 * fewest:
+        return np.full(len(x), np.nan)
+    total, places = np.cumsum(ordered, axis=1), np.unique(np.linspace(fewest, size - fewest, _TRIED).astype(np.int64))
+    before = total[:, places - 1]
+    apart = (total[:, -1:] - before) / (size - places) - before / places
+    row, best = np.arange(len(x)), np.argmax(apart**2 * (places * (size - places)), axis=1)
+    scatter = masked_median(np.abs(x[:, 1:] - x[:, :-1]), np.ones((len(x), size - 1), np.bool_)) / HALF_NORMAL / math.sqrt(2)
+    is_apart = (ordered[:, -fewest] - ordered[:, fewest] >= least) & (apart[row, best] >= 0.8 * APART * scatter)
+    return np.where(is_apart, (ordered[row, places[best] - 1] + ordered[row, places[best]]) / 2, np.nan)
 
 
 def _stays(is_beyond: Mask) -> Mask:

@@ -1,7 +1,7 @@
 """The trend of one series and metric: its points, the steps in them, and the current state, as findings."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.series import SeriesKey
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.change_points import (
     CONFIDENCE_Z,
     SLOW_RATIO,
     Break,
     ChangePoints,
-    at_break,
+    at_breaks,
     change_points,
 )
 from edgemeter.collector.trend.days import Days
@@ -80,26 +81,34 @@ def trends(
     places = [
         {int(np.searchsorted(days.day, day)): text for day, text in texts.items()} for days, texts in zip(series, declared, strict=True)
     ]
-    found_changes = change_points(metric, series, [list(texts) for texts in places])
-    inputs = zip(keys, series, found_changes, places, strict=True)
-    return [_trend(name, metric, key, days, changes, texts) for key, days, changes, texts in inputs if len(days.day)]
+    all_changes = change_points(metric, series, [list(texts) for texts in places])
+    breaks = [
+        (row, (days, changes, step_break, state))
+        for row, (days, changes) in enumerate(zip(series, all_changes, strict=True))
+        for step_break, state in _breaks(changes, len(days.day))
+    ]
+    by_row = grouped(zip((row for row, _ in breaks), _steps(metric, [about for _, about in breaks]), strict=True))
+    inputs = enumerate(zip(keys, series, all_changes, places, strict=True))
+    return [_trend(name, key, days, changes, by_row.get(row, []), texts) for row, (key, days, changes, texts) in inputs if len(days.day)]
 
 
-def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: ChangePoints, cuts: Mapping[int, str]) -> SeriesTrend:
-    now, size = changes.now, len(days.day)
-    steps = [_step(metric, days, changes, step_break, "confirmed") for step_break in changes.breaks]
-    steps += [
-        replace(_step(metric, days, changes, Break(cut, cut, cut, 0.0), "declared"), candidates=(cuts[cut],))
-        for cut in changes.cuts[1:]
-        if size - cut >= AFTER and cut >= BEFORE
+def _breaks(changes: ChangePoints, size: int) -> Iterator[tuple[Break, FindingState]]:
+    yield from ((step_break, "confirmed") for step_break in changes.breaks)
+    yield from ((Break(cut, cut, cut, 0.0), "declared") for cut in changes.cuts[1:] if size - cut >= AFTER and cut >= BEFORE)
+    if changes.now is not None and changes.now.unconfirmed is not None:
+        yield changes.now.unconfirmed, "unconfirmed"
+
+
+def _trend(name: str, key: SeriesKey, days: Days, changes: ChangePoints, steps: Sequence[Step], cuts: Mapping[int, str]) -> SeriesTrend:
+    metric, now, size = METRICS[name], changes.now, len(days.day)
+    steps = [
+        replace(step, candidates=(cuts[int(np.searchsorted(days.day, step.day))],)) if step.state == "declared" else step for step in steps
     ]
     current: dict[str, Any] = {"drift": _drift(metric, days, changes.ramp)} if changes.ramp else {}
     if changes.modes is not None:
         current["modes"] = _modes(metric, days.day[changes.cuts[-1] :], changes.modes)
-    if now is not None and now.unconfirmed is not None:
-        unconfirmed = _step(metric, days, changes, now.unconfirmed, "unconfirmed")
-        # A step too small to matter is not worth confirming.
-        current["unconfirmed"] = None if unconfirmed.matters is False else unconfirmed
+    # A step too small to matter is not worth confirming.
+    current["unconfirmed"] = next((step for step in steps if step.state == "unconfirmed" and step.matters is not False), None)
     if now is not None and math.isfinite(now.slope):
         current |= {"temperature_slope": now.slope, "temperature_slope_u": now.slope_error}
     begin = max([*changes.cuts, *(step_break.place for step_break in changes.breaks)])
@@ -115,7 +124,7 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
         every_days=median(days.day[-GAPS:][1:] - days.day[-GAPS:][:-1]) if size > 1 else 1.0,
         begin_day=int(days.day[begin]),
         level=off_scale(metric, _level(changes.days, begin, size)),
-        steps=tuple(sorted(steps, key=lambda step: step.day)),
+        steps=tuple(sorted((step for step in steps if step.state != "unconfirmed"), key=lambda step: step.day)),
         left_out=days.left_out,
         not_ok=days.not_ok,
         not_ok_until=days.not_ok_until,
@@ -130,7 +139,7 @@ def is_event(metric: str, step: Step) -> bool:
 
 def newest_step(metric: TrendMetric, days: Days, changes: ChangePoints) -> Step | None:
     """Return the newest confirmed step, None where there is none."""
-    return _step(metric, days, changes, changes.breaks[-1], "confirmed") if changes.breaks else None
+    return next(iter(_steps(metric, [(days, changes, step_break, "confirmed") for step_break in changes.breaks[-1:]])), None)
 
 
 def _level(days: Days, begin: int, end: int) -> float:
@@ -138,11 +147,29 @@ def _level(days: Days, begin: int, end: int) -> float:
     return float((days.x[begin:end] * weight).sum() / weight.sum())
 
 
-def _step(metric: TrendMetric, days: Days, changes: ChangePoints, step_break: Break, state: FindingState) -> Step:
-    edges = [*changes.cuts, *(other.place for other in changes.breaks), len(days.day)]
-    begin = max(edge for edge in edges if edge < step_break.place)
-    end = min(edge for edge in edges if edge > step_break.place)
-    settled, size, error = at_break(metric, changes.days, begin, step_break, end)
+def _steps(metric: TrendMetric, breaks: Sequence[tuple[Days, ChangePoints, Break, FindingState]]) -> list[Step]:
+    """Return the steps at breaks, each in its days and among their changes."""
+    spans = []
+    for days, changes, step_break, _ in breaks:
+        edges = [*changes.cuts, *(other.place for other in changes.breaks), len(days.day)]
+        begin, end = max(edge for edge in edges if edge < step_break.place), min(edge for edge in edges if edge > step_break.place)
+        spans.append((begin, end))
+    jobs = [(changes.days, begin, step_break, end) for (_, changes, step_break, _), (begin, end) in zip(breaks, spans, strict=True)]
+    return [
+        _step(metric, days, changes, state, span, placed)
+        for (days, changes, _, state), span, placed in zip(breaks, spans, at_breaks(metric, jobs), strict=True)
+    ]
+
+
+def _step(
+    metric: TrendMetric,
+    days: Days,
+    changes: ChangePoints,
+    state: FindingState,
+    span: tuple[int, int],
+    placed: tuple[Break, float, float],
+) -> Step:
+    (begin, end), (settled, size, error) = span, placed
     index, low, high = settled.place, settled.low, settled.high
     if changes.ramp is not None:
         near_days = days.day[max(begin, index - RECENT) : index], days.day[index : min(end, index + RECENT)]
@@ -168,7 +195,7 @@ def _step(metric: TrendMetric, days: Days, changes: ChangePoints, step_break: Br
         days_after=end - index,
         runs_before=int(days.runs[begin:index].sum()),
         runs_after=int(days.runs[index:end].sum()),
-        score=step_break.score,
+        score=settled.score,
         is_worse=metric.is_worse(size, days.kind),
         matters=True if is_above else False if is_below else None,
         candidates=tuple(changed),

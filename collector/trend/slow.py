@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgemeter.collector.trend.covariate import without_gaps
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.noise import Array, day_variances, long_run, shared_variance
+from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run, shared_variance
 from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP, step_score
 
 _Integers = NDArray[np.int64]
@@ -30,6 +30,8 @@ AROUND = 11
 PARTS, PART_DAYS = 16, 14
 # So much less (chi-squared) than with a step a ramp must leave to replace it.
 REPLACING = 4.0
+# The score of a ramp is at most this many times the largest of a step: pi / 8 * sqrt(12), that of a line over all days.
+RAMP_OF_STEP = 1.3604
 _ROUNDING = 1e-9
 
 
@@ -239,12 +241,30 @@ def _step_gain(fit: _Weighted) -> float:
     return float((product**2 / np.maximum(square, 1e-6))[is_possible].max(initial=0.0))
 
 
-def may_be_slow(x: Array, least: float) -> bool:
-    """Return whether the level may have moved slowly by `least` or more, as far as the means of some parts of the days tell."""
-    parts = int(np.clip(len(x) // 20, 2, 8))
-    first = np.arange(parts) * len(x) // parts
-    means = np.add.reduceat(x, first) / np.diff(np.append(first, len(x)))
-    return bool(means.max() - means.min() >= 0.8 * (1 - 1 / parts) * least)
+def may_be_slow(x: Array, least: float) -> Mask:
+    """Return whether the level of series [.., days] may have moved slowly by `least` or more, as far as the means of some parts tell."""
+    size = x.shape[-1]
+    parts = int(np.clip(size // 20, 2, 8))
+    first = np.arange(parts) * size // parts
+    means = np.add.reduceat(x, first, axis=-1) / np.diff(np.append(first, size))
+    may_be: Mask = means.max(axis=-1) - means.min(axis=-1) >= 0.8 * (1 - 1 / parts) * least
+    return may_be
+
+
+def may_have_ramp(x: Array, known_variance: Array, floor: Array) -> Mask:
+    """Return in which series [series, days] of days in a row, without steps and temperature, a ramp may be confirmed.
+
+    A ramp is a sum of steps on the days on which it moves, so its score is at most some share more than the largest of a step.
+    """
+    known_variance, between = day_variances(x, known_variance, np.ones_like(x, np.bool_), floor)
+    variance = known_variance + between[:, None]
+    near, size = drawn_near(x, CLIP * np.sqrt(variance)), x.shape[1]
+    after = np.arange(size - 1, 0, -1)
+    sums = np.cumsum((near - near.mean(axis=1, keepdims=True))[:, :0:-1], axis=1)[:, ::-1]
+    square = (sums**2 / (after * (1 - after / size))).max(axis=1) / variance.min(axis=1)
+    is_even = variance.max(axis=1) <= variance.min(axis=1) * (1 + _ROUNDING)
+    may_have: Mask = ~is_even | (RAMP_OF_STEP**2 * square * (1 + 3 * _ROUNDING) >= step_score(size) ** 2)
+    return may_have
 
 
 def is_slow(days: Days, span: tuple[int, int], split: int, *, with_heat: bool) -> bool:

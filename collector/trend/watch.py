@@ -16,7 +16,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.series import NO_SERIES, UNKNOWN_BOARD, SeriesKey
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.trend.change_points import Break, at_break
+from edgemeter.collector.trend.change_points import Break, at_breaks
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History, without_garbage_collection
@@ -249,7 +249,7 @@ def _is_shared(metric: TrendMetric, step: Step, span: tuple[int, int], boards: S
     begin, split, end = np.searchsorted(remaining.day, (span[0], step.day, span[1])).tolist()
     if split - begin < BEFORE or end - split < AFTER:
         return False
-    _, size, error = at_break(metric, remaining, begin, Break(split, split, split, 0.0), end)
+    _, size, error = at_breaks(metric, [(remaining, begin, Break(split, split, split, 0.0), end)])[0]
     return bool(
         sign * size >= max(SHARED_RATIO * abs(on_scale(metric, step.after) - on_scale(metric, step.before)), UNCONFIRMED_SCORE * error)
     )
