@@ -41,7 +41,6 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
         "EDGEMETER_LEDGER": Variable("Ledger: a file, or postgresql://USER@HOST/DATABASE", "ledger.sqlite in $EDGEMETER_HOME"),
         "EDGEMETER_STORE": Variable("Where results are read from: ledgers, documents, bundles", "the ledger in $EDGEMETER_HOME"),
         "EDGEMETER_REFERENCES": Variable("Folder of imported and published figures", "references in $EDGEMETER_HOME"),
-        "EDGEMETER_PAGE_URL": Variable("Address of the page, to which the comment of a review links"),
         "EDGEMETER_GROUP": Variable("Collectors of one group share the messages"),
         "EDGEMETER_METRICS": Variable("Serve /metrics and /healthz at [HOST:]PORT"),
         "EDGEMETER_ALERT_RULES": Variable("Rules of alerts (TOML)", "the built-in rules"),

@@ -16,7 +16,7 @@ from edgemeter.agent.base.options import format_option, matters_option, names_an
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES, case_options, check_on, elsewhere_options, power_option
-from edgemeter.collector.cli.stores import FigureParam, all_days_option, chosen_stores, page_option, stores_option
+from edgemeter.collector.cli.stores import FigureParam, all_days_option, chosen_stores, page_option, store_option
 from edgemeter.collector.compare.judged_figures import EXAMPLE, JUDGED
 
 if TYPE_CHECKING:
@@ -61,13 +61,7 @@ COMMON = {
 )
 @matters_option
 @all_days_option
-@stores_option("A ledger, or a document of `edgemeter run --format json`; several are read as one. Default: the ledger in $EDGEMETER_HOME.")
-@click.option(
-    "--page-url",
-    envvar="EDGEMETER_PAGE_URL",
-    metavar="URL",
-    help="With A and B, --format markdown: the address of the page (`edgemeter collector web`), to which the comment links.",
-)
+@store_option
 @page_option("Also write the page as one file that begins with this comparison.")
 @names_and_config
 @save_option
@@ -132,7 +126,7 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], margins: "M
     if _is_choice(options) and comparison.rows:
         comparison = with_choice(comparison, _choice([row.case for row in comparison.rows], options, margins))
     try:
-        show(comparison, form, sides, options["page_url"], measured.notes if measured else ())
+        show(comparison, form, sides, measured.notes if measured else ())
     finally:
         if measured is not None:
             end_session(measured.session)
@@ -216,7 +210,7 @@ def _choice(cases: "Sequence[CaseSummary]", options: Mapping[str, Any], margins:
     return choose(cases, parse_requirements(options["required"] or ""), options["cheapest"], margins)
 
 
-def show(comparison: "Comparison", form: Format, sides: Sequence[str] = (), page_url: str | None = None, notes: Sequence[str] = ()) -> None:
+def show(comparison: "Comparison", form: Format, sides: Sequence[str] = (), notes: Sequence[str] = ()) -> None:
     """Print the comparison; the notes on a measurement follow a table, and go to standard error with any other form."""
     from edgemeter.agent.base.tables import console_for
     from edgemeter.agent.base.terminal import print_text
@@ -228,7 +222,7 @@ def show(comparison: "Comparison", form: Format, sides: Sequence[str] = (), page
     elif form == "markdown" and len(sides) == 2:
         from edgemeter.collector.show.comment import to_markdown
 
-        click.echo(to_markdown(comparison, sides, page_url), nl=False)
+        click.echo(to_markdown(comparison, sides), nl=False)
     else:
         from edgemeter.collector.show.compare_table import show_comparison
 

@@ -13,7 +13,7 @@ from typing import Any
 from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_document
 from edgemeter.agent.contract.figures import FIGURES, Figure, FigureView, Group
-from edgemeter.collector.compare.choice import Choice, ChoiceCandidate, Requirement
+from edgemeter.collector.compare.choice import Choice, Requirement
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison, answers_of
 from edgemeter.collector.compare.differences import OF_CALLS, OF_TEXT
 from edgemeter.collector.compare.gate import GateFinding
@@ -135,7 +135,7 @@ def to_json(comparison: Comparison) -> str:
     """
     document: dict[str, object] = {"rows": [flat(row) for row in comparison.rows], "left_out": comparison.left_out}
     if comparison.choice:
-        document["choice"] = _choice_document(comparison.choice, comparison)
+        document["choice"] = _choice_document(comparison.choice)
     if comparison.gate:
         document["gate"] = {"outcome": comparison.gate.outcome, "findings": list(map(_finding_document, comparison.gate.findings))}
     answers = answers_of(comparison)
@@ -152,22 +152,17 @@ def to_csv(comparison: Comparison) -> str:
     return csv_document(header, rows)
 
 
-def _choice_document(choice: Choice, comparison: Comparison) -> dict[str, object]:
-    """Return a choice as plain data, its candidates by the names of the rows."""
-    names = {id(row.case): row.name for row in comparison.rows}
-
-    def name_of(candidate: ChoiceCandidate) -> str:
-        return names.get(id(candidate.case), candidate.name)
-
+def _choice_document(choice: Choice) -> dict[str, object]:
+    """Return a choice as plain data."""
     return {
         "required": choice.required.text,
         "cheapest": choice.cheapest.name,
-        "recommended": name_of(choice.recommended) if choice.recommended else None,
-        "similar": list(map(name_of, choice.similar)),
+        "recommended": choice.recommended.name if choice.recommended else None,
+        "similar": [candidate.name for candidate in choice.similar],
         "other_cases": choice.unlike,
         "candidates": [
             {
-                "case": name_of(candidate),
+                "case": candidate.name,
                 "outcome": candidate.outcome,
                 "reason": candidate.out or None,
                 "requirements": list(map(_requirement_document, candidate.requirements)),
@@ -190,7 +185,7 @@ def _requirement_document(requirement: Requirement) -> dict[str, Plain]:
 def _finding_document(finding: GateFinding) -> dict[str, object]:
     return {
         "limit": finding.limit.text,
-        **{name: getattr(finding, name) for name in ("case", "figure", "outcome", "smallest_seen")},
+        **{name: getattr(finding, name) for name in ("case", "figure", "outcome")},
         "change": _change_document(finding.change),
         "reason": finding.reason or None,
     }

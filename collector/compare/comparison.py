@@ -177,7 +177,15 @@ def of_choice(choice: Choice, margins: Margins = Margins()) -> Comparison:  # no
 
 
 def with_choice(comparison: Comparison, choice: Choice) -> Comparison:
-    """Return the comparison with a choice among its cases; what cases are chosen by is shown as the choice decided it."""
+    """Return the comparison with a choice among its cases, by their names; what they are chosen by is shown as the choice decided it."""
+    names = {id(row.case): row.name for row in comparison.rows}
+    named_candidates = {id(entry): replace(entry, name=names.get(id(entry.case), entry.name)) for entry in choice.candidates}
+    choice = replace(
+        choice,
+        candidates=tuple(named_candidates.values()),
+        recommended=named_candidates[id(choice.recommended)] if choice.recommended else None,
+        similar=tuple(named_candidates[id(entry)] for entry in choice.similar),
+    )
     best = choice.recommended.case if choice.recommended else None
     against_best = {id(candidate.case): candidate.against_best for candidate in choice.candidates}
 

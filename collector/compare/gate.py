@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from edgemeter.agent.base.decision import ROUNDING, Decision, Scale, decide, holm, on_scale
+from edgemeter.agent.base.decision import ROUNDING, Decision, Scale, decide, holm
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import Better
 from edgemeter.agent.contract.figures import ACCURACY, MEMORY
@@ -47,18 +47,6 @@ class GateFinding:
     figure: str = ""
     change: Decision | None = None
     reason: str = ""
-
-    @property
-    def smallest_seen(self) -> float | None:
-        """The smallest change for the worse, a ratio or points, whose whole interval, as wide as this one, would lie beyond the limit."""
-        change = self.change
-        if change is None or (bounds := change.evidence.bounds(change.confidence)) is None:
-            return None
-        half_width = (bounds[1] - bounds[0]) / 2
-        if change.scale == "points":
-            return self.limit.by + half_width
-        worst = worst_kept(self.limit, change.better, change.scale)
-        return worst * on_scale(half_width, "ratio") - 1 if change.better == "lower" else 1 - worst * math.exp(-half_width)
 
 
 @dataclass(frozen=True, slots=True)

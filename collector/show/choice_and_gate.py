@@ -1,8 +1,7 @@
 """The choice among cases, and the findings of a gate, as lines."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from edgemeter.agent.base import figures
 from edgemeter.agent.base.figures import count
 from edgemeter.collector.compare.choice import Choice, ChoiceCandidate, Requirement
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
@@ -14,33 +13,29 @@ from edgemeter.collector.show.figure_words import (
     change_with_interval,
     confidence_text,
     figure_text,
-    least_decimals,
+    is_identical,
     outcome_text,
     what_decides,
 )
-from edgemeter.collector.show.sentence import figure_name, is_identical
+from edgemeter.collector.show.sentence import figure_name
 from edgemeter.collector.show.wording import listed
 
 FINDINGS_SHOWN = 25
 CANDIDATES_SHOWN = 12
 
 
-def choice_lines(comparison: Comparison, choice: Choice) -> Iterator[str]:
+def choice_lines(choice: Choice) -> Iterator[str]:
     """Yield the recommended case, those that are similar, and why others are out or undecided."""
-    names = {id(row.case): row.name for row in comparison.rows}
-
-    def name_of(candidate: ChoiceCandidate) -> str:
-        return names.get(id(candidate.case), candidate.name)
-
-    yield recommended_text(choice, name_of(choice.recommended) if choice.recommended else "")
-    if choice.recommended:
-        yield from _requirement_lines(choice.recommended)
+    best = choice.recommended
+    yield recommended_text(choice)
+    if best:
+        yield from _requirement_lines(best)
     for candidate in choice.similar:
         if candidate.against_best:
-            yield f"similar: {name_of(candidate)}, {choice.cheapest.title}: {outcome_text(candidate.against_best)}"
+            yield f"similar: {candidate.name}, {choice.cheapest.title}: {outcome_text(candidate.against_best)}"
     not_met = [candidate for candidate in choice.candidates if candidate.outcome != "met"]
     for candidate in not_met[:CANDIDATES_SHOWN]:
-        yield f"{candidate.outcome}: {name_of(candidate)}{f', {candidate.out}' if candidate.out else ''}"
+        yield f"{candidate.outcome}: {candidate.name}{f', {candidate.out}' if candidate.out else ''}"
         yield from _requirement_lines(candidate)
     if len(not_met) > CANDIDATES_SHOWN:
         yield f"and {count(len(not_met) - CANDIDATES_SHOWN, 'more case')}: see --format json"
@@ -48,8 +43,8 @@ def choice_lines(comparison: Comparison, choice: Choice) -> Iterator[str]:
         yield f"{count(choice.unlike, 'case')} of other tasks, data or loads left out"
 
 
-def recommended_text(choice: Choice, name: str) -> str:
-    """Return which case is recommended, called `name`, and by what; or that none is, and why."""
+def recommended_text(choice: Choice) -> str:
+    """Return which case is recommended and by what; or that none is, and why."""
     required = choice.required.text
     if choice.recommended is None:
         # Frames have to be answered in time though nobody asks for it.
@@ -58,9 +53,8 @@ def recommended_text(choice: Choice, name: str) -> str:
         return f"recommended: none, because no case {lacking}{'' if limits else ' (--cheapest takes another figure)'}"
     extreme = "highest" if better_of(choice.cheapest.name, choice.recommended.case) == "higher" else "lowest"
     value = figure_text(choice.cheapest, choice.recommended.case.figures[choice.cheapest.name], choice.cheapest.unit)
-    return (
-        f"recommended: {name}, the case of the {extreme} {choice.cheapest.title}, {value}{f', that meets {required}' if required else ''}"
-    )
+    text = f"recommended: {choice.recommended.name}, the case of the {extreme} {choice.cheapest.title}, {value}"
+    return f"{text}, that meets {required}" if required else text
 
 
 def requirement_text(requirement: Requirement) -> str:
@@ -88,15 +82,11 @@ def _requirement_lines(candidate: ChoiceCandidate) -> Iterator[str]:
 
 
 def gate_headline(gate: Gate) -> str:
-    """Return the outcome in a few words: `fails slower:5%`, `inconclusive, which fails: changes below 42% would not be seen`."""
-    findings = [finding for finding in gate.findings if finding.outcome == gate.outcome]
-    exceeded = [finding for finding in findings if _may_be_exceeded(finding)]
-    limits = listed(list(dict.fromkeys(finding.limit.text for finding in exceeded or findings)))
+    """Return the outcome in a few words: `fails slower:5%`, `inconclusive, which fails: slower:5%`."""
+    limits = listed(list(dict.fromkeys(finding.limit.text for finding in gate.findings if finding.outcome == gate.outcome)))
     if gate.outcome != "inconclusive":
         return f"{'passes' if gate.outcome == 'pass' else 'fails'} {limits}"
-    cannot_be_judged = f"{limits} cannot be judged" if limits else "nothing could be judged"
-    reason = f"{limits} may be exceeded" if exceeded else _unseen(findings) or cannot_be_judged
-    return f"inconclusive, which {'passes' if gate.is_passed else 'fails'}: {reason}"
+    return f"inconclusive, which {'passes' if gate.is_passed else 'fails'}: {limits or 'nothing could be judged'}"
 
 
 def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
@@ -116,7 +106,7 @@ def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
 
 
 def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
-    """Return the change that decided a limit: `latency +7.6% (+7.0 to +8.1%)`; of what is open which changes would not be seen."""
+    """Return the change that decided a limit: `latency +7.6% (+7.0 to +8.1%)`; of what is open how many more runs would decide."""
     change, limit = finding.change, finding.limit
     if change is None or row is None:
         return finding.reason
@@ -124,28 +114,4 @@ def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
     if is_identical(change):
         return f"{name} is identical on every input"
     text = f"{name} {change_with_interval(finding.figure, change, worst_kept(limit, change.better, change.scale))}"
-    if finding.outcome != "inconclusive":
-        return text
-    # The sentence on the case says how many runs decide what is inconclusive without a limit, too.
-    is_decided_by_runs = _may_be_exceeded(finding) or finding.smallest_seen is None
-    return ", ".join(filter(None, (text, what_decides(change) if is_decided_by_runs else _unseen([finding]))))
-
-
-def _may_be_exceeded(finding: GateFinding) -> bool:
-    """Return whether a change for the worse was seen, of which nothing shows whether it is within its limit."""
-    return finding.change is not None and finding.outcome == "inconclusive" and finding.change.outcome == "worse"
-
-
-def _unseen(findings: Sequence[GateFinding]) -> str:
-    """Return which changes would not have been seen, of ratios and of points the largest; empty where nothing was compared."""
-    texts: dict[str, str] = {}
-    for finding in sorted(findings, key=lambda finding: finding.smallest_seen or 0.0):
-        change, smallest = finding.change, finding.smallest_seen
-        if change is None:
-            continue
-        if smallest is None:
-            return "too few runs for an interval"
-        decimals = least_decimals(100 * smallest, 200 * (smallest - finding.limit.by), change.scale)
-        decimals = figures.telling_decimals((100 * smallest,), decimals, 100 * finding.limit.by)
-        texts[change.scale] = f"{figures.with_decimals(100 * smallest, decimals)}{'%' if change.scale == 'ratio' else ' points'}"
-    return f"changes below {' or '.join(texts.values())} would not be seen" if texts else ""
+    return ", ".join(filter(None, (text, what_decides(change) if finding.outcome == "inconclusive" else "")))

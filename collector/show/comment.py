@@ -12,18 +12,8 @@ from edgemeter.collector.runs.cases import named
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_headline, gate_lines
 from edgemeter.collector.show.compare_table import notes_on
-from edgemeter.collector.show.figure_words import change_with_interval, decided_together, short_figure_text
-from edgemeter.collector.show.page_links import address, page_address
-from edgemeter.collector.show.sentence import (
-    OUTCOMES,
-    figure_name,
-    has_letters,
-    headline,
-    is_identical,
-    not_compared,
-    outcome_of,
-    outcome_words,
-)
+from edgemeter.collector.show.figure_words import decided_together, short_figure_text
+from edgemeter.collector.show.sentence import OUTCOMES, decision_text, has_letters, headline, not_compared, outcome_of
 from edgemeter.collector.show.wording import level_text
 
 # The first line, by which a later comment finds this one.
@@ -38,12 +28,8 @@ NO_CASE = (
 _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<>&`*_[]#@~\\!"})
 
 
-def to_markdown(comparison: Comparison, sides: Sequence[str], page: str | None = None) -> str:
-    """Return the comment on two sides, at most as long as may be posted; what is cut is counted.
-
-    It links to the page at the address `page`. Raises ConfigError if that is none.
-    """
-    page = page_address(page)
+def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
+    """Return the comment on two sides, at most as long as may be posted; what is cut is counted."""
     gate = comparison.gate
     compared = [row for row in comparison.rows if not row.is_reference]
 
@@ -54,8 +40,10 @@ def to_markdown(comparison: Comparison, sides: Sequence[str], page: str | None =
     ordered = sorted(compared, key=order)
     names = [name for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)) if any(_is_compared(name, row) for row in compared)]
     sentence = _escaped(headline(comparison))
-    head = [*_head(f"**{_escaped(gate_headline(gate))}**" if gate else sentence, sides, page), *([sentence, ""] if gate else [])]
-    lines = list(choice_lines(comparison, comparison.choice)) if comparison.choice else []
+    outcome = f"**{_escaped(gate_headline(gate))}**" if gate else sentence
+    head = [MARK, f"### Edgemeter: {outcome}", "", f"Baseline `{_code(sides[0])}`, new `{_code(sides[1])}`.", ""]
+    head += [sentence, ""] if gate else []
+    lines = list(choice_lines(comparison.choice)) if comparison.choice else []
     # The heading says what the first line of the gate says.
     lines += list(gate_lines(comparison, gate))[1:] if gate else []
     lines += notes_on(comparison)
@@ -71,7 +59,7 @@ def to_markdown(comparison: Comparison, sides: Sequence[str], page: str | None =
     fitting: list[str] = []
     for row in ordered:
         name = f"{named(row.case.key)} against {named(row.reference.key)}" if has_letters(comparison) else row.name
-        cells = [_name(row, name, page), *(_cell(name, row) for name in names), _outcome(row)]
+        cells = [_name(row, name), *(_cell(name, row) for name in names), _outcome(row)]
         line = f"| {' | '.join(cells)} |"
         room -= len(line) + 1
         if room < 0:
@@ -82,51 +70,34 @@ def to_markdown(comparison: Comparison, sides: Sequence[str], page: str | None =
     return "\n".join([*head, *body, "", *tail]) + "\n"
 
 
-def _head(outcome: str, sides: Sequence[str], page: str) -> list[str]:
-    link = f" [See the runs]({page}/compare)." if page else ""
-    return [MARK, f"### Edgemeter: {outcome}", "", f"Baseline `{_code(sides[0])}`, new `{_code(sides[1])}`.{link}", ""]
-
-
 def _is_compared(name: str, row: ComparedCase) -> bool:
     """Return whether a figure has a column: an answer takes it, or only one side has its energy or accuracy."""
     is_on_a_side = name in row.case.figures or name in row.reference.figures
     return name in row.decisions or (name in (ENERGY, ACCURACY) and is_on_a_side and not row.case.generates)
 
 
-def _name(row: ComparedCase, name: str, page: str) -> str:
-    """Return the name of a case and what is to be known of it, linked to its runs over time and the newest of each side."""
-    case, baseline = row.case, row.reference
-    notes = [*row.changed]
-    notes += [f"{side} {level_text(summary)}" for side, summary in (("baseline", baseline), ("new", case)) if summary.segment]
+def _name(row: ComparedCase, name: str) -> str:
+    """Return the name of a case and what is to be known of it."""
+    sides = (("baseline", row.reference), ("new", row.case))
+    notes = [*row.changed, *(f"{side} {level_text(summary)}" for side, summary in sides if summary.segment)]
     notes += [f"{figure}: {reason}" for figure, reason in not_compared(row).items()]
-    text = _escaped(name)
-    if page:
-        over_time = address("trend", {"model": case.key.model, "device": case.key.device, "fleet": case.key.fleet})
-        newest = {"baseline": baseline.run_ids[-1], "new": case.run_ids[-1]}
-        links = ", ".join(f"[{side}]({page}/{address('run', {'id': run_id})})" for side, run_id in newest.items())
-        text = f"[{text}]({page}/{over_time})<br><sub>runs: {links}</sub>"
-    doubt = " (disturbed runs)" if case.disturbed or baseline.disturbed else ""
-    return f"{text}{doubt}" + (f"<br><sub>{_escaped(', '.join(notes))}</sub>" if notes else "")
+    doubt = " (disturbed runs)" if row.case.disturbed or row.reference.disturbed else ""
+    return f"{_escaped(name)}{doubt}" + (f"<br><sub>{_escaped(', '.join(notes))}</sub>" if notes else "")
 
 
 def _cell(name: str, row: ComparedCase) -> str:
-    """Return a figure of both sides, and its change with the interval that decides it."""
+    """Return a figure of both sides, and what was decided on it."""
     entry, before, after = JUDGED[name], row.reference.figures.get(name), row.case.figures.get(name)
     if before is None or after is None:
         return "no figure" if before is None and after is None else "new" if before is None else "gone"
     values = f"{short_figure_text(entry, before)} → {short_figure_text(entry, after, entry.unit)}"
-    if (change := row.decisions.get(name)) is None:
-        return f"{values}, not comparable"
-    if is_identical(change):
-        return f"{values}<br>identical on every input"
-    return f"{values}<br>{outcome_words(name, row)}: {change_with_interval(name, change)}{', no interval' if change.low is None else ''}"
+    return f"{values}<br>{decision_text(name, row)}" if name in row.decisions else f"{values}, not comparable"
 
 
 def _outcome(row: ComparedCase) -> str:
-    state = outcome_of(row)
-    texts = [(finding.outcome, f"{finding.outcome}: {_escaped(finding.limit.text)}") for finding in row.limited]
-    limits = [f"**{text}**" if outcome == "fail" else text for outcome, text in texts]
-    return "<br>".join([f"**{state}**" if "worse" in state else state, *limits])
+    outcome = outcome_of(row)
+    failing = [f"**fail: {_escaped(finding.limit.text)}**" for finding in row.limited if finding.outcome == "fail"]
+    return "<br>".join([f"**{outcome}**" if "worse" in outcome else outcome, *failing])
 
 
 def _left_out(left_out: Sequence[LeftOut], *, is_open: bool) -> list[str]:
@@ -143,7 +114,7 @@ def _how(rows: Sequence[ComparedCase]) -> str:
 
     counts = f"{runs([row.reference for row in rows])} runs against {runs([row.case for row in rows])}" if rows else ""
     margin = f"differences below {100 * rows[0].margins.ratio:g}% do not matter" if rows else ""
-    together = decided_together((figure_name(name, row.case), change) for row in rows for name, change in row.decisions.items())
+    together = decided_together(change for row in rows for change in row.decisions.values())
     return f"<sub>{'; '.join(filter(None, (counts, 'means over runs', together, margin)))}.</sub>"
 
 

@@ -26,13 +26,13 @@ from edgemeter.collector.show.figure_words import assumed_in_changes, change_tex
 from edgemeter.collector.show.sentence import (
     IN_PART,
     WITHIN,
+    decisions_text,
     figure_name,
     has_letters,
     headline,
     not_compared,
     outcome_of,
     outcome_words,
-    sentence,
 )
 from edgemeter.collector.show.wording import accuracy_name, level_text, listed, load_words, only, telling_parts
 
@@ -229,9 +229,9 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     """Yield the lines below the tables: each case in a sentence, what was chosen, what became of limits, and what to know of the cases."""
     compared = [row for row in comparison.rows if not row.is_reference]
     if 1 < len(compared) <= SENTENCES_SHOWN:
-        yield from (sentence(row, is_alone=False) for row in compared)
+        yield from (f"{row.name}: {decisions_text(row)}" for row in compared)
     if comparison.choice:
-        yield from choice_lines(comparison, comparison.choice)
+        yield from choice_lines(comparison.choice)
     if comparison.gate:
         yield from gate_lines(comparison, comparison.gate)
     yield from _legend(comparison, compared)
@@ -278,7 +278,7 @@ def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[st
         yield f"<: {WITHIN}"
     if any(change.evidence.unit == "pair" for *_, change in changes):
         yield "changes are means over pairs of neighbouring runs; an interval in the table is that of a case by itself"
-    if together := decided_together((figure_name(name, row.case), change) for name, row, change in changes):
+    if together := decided_together(change for *_, change in changes):
         yield together
 
 

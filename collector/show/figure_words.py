@@ -1,15 +1,13 @@
 """Compared figures in words: a value with its interval, a change with the interval that decides it, and the outcome."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import MOST_FURTHER, Decision, Scale
+from edgemeter.agent.base.decision import MOST_FURTHER, Decision
 from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST
 from edgemeter.agent.contract.figures import ACCURACY, LATENCY, Figure
 from edgemeter.collector.compare.case_figure import CaseFigure
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.show.wording import listed
 
 # From this factor on a change is said in times, not in per cent.
 TIMES = 2.0
@@ -17,15 +15,6 @@ TIMES = 2.0
 COARSE = 9.95
 WIDE = 4.0
 SMALLEST = 1e-9  # A ratio next to 0 has no inverse.
-
-
-class ChangeForm(NamedTuple):
-    """How a change is written: what makes the number that people read, its unit, and which numbers it has to be told apart from."""
-
-    convert: Callable[[float], float]
-    unit: str
-    limits: tuple[float, ...]
-    in_times: bool = False
 
 
 def figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str:
@@ -47,40 +36,32 @@ def short_figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") 
     return entry.shown(figure.value) if figure is not None and figure.scale == "points" else figure_text(entry, figure, unit)
 
 
-def form_of(name: str, change: Decision) -> ChangeForm:
-    """Return how a change of a figure is written, in every view: in per cent, from a factor of two on in times, of shares in points."""
+def change_parts(name: str, change: Decision, *limits: float) -> tuple[str, str]:
+    """Return a change and the interval that decides it, empty without one: `-14%` and `-19 to -9%`.
+
+    It is in per cent, from a factor of two on in times, of shares and accuracies in points; with as many decimals as tell its interval
+    from no change, from what matters and from the `limits`. Ends that are written alike are left out.
+    """
     # A metric that is no share, such as a perplexity, has no points.
     per = 1 if name == ACCURACY and change.better == "lower" else 100
     margin = per * change.margin
+    convert: Callable[[float], float]
+    told_apart: tuple[float, ...]
     if change.scale == "points":
-        return ChangeForm(lambda value: per * value, " points" if per == 100 else "", (-margin, 0, margin))
-    if change.value >= TIMES:
-        return ChangeForm(lambda ratio: ratio, " times as long" if name == LATENCY else " times", (1,), in_times=True)
-    if name == LATENCY and change.value <= 1 / TIMES:
-        return ChangeForm(lambda ratio: 1 / max(ratio, SMALLEST), " times as fast", (1,), in_times=True)
-    return ChangeForm(lambda ratio: 100 * (ratio - 1), "%", (-100, -margin / (1 + change.margin), 0, margin))
-
-
-def change_numbers(change: Decision, form: ChangeForm, *limits: float) -> list[str]:
-    """Return a change as it is written, and the ends of its interval, the lower first; ends that are written alike are left out."""
-    value, *ends = (form.convert(end) for end in (change.value, change.low, change.high) if end is not None)
-    decimals = least_decimals(value, max(ends, default=value) - min(ends, default=value), change.scale)
+        convert, unit, told_apart = (lambda value: per * value), " points" if per == 100 else "", (-margin, 0, margin)
+    elif change.value >= TIMES:
+        convert, unit, told_apart = (lambda ratio: ratio), " times as long" if name == LATENCY else " times", (1,)
+    elif name == LATENCY and change.value <= 1 / TIMES:
+        convert, unit, told_apart = (lambda ratio: 1 / max(ratio, SMALLEST)), " times as fast", (1,)
+    else:
+        convert, unit, told_apart = (lambda ratio: 100 * (ratio - 1)), "%", (-100, -margin / (1 + change.margin), 0, margin)
+    value, *ends = (convert(end) for end in (change.value, change.low, change.high) if end is not None)
+    width = max(ends, default=value) - min(ends, default=value)
+    decimals = 0 if change.scale == "ratio" and (abs(value) >= COARSE or width >= WIDE) else 1
     if ends:
-        decimals = figures.telling_decimals(ends, decimals, *form.limits, *map(form.convert, limits))
-    amount, *texts = (figures.with_decimals(number, decimals, "" if form.in_times else "+") for number in (value, *sorted(ends)))
-    return [amount, *texts] if len(set(texts)) > 1 else [amount]
-
-
-def least_decimals(value: float, width: float, scale: Scale) -> int:
-    """Return how many decimals a change has at least, by its size and the width of its interval; points have one."""
-    return 0 if scale == "ratio" and (abs(value) >= COARSE or width >= WIDE) else 1
-
-
-def change_parts(name: str, change: Decision, *limits: float) -> tuple[str, str]:
-    """Return a change with its unit, and the interval that decides it: `-14%`, `-19 to -9%`; empty without one."""
-    form = form_of(name, change)
-    amount, *ends = change_numbers(change, form, *limits)
-    return f"{amount}{form.unit}", f"{' to '.join(ends)}{'%' * (form.unit == '%')}" if ends else ""
+        decimals = figures.telling_decimals(ends, decimals, *told_apart, *map(convert, limits))
+    amount, *texts = (figures.with_decimals(number, decimals, "" if "times" in unit else "+") for number in (value, *sorted(ends)))
+    return f"{amount}{unit}", f"{' to '.join(texts)}{'%' * (unit == '%')}" if len(set(texts)) > 1 else ""
 
 
 def change_text(name: str, change: Decision) -> str:
@@ -92,6 +73,11 @@ def change_with_interval(name: str, change: Decision, *limits: float) -> str:
     """Return a change with the interval that decides it, if it has one: `-14% (-19 to -9%)`."""
     text, interval = change_parts(name, change, *limits)
     return f"{text} ({interval})" if interval else text
+
+
+def is_identical(change: Decision) -> bool:
+    """Return whether two accuracies are the same in every part of the images."""
+    return change.evidence.unit == "image" and change.evidence.error == 0 == change.value
 
 
 def outcome_text(decision: Decision) -> str:
@@ -140,13 +126,9 @@ def confidence_text(*confidences: float) -> str:
     return " to ".join(f"{round(end, decimals):g}%" for end in ends)
 
 
-def decided_together(changes: Iterable[tuple[str, Decision]]) -> str:
-    """Return how sure the intervals of an answer are, by the names of the figures; empty where each is one of 95%, or there is none."""
-    with_interval = [(name, change) for name, change in changes if change.low is not None and change.low != change.high]
-    confidences = [change.confidence for _, change in with_interval]
+def decided_together(changes: Iterable[Decision]) -> str:
+    """Return how sure the intervals of an answer are; empty where each is one of 95%, or there is none."""
+    confidences = [change.confidence for change in changes if change.low is not None and change.low != change.high]
     if not confidences or confidence_text(*confidences) == confidence_text(CONFIDENCE):
         return ""
-    by_figure = grouped((name, change.confidence) for name, change in with_interval)
-    names = grouped((confidence_text(*of_figure), name) for name, of_figure in by_figure.items())
-    each = listed([f"{text} ({listed(of_text)})" for text, of_text in names.items()])
-    return f"the intervals of changes have {each} confidence, so that all decisions together have 95%"
+    return f"the intervals of changes have {confidence_text(*confidences)} confidence, so that all decisions together have 95%"

@@ -46,7 +46,7 @@ class ChoiceFilter:
         """Which case is recommended and why, and which are similar; empty without a choice."""
         if self.choice is None:
             return ""
-        text = recommended_text(self.choice, self.choice.recommended.name if self.choice.recommended else "")
+        text = recommended_text(self.choice)
         similar = f" Similar: {listed([candidate.name for candidate in self.choice.similar])}." if self.choice.similar else ""
         return f"{text[0].upper()}{text[1:]}.{similar}"
 

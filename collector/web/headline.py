@@ -1,7 +1,6 @@
 """The headline of a comparison: what is compared, what it comes to, and what to know before trusting the figures."""
 
 import math
-from dataclasses import replace
 from operator import attrgetter
 
 from edgemeter.agent.base import figures
@@ -12,7 +11,7 @@ from edgemeter.collector.compare.differences import better_of, deciding, speed_o
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.figure_words import change_with_interval, figure_text
-from edgemeter.collector.show.sentence import figure_name, sentence
+from edgemeter.collector.show.sentence import decisions_text, figure_name
 from edgemeter.collector.show.wording import listed, names, runtime_name
 
 # With more devices than this the title counts them, and of so many cases the lead has the figures.
@@ -97,4 +96,4 @@ def _sentence(row: ComparedCase) -> str:
     if row.is_reference:
         return text
     against = f"{other.key.precision} on {runtime_name(other)}, {other.key.device}"
-    return f"{text} Against {against}: {sentence(replace(row, name='it'))}"
+    return f"{text} Against {against}: {decisions_text(row)}."

@@ -28,12 +28,12 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.index.run_index import RunIndex
 from edgemeter.collector.published.published_folder import PublishedFolder, default_folder
-from edgemeter.collector.show.page_links import address
 from edgemeter.collector.trend.history import without_garbage_collection
 from edgemeter.collector.web.activity import read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import render, text_of
+from edgemeter.collector.web.page_links import address
 from edgemeter.collector.web.site import SERVED_POLICY, STYLE_SHEET, content, offered, script, served_page, show
 from edgemeter.collector.web.view import ServedLinks, ViewRequest, read_address, read_period
 

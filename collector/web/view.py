@@ -11,8 +11,8 @@ from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.charts.chart import ChartSheet, ViewTable
 from edgemeter.collector.show.comparison_charts import Charts
-from edgemeter.collector.show.page_links import address
 from edgemeter.collector.web.markup import Attributes, Markup, element, join, part, render
+from edgemeter.collector.web.page_links import address
 
 Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.

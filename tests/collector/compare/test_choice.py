@@ -125,7 +125,7 @@ def test_that_no_case_answers_in_time_is_the_reason_why_none_is_recommended():
     """Nobody asked for a limit, and the figure to choose by was measured."""
     _, late = missing(180)
     choice = choice_of("", late, cheapest=LATENCY)
-    assert recommended_text(choice, "") == "recommended: none, because no case surely meets missed<=0.01"
+    assert recommended_text(choice) == "recommended: none, because no case surely meets missed<=0.01"
 
 
 def test_runs_that_are_short_show_no_tail():

@@ -1,7 +1,5 @@
 """Facts about the gate: a limit passes or fails only where the whole interval shows it, and all of them together."""
 
-import math
-
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
@@ -42,21 +40,11 @@ def test_a_limit_is_decided_by_where_the_whole_interval_lies(factor, limits, out
     assert gate_of(make_side(agent="1"), make_side(agent="2", start=100, seed=2, factor=factor), limits).outcome == outcome
 
 
-def test_what_few_runs_of_a_noisy_machine_cannot_see_is_said():
-    """The smallest change whose whole interval, as wide as this one, would lie beyond the limit, however large this change is."""
-    gate = gate_of(make_side(agent="1", runs=3, spread=0.1), make_side(agent="2", runs=3, spread=0.1, seed=2, start=100), "slower:5%")
-    (finding,) = gate.findings
-    assert (gate.outcome, finding.outcome) == ("inconclusive", "inconclusive")
-    half_width_ratio = math.sqrt(finding.change.high / finding.change.low)
-    assert finding.smallest_seen == pytest.approx(1.05 * half_width_ratio - 1)
-    assert 0.1 < finding.smallest_seen < 2
-    sides = make_side(agent="1", runs=3, spread=0.1), make_side(agent="2", runs=3, spread=0.1, seed=2, start=100, factor=0.95)
-    (faster,) = gate_of(*sides, "slower:5%").findings
-    assert faster.smallest_seen == pytest.approx(finding.smallest_seen)
-    (of_rate,) = gate_of(*sides, "throughput:5%").findings
-    assert of_rate.smallest_seen == pytest.approx(1 - 0.95 / half_width_ratio)
-    one_run = gate_of(make_side(agent="1", runs=1), make_side(agent="2", runs=1, start=100), "slower:5%")
-    assert (one_run.outcome, one_run.findings[0].smallest_seen) == ("inconclusive", None)
+def test_what_few_runs_of_a_noisy_machine_cannot_see_is_inconclusive():
+    """Nor what one run on each side can."""
+    for of_new in ({"runs": 3, "spread": 0.1}, {"runs": 1}):
+        gate = gate_of(make_side(agent="1", **of_new), make_side(agent="2", seed=2, start=100, **of_new), "slower:5%")
+        assert (gate.outcome, gate.findings[0].outcome) == ("inconclusive", "inconclusive")
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(1.0, "pass"), (1.06, "fail")])

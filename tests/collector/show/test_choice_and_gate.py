@@ -36,17 +36,18 @@ def test_a_finding_has_the_change_that_decides_it(limits, of_new, first, words):
     assert lines[1].endswith(words)
 
 
-def test_an_inconclusive_gate_says_which_changes_would_not_be_seen():
-    """Those whose interval would reach across the limit; without an interval what is missing."""
+def test_an_inconclusive_gate_names_its_limits_and_what_would_decide_them():
+    """How many more runs; or why nothing can be judged."""
     for of_new, words in (
-        ({"runs": 3, "spread": 0.1}, r"inconclusive, which fails: changes below [\d.]+% would not be seen"),
-        ({"runs": 2}, "inconclusive, which fails: too few runs for an interval"),
-        ({"energy": None}, "inconclusive, which fails: energy:5% cannot be judged"),
-        ({"energy_factor": 1.05, "spread": 0.01}, r"inconclusive, which fails: energy:5% may be exceeded"),
+        ({"runs": 3, "spread": 0.1}, r"about \d+ more runs would decide"),
+        ({"runs": 2}, r"3 runs give an interval"),
+        ({"energy": None}, "not measured, limit"),
+        ({"energy_factor": 1.05, "spread": 0.01}, r"energy \+5\.\d% \(\+4\.\d to \+6\.\d%\), limit"),
     ):
         with table_row(of_new):
             comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **of_new), "energy:5%")
-            assert re.fullmatch(words, gate_headline(comparison.gate))
+            assert gate_headline(comparison.gate) == "inconclusive, which fails: energy:5%"
+            assert re.search(words, list(gate_lines(comparison, comparison.gate))[1])
 
 
 def test_without_an_interval_a_limit_says_how_many_runs_give_one():
@@ -54,7 +55,7 @@ def test_without_an_interval_a_limit_says_how_many_runs_give_one():
     comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, runs=2), "energy:5%")
     assert list(gate_lines(comparison, comparison.gate))[1].endswith(", 3 runs give an interval: measure with --repeats 3, limit energy:5%")
     comparison = in_turn(make_side(agent="1"), make_side(agent="1", seed=2, precision="int8", runs=2), required="p50<=1s")
-    assert any(line.endswith("; 3 runs give an interval: measure with --repeats 3") for line in choice_lines(comparison, comparison.choice))
+    assert any(line.endswith("; 3 runs give an interval: measure with --repeats 3") for line in choice_lines(comparison.choice))
 
 
 def test_no_finding_that_is_printed_contradicts_its_outcome():
@@ -80,7 +81,7 @@ def test_a_recommended_accuracy_is_the_highest():
     comparison = in_turn(
         make_side(agent="1"), make_side(agent="1", seed=2, precision="int8", ap=0.6), required="", cheapest="accuracy_value"
     )
-    assert next(choice_lines(comparison, comparison.choice)) == "recommended: A, the case of the highest accuracy, 0.625"
+    assert next(choice_lines(comparison.choice)) == "recommended: A, the case of the highest accuracy, 0.625"
 
 
 def test_a_choice_names_what_is_recommended_and_what_is_similar():
@@ -90,7 +91,7 @@ def test_a_choice_names_what_is_recommended_and_what_is_similar():
     slow = make_side(agent="1", seed=4, precision="int8", factor=2, energy_factor=1.5)
     module = make_side(agent="1", seed=5, precision="int4", energy=make_energy(scope="module"))
     comparison = in_turn(base, similar, slow, module, required="p50<=20ms, energy<=80mJ")
-    text = "\n".join(choice_lines(comparison, comparison.choice))
+    text = "\n".join(choice_lines(comparison.choice))
     for pattern in (
         r"recommended: [AB], the case of the lowest p50, 12\.0 ms ± 3%, that meets p50<=20ms, energy<=80mJ\n",
         r"\nsimilar: [AB], p50: no difference above 3%\n",

@@ -30,6 +30,12 @@ def ratio(value, error, units=5):
     return decide(Evidence(math.log(value), error, units - 1, units, "run"), 0.95, 0.03, "lower")
 
 
+def over(unit, value, error):
+    """Return the decision on a latency over three units, or over one without an interval."""
+    units = 1 if error is None else 3
+    return decide(Evidence(math.log(value), error, units - 1, units, unit), 0.95, 0.03, "lower")
+
+
 @pytest.mark.parametrize(
     ("name", "numbers", "unit", "text"),
     [
@@ -74,6 +80,9 @@ def test_an_accuracy_has_its_bounds():
             "inconclusive; more images would narrow it",
         ),
         (ratio(1.01, 0.3), "+1%", "-56 to +132%", "inconclusive; not even 100 more runs would decide"),
+        (over("day", 1.13, 0.06), "+13%", "-13 to +46%", "inconclusive; about 5 more days would decide"),
+        (over("pair", 1.13, 0.06), "+13%", "-13 to +46%", "inconclusive; about 5 more runs would decide: measure with --repeats 8"),
+        (over("day", 1.13, None), "+13%", "", "inconclusive; 3 days give an interval"),
     ],
 )
 def test_a_change_has_the_interval_that_decides_it_and_its_outcome(decision, text, interval, outcome):
@@ -121,7 +130,6 @@ def test_a_confidence_that_is_not_95_is_written():
     """What is almost sure is not written as sure."""
     assert [confidence_text(*pair) for pair in ((0.975,), (0.95, 1 - 0.05 / 3), (1 - 0.05 / 2000,))] == ["97.5%", "95% to 98.3%", "99.997%"]
     alone, of_two = ratio(0.9, 0.02), decide(Evidence(-0.1, 0.02, 4, 5, "run"), 0.975, 0.03, "lower")
-    assert decided_together([("latency", alone)]) == ""
-    assert decided_together([("latency", alone), ("AP", of_two), ("energy", of_two)]) == (
-        "the intervals of changes have 95% (latency) and 97.5% (AP and energy) confidence, so that all decisions together have 95%"
-    )
+    assert decided_together([alone]) == ""
+    sure = "the intervals of changes have 95% to 97.5% confidence, so that all decisions together have 95%"
+    assert decided_together([alone, of_two, of_two]) == sure
