@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 484,
-    "agent/base": 5883,
+    "agent/base": 5882,
     "agent/bundle": 635,
     "agent/cli": 2712,
     "agent/contract": 3887,
@@ -46,8 +46,8 @@ LINES = {
     "collector": 1,
     "collector/alerts": 1824,
     "collector/charts": 741,
-    "collector/cli": 2798,
-    "collector/compare": 2137,
+    "collector/cli": 2792,
+    "collector/compare": 2128,
     "collector/datacenter": 489,
     "collector/demo": 492,
     "collector/export": 113,
@@ -58,12 +58,12 @@ LINES = {
     "collector/published": 1102,
     "collector/receive": 2292,
     "collector/runs": 734,
-    "collector/show": 1407,
+    "collector/show": 1197,
     "collector/store": 104,
     "collector/trend": 3765,
     "collector/units": 83,
     "collector/upkeep": 244,
-    "collector/web": 3926,
+    "collector/web": 3935,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 84291,
+    "tests": 84178,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
