@@ -1,7 +1,7 @@
 """A chart: a Vega-Lite specification without data, and the plain table that it draws; and how both stand in a page."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,19 +77,6 @@ class Chart:
         times = [name.endswith("_ns") for name in self.table.columns]
         rows = [[_seen(value, is_time) for value, is_time in zip(row, times, strict=True)] for row in self.table.rows]
         return {"spec": self.spec, "columns": self.table.columns, "rows": rows, "legend": self.legend, "brushes": self.brushes}
-
-
-@dataclass(slots=True)
-class ChartSheet:
-    """Writes charts into a page with `write`, and keeps them in order."""
-
-    write: Callable[[Chart], str]
-    charts: list[Chart] = field(default_factory=list)
-
-    def draw(self, chart: Chart) -> str:
-        """Return the figure as markup."""
-        self.charts.append(chart)
-        return self.write(chart)
 
 
 def script_data(value: object) -> str:

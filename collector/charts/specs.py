@@ -76,67 +76,6 @@ def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float 
     }
 
 
-def spark_lines(lanes: Sequence[str]) -> Spec:
-    """Return a small line for each lane: rows of `lane`, `started_at_ns`, `height` (of the lane numbered from 0), `value`, `runs`."""
-    tips = [
-        parts.tip("at", "day", "%d %b %Y", "temporal"), parts.tip("lane", "board type"), parts.tip("value", "p50 against its usual", ".3f"),
-        parts.tip("runs", "runs", ","),
-    ]  # fmt: skip
-    plain = ["".join(letter for letter in lane if letter.isprintable() and letter not in "'\"\\") for lane in lanes]
-    names = " : ".join(f"datum.value === {index} ? {name!r}" for index, name in enumerate(plain))
-    scale = {"domain": [-0.5, len(lanes) - 0.5], "reverse": True, "nice": False}
-    axis = {"values": list(range(len(lanes))), "labelExpr": f"{names} : ''", "grid": False, "tickCount": len(lanes)}
-    y = parts.channel("height", title=None, scale=scale, axis=axis)
-    x = parts.when()
-    return {
-        "width": "container", "height": max(60, 34 * len(lanes)),
-        "transform": [{"calculate": "datum.started_at_ns / 1e6", "as": "at"}],
-        "layer": [
-            {"mark": {"type": "line", "color": "var(--s0)", "strokeWidth": 1.6}, "encoding": {"x": x, "y": y, "detail": {"field": "lane"}}},
-            {
-                "mark": {"type": "point", "filled": True, "size": 22, "color": "var(--s0)"}, "encoding": {"x": x, "y": y, "tooltip": tips},
-                "params": [parts.zoom(["x"], pans_with_shift=True), parts.brush()],
-            },
-        ],
-    }  # fmt: skip
-
-
-def before_and_after(unit: str, styles: Sequence[parts.Style], lanes: Sequence[str]) -> Spec:
-    """Return the change of each device against its own level before, which is 0, with its 95% interval, a lane for each device.
-
-    Rows of `device`, `series`, `size`, `low`, `high` (in `unit`), `before`, `after` and `first_day`.
-    """
-    lane = parts.channel("device", "nominal", title=None, sort=list(lanes), axis={**parts.BARE, "labelLimit": 220})
-    offset = {"field": "series", "type": "nominal", "sort": [style[0] for style in styles]}
-    x = parts.channel("size", title=unit, scale={"zero": True, "nice": False, "padding": 10})
-    base = {"y": lane, "yOffset": offset, "color": parts.colour(styles)}
-    tips = [
-        parts.tip("device"),
-        parts.tip("series", "case"),
-        parts.tip("before"),
-        parts.tip("after"),
-        parts.tip("size", unit, parts.NUMBER),
-    ]
-    tips += [parts.tip("interval", "95% interval"), parts.tip("first_day", "first day")]
-    way = {
-        "mark": {"type": "rule", "opacity": 0.35},
-        "encoding": {**base, "x": parts.channel("origin"), "x2": {"field": "size"}, "tooltip": tips},
-    }
-    interval = {"mark": {"type": "rule", "strokeWidth": 3}, "encoding": {**base, "x": parts.channel("low"), "x2": {"field": "high"}}}
-    before = {"mark": {"type": "point", "filled": False, "size": 30}, "encoding": {**base, "x": parts.channel("origin"), "tooltip": tips}}
-    after = {
-        "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
-        "encoding": {**base, "x": x, "tooltip": tips},
-        "params": [parts.zoom(["x"])],
-    }
-    return {
-        "width": "container", "height": 20 + len(lanes) * (8 + 10 * len(styles)), "params": [parts.HIDDEN],
-        "transform": [{"filter": "indexof(hidden, datum.series) < 0"}, {"calculate": parts.INTERVAL, "as": "interval"},
-                      {"calculate": "0", "as": "origin"}],
-        "layer": [way, interval, before, after],
-    }  # fmt: skip
-
-
 def among(unit: str, rows: Sequence[Mapping[str, Any]]) -> Spec:
     """Return one device among others: `rows` of `device`, `value`, `low`, `high`, `is_own`."""
     x = parts.amount("value", unit, [row["value"] for row in rows], from_zero=False)

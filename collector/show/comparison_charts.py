@@ -17,7 +17,7 @@ from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts import scatter, specs
-from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
+from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped, names_of
@@ -32,10 +32,6 @@ NAMED = 8
 MOST_LABELLED = 10
 MS_PER_NS = 1e-6
 LATENCY_TITLE, ENERGY_TITLE = "Latency p50, ms", "Energy per inference, gross, mJ"
-# The room that a name takes beside its mark, as shares of the chart's width and height on a phone.
-NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
-# Half a mark.
-MARK_REACH = 0.02
 HOW_TO_READ_MARKS = (
     "Farther left costs less; farther up is the higher figure of accuracy. Bars are 95% intervals. The star is the reference; the tooltip"
     " of a mark says what the table decides. A mark with a number stands for that many boards of one type, or for cases that would overlap;"
@@ -166,7 +162,7 @@ class _Axis:
 
 def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, across: _Axis, title: str, *, with_boards: bool) -> Chart:
     bounds = [_bounds_of(row.case, across.figure) for row in rows]
-    labels = _labels(bounds, case_names([row.case for row in rows])) if len(rows) <= MOST_LABELLED else [None] * len(rows)
+    labels = case_names([row.case for row in rows]) if len(rows) <= MOST_LABELLED else [None] * len(rows)
     boards = [(board, row) for row in rows if with_boards for board in row.boards]
     called = names_of((row.case.key for row in (*rows, *(board for board, _ in boards))), _called)
     values = [
@@ -222,22 +218,6 @@ def _bounds_of(case: CaseSummary, name: str) -> dict[str, float | None]:
         "cost": cost.value, "cost_low": cost.low, "cost_high": cost.high,
         "accuracy": accuracy.value, "accuracy_low": accuracy.low, "accuracy_high": accuracy.high,
     }  # fmt: skip
-
-
-def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str | None]:
-    at = scatter.places(rows)
-    places = [(x / WIDTH_PX, y / scatter.HEIGHT_PX) for x, y in (at(row["cost"], row["accuracy"]) for row in rows)]
-    occupied = [(x - MARK_REACH, x + MARK_REACH, y) for x, y in places]
-    labels: list[str | None] = []
-    for (x, y), name in zip(places, names, strict=True):
-        end = x + NAME_WIDTH * (len(name) + 2)
-        # What its own mark covers is part of it.
-        spans_ahead = [span for span in occupied if span[0] > x]
-        free = end <= 1.02 and all(abs(y - top) > NAME_HEIGHT or end < start for start, _, top in spans_ahead)
-        labels.append(name if free else None)
-        if free:
-            occupied.append((x, end, y))
-    return labels
 
 
 def _missing(comparison: Comparison, rows: Sequence[ComparedCase], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:

@@ -1,7 +1,6 @@
 """The current measurements: which device measures which run, and the progress of each campaign, by the time of receipt."""
 
 import hashlib
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,13 +9,10 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, CampaignProgress, Measuring, decode_activity, decode_campaign, parse_topic
 from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
 from edgemeter.collector.index.sources import RecordSource
-from edgemeter.collector.web.markup import Markup, element, join, part
-from edgemeter.collector.web.view import Links, ServedLinks, link, note, section
 
 _NS = 1_000_000_000
 # A campaign that has ended is shown for a day, and one that nobody reported on for so long is stale.
 CAMPAIGN_NS = 24 * 3600 * _NS
-DEVICES_SHOWN = 12
 _CAMPAIGN_TOPIC = "edgemeter/campaign/"
 # How many devices of a campaign are in which state.
 COUNTS = ("done", "failed", "running", "waiting", "cancelled")
@@ -47,6 +43,28 @@ class CampaignActivity:
     progress: CampaignProgress
     received_ns: int
     is_stale: bool
+
+    @property
+    def name(self) -> str:
+        """The name with its kind."""
+        return f"{'Campaign' if self.progress.title is None else 'Job'} {self.progress.campaign}"
+
+    @property
+    def text(self) -> str:
+        """How far it is, in words."""
+        now = self.progress
+        counted = ", ".join(f"{count:,} {name}" for name in COUNTS if (count := getattr(now, name))) or "nothing"
+        impossible = f"; {now.impossible:,} more are impossible" if now.impossible else ""
+        reason = f" ({now.reason})" if now.reason else ""
+        when = f"; {'no report since' if self.is_stale else 'as of'} {figures.stamp(self.received_ns)} UTC"
+        group = f", group {now.group} of {now.groups}" if now.groups > 1 else ""
+        return f"{f', {now.title}' if now.title else ''}: {now.state}{reason}{group}; {counted} of {now.total:,}{impossible}{when}"
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The parts of its bar, in percent of its devices."""
+        counts = {name: getattr(self.progress, name) for name in ("done", "failed", "running")}
+        return {name: 100 * count / self.progress.total for name, count in counts.items() if count}
 
     @property
     def is_current(self) -> bool:
@@ -99,46 +117,3 @@ def activities_of(retained: Sequence[RetainedMessage], present: Sequence[DeviceP
         if measuring := activity.current(retained_message.received_ns, *reported):
             devices.append(DeviceActivity(topic.fleet, topic.device, measuring, retained_message.received_ns, age_ns > ACTIVITY_STALE_NS))
     return Activities(devices, campaigns)
-
-
-def now_section(source: RecordSource, links: Links, fleet: str | None) -> Markup | None:
-    """Return the current measurements, None where there are none or in a file, which is read later; `fleet` is the selected one."""
-    if not isinstance(links, ServedLinks):
-        return None
-    activities = read_activities(source, time.time_ns())
-    parts = [described_campaign(campaign, links) for campaign in activities.campaigns if campaign.is_current]
-    lines = [
-        join([link(links.to("device", fleet=activity.fleet, device=activity.device), activity.device), ": ", described(activity)])
-        for activity in activities.devices
-        if fleet in (None, activity.fleet)
-    ]
-    if lines:
-        parts.append(part("reasons", lines[:DEVICES_SHOWN]))
-    if len(lines) > DEVICES_SHOWN:
-        parts.append(note(f"{len(lines) - DEVICES_SHOWN:,} more devices are measuring."))
-    return section("now", "Measuring now", *parts) if parts else None
-
-
-def described(activity: DeviceActivity) -> Markup:
-    """Return what a device measures, marked where it has not reported for long."""
-    return element("span", {"class": "doubt" if activity.is_stale else None}, activity.text)
-
-
-def described_campaign(campaign: CampaignActivity, links: Links) -> Markup:
-    """Return how far a campaign or a job is, in words and as a bar, with the way to its devices and runs."""
-    now = campaign.progress
-    counts = {name: count for name in COUNTS if (count := getattr(now, name))}
-    counted = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "nothing"
-    impossible = f"; {now.impossible:,} more are impossible" if now.impossible else ""
-    reason = f" ({now.reason})" if now.reason else ""
-    when = f"; {'no report since' if campaign.is_stale else 'as of'} {figures.stamp(campaign.received_ns)} UTC"
-    group = f", group {now.group} of {now.groups}" if now.groups > 1 else ""
-    text = f"{f', {now.title}' if now.title else ''}: {now.state}{reason}{group}; {counted} of {now.total:,}{impossible}{when}"
-    bar = [
-        element("span", {"class": name, "style": f"width:{100 * count / now.total:.3f}%"})
-        for name, count in counts.items()
-        if name not in {"waiting", "cancelled"}
-    ]
-    name = link(links.to("jobs", job=now.campaign), f"{'Campaign' if now.title is None else 'Job'} {now.campaign}")
-    heading = element("p", None, element("b", None, name), text)
-    return element("div", {"class": "campaign"}, heading, element("div", {"class": "bar", "aria-hidden": "true"}, *bar))

@@ -17,7 +17,6 @@ from edgemeter.collector.runs.figure_names import figure_called
 from edgemeter.collector.show.choice_and_gate import recommended_text, requirement_text, requirement_value
 from edgemeter.collector.show.figure_words import change_with_interval
 from edgemeter.collector.show.wording import listed
-from edgemeter.collector.web.markup import NOTHING, Markup, element, join
 from edgemeter.collector.web.view import FormInput, ViewColumn, ViewRequest
 
 # Among more cases than these nobody chooses, and every interval would be too wide to say anything.
@@ -72,11 +71,11 @@ class ChoiceFilter:
         if self.choice is None:
             return []
         heading = "Limits" if self.choice.required.text else "Choice"
-        return [ViewColumn("requirements", heading, self._outcome, self._cell, is_text=True)]
+        return [ViewColumn("requirements", heading, self.outcome, is_text=True)]
 
     def row_class(self, row: ComparedCase) -> list[str]:
         """Return the class of a row: that of the recommended case, and of those that do not meet the limits."""
-        outcome = self._outcome(row)
+        outcome = self.outcome(row)
         return ["pick"] if outcome == "recommended" else ["out"] if outcome == "not met" else []
 
     def tables(self) -> list[ViewTable]:
@@ -97,16 +96,18 @@ class ChoiceFilter:
         ]
         return [ViewTable("choice", columns, tuple(rows))] if rows else []
 
-    def _outcome(self, row: ComparedCase) -> str | None:
+    def outcome(self, row: ComparedCase) -> str | None:
+        """Return what became of a case; None where nobody chose."""
         candidate = self._candidates.get(id(row.case))
         if candidate is None or self.choice is None:
             return None
         return "recommended" if candidate is self.choice.recommended else candidate.outcome
 
-    def _cell(self, row: ComparedCase) -> Markup:
-        candidate, outcome = self._candidates.get(id(row.case)), self._outcome(row)
-        if candidate is None or outcome is None or self.choice is None:
-            return NOTHING
+    def reasons(self, row: ComparedCase) -> list[str]:
+        """Return why that became of a case, and how far it is from the recommended one."""
+        candidate = self._candidates.get(id(row.case))
+        if candidate is None or self.choice is None:
+            return []
         # What decides is the requirement with the worst outcome; what is met needs no reason.
         deciding = min(candidate.requirements, key=lambda requirement: WORST_FIRST.index(requirement.outcome), default=None)
         texts = [candidate.out]
@@ -118,8 +119,11 @@ class ChoiceFilter:
             change = change_with_interval(cheapest.name, candidate.against_best)
             texts.append(figures.typeset(f"{cheapest.title} {change} against the recommended"))
         texts.append("similar" if self._is_similar(candidate) else "")
-        badge = element("span", {"class": "badge plausible" if candidate.outcome == "met" else "badge"}, outcome)
-        return join([badge, *(element("small", None, text) for text in texts if text)])
+        return [text for text in texts if text]
+
+    def is_met(self, row: ComparedCase) -> bool:
+        """Return whether a case meets every limit."""
+        return self._candidates[id(row.case)].outcome == "met"
 
     def _is_similar(self, candidate: ChoiceCandidate) -> bool:
         return self.choice is not None and any(other is candidate for other in self.choice.similar)

@@ -1,30 +1,30 @@
 """The context of a view: the index at one moment, the records behind it, its charts, and how views refer to each other."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.verdict.siblings import judged_apart
-from edgemeter.collector.charts.chart import Chart, ChartSheet, script_data
+from edgemeter.collector.charts.chart import Chart, script_data
 from edgemeter.collector.compare.comparison import Comparison, of_summaries
 from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.index.index_file import WITH_ID, IndexedCase
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.published.published_folder import PublishedFolder, default_folder
 from edgemeter.collector.web.events import TrendEvents
-from edgemeter.collector.web.markup import NOTHING, Markup, part, raw
+from edgemeter.collector.web.markup import Markup, render
 from edgemeter.collector.web.queries import CaseFilter, cases_of_reference, summaries
 from edgemeter.collector.web.view import Links
 
 REFERENCE = "reference"
 
 
-def live_chart(chart: Chart, fallback: Markup = NOTHING) -> Markup:
-    """Return a chart that the page's script draws; `fallback` is what a browser without scripts shows."""
-    return part("chart", chart, fallback, raw(script_data(chart.document())))
+def live_chart(chart: Chart, fallback: str = "") -> Markup:
+    """Return a chart that the page's script draws; `fallback` (SVG) is what a browser without scripts shows."""
+    return render("chart.html", chart=chart, fallback=Markup(fallback), document=Markup(script_data(chart.document())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,13 @@ class ViewContext:
     source: RecordSource
     links: Links
     events: TrendEvents
-    sheet: ChartSheet = field(default_factory=lambda: ChartSheet(live_chart))
+    draw: Callable[[Chart], Markup] = live_chart
     margins: Margins = Margins()  # noqa: RUF009 - frozen
     published: PublishedFolder = field(default_factory=default_folder)
+
+    def render(self, template: str, **values: object) -> Markup:
+        """Return what a template makes of values, which may refer to other views and draw charts."""
+        return render(template, links=self.links, draw=self.draw, **values)
 
 
 def reference_names(connection: sqlite3.Connection, model: str | None = None) -> list[str]:

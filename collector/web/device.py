@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from statistics import median
+from typing import NamedTuple
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
@@ -14,7 +15,7 @@ from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import UNKNOWN_BOARD
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
-from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
+from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import among
 from edgemeter.collector.compare.case_figure import CaseFigure
 from edgemeter.collector.compare.summary import CaseSummary
@@ -24,30 +25,16 @@ from edgemeter.collector.runs.cases import names_of
 from edgemeter.collector.runs.figure_names import with_part
 from edgemeter.collector.runs.relation import like_with_like
 from edgemeter.collector.show.figure_words import figure_text
-from edgemeter.collector.web.activity import described, read_activities
+from edgemeter.collector.web.activity import DeviceActivity, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.findings import findings_list
-from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, runs_of, summaries
 from edgemeter.collector.web.run_facts import machine_facts
 from edgemeter.collector.web.series import series, series_groups, titles
-from edgemeter.collector.web.view import (
-    Links,
-    ServedLinks,
-    View,
-    ViewColumn,
-    ViewRequest,
-    grid,
-    link,
-    note,
-    section,
-    verdict_cell,
-    with_small,
-)
+from edgemeter.collector.web.view import ServedLinks, View, ViewColumn, ViewGrid, ViewRequest
 
 FILTERS = ("device", "fleet", "days", "level")
 RUNS_SHOWN = 60
-ID_SHOWN = 24
 CHARTS = 6
 OTHERS_DRAWN = 30
 # The figures in which a device is compared with the others of its type, of calls and of generated text.
@@ -67,33 +54,37 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
         case_filter = replace(case_filter, device=first[0] if first else "")
     device_cases = cases(context.connection, case_filter.without("board", "model", "runtime", "precision"))
     if not device_cases:
-        return View("No run matches", note("No run has this device."), filters=FILTERS)
+        return View("No run matches", context.render("message.html", text="No run has this device."), filters=FILTERS)
     newest = max(device_cases, key=lambda case: case.newest_ns)
-    runs, table = _runs(context, device_cases)
-    changed = findings_list(context, {"device": newest.key.device, "fleet": newest.key.fleet})
-    parts = [
-        *([section("findings", "What changed", changed)] if changed else []),
-        section("machine", "Machine", _machine(context, newest)),
-        section("beside", "Among devices of its type", _beside(context, device_cases, newest.board, case_filter)),
-        section("trend", "Over the days", _trends(context, device_cases)),
-        section("runs", "Newest runs", runs),
-    ]
+    runs = _runs(context, device_cases)
+    body = context.render(
+        "device.html",
+        findings=findings_list(context, {"device": newest.key.device, "fleet": newest.key.fleet}),
+        measuring=_measuring(context, newest),
+        machine=_machine(context, newest),
+        board=newest.board,
+        peers=None if newest.board == UNKNOWN_BOARD else _peers(context, device_cases, newest.board, case_filter),
+        trends=_trends(context, device_cases),
+        runs=runs,
+    )
     simulated = "" if newest.key.provenance == "measured" else f", {newest.key.provenance}"
     counted = f"{figures.count(sum(case.runs for case in device_cases), 'run')} of {figures.count(len(device_cases), 'case')}"
     lead = f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {counted}."
-    return View(newest.key.device, join(parts), lead, (table,), FILTERS)
+    return View(newest.key.device, body, lead, (runs.plain,), FILTERS)
 
 
-def _machine(context: ViewContext, newest: IndexedCase) -> Markup:
+def _measuring(context: ViewContext, newest: IndexedCase) -> DeviceActivity | None:
+    # A file is read later.
+    is_served = isinstance(context.links, ServedLinks)
+    return read_activities(context.source, time.time_ns()).of(newest.key.fleet, newest.key.device) if is_served else None
+
+
+def _machine(context: ViewContext, newest: IndexedCase) -> dict[str, str | None]:
     device_name = (newest.key.fleet, newest.key.device)
     presence = next((device for device in context.source.devices() if (device.fleet, device.device) == device_name), None)
-    facts: dict[str, str | None] = {"State": None}
-    if presence:
-        facts["State"] = f"{presence.state or 'not reported'}, since {figures.stamp(presence.changed_ns)} UTC"
-    if isinstance(context.links, ServedLinks) and (now := read_activities(context.source, time.time_ns()).of(*device_name)):
-        facts["Measuring now"] = described(now)
-    facts |= machine_facts(records_of(context.connection, newest.number, 1, usable=False)[0])
-    return part("facts", facts | (_health_of(presence.health) if presence and presence.health else {}))
+    state = f"{presence.state or 'not reported'}, since {figures.stamp(presence.changed_ns)} UTC" if presence else None
+    facts = machine_facts(records_of(context.connection, newest.number, 1, usable=False)[0])
+    return {"State": state} | facts | (_health_of(presence.health) if presence and presence.health else {})
 
 
 def _health_of(health: Health) -> dict[str, str | None]:
@@ -114,11 +105,16 @@ def _health_of(health: Health) -> dict[str, str | None]:
     }
 
 
-def _beside(context: ViewContext, device_cases: Sequence[IndexedCase], board: str, case_filter: CaseFilter) -> Markup:
-    """Return each case of the device among the same cases of the other devices of its type."""
-    if board == UNKNOWN_BOARD:
-        return note("The device does not report its board type, so it is no part of the statistics of a board type.")
-    strips, alone, largest_group = [], [], 0
+class Peers(NamedTuple):
+    """Each case of a device among the same cases of the others of its type: the charts, what nobody else ran, and how many are drawn."""
+
+    charts: Sequence[Chart]
+    alone: Sequence[str]
+    drawn: int | None
+
+
+def _peers(context: ViewContext, device_cases: Sequence[IndexedCase], board: str, case_filter: CaseFilter) -> Peers:
+    charts, alone, largest_group = [], [], 0
     called = names_of((case.key for case in device_cases), lambda key: f"{key.model}, {key.precision} on {key.runtime}")
     for case in device_cases:
         alike = replace(case_filter, device=None, fleet=None, board=board, model=case.key.model, precision=case.key.precision)
@@ -138,15 +134,10 @@ def _beside(context: ViewContext, device_cases: Sequence[IndexedCase], board: st
             peer_figures = [(peer.key.device, other) for peer in same if (other := peer.figures.get(entry.name))]
             name = f"{called[case.key]}: {entry.title}"
             if peer_figures:
-                strips.append(_strip(context, name, (case.key.device, own_figure), peer_figures, entry))
+                charts.append(_strip(name, (case.key.device, own_figure), peer_figures, entry))
             else:
                 alone.append(called[case.key])
-    parts = [part("gallery", strips)] if strips else []
-    if alone:
-        parts.append(note(f"No other {board} ran: {'; '.join(dict.fromkeys(alone))}."))
-    if largest_group > OTHERS_DRAWN:
-        parts.append(note(f"Of the other devices {OTHERS_DRAWN} are drawn and counted, evenly by rank of their p50."))
-    return join(parts)
+    return Peers(charts, list(dict.fromkeys(alone)), OTHERS_DRAWN if largest_group > OTHERS_DRAWN else None)
 
 
 def _meter(case: CaseSummary) -> tuple[object, ...]:
@@ -162,9 +153,7 @@ def _by_rank(peer_cases: Sequence[IndexedCase]) -> Sequence[IndexedCase]:
     return [ordered[round(rank * (len(ordered) - 1) / (OTHERS_DRAWN - 1))] for rank in range(OTHERS_DRAWN)]
 
 
-def _strip(
-    context: ViewContext, name: str, own_figure: tuple[str, CaseFigure], peer_figures: Sequence[tuple[str, CaseFigure]], entry: Figure
-) -> Markup:
+def _strip(name: str, own_figure: tuple[str, CaseFigure], peer_figures: Sequence[tuple[str, CaseFigure]], entry: Figure) -> Chart:
     device, case_figure = own_figure
     rows = [
         {"device": peer, "value": figure.value, "low": figure.low, "high": figure.high, "is_own": figure is case_figure}
@@ -177,69 +166,59 @@ def _strip(
         f"{device}: {figure_text(entry, case_figure, entry.unit)}, {figures.typeset(difference)} to the median of {other_devices};"
         f" {below} of them lower."
     )
-    return Markup(context.sheet.draw(Chart(name, among(entry.heading, rows), rows_table(rows), text)))
+    return Chart(name, among(entry.heading, rows), rows_table(rows), text)
 
 
-def _trends(context: ViewContext, device_cases: Sequence[IndexedCase]) -> Markup:
+def _trends(context: ViewContext, device_cases: Sequence[IndexedCase]) -> list[Chart]:
     span = (float(min(case.first_ns for case in device_cases)), float(max(case.newest_ns for case in device_cases) + 1))
     groups = series_groups(device_cases)
-    shown_series = [
-        context.sheet.draw(charted.chart)
+    return [
+        charted.chart
         for members, title in zip(groups[:CHARTS], titles(groups)[:CHARTS], strict=True)
         for entry in AMONG_PEERS[members[0].key.generates]
         if (charted := series(context, members, entry, days=None, span=span, title=title))
     ]
-    return part("gallery", shown_series) if shown_series else note("No run has a latency or an energy.")
 
 
-def _runs(context: ViewContext, device_cases: Sequence[IndexedCase]) -> tuple[Markup, ViewTable]:
+def _runs(context: ViewContext, device_cases: Sequence[IndexedCase]) -> ViewGrid[_RunLine]:
     lines = [_RunLine(case, run) for case in device_cases for run in runs_of(context.connection, case.number, newest=RUNS_SHOWN)]
     lines = sorted(lines, key=lambda line: -line.run.started_at_ns)[:RUNS_SHOWN]
-    return grid("runs", run_columns(context.links), lines, lambda line: {"data-at": str(line.run.started_at_ns)})
+    columns: list[ViewColumn[_RunLine]] = [
+        ViewColumn("run", "Run", attrgetter("run.id"), is_text=True),
+        ViewColumn("started_at_ns", "Started (UTC)", attrgetter("run.started_at_ns"), lambda line: figures.stamp(line.run.started_at_ns)),
+        ViewColumn("verdict", "Verdict", attrgetter("run.verdict"), is_text=True),
+        ViewColumn("model", "Model", attrgetter("case.key.model"), is_text=True),
+        ViewColumn("precision", "Precision", attrgetter("case.key.precision"), is_text=True),
+        ViewColumn(
+            "runtime",
+            "Runtime",
+            attrgetter("case.key.runtime"),
+            None,
+            lambda line: figures.count(line.case.key.threads, "thread"),
+            is_text=True,
+        ),
+        *(ViewColumn(hidden, "", attrgetter(f"case.key.{hidden}"), is_shown=False) for hidden in ("backend", "threads", "batch")),
+        *(column for entry in in_view(FigureView.LIST) for column in _figure_columns(entry)),
+        ViewColumn("energy_provenance", "", attrgetter("run.energy_provenance"), is_shown=False),
+    ]
+    return ViewGrid("runs", columns, [lines], lambda line: {"data-at": str(line.run.started_at_ns)})
 
 
-def _run_figure(entry: Figure) -> list[ViewColumn[_RunLine]]:
-
+def _figure_columns(entry: Figure) -> list[ViewColumn[_RunLine]]:
     def plain(line: _RunLine) -> Plain:
         value = line.run.value(entry.name)
         return value if value is None or not entry.is_truth else bool(value)
 
-    columns = [
-        ViewColumn(
-            entry.name, entry.heading, plain, lambda line: _cell(entry, line.run), is_text=entry.is_truth, needs_width=not entry.is_main
-        )
-    ]
+    def text(line: _RunLine) -> str:
+        value = line.run.value(entry.name)
+        if entry.is_truth:
+            return "not reported" if value is None else "yes" if value else "no"
+        return figures.typeset(entry.shown(value))
+
+    def provenance(line: _RunLine) -> str | None:
+        return line.run.energy_provenance if entry.group == "energy" and line.run.energy_provenance != MEASURED else None
+
+    columns = [ViewColumn(entry.name, entry.heading, plain, text, provenance, is_text=entry.is_truth, needs_width=not entry.is_main)]
     if entry.u:
         columns.append(ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False))
     return columns
-
-
-def _cell(entry: Figure, run: RunFigures) -> Markup | str:
-    value = run.value(entry.name)
-    if entry.is_truth:
-        return "not reported" if value is None else "yes" if value else "no"
-    provenance = run.energy_provenance if entry.group == "energy" and run.energy_provenance != MEASURED else None
-    return with_small(figures.typeset(entry.shown(value)), provenance or "")
-
-
-def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
-    """Return the columns of a list of runs."""
-
-    def name(line: _RunLine) -> Markup:
-        text = line.run.id if len(line.run.id) <= ID_SHOWN else f"{line.run.id[: ID_SHOWN // 2]}\N{HORIZONTAL ELLIPSIS}"
-        return link(links.to("run", id=line.run.id), text)
-
-    def runtime(line: _RunLine) -> Markup:
-        return with_small(line.case.key.runtime, figures.count(line.case.key.threads, "thread"))
-
-    return [
-        ViewColumn("run", "Run", attrgetter("run.id"), name, is_text=True),
-        ViewColumn("started_at_ns", "Started (UTC)", attrgetter("run.started_at_ns"), lambda line: figures.stamp(line.run.started_at_ns)),
-        ViewColumn("verdict", "Verdict", attrgetter("run.verdict"), lambda line: verdict_cell(line.run.verdict), is_text=True),
-        ViewColumn("model", "Model", attrgetter("case.key.model"), is_text=True),
-        ViewColumn("precision", "Precision", attrgetter("case.key.precision"), is_text=True),
-        ViewColumn("runtime", "Runtime", attrgetter("case.key.runtime"), runtime, is_text=True),
-        *(ViewColumn(hidden, "", attrgetter(f"case.key.{hidden}"), is_shown=False) for hidden in ("backend", "threads", "batch")),
-        *(column for entry in in_view(FigureView.LIST) for column in _run_figure(entry)),
-        ViewColumn("energy_provenance", "", attrgetter("run.energy_provenance"), is_shown=False),
-    ]

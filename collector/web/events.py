@@ -1,6 +1,5 @@
 """Events of a series: steps and drifts of the trend, and annotations, as marks of a chart."""
 
-import hashlib
 import threading
 import time
 from collections import Counter
@@ -17,7 +16,7 @@ from edgemeter.collector.alerts.waiting import WaitingChannel, waiting_channels
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
 from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
-from edgemeter.collector.trend.finding import Step, iso
+from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History, RunHistory
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
@@ -61,24 +60,6 @@ class OutlyingDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class StepShown:
-    """The step of one series: who it is, in what, and the levels in the metric's unit; `size`, `low`, `high` (95%) in % or points."""
-
-    fleet: str
-    device: str
-    board: str
-    model: str
-    case: str
-    metric: str
-    day: int
-    before: float
-    after: float
-    size: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class FindingShown:
     """A change that was found: an event with all series that it hit, or a step that is alone.
 
@@ -88,17 +69,15 @@ class FindingShown:
     day: int
     metric: str
     text: str
-    is_worse: bool
     who: str
     devices: tuple[tuple[str, str], ...]
     boards: tuple[str, ...]
     models: tuple[str, ...]
-    steps: tuple[StepShown, ...] = ()
 
     @property
-    def key(self) -> str:
-        """The name in an address, the same as long as it is found on the same day in the same devices."""
-        return f"{iso(self.day)}-{hashlib.sha256(repr(self.devices).encode()).hexdigest()[:8]}"
+    def date(self) -> str:
+        """The day as text."""
+        return iso(self.day)
 
 
 class TrendEvents:
@@ -226,21 +205,11 @@ def _finding(members: Sequence[EventMember], text: str, who: str) -> FindingShow
         min(member.finding.day for member in members),
         metric,
         text,
-        any(isinstance(member.finding, Step) and member.finding.is_worse for member in members),
         who,
         tuple(sorted({(key.fleet, key.device) for key in keys})),
         tuple(sorted({key.board for key in keys})),
         tuple(sorted({key.model for key in keys})),
-        tuple(_step_shown(member.series, member.finding) for member in members if isinstance(member.finding, Step)),
     )
-
-
-def _step_shown(trend: SeriesTrend, step: Step) -> StepShown:
-    key = trend.key
-    device = key.device or f"all {key.board}"
-    case = f"{key.model}, {key.precision} on {key.runtime}"
-    levels = (step.before, step.after, step.size, step.low, step.high)
-    return StepShown(key.fleet, device, key.board, key.model, case, trend.metric, step.day, *levels)
 
 
 def _steps(trend: SeriesTrend) -> list[SeriesEvent]:

@@ -1,11 +1,8 @@
-"""Markup, written so that what a device sent cannot become markup: text is escaped unless it was made here.
-
-Pages are Jinja2 templates (`templates/`). No other module knows Jinja2.
-"""
+"""Jinja2 renders the pages (`templates/`): what a device sent cannot become markup, because text is escaped unless a template made it."""
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from html import escape
 from importlib.resources import files
@@ -19,11 +16,10 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 Attributes = Mapping[str, str | float | None]
-VOID = frozenset({"meta", "br", "col", "input", "link"})
 
 
 class Markup(str):
-    """Text that is markup already; made by this module only."""
+    """Text that is markup already."""
 
     __slots__ = ()
 
@@ -32,18 +28,9 @@ class Markup(str):
         return self
 
 
-NOTHING = Markup("")
-
-
 def render(template: str, **values: object) -> Markup:
     """Return a template, such as `page.html`, with values (escaped unless markup); raises UnavailableError if Jinja2 is not installed."""
     return Markup(_environment().get_template(template).render(values))
-
-
-def part(name: str, *arguments: object, **values: object) -> Markup:
-    """Return a macro of `parts.html`, filled in as `render` does."""
-    macro: Callable[..., str] = getattr(_environment().get_template("parts.html").module, name)
-    return Markup(macro(*arguments, **values))
 
 
 def text_of(package_file: str) -> str:
@@ -71,27 +58,11 @@ def _environment() -> "Environment":
         finalize=lambda value: value if hasattr(value, "__html__") else printable(str(value)),
     )
     environment.globals["figures"] = figures
-    environment.filters["attributes"] = attributes_text
+    environment.filters["attributes"] = _attributes
     return environment
 
 
-def element(tag: str, attributes: Attributes | None = None, *children: str) -> Markup:
-    """Return one element; a child that is a plain string is escaped, an attribute that is None is left away."""
-    opening = attributes_text(attributes or {})
-    return Markup(f"<{tag}{opening}>" if tag in VOID else f"<{tag}{opening}>{join(children)}</{tag}>")
-
-
-def attributes_text(attributes: Attributes) -> Markup:
+def _attributes(attributes: Attributes) -> Markup:
     """Return ` name="value"` for each attribute that is not None."""
     present = ((name, escape(printable(str(value)))) for name, value in attributes.items() if value is not None)
     return Markup("".join(f' {name}="{value}"' for name, value in present))
-
-
-def join(parts: Iterable[str]) -> Markup:
-    """Return the parts one after the other, those that are plain strings escaped."""
-    return Markup("".join(part if isinstance(part, Markup) else escape(printable(part)) for part in parts))
-
-
-def raw(text: str) -> Markup:
-    """Return our own style sheet or script as it is; never what came from outside."""
-    return Markup(text)

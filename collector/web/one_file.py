@@ -12,20 +12,20 @@ from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.charts import vega
-from edgemeter.collector.charts.chart import Chart, ChartSheet
+from edgemeter.collector.charts.chart import Chart
 from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.web.case_table import CASES_SHOWN
 from edgemeter.collector.web.context import REFERENCE, ViewContext, live_chart, reference_names
 from edgemeter.collector.web.events import TrendEvents
-from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
+from edgemeter.collector.web.markup import Markup
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
-REFERENCES, PAGES, MODELS, DEVICES, RUNS, EVENTS = 8, 10, 12, 60, 40, 8
+REFERENCES, PAGES, MODELS, DEVICES, RUNS = 8, 10, 12, 60, 40
 METRICS = (LATENCY, ENERGY, ACCURACY, "is_throttled")
 
 
@@ -64,10 +64,10 @@ def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progres
 
         def write(chart: Chart) -> Markup:
             # Without a script the first view is all there is to see.
-            return live_chart(chart, NOTHING if written_views else element("noscript", None, raw(vega.svg(chart))))
+            return live_chart(chart, "" if written_views else vega.svg(chart))
 
         context = ViewContext(
-            connection, index.source, FileLinks(frozenset(addresses)), events, ChartSheet(write), choice.margins,
+            connection, index.source, FileLinks(frozenset(addresses)), events, write, choice.margins,
         )  # fmt: skip
         choices = _choices(offered(context), addresses)
         for count, text in enumerate(addresses, start=1):
@@ -113,7 +113,6 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         # Of one model it would be that model's trend again.
         *([ViewRequest("trend")] if len(kept_models) > 1 else []),
         *(ViewRequest("trend", {"model": name, "metric": metric}) for name in kept_models for metric in METRICS),
-        *(ViewRequest("trend", {"event": finding.key}) for finding in context.events.findings[:EVENTS] if len(finding.steps) > 1),
         *(ViewRequest("device", {"fleet": fleet, "device": device}) for fleet, device in kept_devices),
         *(ViewRequest("run", {"id": name}) for name in newest),
         *([ViewRequest("alerts")] if context.events.alerts() else []),

@@ -42,11 +42,6 @@ function zoomAxes(spec) {
   const axes = unit?.params.find((param) => param.name === "zoom").select.encodings ?? [];
   return axes.map((axis) => ({ axis, signal: `zoom_${unit.encoding[axis].field}`, isLog: unit.encoding[axis].scale?.type === "log" }));
 }
-// Of fewer points than the server saw it is not known where names fit; a layer of nothing is left away.
-function fitted(spec) {
-  const isThere = (one) => one.encoding?.text?.field !== "name" && one.data?.values?.length !== 0;
-  return spec.layer ? { ...spec, layer: spec.layer.filter(isThere) } : spec;
-}
 function embed(place, spec, more = {}) {
   return vegaEmbed(place, spec, {
     mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true }, config: THEME, ...more,
@@ -59,7 +54,7 @@ async function drawChart(figure, picked = {}) {
   // Boards of one type are one mark, until one of them was picked.
   const every = all.filter((row) => row.of === undefined || (picked.device ? row.boards === 1 : row.of === null));
   const rows = every.filter((row) => row.standing === "the reference" || FACETS.every((name) => !picked[name] || row[name] === undefined || row[name] === picked[name]));
-  const spec = { ...(rows.length === every.length && !picked.device ? held.spec : fitted(held.spec)), data: { values: rows } };
+  const spec = { ...held.spec, data: { values: rows } };
   if (spec.datasets?.marks) spec.datasets = { marks: rows };
   if (spec.datasets && innerWidth <= 640) spec.height = 240;
   const chart = { figure, place, title, held, rows, spec, hidden: new Set() };
@@ -103,7 +98,7 @@ async function restore(chart) {
   await chart.view.runAsync();
   await recount(chart);
 }
-// Marks that would cover each other as they are drawn now are one, with their number and one interval, as in `charts/scatter.py`.
+// Marks that would cover each other as they are drawn now are one, with their number and one interval; a name is left away where it has no room.
 async function recount(chart) {
   if (!chart.spec.datasets?.marks || isOff(chart)) return;
   const shown = shownRows(chart).map((row) => ({ ...row, count: row.boards > 1 ? `×${row.boards}` : "" }));
@@ -129,7 +124,13 @@ async function recount(chart) {
     if (found.length === groups.length) break;
     groups = found.map(({ rows }) => rows);
   }
-  return chart.view.data("marks", groups.map((rows) => rows.length > 1 ? markOf(rows, middle) : rows[0])).runAsync();
+  const marks = groups.map((rows) => rows.length > 1 ? markOf(rows, middle) : { ...rows[0] });
+  const free = (mark) => {
+    const left = x(mark.cost), right = left + 18 + 6.5 * (mark.label?.length ?? 0), height = y(mark.accuracy);
+    return right <= chart.view.width() + 20 && marks.every((other) => other === mark || Math.abs(y(other.accuracy) - height) > 18 || x(other.cost) < left || x(other.cost) - 6 > right);
+  };
+  for (const mark of marks) if (mark.label && !free(mark)) mark.label = null;
+  return chart.view.data("marks", marks).runAsync();
 }
 function markOf(rows, middle) {
   const end = (name, choose) => {
@@ -313,8 +314,6 @@ function linked(chart) {
     if (range && Math.abs(range[1] - range[0]) > 60000) waiting = setTimeout(pick, 120);
   });
   chart.place.addEventListener("pointerdown", () => { isDrawing = true; });
-  chart.place.addEventListener("pointermove", (event) => crosshair(chart, event));
-  chart.place.addEventListener("pointerleave", () => overTime().forEach(hideCrosshair));
 }
 for (const ending of ["pointerup", "pointercancel"]) addEventListener(ending, () => { isDrawing = false; });
 // A period that is picked in one panel is shown in all of them, and narrows the tables.
@@ -338,33 +337,6 @@ function zoomTogether(chart) {
   }
   isZooming = false;
 }
-// One crosshair over all panels: the day under the pointer, and in each panel the value nearest to it.
-function crosshair(chart, event) {
-  const svg = chart.place.querySelector("svg"), box = svg.getBoundingClientRect();
-  const at = Number(chart.view.scale("x").invert((event.clientX - box.left) * (svg.width.baseVal.value / box.width) - chart.view.origin()[0]));
-  const [low, high] = chart.view.scale("x").domain().map(Number);
-  if (!(at >= low && at <= high)) { overTime().forEach(hideCrosshair); return; }
-  // A panel of several series, or of periods, has no one value.
-  for (const panel of overTime()) if ("value" in (panel.rows[0] ?? {}) && "low" in panel.rows[0]) showCrosshair(panel, at, Math.max(86400000, (high - low) / 50));
-}
-function showCrosshair(panel, at, reach) {
-  const svg = panel.place.querySelector("svg"), scale = svg.getBoundingClientRect().width / svg.width.baseVal.value;
-  const apart = (row) => Math.abs(row.started_at_ns / 1e6 - at);
-  const near = shownRows(panel).reduce((best, row) => (best === null || apart(row) < apart(best) ? row : best), null);
-  const row = near && apart(near) <= reach ? near : null, number = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
-  const day = new Date(row ? row.started_at_ns / 1e6 : at).toISOString().slice(0, 10);
-  const bounds = row && row.low !== null && row.high !== null ? ` (${number(row.low)} to ${number(row.high)})` : "";
-  panel.cross ??= panel.place.appendChild(make("div", { class: "cross", "aria-hidden": "true" }, make("span")));
-  panel.cross.hidden = false;
-  const left = svg.getBoundingClientRect().left - panel.place.getBoundingClientRect().left + (panel.view.scale("x")(at) + panel.view.origin()[0]) * scale;
-  const label = panel.cross.firstChild, wide = panel.place.clientWidth;
-  panel.cross.style.left = `${left}px`;
-  label.textContent = row ? `${day}: ${number(row.value)}${bounds}` : `${day}: no run`;
-  // Beside the line, on the side with more room, and never beyond the chart.
-  const begin = left > wide / 2 ? left - label.offsetWidth - 5 : left + 4;
-  label.style.left = `${Math.max(0, Math.min(begin, wide - label.offsetWidth)) - left}px`;
-}
-function hideCrosshair(panel) { if (panel.cross) panel.cross.hidden = true; }
 function setPeriod(range) {
   period = range;
   const shown = document.querySelector(".period");
@@ -373,7 +345,6 @@ function setPeriod(range) {
   const text = (at) => new Date(at).toISOString().slice(0, 16).replace("T", " ");
   if (range) shown.querySelector("b").textContent = `runs from ${text(range[0])} to ${text(range[1])} UTC`;
   document.querySelectorAll("tr[data-at]").forEach((row) => row.classList.toggle("is-outside", range !== null && !inPeriod(Number(row.dataset.at))));
-  renderTables();
   putField("between", range && range.join(","));
   document.querySelectorAll(".exports a").forEach((link) => {
     const [path, own = ""] = link.getAttribute("href").split("?"), fields = new URLSearchParams(own);
@@ -382,19 +353,19 @@ function setPeriod(range) {
   });
 }
 
-// The tables of a section are sorted, searched and grouped together, and show the same columns; how is in the address: t_runs={...}.
-const GROUPS = [...FACETS, "role", "verdict", "scenario", "job", "source"], FEWEST_ROWS = 6;
+// The tables of a section are sorted and searched together; how is in the address: t_runs={...}.
+const FEWEST_ROWS = 6;
 const headOf = (head) => head.textContent.trim();
 const sections = new Map();
 function makeTables(within) {
   for (const section of within.matches?.("section") ? [within] : within.querySelectorAll("main > section, main")) {
     const tables = [...section.querySelectorAll("table.grid")].filter((table) => table.closest("main > section, main") === section);
-    if (tables.length) makeTable(section, tables.map((table) => ({ table, units: unitsOf(table), rows: [...table.tBodies].flatMap((body) => [...body.rows]) })));
+    if (tables.length) makeTable(section, tables.map((table) => ({ table, units: unitsOf(table) })));
   }
 }
 function makeTable(section, tables) {
-  const name = `t_${section.id || "view"}`, state = { q: "", by: "", off: [], sort: null };
-  const group = { section, name, tables, state, render: () => tables.forEach(({ table, units }) => renderTable(table, units, state)) };
+  const name = `t_${section.id || "view"}`, state = { q: "", sort: null };
+  const group = { section, tables, state, render: () => tables.forEach(({ table, units }) => renderTable(table, units, state)) };
   const keep = (isNew) => {
     const kept = Object.fromEntries(Object.entries(state).filter(([, value]) => value?.length));
     putField(name, Object.keys(kept).length ? JSON.stringify(kept) : null, isNew);
@@ -414,63 +385,41 @@ function makeTable(section, tables) {
     let kept = {};
     try { kept = JSON.parse(new URLSearchParams(fieldsHere()[1]).get(name)) ?? {}; } catch { /* somebody else's */ }
     state.q = typeof kept.q === "string" ? kept.q : "";
-    state.by = typeof kept.by === "string" ? kept.by : "";
-    state.off = Array.isArray(kept.off) ? kept.off.map(String) : [];
     state.sort = Array.isArray(kept.sort) && kept.sort.length === 2 ? [String(kept.sort[0]), kept.sort[1] === -1 ? -1 : 1] : null;
     group.show?.();
     group.render();
   };
   sections.set(section, group);
-  // Only lists of cases, runs and devices have what others could be grouped by.
-  const isList = tables.some(({ table, rows }) => rows.length && FACETS.some((key) => groupOf(table, rows[0], key)));
-  if (isList && tables.reduce((sum, { rows }) => sum + rows.length, 0) >= FEWEST_ROWS) addTableTools(group, keep);
+  if (tables.reduce((sum, { units }) => sum + units.flat().length, 0) >= FEWEST_ROWS) addTableTools(group, keep);
   group.restore();
 }
 function addTableTools(group, keep) {
   const { tables, state, section } = group;
   const heads = [...new Set(tables.flatMap(({ table }) => [...table.tHead.rows[0].cells].map(headOf)).filter(Boolean))];
-  const keys = GROUPS.filter((key) => new Set(tables.flatMap(({ table, rows }) => rows.map((row) => groupOf(table, row, key))).filter(Boolean)).size > 1);
   const search = make("input", { type: "search", placeholder: "Search" });
-  const by = make("select", {}, make("option", { value: "" }, "nothing"), ...keys.map((key) => make("option", { value: key }, key)));
   // On a phone there are no headings to sort by.
   const orders = heads.flatMap((heading) => [[heading, 1], [heading, -1]]).map((sort) => make("option", { value: JSON.stringify(sort) }, `${sort[0]} ${sort[1] === 1 ? "↑" : "↓"}`));
   const order = make("select", {}, make("option", { value: "" }, "as listed"), ...orders);
-  const boxes = heads.slice(1).map((heading) => [heading, make("input", { type: "checkbox", class: "tick" })]);
-  const columns = make("details", { class: "columns" }, make("summary", {}, "Columns"), make("div", {}, ...boxes.map(([heading, box]) => make("label", {}, box, heading))));
   const label = (text, field) => make("label", {}, make("span", {}, text), field);
-  const tools = make("div", { class: "table-tools", role: "group", "aria-label": "Rows and columns" }, label("Search", search), ...(keys.length ? [label("Group by", by)] : []), label("Sort by", order), columns);
   search.addEventListener("input", () => { state.q = search.value; group.render(); keep(false); });
-  by.addEventListener("change", () => { state.by = by.value; group.render(); keep(true); });
   order.addEventListener("change", () => { state.sort = JSON.parse(order.value || "null"); group.render(); keep(true); });
-  for (const [heading, box] of boxes) box.addEventListener("change", () => {
-    state.off = boxes.filter(([, other]) => !other.checked).map(([one]) => one);
-    group.render();
-    keep(true);
-  });
   group.show = () => {
     search.value = state.q;
-    by.value = keys.includes(state.by) ? state.by : "";
     order.value = state.sort ? JSON.stringify(state.sort) : "";
-    for (const [heading, box] of boxes) box.checked = !state.off.includes(heading);
   };
+  const tools = make("div", { class: "table-tools", role: "group", "aria-label": "Rows" }, label("Search", search), label("Sort by", order));
   (section.querySelector(":scope > h2") ?? tables[0].table.parentElement).after(tools);
 }
-function groupOf(table, row, key) {
-  if (row.dataset[key]) return row.dataset[key];
-  const column = [...table.tHead.rows[0].cells].findIndex((head) => headOf(head).toLowerCase() === key);
-  return column < 0 ? "" : row.cells[column].firstChild?.textContent.trim() ?? "";
-}
-// What is sorted and grouped as one: a row, or that of a board type with its boards below it, which have a tbody of their own.
+// What is sorted as one: a row, or that of a board type with its boards below it, which have a tbody of their own.
 function unitsOf(table) {
   const bodies = [...table.tBodies];
   return bodies.length > 1 || table.querySelector("tr.boards") ? bodies.map((body) => [...body.rows]) : [...bodies[0].rows].map((row) => [row]);
 }
-function renderTable(table, units, { q, by, off, sort }) {
+function renderTable(table, units, { q, sort }) {
   const heads = [...table.tHead.rows[0].cells], words = q.toLowerCase().split(/\s+/).filter(Boolean);
   const column = sort ? heads.findIndex((head) => headOf(head) === sort[0]) : -1;
   heads.forEach((head, index) => {
     if (index === column) head.setAttribute("aria-sort", sort[1] === 1 ? "ascending" : "descending"); else head.removeAttribute("aria-sort");
-    head.hidden = off.includes(headOf(head));
   });
   const matches = (row) => { const text = row.textContent.toLowerCase(); return words.every((word) => text.includes(word)); };
   for (const [first, ...boards] of units) {
@@ -479,31 +428,15 @@ function renderTable(table, units, { q, by, off, sort }) {
     first.classList.toggle("is-unmatched", !matching.length && !matches(first));
     for (const row of boards) row.classList.toggle("is-unmatched", matching.length > 0 && !matching.includes(row));
     if (type && matching.length > 0 !== type.classList.contains("is-sought")) type.open = type.classList.toggle("is-sought");
-    for (const row of [first, ...boards]) [...row.cells].forEach((cell, index) => { cell.hidden = heads[index]?.hidden ?? false; });
   }
   const sorted = (rows) => column < 0 ? rows : sortedBy(rows, column, heads[column].classList.contains("text"), sort[1]);
-  const unitOf = new Map(units.map((unit) => [unit[0], unit])), grouped = new Map();
-  for (const row of sorted(units.map(([first]) => first))) {
-    const name = by ? groupOf(table, row, by) || "not reported" : "";
-    if (!grouped.has(name)) grouped.set(name, []);
-    grouped.get(name).push(row);
+  const unitOf = new Map(units.map((unit) => [unit[0], unit])), firsts = sorted(units.map(([first]) => first));
+  if (table.tBodies.length === 1 && units.every((unit) => unit.length === 1)) return table.tBodies[0].replaceChildren(...firsts);
+  // The boards of a type stay below its row.
+  for (const first of firsts) {
+    first.parentElement.replaceChildren(first, ...sorted(unitOf.get(first).slice(1)));
+    table.append(first.parentElement);
   }
-  const isFolded = table.tBodies.length > 1 || units.some((unit) => unit.length > 1);
-  const parts = [...grouped].flatMap(([name, members]) => {
-    const seen = members.filter((row) => !row.hidden && !row.classList.contains("is-unmatched") && !row.classList.contains("is-outside")).length;
-    const head = make("th", { colspan: heads.filter((one) => !one.hidden).length, scope: "rowgroup" }, name, make("small", {}, ` ${seen} row${seen === 1 ? "" : "s"}`));
-    const title = by && seen ? [make("tr", { class: "group" }, head)] : [];
-    if (!isFolded) return [...title, ...members];
-    // The boards of a type stay below its row.
-    const bodies = members.map((first) => {
-      first.parentElement.replaceChildren(first, ...sorted(unitOf.get(first).slice(1)));
-      return first.parentElement;
-    });
-    return [...title.map((row) => make("tbody", { class: "group" }, row)), ...bodies];
-  });
-  if (!isFolded) return table.tBodies[0].replaceChildren(...parts);
-  for (const body of table.querySelectorAll("tbody.group")) body.remove();
-  table.append(...parts);
 }
 function sortedBy(rows, column, isText, direction) {
   const value = (row) => row.cells[column].dataset.value ?? null;
@@ -516,7 +449,6 @@ function sortedBy(rows, column, isText, direction) {
     return direction * order(one, other);
   });
 }
-const renderTables = () => { for (const [section, group] of sections) if (section.isConnected) group.render(); else sections.delete(section); };
 // All that was picked, zoomed, searched and sorted is in the address: the link is the saved view.
 function addCopyLink(within) {
   const place = within.querySelector(".exports");
@@ -551,7 +483,7 @@ function narrow(within, picked) {
       first.toggleAttribute("hidden", Boolean(picked.device) || first.hasAttribute("hidden"));
       if (picked.device && boards.some((row) => !row.hasAttribute("hidden"))) first.querySelector("details").open = true;
     }
-    const rows = [...table.tBodies].flatMap((body) => [...body.rows]).filter((row) => !row.matches(".group"));
+    const rows = [...table.tBodies].flatMap((body) => [...body.rows]);
     table.parentElement.toggleAttribute("hidden", rows.length > 0 && rows.every((row) => row.hasAttribute("hidden")));
   });
 }
@@ -729,7 +661,7 @@ document.addEventListener("click", (event) => {
   const target = document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1)));
   if (target) { target.scrollIntoView(); target.focus?.({ preventScroll: true }); }
 });
-addEventListener("popstate", () => { if (!isFile) for (const group of sections.values()) group.restore(); });
+addEventListener("popstate", () => { if (!isFile) for (const [section, group] of sections) if (section.isConnected) group.restore(); });
 addEventListener("resize", cueWideTables);
 // A browser that goes back keeps what was picked before it left: the form shows what the address asks for.
 if (!isFile) {

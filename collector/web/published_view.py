@@ -12,14 +12,12 @@ from edgemeter.collector.published.own_runs import own_runs
 from edgemeter.collector.published.published_folder import APART, LEGEND, footnote
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, summaries
-from edgemeter.collector.web.view import FormInput, ServedLinks, View, ViewColumn, ViewRequest, grid, note, plain_table, section, with_small
+from edgemeter.collector.web.view import FormInput, ServedLinks, View, ViewColumn, ViewGrid, ViewRequest, plain_table
 
 LEAD = "Figures that others state, judged by physics; never ranked with measured ones."
 # Two screens of the served page; JSON, and a page in one file, which can ask nobody, hold all.
 SHOWN = 16
-MEANING = "impossible: above a bound of the board; unclear: a fact is not stated; plausible: no bound is exceeded."
 
 
 def published_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
@@ -27,23 +25,26 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
     try:
         rows = context.published.rows()
     except ConfigError as error:
-        return View("Published figures", element("p", {"class": "caution", "role": "alert"}, f"{error}."), LEAD)
+        return View("Published figures", context.render("message.html", text=f"{error}."), LEAD)
     every_figure = sorted(judge(rows), key=_in_order)
     judged = [figure for figure in every_figure if all(request.get(name) in ("", value) for name, value in _facets(figure).items())]
     measured = summaries(context.connection, cases(context.connection, CaseFilter()), CaseFilter())
     runs_by_key = {figure.row.key: own_runs(figure.row, measured) for figure in judged}
+    columns, limit = _columns(runs_by_key), SHOWN if isinstance(context.links, ServedLinks) else len(judged)
     # MLCommons asks that its results stand apart, with its footnote.
     elsewhere = [figure for figure in judged if not figure.row.is_mlperf]
     official = [figure for figure in judged if figure.row.is_mlperf]
-    columns, limit = _columns(runs_by_key), SHOWN if isinstance(context.links, ServedLinks) else len(judged)
-    parts = [
-        section("published", "Published figures", note(summary(judged)), *_grid("published", columns, elsewhere, limit), note(MEANING))
-    ]
-    if official:
-        title = "MLPerf\N{TRADE MARK SIGN} results, not ranked"
-        parts.append(section("published-mlperf", title, *_grid("published-mlperf", columns, official, limit), note(APART), note(LEGEND)))
+    body = context.render(
+        "published.html",
+        summary=summary(judged),
+        elsewhere=_grid("published", columns, elsewhere[:limit]),
+        official=_grid("published-mlperf", columns, official[:limit]),
+        hidden=(len(elsewhere) - limit, len(official) - limit),
+        notices=(APART, LEGEND),
+        footnote=footnote,
+        count=len(judged),
+    )
     tables = (plain_table("published", columns, elsewhere), plain_table("published_mlperf", columns, official), _findings(judged))
-    body = join(parts) if judged else note("No published figure matches: pick another model, device, verdict or source.")
     return View(figures.count(len(judged), "published figure"), body, LEAD, tables, inputs=_inputs(every_figure, request))
 
 
@@ -65,10 +66,8 @@ def _inputs(judged: Sequence[JudgedFigure], request: ViewRequest) -> tuple[FormI
     return tuple(inputs)
 
 
-def _grid(name: str, columns: Sequence[ViewColumn[JudgedFigure]], judged: Sequence[JudgedFigure], limit: int) -> list[Markup]:
-    markup, _ = grid(name, columns, judged[:limit], lambda figure: {f"data-{facet}": value for facet, value in _facets(figure).items()})
-    hidden = len(judged) - limit
-    return [markup, *([note(f"{hidden:,} more: pick a model, a device, a verdict or a source; JSON holds all.")] if hidden > 0 else [])]
+def _grid(name: str, columns: Sequence[ViewColumn[JudgedFigure]], judged: Sequence[JudgedFigure]) -> ViewGrid[JudgedFigure]:
+    return ViewGrid(name, columns, [judged], lambda figure: {f"data-{facet}": value for facet, value in _facets(figure).items()})
 
 
 def _columns(runs_by_key: OwnRunsByKey) -> list[ViewColumn[JudgedFigure]]:
@@ -77,14 +76,17 @@ def _columns(runs_by_key: OwnRunsByKey) -> list[ViewColumn[JudgedFigure]]:
     def own_texts(figure: JudgedFigure) -> list[str]:
         return [own_text(run, figure.row.kind.unit) for run in runs_by_key[figure.row.key]]
 
+    def settings(figure: JudgedFigure) -> str:
+        return ", ".join(filter(None, (figure.row.precision, figure.row.runtime, figure.row.backend)))
+
     shown_columns = [
-        ViewColumn("verdict", "Verdict", attrgetter("state"), _badge, is_text=True),
-        ViewColumn("model", "Model", of_row["model"], _model, is_text=True),
+        ViewColumn("verdict", "Verdict", attrgetter("state"), is_text=True),
+        ViewColumn("model", "Model", of_row["model"], None, settings, is_text=True),
         ViewColumn("device", "Device", of_row["device"], is_text=True),
         ViewColumn("value", "As published", of_row["value"], lambda figure: figure_text(figure.row), is_text=True),
-        ViewColumn("sentence", "Decided by", attrgetter("sentence"), lambda figure: _folded("why", figure.sentence), is_text=True),
-        ViewColumn("own_runs", "Own runs", own_texts, lambda figure: _lines(own_texts(figure)), is_text=True),
-        ViewColumn("source", "Source", of_row["source"], _source, is_text=True),
+        ViewColumn("sentence", "Decided by", attrgetter("sentence"), is_text=True),
+        ViewColumn("own_runs", "Own runs", own_texts, is_text=True),
+        ViewColumn("source", "Source", of_row["source"], is_text=True),
     ]
     names = {column.name for column in shown_columns}
     return [
@@ -92,32 +94,6 @@ def _columns(runs_by_key: OwnRunsByKey) -> list[ViewColumn[JudgedFigure]]:
         *(ViewColumn(name, "", read, is_shown=False) for name, read in of_row.items() if name not in names),
         ViewColumn("canonical_value", "", attrgetter("row.canonical"), is_shown=False),
     ]
-
-
-def _badge(figure: JudgedFigure) -> Markup:
-    return element("span", {"class": f"badge {figure.state}"}, figure.state)
-
-
-def _model(figure: JudgedFigure) -> Markup:
-    row = figure.row
-    return with_small(row.model, ", ".join(filter(None, (row.precision, row.runtime, row.backend))))
-
-
-def _folded(summary: str, *content: str) -> Markup:
-    """Return what is read of one figure at a time: the page of all of them stays short."""
-    return element("details", None, element("summary", None, summary), element("div", {"class": "prose"}, *content))
-
-
-def _lines(lines: Sequence[str]) -> Markup:
-    return _folded(figures.count(len(lines), "case"), part("reasons", lines)) if lines else join([figures.typeset(figures.ABSENT)])
-
-
-def _source(figure: JudgedFigure) -> Markup:
-    row = figure.row
-    # A page that is left alone loads nothing: this is followed by whoever clicks.
-    name = element("a", {"href": row.address, "rel": "external noreferrer"}, row.source) if row.address.startswith("http") else row.source
-    cited = [element("small", None, footnote(row))] if row.is_mlperf else []
-    return join([with_small(name, f"{row.version}, {row.date}, {row.stated_by or 'not stated by whom'}"), *cited])
 
 
 def _findings(judged: Sequence[JudgedFigure]) -> ViewTable:

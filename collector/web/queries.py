@@ -128,13 +128,6 @@ def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) ->
     return [run_of_row(row) for row in connection.execute(query, (case_number, newest))][::-1]
 
 
-def p50_by_day(connection: sqlite3.Connection, start_ns: int, numbers: Sequence[int]) -> list[tuple[int, int, float]]:
-    """Return (case, day since 1970, mean p50 in ms of the usable runs) of these cases since then."""
-    query = """SELECT case_number, started_at_ns / ? AS day, avg(latency_p50_ms) FROM json_each(?) JOIN runs ON case_number = value
-    WHERE started_at_ns >= ? AND is_usable AND latency_p50_ms > 0 GROUP BY case_number, day"""
-    return connection.execute(query, (NS_PER_DAY, msgspec.json.encode(numbers).decode(), start_ns)).fetchall()
-
-
 def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fingerprint]:
     """Return fingerprints by their numbers."""
     query = "SELECT fingerprint, text FROM common JOIN json_each(?) ON fingerprint = value"

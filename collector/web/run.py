@@ -1,7 +1,7 @@
 """The page of one run: every figure of its record down to the raw samples."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -10,19 +10,17 @@ from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_generation import UNSTREAMED, Generation
 from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.run_specs import run_time_line
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.web.context import ViewContext, read_run
-from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run_facts import facts_of, machine_facts
 from edgemeter.collector.web.run_over_time import over_time
 from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
-from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell
+from edgemeter.collector.web.view import View, ViewRequest
 
 NS_MS = 1e-6
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
@@ -35,52 +33,36 @@ SAMPLES_OUT = 2_000_000
 def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the page of the run of that id; raises ConfigError if there is no such run."""
     record, verdict = read_run(context, request.get("id"))
-    key = record.model
-    links = context.links
-    trail = element(
-        "p", None,
-        link(links.to("compare", model=key.name), key.name),
-        f", {record.precision} on {record.runtime.name} {record.runtime.version}, ",
-        link(links.to("device", fleet=record.fleet, device=record.device), record.device),
-        *((", job ", link(links.to("jobs", job=record.job), record.job)) if record.job else ()),
-    )  # fmt: skip
-    parts = [
-        trail,
-        *([note(f"Ran {record.together.words}.")] if record.together else []),
-        section("verdict", "Verdict and evidence", _verdict(verdict)),
-        section("latency", *_time_line(context, record), _latency(context, record)),
-        over_time(context, record),
-        section("energy", "Energy", _energy(record)),
-        section("accuracy", "Accuracy", _accuracy(record)),
-        section("conditions", "Before, during, after", _conditions(record)),
-        section("machine", "The machine", part("facts", machine_facts(record))),
-        section("everything", "Everything in the record", _everything(record)),
-    ]
+    latencies = values_of(record, "latency")
+    distribution = latency_distribution([record], POINTS // 8)
+    body = context.render(
+        "run.html",
+        record=record,
+        verdict=verdict,
+        text_of=text_of,
+        time_line=_time_line(record, latencies) if latencies else None,
+        distribution=distribution_chart("Cumulative share of queries", [("this run", distribution)]) if distribution else None,
+        latency=_latency(record) | (_tokens(record.generation) if record.generation else {}),
+        over_time=over_time(record),
+        energy=_energy(record),
+        accuracy=_accuracy(record),
+        conditions=[(condition.when.capitalize(), facts_of(condition)) for condition in record.conditions],
+        machine=machine_facts(record),
+        # Line by line, so that no character that steers a page gets through and the lines stay.
+        lines=json_document(msgspec.structs.replace(record, samples=())).split("\n"),
+    )
     provenance = record.provenance.get("latency", "")
     label = "" if provenance == "measured" else f" {provenance.capitalize()}: none of its figures was measured in this run."
     p50 = figures.significant(record.latency.p50_ms)
     lead = f"{figures.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} queries, {verdict.state}.{label}"
-    return View(f"Run {record.id}", join(parts), lead, _tables(record))
+    return View(f"Run {record.id}", body, lead, _tables(record))
 
 
-def _verdict(verdict: Verdict) -> Markup:
-    lines = [element("p", None, element("b", None, verdict_cell(verdict.state)))]
-    for heading, violations in (("", verdict.violations), ("Worth knowing", verdict.notes)):
-        if violations:
-            items = element("ul", {"class": "reasons"}, *(element("li", None, text_of(violation)) for violation in violations))
-            lines += [element("h3", None, heading), items] if heading else [items]
-    if not verdict.violations:
-        lines.append(note("No measurement rule is violated."))
-    return join(lines)
-
-
-def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
+def _time_line(record: RunRecord, latencies: Sequence[float]) -> tuple[str, Chart]:
     """Return a heading, and latency and power on one time axis; without the moments of the queries latency alone, in their order."""
-    latencies, starts = values_of(record, "latency"), values_of(record, "query_start")
-    if not latencies:
-        return "Latency", note("The raw samples of this run are not stored.")
+    starts = values_of(record, "query_start")
     if starts is None or len(starts) != len(latencies):
-        return "Latency, query by query", _in_order(context, latencies)
+        return "Latency, query by query", _in_order(latencies)
     rows: list[dict[str, Any]] = [
         {"at_s": starts[index] * NS_S, "latency_ms": value, "power_w": None, "sensor": None, "query": index + 1}
         for index, value in thinned([value * NS_MS for value in latencies], POINTS)
@@ -99,7 +81,7 @@ def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
     shaded = {"idle (grey)" if str(band["name"]).startswith("idle") else "warm-up": None for band in bands if band["name"] != "timed"}
     text = f"Shaded: {' and '.join(shaded)}; the machine's conditions then are in the tooltip and below." if shaded else ""
     subject, title = ("Latency and power", "Latency of every query, and power") if sensors else ("Latency", "Latency of every query")
-    return f"{subject}, query by query", context.sheet.draw(Chart(title, spec, rows_table(rows), text, kind="wide"))
+    return f"{subject}, query by query", Chart(title, spec, rows_table(rows), text, kind="wide")
 
 
 def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
@@ -118,16 +100,14 @@ def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
     return [{"name": name, "start": start, "end": end, "text": text or "not reported"} for name, start, end, text in stretches]
 
 
-def _in_order(context: ViewContext, latencies: Sequence[float]) -> str:
+def _in_order(latencies: Sequence[float]) -> Chart:
     dots = thinned([value * NS_MS for value in latencies], POINTS)
     rows = [{"at_s": index + 1, "latency_ms": value, "power_w": None, "sensor": None, "query": index + 1} for index, value in dots]
     spec = run_time_line((), (), [value for _, value in dots], "query")
-    return context.sheet.draw(Chart("Latency of every query, in order", spec, rows_table(rows), kind="wide"))
+    return Chart("Latency of every query, in order", spec, rows_table(rows), kind="wide")
 
 
-def _latency(context: ViewContext, record: RunRecord) -> Markup:
-    distribution = latency_distribution([record], POINTS // 8)
-    chart = distribution_chart("Cumulative share of queries", [("this run", distribution)]) if distribution else None
+def _latency(record: RunRecord) -> dict[str, str | None]:
     latency = record.latency
     facts: dict[str, str | None] = {}
     for name in LEVELS:
@@ -143,53 +123,34 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
         facts["No times of tokens"] = no_times
     if record.load and record.load.failures:
         facts["Failed queries"] = ", ".join(f"{count:,} {kind}" for kind, count in record.load.failures.items())
-    charts = [context.sheet.draw(chart)] if chart else []
-    return join([part("gallery", charts), part("facts", facts | _token_facts(record.generation))])
+    return facts
 
 
-def _token_facts(generation: Generation | None) -> dict[str, str | None]:
-    if generation is None:
-        return {}
+def _tokens(generation: Generation) -> dict[str, str | None]:
     ttft, tpot, itl = generation.ttft, generation.tpot, generation.itl
     times = {"TTFT, p50": ttft, "TPOT, p50": tpot, "Inter-token latency, p50": itl}
+    lengths = generation.output_lengths
+    shorter = ""
+    if generation.ended_early and lengths:
+        shorter = f" at most ({lengths.min_tokens:,} to {lengths.max_tokens:,}, mean {lengths.mean_tokens:.4g})"
+    drafted = "" if generation.accepted_ratio is None else f"{generation.accepted_ratio:.0%} of the drafted tokens accepted"
     rates = {
         f"pp {generation.prompt_tokens}": generation.prefill_tokens_per_s,
         f"tg {generation.output_tokens}": generation.decode_tokens_per_s,
     }
     return {
-        "Prompts": _prompts(generation),
-        "Tokens": f"{generation.lengths} (prompt + generated){_shorter(generation)}",
-        "Speculation": _speculation(generation),
+        "Prompts": generation.prompts_sha256 and f"{generation.prompts} (sha256 {generation.prompts_sha256[:12]})",
+        "Tokens": f"{generation.lengths} (prompt + generated){shorter}",
+        "Speculation": ": ".join(filter(None, (generation.speculative, drafted))) or None,
         **{name: f"{figures.significant(rate)} t/s" for name, rate in rates.items() if rate is not None},
         **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
     }
 
 
-def _prompts(generation: Generation) -> str | None:
-    if generation.prompts_sha256 is None:
-        return None
-    return f"{generation.prompts} (sha256 {generation.prompts_sha256[:12]})"
-
-
-def _speculation(generation: Generation) -> str | None:
-    """Return what the server states of its guesses."""
-    counts = "" if generation.accepted_ratio is None else f"{generation.accepted_ratio:.0%} of the drafted tokens accepted"
-    return ": ".join(filter(None, (generation.speculative, counts))) or None
-
-
-def _shorter(generation: Generation) -> str:
-    lengths = generation.output_lengths
-    return (
-        f" at most ({lengths.min_tokens:,} to {lengths.max_tokens:,}, mean {lengths.mean_tokens:.4g})"
-        if generation.ended_early and lengths
-        else ""
-    )
-
-
-def _accuracy(record: RunRecord) -> Markup:
+def _accuracy(record: RunRecord) -> dict[str, str | None] | None:
     accuracy = record.accuracy
     if accuracy is None:
-        return note(f"No accuracy: {record.reasons.get('accuracy', 'not scored')}.")
+        return None
     bounds = f", no bounds: {accuracy.interval_reason}" if accuracy.interval_reason else ""
     if accuracy.low is not None:
         bounds = f", {figures.accuracy(accuracy.low)} to {figures.accuracy(accuracy.high)} (95%)"
@@ -199,23 +160,7 @@ def _accuracy(record: RunRecord) -> Markup:
     facts |= {metric_words(name): figures.accuracy(value) for name, value in accuracy.detail.items() if value is not None}
     if accuracy.needed_value is not None:
         facts["Gate"] = f"{'passed' if accuracy.passes_gate else 'not passed'}: needed {figures.accuracy(accuracy.needed_value)}"
-    return part("facts", facts)
-
-
-def _conditions(record: RunRecord) -> Markup:
-    named = [(condition.when.capitalize(), facts_of(condition)) for condition in record.conditions]
-    lines = [element("section", None, element("h3", None, when), part("facts", facts)) for when, facts in named]
-    return part("gallery", lines) if lines else note("Not reported.")
-
-
-def _everything(record: RunRecord) -> Markup:
-    document = json_document(msgspec.structs.replace(record, samples=()))
-    listed = [f"{series.name}: {series.count:,} values, {series.unit}" for series in record.samples]
-    raw = note(f"Raw samples: {'; '.join(listed) or 'none kept'}. CSV holds them.")
-    # Line by line, so that no character that steers a page gets through and the lines stay.
-    lines = join(part for line in document.split("\n") for part in (line, element("br")))
-    details = element("summary", None, "The record as JSON, without raw samples"), element("pre", {"tabindex": "0"}, lines)
-    return join([raw, element("details", None, *details)])
+    return facts
 
 
 def _tables(record: RunRecord) -> tuple[ViewTable, ...]:
@@ -237,15 +182,22 @@ def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool 
     return [(name, value if isinstance(value, str | int | float | bool) or value is None else str(value))]
 
 
-def _energy(run: RunRecord) -> Markup:
-    """Return the energy of a query, and of a token, with scope and sensor."""
+class _Energy(NamedTuple):
+    """The energy of a query in words: of a token, gross, above idle, and how it was measured."""
+
+    per_token: str
+    gross: str
+    net: str
+    evidence: str
+
+
+def _energy(run: RunRecord) -> _Energy | None:
     energy = run.energy
     if energy is None:
-        return note(f"No energy: {run.reasons.get('energy', 'not measured')}.")
+        return None
     provenance = energy_provenance(run) or "not stated to be measured"
     label = "" if provenance == "measured" else f" ({provenance})"
     tokens = run.generation.energy.output_token_gross_mj if run.generation and run.generation.energy else None
-    per_token = "" if tokens is None else f"{figures.significant(tokens / 1000)} J/token, "
     net = f"net {energy.net_state.replace('_', ' ')}"
     if energy.net_mj is not None:
         net = f"{figures.significant(energy.net_mj)} mJ above idle"
@@ -253,10 +205,9 @@ def _energy(run: RunRecord) -> Markup:
     if energy.gross_u_mj is not None and energy.gross_mj:
         certainty = f"with an uncertainty of ± {figures.percentage(energy.gross_u_mj / abs(energy.gross_mj))}"
     excludes = f"; leaves out {', '.join(energy.excludes)}" if energy.excludes else ""
-    gross = element("b", None, f"{figures.significant(energy.gross_mj)} mJ{label}")
-    return join(
-        [
-            element("p", {"class": "figure-line"}, per_token, gross, f", {net}"),
-            note(f"By {energy.sensor} at {energy.scope}, {certainty}{excludes}; over {figures.significant(energy.window_ms / 1000)} s."),
-        ]
+    return _Energy(
+        "" if tokens is None else f"{figures.significant(tokens / 1000)} J/token, ",
+        f"{figures.significant(energy.gross_mj)} mJ{label}",
+        net,
+        f"By {energy.sensor} at {energy.scope}, {certainty}{excludes}; over {figures.significant(energy.window_ms / 1000)} s.",
     )

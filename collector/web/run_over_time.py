@@ -1,6 +1,7 @@
 """The part of a run's page that shows a long run over its time, and what frames at a steady rate came to."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.contract.record import RunRecord
@@ -8,9 +9,6 @@ from edgemeter.agent.contract.record_figures import Sustained
 from edgemeter.agent.contract.steady_facts import held_out, steady_facts
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.run_specs import over_the_run
-from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.markup import NOTHING, Markup, join, part
-from edgemeter.collector.web.view import note, section
 
 # What stands in one chart, left and right: field and title of each.
 _PAIRS = (
@@ -20,18 +18,27 @@ _PAIRS = (
 )
 
 
-def over_time(context: ViewContext, run: RunRecord) -> Markup:
-    """Return the section; nothing of a run that was short and had no frames."""
-    parts: list[Markup | str] = []
+class OverTime(NamedTuple):
+    """The result of a long run, or of one of frames: a heading, a sentence, facts and charts."""
+
+    heading: str
+    text: str
+    facts: Mapping[str, str]
+    charts: Sequence[Chart]
+
+
+def over_time(run: RunRecord) -> OverTime | None:
+    """Return what a long run, or one of frames, came to; None of a run that was short and had no frames."""
+    text, facts = "", {}
     if run.steady:
-        facts: dict[str, Markup | str | None] = {name.capitalize(): text for name, text in steady_facts(run, run.steady).items()}
+        facts = {name.capitalize(): text for name, text in steady_facts(run, run.steady).items()}
         rate, deadline_ms = plain_digits(run.steady.rate_per_s), plain_digits(run.steady.deadline_ms)
-        parts += [note(f"{run.model.name} at {rate} frames a second, deadline {deadline_ms} ms."), part("facts", facts)]
+        text = f"{run.model.name} at {rate} frames a second, deadline {deadline_ms} ms."
     elif run.sustained:
-        parts.append(note(f"{run.model.name} {held_out(run.sustained)}."))
-    if run.sustained and len(run.sustained.points) > 1:
-        parts.append(part("gallery", [context.sheet.draw(chart) for chart in charts_of(run.sustained, of_frames=run.steady is not None)]))
-    return section("over-time", "Frames and the run over time" if run.steady else "Over time", join(parts)) if parts else NOTHING
+        text = f"{run.model.name} {held_out(run.sustained)}."
+    is_long = run.sustained is not None and len(run.sustained.points) > 1
+    charts = charts_of(run.sustained, of_frames=run.steady is not None) if run.sustained and is_long else []
+    return OverTime("Frames and the run over time" if run.steady else "Over time", text, facts, charts) if text else None
 
 
 def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:

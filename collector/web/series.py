@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from statistics import fmean
 
 from edgemeter.agent.base import figures
@@ -24,10 +25,10 @@ from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.figure_names import figure_called
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent
-from edgemeter.collector.web.findings import event_view, findings_list
-from edgemeter.collector.web.markup import Attributes, Markup, join, part
+from edgemeter.collector.web.findings import findings_list
+from edgemeter.collector.web.markup import Attributes
 from edgemeter.collector.web.queries import CaseFilter, cases_of_every_board, count_cases, fingerprints, runs_of, since_ns
-from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, page_of, pages_text, section
+from edgemeter.collector.web.view import BRUSH, View, ViewColumn, ViewGrid, ViewRequest, pager
 
 # With more runs than this a dot is a day; a page holds only so many in all.
 DOTS, DOTS_IN_ALL = 400, 1600
@@ -191,14 +192,12 @@ CASES_READ = 2 * CHARTS
 
 def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the trend of a metric: what was found, then a page of series of every board type; raises ConfigError if it is unknown."""
-    if request.get("event"):
-        return event_view(context, request.get("event"))
     entry = figure_called(request.get("metric") or LATENCY, FOLLOWED.values())
-    count = count_cases(context.connection, case_filter)
-    page = page_of(request, count, CASES_READ)
-    picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ, page * CASES_READ)
+    pages = pager(request, context.links, count_cases(context.connection, case_filter), CASES_READ)
+    picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ, pages.page * CASES_READ)
     if not picked:
-        return View("No run matches", note("Pick another model, board or device."), filters=FILTERS, more_filters=MORE_FILTERS)
+        body = context.render("message.html", text="Pick another model, board or device.")
+        return View("No run matches", body, filters=FILTERS, more_filters=MORE_FILTERS)
     start = min(case.first_ns for case in picked)
     if case_filter.days is not None:
         start = max(start, since_ns(context.connection, case_filter.days))
@@ -213,54 +212,39 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     # What moved comes first; a series of one day shows little.
     shown_series.sort(key=lambda charted: (not charted.has_step, -charted.points))
     if not shown_series:
-        return View(
-            f"Trend: {entry.heading}", note(f"No run here has this figure: {entry.heading}."), filters=FILTERS, more_filters=MORE_FILTERS
-        )
-    parts = _sections(context, request, shown_series, (page, count))
-    rows = tuple(row for charted in shown_series for row in charted.table.rows)
-    tables = (ViewTable("points", shown_series[0].table.columns, rows),)
-    return View(f"Trend: {entry.heading}", join(parts), "", tables, FILTERS, more_filters=MORE_FILTERS)
-
-
-def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence[SeriesShown], page: tuple[int, int]) -> list[Markup]:
-    explained = (
-        "Bars are 95% intervals: of a run's accuracy over its images, of its energy by the meter. A line is the mean between two numbered"
-        " strokes, as the tables have it. Findings come from runs that are ok; disturbed runs do not count."
-        f" Narrow the runs below to a period: {BRUSH}, a click on a dot opens its run."
+        body = context.render("message.html", text=f"No run here has this figure: {entry.heading}.")
+        return View(f"Trend: {entry.heading}", body, filters=FILTERS, more_filters=MORE_FILTERS)
+    table = ViewTable("points", shown_series[0].table.columns, tuple(row for charted in shown_series for row in charted.table.rows))
+    newest = sorted(table.dicts(), key=lambda row: -int(str(row["started_at_ns"])))
+    body = context.render(
+        "trend.html",
+        findings=findings_list(context, request.fields),
+        pages=pages,
+        charts=[charted.chart for charted in shown_series],
+        brush=BRUSH,
+        runs=ViewGrid("runs", _run_columns(table.columns[-4]), [newest[:RUNS_LISTED]], _row_facts),
+        count=len(newest),
+        listed=RUNS_LISTED,
     )
-    finding_lines = findings_list(context, request.fields)
-    gallery = part("gallery", [context.sheet.draw(charted.chart) for charted in shown_series])
-    listed = sorted((row for charted in shown_series for row in charted.table.dicts()), key=lambda row: -int(str(row["started_at_ns"])))
-    columns = _run_columns(context.links, shown_series[0].table.columns[-4])
-    table, _ = grid("runs", columns, listed[:RUNS_LISTED], _row_facts)
-    remark = note(f"The newest {RUNS_LISTED} of {len(listed):,} runs; CSV holds all.") if len(listed) > RUNS_LISTED else ""
-    pages = pages_text(request, page[0], page[1], CASES_READ, context.links)
-    return [
-        *([section("findings", "What changed", finding_lines)] if finding_lines else []),
-        section("charts", "Over the days", pages, gallery, note(explained)),
-        section("runs", "The runs drawn", table, remark),
-    ]
+    return View(f"Trend: {entry.heading}", body, "", (table,), FILTERS, more_filters=MORE_FILTERS)
 
 
 def _row_facts(row: dict[str, Plain]) -> Attributes:
     return {"data-at": str(row["started_at_ns"])} | {f"data-{name}": str(row[name]) for name in FACETS}
 
 
-def _run_columns(links: Links, figure: str) -> list[ViewColumn[dict[str, Plain]]]:
-    def run_link(row: dict[str, Plain]) -> Markup:
-        return link(links.to("run", id=str(row["run"])), str(row["run"]))
-
-    def started(row: dict[str, Plain]) -> str:
-        return figures.stamp(int(str(row["started_at_ns"])))
-
-    def text(name: str, heading: str, *, needs_width: bool = True) -> ViewColumn[dict[str, Plain]]:
-        return ViewColumn(name, heading, lambda row: row[name], is_text=True, needs_width=needs_width)
+def _run_columns(figure: str) -> list[ViewColumn[dict[str, Plain]]]:
+    def column(name: str, heading: str, *, is_text: bool = False, needs_width: bool = False) -> ViewColumn[dict[str, Plain]]:
+        return ViewColumn(name, heading, itemgetter(name), is_text=is_text, needs_width=needs_width)
 
     return [
-        ViewColumn("run", "Run", lambda row: row["run"], run_link, is_text=True),
-        ViewColumn("started_at_ns", "Started (UTC)", lambda row: row["started_at_ns"], started),
-        text("verdict", "Verdict", needs_width=False),
-        text("device", "Device", needs_width=False), text("model", "Model"), text("precision", "Precision"), text("runtime", "Runtime"),
-        ViewColumn(figure, "Value", lambda row: row[figure]),
-        ViewColumn("low", "from", lambda row: row["low"]), ViewColumn("high", "to", lambda row: row["high"]),
-    ]  # fmt: skip
+        column("run", "Run", is_text=True),
+        ViewColumn(
+            "started_at_ns", "Started (UTC)", itemgetter("started_at_ns"), lambda row: figures.stamp(int(str(row["started_at_ns"])))
+        ),
+        *(column(name, name.capitalize(), is_text=True) for name in ("verdict", "device")),
+        *(column(name, name.capitalize(), is_text=True, needs_width=True) for name in ("model", "precision", "runtime")),
+        column(figure, "Value"),
+        column("low", "from"),
+        column("high", "to"),
+    ]

@@ -240,7 +240,7 @@ def _absent(http: Request, error: Exception) -> Response:
 
 
 def _message(status: int, title: str, text: str) -> Response:
-    return HTMLResponse(served_page(title, render("message.html", title=title, text=text), ""), status)
+    return HTMLResponse(served_page(title, render("error.html", title=title, text=text), ""), status)
 
 
 def _hostname(http: Request) -> str | None:

@@ -16,7 +16,7 @@ from edgemeter.collector.web.alerts_view import alerts_view
 from edgemeter.collector.web.context import REFERENCE, ViewContext, reference_names
 from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.jobs_view import jobs_view
-from edgemeter.collector.web.markup import Markup, own_script_policy, raw, render, text_of
+from edgemeter.collector.web.markup import Markup, own_script_policy, render, text_of
 from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.published_view import published_view
 from edgemeter.collector.web.queries import LEVELS, PERIODS, CaseFilter, choices, parse_filter
@@ -63,9 +63,9 @@ def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str
         held_views=[(address, packed(text)) for address, text in held_views],
         remark=remark,
         policy=own_script_policy((vega.bundle(), script()), "img-src data: blob:"),
-        style=raw(text_of(STYLE_SHEET)),
+        style=Markup(text_of(STYLE_SHEET)),
         charts=packed(vega.bundle()),
-        script=raw(script()),
+        script=Markup(script()),
     )
 
 
@@ -153,7 +153,7 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
         {"name": table.name, "columns": table.columns, "rows": [[short(value, DIGITS_HELD) for value in row] for row in table.rows]}
         for table in view.tables
     ]
-    return {"tables": raw(script_data({"view": request.address, "tables": tables}))}
+    return {"tables": Markup(script_data({"view": request.address, "tables": tables}))}
 
 
 def _fields(names: Sequence[str], request: ViewRequest, choices_here: FormChoices) -> list[dict[str, object]]:

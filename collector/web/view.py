@@ -3,15 +3,14 @@
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.charts.chart import ChartSheet, ViewTable
-from edgemeter.collector.show.comparison_charts import Charts
-from edgemeter.collector.web.markup import Attributes, Markup, element, join, part, render
+from edgemeter.collector.charts.chart import ViewTable
+from edgemeter.collector.web.markup import Attributes, Markup
 from edgemeter.collector.web.page_links import address
 
 Item = TypeVar("Item")
@@ -24,7 +23,7 @@ BRUSH = "drag over a chart, which zooms all of them; Ctrl + wheel zooms, Shift +
 ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
     "compare": ("reference", "page", "require", "cheapest", "show"),
-    "trend": ("model", "metric", "event"),
+    "trend": ("model", "metric"),
     "device": ("fleet", "device"),
     "run": ("id",),
     "jobs": ("job",),
@@ -56,26 +55,6 @@ def read_address(text: str) -> ViewRequest:
     if query.count("&") >= MOST_FIELDS:
         raise ConfigError(f"the address has {query.count('&') + 1} fields: leave all but {MOST_FIELDS} away")
     return ViewRequest(view or "overview", {name: value[:LONGEST_FIELD] for name, value in parse_qsl(query) if value})
-
-
-def page_of(request: ViewRequest, count: int, size: int) -> int:
-    """Return the page that was picked, from 0, one that there is."""
-    text = request.get("page")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 1
-    return min(max(number, 1), max(1, -(-count // size))) - 1
-
-
-def pages_text(request: ViewRequest, page: int, count: int, size: int, links: "Links", noun: str = "Cases") -> Markup:
-    """Return what of more cases (`noun`) than a page holds this is, and the way to the others."""
-    if count <= size:
-        return join([])
-    first, last = page * size + 1, min(count, (page + 1) * size)
-    fields = {name: value for name, value in request.fields.items() if name != "page"}
-    before = [" ", link(links.to(request.view, **fields, page=str(page) if page > 1 else ""), "Previous")] if page else []
-    after = [" ", link(links.to(request.view, **fields, page=str(page + 2)), "Next")] if last < count else []
-    numbers = f"{first:,}" if first == last else f"{first:,} to {last:,}"
-    text = f"{noun} {numbers} of {count:,}; pick a model, a board or a device for less."
-    return element("p", {"class": "caution pages"}, text, *before, *after)
 
 
 class Links(Protocol):
@@ -118,9 +97,31 @@ def read_period(text: str) -> tuple[int, int] | None:
     return (int(match[1]) * 1_000_000, int(match[2]) * 1_000_000 + 999_999) if match else None
 
 
-def link(reference: str | None, text: str) -> Markup:
-    """Return a link, or the text alone where there is nothing to refer to."""
-    return element("a", {"href": reference}, text) if reference else element("span", None, text)
+@dataclass(frozen=True, slots=True)
+class Pager:
+    """The `page` (from 0, one that there is) of `count` things that an address asks for, `size` on each, and the way to the others."""
+
+    page: int
+    count: int
+    size: int
+    noun: str
+    before: str | None
+    after: str | None
+
+    @property
+    def shown(self) -> range:
+        """The places of what is on the page, from 0."""
+        return range(self.page * self.size, min(self.count, (self.page + 1) * self.size))
+
+
+def pager(request: ViewRequest, links: Links, count: int, size: int, noun: str = "Cases") -> Pager:
+    """Return the page that an address asks for."""
+    text, last = request.get("page"), max(1, -(-count // size))
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 1
+    page = min(max(number, 1), last)
+    fields = {name: value for name, value in request.fields.items() if name != "page"}
+    before = links.to(request.view, **fields, page=str(page - 1) if page > 2 else "")
+    return Pager(page - 1, count, size, noun, before, links.to(request.view, **fields, page=str(page + 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +164,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn(Generic[Item]):
-    """One column: its name in plain form, its heading, the plain value, and the cell where that is not the value as text.
+    """One column: its name in plain form, its heading, the plain value, and the text of the cell with what stands `small` below it.
 
-    It is not shown where no row has a value; one that `needs_width` is not shown on a phone.
+    A template's macro of the same name may make the cell instead. A column is not shown where no row has a value; one that
+    `needs_width` is not shown on a phone.
     """
 
     name: str
     heading: str
     value: Callable[[Item], Plain]
-    cell: Callable[[Item], str] | None = None
+    cell: Callable[[Item], Any] | None = None
+    small: Callable[[Item], str | None] | None = None
     explanation: str | None = None
     is_text: bool = False
     is_shown: bool = True
@@ -181,6 +184,24 @@ class ViewColumn(Generic[Item]):
     def css_class(self) -> str | None:
         """The class of its cells and its heading."""
         return " ".join(name for name, is_so in (("text", self.is_text), ("needs-width", self.needs_width)) if is_so) or None
+
+    def attributes(self, item: Item) -> Attributes:
+        """Return the attributes of a cell: what it is sorted by, and its heading, which stands nowhere else on a phone."""
+        value = self.value(item)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and not self.is_text
+        label = None if self.is_text else self.heading
+        return {"class": self.css_class, "data-label": label, "data-value": f"{value:.9g}" if is_number else None}
+
+    def text(self, item: Item) -> str:
+        """Return the text of a cell."""
+        if self.cell:
+            return str(self.cell(item))
+        value = self.value(item)
+        if value is None:
+            return figures.typeset(figures.ABSENT)
+        if isinstance(value, float):
+            return figures.significant(value)
+        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,80 +215,27 @@ class PlainRows(Generic[Item]):
         return (tuple(column.value(item) for column in self.columns) for item in self.items)
 
 
-def grid(
-    name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[Item], attributes: Callable[[Item], Attributes] = lambda _: {}
-) -> tuple[Markup, ViewTable]:
-    """Return the table as markup and in plain form."""
-    return folding_grid(name, columns, [items], attributes), plain_table(name, columns, items)
+@dataclass(frozen=True, slots=True)
+class ViewGrid(Generic[Item]):
+    """A table of groups of rows; of a group whose first row holds a `details` the others show while that is open."""
 
+    name: str
+    columns: Sequence[ViewColumn[Item]]
+    groups: Sequence[Sequence[Item]]
+    attributes: Callable[[Item], Attributes] = lambda _: {}
 
-def folding_grid(
-    name: str, columns: Sequence[ViewColumn[Item]], groups: Sequence[Sequence[Item]], attributes: Callable[[Item], Attributes]
-) -> Markup:
-    """Return a table of groups of rows as markup; of a group whose first row holds a `details` the others show while that is open."""
-    shown_columns = [
-        column for column in columns if column.is_shown and any(column.value(item) is not None for items in groups for item in items)
-    ]
-    bodies = [[(attributes(item), [_cell_of(column, item) for column in shown_columns]) for item in items] for items in groups]
-    return render("grid.html", name=name, columns=shown_columns, bodies=bodies)
+    @property
+    def shown_columns(self) -> Sequence[ViewColumn[Item]]:
+        """The columns that are shown."""
+        items = [item for group in self.groups for item in group]
+        return [column for column in self.columns if column.is_shown and any(column.value(item) is not None for item in items)]
+
+    @property
+    def plain(self) -> ViewTable:
+        """The table in plain form, with the columns that are not shown."""
+        return plain_table(self.name, self.columns, [item for group in self.groups for item in group])
 
 
 def plain_table(name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[Item]) -> ViewTable:
-    """Return the table in plain form, with the columns that are not shown."""
+    """Return a table in plain form, with the columns that are not shown."""
     return ViewTable(name, tuple(column.name for column in columns), PlainRows(columns, items))
-
-
-def section(identity: str, heading: str, *content: str) -> Markup:
-    """Return a part of a view under its heading."""
-    return part("section", identity, heading, join(content))
-
-
-def folded_section(identity: str, heading: str, summary: str, *content: str) -> Markup:
-    """Return a part of a view that is closed until it is asked for: its heading and a summary."""
-    line = element("summary", None, element("h2", None, heading), " ", element("small", None, summary))
-    return element("section", {"id": identity}, element("details", {"class": "part"}, line, *content))
-
-
-def chart_gallery(sheet: ChartSheet, groups: Sequence[Charts], *, has_one_legend: bool = False) -> Markup:
-    """Return charts side by side, of which several may share one legend, and below them what they do not show."""
-    pictures = [sheet.draw(chart) for group in groups for chart in group.charts]
-    gallery = part("gallery", pictures, "one-legend" if has_one_legend else "") if pictures else ""
-    return join([gallery, *(note(text) for group in groups for text in group.notes)])
-
-
-def with_small(text: str, small: str) -> Markup:
-    """Return a figure or a name with something small below it."""
-    return join([text, element("small", None, small)] if small else [text])
-
-
-def verdict_cell(state: str) -> Markup:
-    """Return a verdict, marked where it is not `ok`."""
-    return element("span", {"class": None if state == "ok" else "doubt"}, state)
-
-
-def folded_note(summary: str, *texts: str) -> Markup:
-    """Return remarks that are closed until they are asked for."""
-    return element("details", {"class": "part"}, element("summary", {"class": "note"}, summary), *(note(text) for text in texts))
-
-
-def note(*text: str) -> Markup:
-    """Return a remark below a figure."""
-    return element("p", {"class": "note"}, *text)
-
-
-def _cell_of(column: ViewColumn[Item], item: Item) -> tuple[Attributes, str]:
-    value = column.value(item)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    sortable = f"{value:.9g}" if is_number and not column.is_text else None
-    # On a phone a row is no line below its headings.
-    label = None if column.is_text else column.heading
-    attributes = {"class": column.css_class, "data-label": label, "data-value": sortable}
-    return attributes, column.cell(item) if column.cell else _text(value)
-
-
-def _text(value: Plain) -> str:
-    if value is None:
-        return figures.typeset(figures.ABSENT)
-    if isinstance(value, float):
-        return figures.significant(value)
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -286,31 +286,6 @@ def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(charted):
     assert second_tab.complaints() == []
 
 
-def test_one_crosshair_shows_the_day_and_the_values_of_all_panels(charted):
-    """Under the pointer of the first panel the nearest run of each: its day, value and bounds, as its rows have them."""
-    page = charted("trend?board=simulated+Raspberry+Pi+5&model=tiny-detector")
-    x, top, width, height = page.place_of(PLOT)
-    page.mouse("mouseMoved", x + width * 0.5, top + height * 0.5)
-    page.mouse("mouseMoved", x + width * 0.6, top + height * 0.5)
-    page.until("document.querySelectorAll('.cross:not([hidden])').length === drawn.length")
-    texts = page.run("[...document.querySelectorAll('.cross span')].map(one => one.textContent)")
-    nearest = page.run(f"""(() => {{
-        const svg = {PLOT}, box = svg.getBoundingClientRect();
-        const at = Number(drawn[0].view.scale('x').invert({x + width * 0.6} - box.left - drawn[0].view.origin()[0]));
-        const apart = (row) => Math.abs(row.started_at_ns / 1e6 - at);
-        return drawn.map(one => one.rows.slice().sort((a, b) => apart(a) - apart(b))[0]);
-    }})()""")
-    for text, row in zip(texts, nearest, strict=True):
-        day, _, words = text.partition(": ")
-        assert day == time.strftime("%Y-%m-%d", time.gmtime(row["started_at_ns"] / 1e9))
-        assert float(words.partition(" ")[0]) == pytest.approx(row["value"], rel=1e-3)
-    lines = page.run("[...document.querySelectorAll('.cross')].map(one => one.getBoundingClientRect().left)")
-    assert lines[0] == pytest.approx(x + width * 0.6, abs=2)
-    page.mouse("mouseMoved", 2, 2)
-    page.until("document.querySelectorAll('.cross:not([hidden])').length === 0")
-    assert page.complaints() == []
-
-
 def test_without_a_script_the_page_names_where_its_figures_are(browser, lab):
     """No chart is drawn; the tables and the exports are there."""
     page = browser.open(lab.url + "compare", has_scripts=False)
