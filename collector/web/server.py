@@ -33,9 +33,8 @@ from edgemeter.collector.web.activity import read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import render, text_of
-from edgemeter.collector.web.page_links import address
 from edgemeter.collector.web.site import SERVED_POLICY, STYLE_SHEET, content, offered, script, served_page, show
-from edgemeter.collector.web.view import ServedLinks, ViewRequest, read_address, read_period
+from edgemeter.collector.web.view import ServedLinks, ViewRequest, address, read_address, read_period
 
 logger = logging.getLogger(__name__)
 REFRESH_S = 2.0

@@ -4,14 +4,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.web.markup import Attributes, Markup
-from edgemeter.collector.web.page_links import address
 
 Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
@@ -30,6 +29,12 @@ ROUTES: dict[str, tuple[str, ...]] = {
     "alerts": (),
     "published": (),
 }
+
+
+def address(view: str, fields: Mapping[str, str]) -> str:
+    """Return view and fields as text; fields that are empty are left away."""
+    filled_fields = sorted((name, value) for name, value in fields.items() if value)
+    return f"{view}?{urlencode(filled_fields)}" if filled_fields else view
 
 
 @dataclass(frozen=True, slots=True)
