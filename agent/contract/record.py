@@ -150,6 +150,7 @@ class _UnreadRecord(RunRecord, frozen=True, kw_only=True):
 _is_base64 = re.compile(rb'"[A-Za-z0-9+/=]*"').fullmatch
 _decoder = msgspec.json.Decoder(RunRecord)
 _unread_decoder = msgspec.json.Decoder(_UnreadRecord)
+_unread_array_decoder = msgspec.json.Decoder(list[_UnreadRecord])
 _schema_decoder = msgspec.json.Decoder(_SchemaOnly)
 _NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -175,16 +176,35 @@ def decode(payload: bytes | msgspec.Raw) -> RunRecord:
     return record
 
 
-def check(payload: bytes | msgspec.Raw) -> None:
-    """Raise as `decode`; what the raw samples hold, most of a large record, is not copied."""
+def decode_head(payload: bytes | msgspec.Raw) -> RunRecord:
+    """Return the record without its raw samples; they, most of a large record, are validated but not copied. Raises as `decode`."""
     try:
-        record = _unread_decoder.decode(payload)
+        record: RunRecord = _unread_decoder.decode(payload)
     except _NOT_JSON as error:
         raise not_a_record(payload, error) from error
-    if all(_is_base64(memoryview(series.data)) for series in record.samples):
-        check_schema(record.schema)
-    else:
-        decode(payload)
+    check_schema(record.schema)
+    # Other text is decoded, to find whether it is valid.
+    return _without_samples(record if _has_plain_samples(record) else decode(payload))
+
+
+def decode_heads(array: bytes) -> list[RunRecord]:
+    """Return the records in a JSON array, as `decode_head` does; raises ConfigError unless it is certain that all are valid."""
+    try:
+        records = _unread_array_decoder.decode(array)
+    except _NOT_JSON as error:
+        raise ConfigError(f"not a batch of records: {error}") from error
+    check_schema(max((record.schema for record in records), default=SCHEMA))
+    if not all(map(_has_plain_samples, records)):
+        raise ConfigError("not a batch of records: raw samples have to be decoded")
+    return [_without_samples(record) for record in records]
+
+
+def _has_plain_samples(record: RunRecord) -> bool:
+    return all(_is_base64(memoryview(series.data)) for series in record.samples)  # type: ignore[arg-type]
+
+
+def _without_samples(record: RunRecord) -> RunRecord:
+    return msgspec.structs.replace(record, samples=()) if record.samples else record
 
 
 def check_schema(schema: Count) -> None:

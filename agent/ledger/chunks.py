@@ -24,16 +24,12 @@ _Read = TypeVar("_Read")
 
 
 class Arrival(NamedTuple):
-    """A numbered record that arrived (`session` and `seq` are set), its JSON text and its topic.
-
-    Unless `is_checked`, only the envelope was validated. A tuple, because there are many.
-    """
+    """A numbered record that arrived (`session` and `seq` are set), its JSON text and its topic. A tuple, because there are many."""
 
     record: RunRecord
     payload: bytes
     topic: str
     received_ns: int
-    is_checked: bool = True
 
 
 class ArrivedBatch(NamedTuple):
@@ -43,7 +39,6 @@ class ArrivedBatch(NamedTuple):
     body: bytes
     topic: str
     received_ns: int
-    is_checked: bool = True
 
 
 REMOVED = b"{}"  # Stands in a chunk for a record that was excluded or deleted.
@@ -136,7 +131,6 @@ class HeldChunk:
     rows: Sequence[tuple[int, int]]
     received_ns: int
     text: bytes
-    is_checked: bool
 
     def raw_records(self) -> Iterator[tuple[int, msgspec.Raw]]:
         """Yield row and JSON of each record, a view of `text`; raises ConfigError if the chunk is damaged."""
@@ -153,17 +147,13 @@ class HeldChunk:
     def read_each(
         self, read: Callable[[msgspec.Raw], _Read], skipped: Callable[[SkippedRecord], object] = warn_of_skipped
     ) -> Iterator[tuple[int, _Read | None]]:
-        """Yield row and what `read` makes of each record, None of one that it cannot take.
-
-        `skipped` is called with it; not if only its envelope was validated so far, since it will be quarantined with its reason.
-        """
+        """Yield row and what `read` makes of each record, None of one that it cannot take: `skipped` is called with it."""
         for row, raw in self.raw_records():
             value = None
             try:
                 value = read(raw)
             except UNREADABLE as error:
-                if self.is_checked:
-                    skipped(skipped_record(row, raw, error))
+                skipped(skipped_record(row, raw, error))
             yield row, value
 
     def records(self, skipped: Callable[[SkippedRecord], object] = warn_of_skipped) -> Iterator[tuple[int, RunRecord]]:
@@ -177,7 +167,7 @@ def without_samples(body: bytes) -> bytes:
 
 
 SUBJECT_COLUMNS = ("fleet", "role", "model", "runtime", "precision", "task", "dataset_sha256", "scenario")
-# The values of these columns, of a record or of an envelope.
+# The values of these columns.
 subject_of: Callable[[RunRecord], tuple[str, ...]] = attrgetter(
     "fleet", "role", "model.name", "runtime.name", "precision", "model.task", "dataset.sha256", "scenario"
 )

@@ -110,8 +110,6 @@ class Ledger(ABC):
         TransientError: somebody else holds it; nothing is committed, retry.
     """
 
-    # Whether `commit` accepts records of which only the envelope was validated, and `check` validates them later.
-    defers_checks = False
     # Whether `commit` waits for another process most of the time: the caller may do something else meanwhile, in another thread.
     is_server = False
     # The statement that gives a chunk another body: body, number of the chunk.
@@ -199,10 +197,6 @@ class Ledger(ABC):
             if seq in seqs
         }
 
-    def check(self, limit_chunks: int) -> list[Rejection] | None:  # noqa: ARG002 - of a ledger that defers checks
-        """Validate records of which only the envelope was; return those that are invalid, now quarantined; None if none was left."""
-        return None
-
     def lease(self, work: str) -> bool:  # noqa: ARG002 - of a ledger that several collectors share
         """Return whether this object has the `work` for the next `LEASE_S`, which one at a time does; call again to prolong it."""
         return True
@@ -217,7 +211,7 @@ class Ledger(ABC):
     ) -> Iterator[HeldRecord]:
         """Yield the records after `after_row`, or those of the `rows`, in the order of commits; without samples unless asked for.
 
-        One that cannot be read is left out, and `skipped` is called with it; if only its envelope was validated, it will be quarantined.
+        One that cannot be read is left out, and `skipped` is called with it.
         """
         for chunk in self.chunks(after_row=after_row) if rows is None else self.chunks_at(rows):
             for row, record in chunk.records(skipped):

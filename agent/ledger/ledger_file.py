@@ -2,15 +2,11 @@
 
 import itertools
 import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.sqlite_file import FileFormat
-from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import Topic
-from edgemeter.agent.contract.record import RunRecord, check
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger import chunks, presence, quarantine
 from edgemeter.agent.ledger.chunks import SUBJECT_COLUMNS, Arrival, ArrivedBatch, Committed, RecordKey, Source
 from edgemeter.agent.ledger.quarantine import Rejection
@@ -47,7 +43,6 @@ _CHUNKS = """CREATE TABLE chunks (
 );
 CREATE INDEX chunks_with_samples ON chunks (received_ns) WHERE has_samples;
 CREATE INDEX own_chunks ON chunks (chunk) WHERE is_own;
-CREATE TABLE unchecked (chunk INTEGER PRIMARY KEY);
 """
 FORGOTTEN_SCHEMA = """CREATE TABLE forgotten (
     device TEXT NOT NULL,
@@ -137,34 +132,6 @@ class LedgerWriter:
             raise
         return Committed(inserted, len(keys) - inserted, len(collisions), tuple(keys)), collisions
 
-    def check(self, limit_chunks: int) -> list[Rejection]:
-        """Validate chunks of which only the envelopes were; remove and return the invalid records."""
-        query = "SELECT chunk, received_ns, body FROM unchecked JOIN chunks USING (chunk) ORDER BY chunk LIMIT 1"
-        rejections: list[Rejection] = []
-        for _ in range(limit_chunks):
-            if (row := self._connection.execute(query).fetchone()) is None:
-                break
-            chunk, received_ns, body = row
-            invalid: dict[int, Rejection] = {}
-            for index, raw in enumerate(chunks.raw_records(body)):
-                try:
-                    check(raw)
-                except ConfigError as error:
-                    invalid[index] = Rejection("", bytes(raw), str(error), received_ns)
-            if invalid:
-                rejections += quarantine.of_one_message(self._take_out(chunk, invalid), body)
-            self._connection.execute("DELETE FROM unchecked WHERE chunk = ?", (chunk,))
-        return rejections
-
-    def _take_out(self, chunk: int, invalid: Mapping[int, Rejection]) -> list[Rejection]:
-        # The rows of a chunk are consecutive, and end at `last_row`.
-        query = """SELECT row, place, fleet, runs.device FROM chunks
-            JOIN runs ON row BETWEEN last_row - ? AND last_row AND runs.chunk = chunks.chunk
-            JOIN subjects USING (subject) WHERE chunks.chunk = ? ORDER BY place"""
-        rows = [row for row in self._connection.execute(query, (messages.LONGEST_BATCH, chunk)) if row[1] in invalid]
-        self._connection.executemany("DELETE FROM runs WHERE row = ?", [(row,) for row, *_ in rows])
-        return [replace(invalid[index], topic=str(Topic(fleet, device, "result"))) for _, index, fleet, device in rows]
-
     def _insert(self, records: Sequence[RunRecord], chunk: int, left_out: frozenset[int]) -> tuple[int, set[int]]:
         """Return how many rows are new, and the indexes of those whose number belongs to another record."""
         rows = [self._values(record, chunk, index) for index, record in enumerate(records) if index not in left_out]
@@ -205,11 +172,8 @@ class LedgerWriter:
     def _add_chunk(self, chunk: int, source: Source) -> None:
         last_row = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
         if isinstance(source, ArrivedBatch):
-            body, received_ns, is_checked = source.body, source.received_ns, source.is_checked
+            body, received_ns = source.body, source.received_ns
         else:
-            body = chunks.pack_chunk([arrival.payload for arrival in source])
-            received_ns, is_checked = source[0].received_ns, all(arrival.is_checked for arrival in source)
+            body, received_ns = chunks.pack_chunk([arrival.payload for arrival in source]), source[0].received_ns
         statement = "INSERT INTO chunks (chunk, last_row, received_ns, body) VALUES (?, ?, ?, ?)"
         self._connection.execute(statement, (chunk, last_row, received_ns, body))
-        if not is_checked:
-            self._connection.execute("INSERT INTO unchecked VALUES (?)", (chunk,))

@@ -87,7 +87,7 @@ def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
 
 def _strip(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:
     query = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
-        AND chunk NOT IN (SELECT chunk FROM unchecked) ORDER BY received_ns LIMIT ?"""
+        ORDER BY received_ns LIMIT ?"""
     chunks = connection.execute(query, (is_any, before_ns, drained, SLICE_CHUNKS)).fetchall()
     for chunk, body in chunks:
         try:
@@ -112,7 +112,6 @@ def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_
     chunk, last_row = up_to
     remember(connection, connection.execute("SELECT device, session, seq FROM runs WHERE row <= ?", (last_row,)).fetchall())
     connection.execute("DELETE FROM chunks WHERE chunk <= ?", (chunk,))
-    connection.execute("DELETE FROM unchecked WHERE chunk <= ?", (chunk,))
     return connection.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
 
 

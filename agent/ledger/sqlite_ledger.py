@@ -26,8 +26,6 @@ from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_
 
 logger = logging.getLogger(__name__)
 
-_CHUNK = "SELECT received_ns, body, NOT EXISTS (SELECT 1 FROM unchecked WHERE chunk = ?) FROM chunks WHERE chunk = ?"
-
 
 class SqliteLedger(sqlite_file.Database, Ledger):
     """The ledger file at `path`; access `write` creates it if absent, `read` changes nothing. For its methods see `Ledger`.
@@ -36,8 +34,6 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         ConfigError: the file is no ledger, or of another version (or absent, with access `read`).
         UnavailableError: it cannot be opened, or the disk is full.
     """
-
-    defers_checks = True
 
     def __init__(self, path: Path, access: sqlite_file.Access = "write") -> None:
         super().__init__(path, LEDGER_FORMAT, access)
@@ -85,16 +81,6 @@ class SqliteLedger(sqlite_file.Database, Ledger):
                 key = (record.device, record.session, record.seq)
                 connection.execute(f"UPDATE chunks SET is_own = 1 WHERE chunk = {chunk}", key)  # noqa: S608 - our own words
                 bound_own(connection, limit_bytes)
-
-    def check(self, limit_chunks: int) -> list[Rejection] | None:
-        """See `Ledger`."""
-        with self.mapped() as connection:
-            if not connection.execute("SELECT 1 FROM unchecked LIMIT 1").fetchone():
-                return None
-            with sqlite_file.transaction(connection):
-                rejections = self._writer.check(limit_chunks)
-                quarantine.add(connection, rejections)
-        return rejections
 
     def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
         """See `Ledger`."""
@@ -146,5 +132,6 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
             matches = self.connection.execute(f"SELECT row, place, chunk FROM runs WHERE {condition} ORDER BY row", values)  # noqa: S608 - our own words
             for chunk, rows in itertools.groupby(matches, operator.itemgetter(2)):
-                received_ns, body, is_checked = self.connection.execute(_CHUNK, (chunk, chunk)).fetchone()
-                yield HeldChunk([(row, index) for row, index, _ in rows], received_ns, chunk_text(body), bool(is_checked))
+                query = "SELECT received_ns, body FROM chunks WHERE chunk = ?"
+                received_ns, body = self.connection.execute(query, (chunk,)).fetchone()
+                yield HeldChunk([(row, index) for row, index, _ in rows], received_ns, chunk_text(body))

@@ -204,8 +204,8 @@ class Points:
         """
         yielded = 0
         try:
-            records = read_records(chunk.text, self.extent, has_samples=bool(self.also)) if chunk.is_checked else ()
-            for row, index in chunk.rows if records else ():
+            records = read_records(chunk.text, self.extent, has_samples=bool(self.also))
+            for row, index in chunk.rows:
                 yield row, self._lines(records[index], chunk.received_ns)
                 yielded += 1
         except UNREADABLE as error:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record import SCHEMA, RunRecord, check, check_schema
+from edgemeter.agent.contract.record import SCHEMA, RunRecord, check_schema, decode_head
 from edgemeter.collector.influx.influx_config import Extent
 from edgemeter.collector.influx.point_schema import FIGURES, NOT_WRITTEN, PATHS, RECORD, TAGS, WORKED_OUT, FieldGroup
 
@@ -57,7 +57,7 @@ def read_record(text: bytes | msgspec.Raw, extent: Extent, *, has_samples: bool 
     Raises:
         ConfigError: it is no record, or of a newer schema.
     """
-    check(text)
+    decode_head(text)
     return _decoded(_record_decoder("all" if has_samples else extent, has_samples), text)
 
 

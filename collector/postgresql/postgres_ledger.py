@@ -246,7 +246,7 @@ WHERE chunk = ?"""
             position += len(rows)
             # Retention may have removed it meanwhile.
             if chunk in bodies:
-                yield HeldChunk([(row, index) for row, _, index, _, _ in rows], rows[0][3], chunk_text(bodies[chunk]), is_checked=True)
+                yield HeldChunk([(row, index) for row, _, index, _, _ in rows], rows[0][3], chunk_text(bodies[chunk]))
 
     def _bodies(self, rows: Sequence[tuple[int, int, int, int, int]]) -> dict[int, bytes]:
         sizes: dict[int, int] = {}

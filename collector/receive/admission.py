@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, cast
 
 import msgspec
 
@@ -11,37 +10,27 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health, decode_health
 from edgemeter.agent.contract.messages import Topic, parse_topic
-from edgemeter.agent.contract.record import SCHEMA, RunRecord, change_fields, check, decode
+from edgemeter.agent.contract.record import RunRecord, change_fields, decode_head, decode_heads
 from edgemeter.agent.contract.record_time import is_timeless, off_by_ns, was_never_set
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, RecordKey, key_of, pack_array
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
-from edgemeter.collector.receive import envelope
-
-# Up to this much text of a group is decoded whole; of more only the envelopes.
-WHOLE_BYTES = 2 << 20
+from edgemeter.collector.receive.payload import check_size, is_batch, payload_text, split_records
 
 TOPICS_REMEMBERED = 50_000
-
-# Validate a whole record, or only its envelope for now: the ledger validates the rest when idle.
-CheckDepth = Literal["whole", "envelope"]
-
 CAMPAIGN_TOPICS = messages.CAMPAIGN_STATE.partition("{")[0]
 
 _parse_topic = lru_cache(TOPICS_REMEMBERED)(parse_topic)
-_batch_records = msgspec.json.Decoder(list[RunRecord])
 
 
 @dataclass(slots=True)
 class Admitted:
-    """The result of admitting a group of messages; `text_bytes` is their size, decompressed; beyond `whole_bytes` depth is `envelope`.
+    """The result of admitting a group of messages; `text_bytes` is the size of their results, decompressed.
 
     `timeless` are the keys of the records that have no time but that of their receipt.
     """
 
-    depth: CheckDepth = "whole"
-    whole_bytes: int = WHOLE_BYTES
     arrivals: list[Arrival] = field(default_factory=list)
     batches: list[ArrivedBatch] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
@@ -71,85 +60,53 @@ class Admitted:
             self.rejections.append(Rejection(message.topic, message.payload, str(error), received_ns, kind))
         return False
 
-    def forget(self) -> None:
-        """Let go of what was stored."""
-        for texts in (self.arrivals, self.batches, self.rejections):
-            texts.clear()
-
     def _add_results(self, topic: Topic, message: Message, received_ns: int) -> bool:
-        text = envelope.payload_text(message.payload)
+        text = payload_text(message.payload)
         self.text_bytes += len(text)
-        if self.text_bytes > self.whole_bytes:
-            self.depth = "envelope"
-        if not envelope.is_batch(text):
+        if not is_batch(text):
             return self._add_record(topic, message.topic, text, received_ns)
-        if batch := self._read_batch(text, topic):
+        if batch := _read_batch(text, topic):
             body = pack_array(text) if text is message.payload else message.payload
             self.timeless += [key_of(record) for record in batch if is_timeless(record, received_ns)]
-            self.batches.append(ArrivedBatch(batch, body, message.topic, received_ns, self.depth == "whole"))
+            self.batches.append(ArrivedBatch(batch, body, message.topic, received_ns))
             return True
         before = len(self.rejections)
-        is_stored = [self._add_record(topic, message.topic, raw_record, received_ns) for raw_record in envelope.split_records(text)]
+        is_stored = [self._add_record(topic, message.topic, raw_record, received_ns) for raw_record in split_records(text)]
         self.rejections[before:] = quarantine.of_one_message(self.rejections[before:], message.payload)
         return any(is_stored)
-
-    def _read_batch(self, text: bytes, topic: Topic) -> list[RunRecord] | None:
-        # All or nothing: when one is invalid, records are validated one by one, to find which.
-        batch: list[envelope.Envelope] | None
-        if self.depth == "envelope":
-            batch = envelope.read_envelopes(text)
-        else:
-            try:
-                batch = [envelope.envelope_of(record) for record in _batch_records.decode(text)]
-            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-                return None
-        records = cast("list[RunRecord]", batch)
-        if batch is None or len(batch) > messages.LONGEST_BATCH or not all(_is_in_order(record, topic) for record in records):
-            return None
-        return records
 
     def _add_record(self, topic: Topic, name: str, text: bytes, received_ns: int) -> bool:
         kind: RejectionKind = "record"
         try:
-            envelope.check_size(text)
-            # One that is large in samples is validated now, in place: later it would be unpacked once more.
-            is_large = len(text) > envelope.LARGEST_HEAD_BYTES
-            if is_large and self.depth == "envelope":
-                check(text)
-            record = self._read(text)
+            check_size(text)
+            record = decode_head(text)
             has_no_time = is_timeless(record, received_ns)
             if has_no_time and was_never_set(record):
                 text = change_fields(text, started_at_ns=received_ns, stamped_by="collector")
-                record = self._read(text)
-            if not _is_in_order(record, topic):
-                kind = "origin"
-                _check(record, topic)
+                record = decode_head(text)
+            kind = "origin"
+            _check_origin(record, topic)
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), received_ns, kind))
             return False
-        self.arrivals.append(Arrival(record, text, name, received_ns, is_large or self.depth == "whole"))
+        self.arrivals.append(Arrival(record, text, name, received_ns))
         if has_no_time:
             self.timeless.append(key_of(record))
         return True
 
-    def _read(self, text: bytes) -> RunRecord:
-        # An envelope has every field of a record that the ledger reads.
-        read = envelope.envelope_of(decode(text)) if self.depth == "whole" else envelope.read_envelope(text)
-        return cast("RunRecord", read)
+
+def _read_batch(text: bytes, topic: Topic) -> list[RunRecord] | None:
+    """Return the records of a batch, None unless all may be stored as they are: then they are read one by one, to find which."""
+    try:
+        records = decode_heads(text)
+        for record in records:
+            _check_origin(record, topic)
+    except ConfigError:
+        return None
+    return None if len(records) > messages.LONGEST_BATCH or any(map(was_never_set, records)) else records
 
 
-def _is_in_order(record: RunRecord, topic: Topic) -> bool:
-    return (
-        record.device == topic.device
-        and record.fleet == topic.fleet
-        and record.schema <= SCHEMA
-        and record.session is not None
-        and record.seq is not None
-        and not was_never_set(record)
-    )
-
-
-def _check(record: RunRecord, topic: Topic) -> None:
+def _check_origin(record: RunRecord, topic: Topic) -> None:
     if (record.fleet, record.device) != (topic.fleet, topic.device):
         source = f"device {record.device!r} of fleet {record.fleet!r}"
         raise ConfigError(f"the record is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}")

@@ -3,7 +3,6 @@
 import itertools
 import logging
 import secrets
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -26,10 +25,8 @@ from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
-from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDepth
-from edgemeter.collector.receive.allocator import give_back_freed_buffers
+from edgemeter.collector.receive.admission import Admitted
 from edgemeter.collector.receive.checkpoints import Checkpoints
-from edgemeter.collector.receive.envelope import is_compressed
 from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.inbox import Inbox, UselessMessages, source_of
 from edgemeter.collector.receive.monitor import Histogram
@@ -39,19 +36,14 @@ logger = logging.getLogger(__name__)
 GROUP_MESSAGES = 2000
 GROUP_BYTES = 8 << 20
 
-# A group ends at this much decompressed text, or this many rejections.
-GROUP_TEXT_BYTES = 16 << 20
+# A group ends at this much decompressed text, or this many rejections. Decoded, records take a few times their text.
+GROUP_TEXT_BYTES = 4 << 20
 GROUP_REJECTIONS = 2000
 
 # While a server commits a group, the next is read if so many messages wait; of fewer a group of its own would be too small.
 AHEAD_MESSAGES = 50
 
-# Of a group that is likely to hold more than WHOLE_BYTES of text only the envelopes are validated before the commit. Compressed batches
-# expand by about this ratio.
-COMPRESSION_RATIO = 16
-CHECK_CHUNKS = 8
-# Without a message for so long, what is validated later is validated, and then buffers are given back.
-QUIET_S, IDLE_S = 0.05, 1.0
+IDLE_S = 1.0
 RETRY_S = 2.0
 
 # What is measured now; a broker with an older ACL does not let us read it.
@@ -177,7 +169,6 @@ class Receiver:
         self._feed: Feed | None = None
         self._ledger: Ledger | None = None
         self._checkpoints: Checkpoints | None = None
-        self._has_buffers = True
         self._writer: threading.Thread | None = None
         self._committer = ThreadPoolExecutor(1, "edgemeter-commit")
         self._underway: Future[bool] | None = None
@@ -293,42 +284,31 @@ class Receiver:
         self.refusal = f"the broker at {self._address} rejects the collector's subscription ({reason}): allow it to read edgemeter/v1/#"
         logger.error("%s", self.refusal)
 
-    def poll(self, wait_s: float = 0.0) -> float:
-        """Commit what was received, waiting `wait_s` for the first message, and send receipts; return how long to wait the next time."""
+    def poll(self, wait_s: float = 0.0) -> None:
+        """Commit what was received, waiting `wait_s` for the first message, and send receipts."""
         if self._ledger is None or self._feed is None:
-            return IDLE_S
+            return
         self._progress_s = self._clock()
         if len(self.inbox) < AHEAD_MESSAGES:
             self._finish()
         batch = self.inbox.take(GROUP_MESSAGES, GROUP_BYTES, wait_s)
         if batch:
             self._keep_all(self._ledger, self._feed, batch)
-            wait_s, self._has_buffers = QUIET_S, True
         if self._underway is None:
             self.inbox.done()
-        if not batch and wait_s < IDLE_S:
-            wait_s = 0.0 if self._check(self._ledger) else IDLE_S
-        elif not batch and self._has_buffers:
-            give_back_freed_buffers()
-            self._has_buffers = False
         self._apply_retention(self._ledger)
-        return wait_s
 
     def _write(self) -> None:
-        wait_s = QUIET_S
         while not self._stopping.is_set() or not self.inbox.is_idle():
-            wait_s = self.poll(wait_s)
+            self.poll(IDLE_S)
 
     def _keep_all(self, ledger: Ledger, feed: Feed, batch: list[Message]) -> None:
-        likely_bytes = sum(len(message.payload) * (COMPRESSION_RATIO if is_compressed(message.payload) else 1) for message in batch)
-        depth: CheckDepth = "whole" if likely_bytes <= WHOLE_BYTES else "envelope"
         received_ns = time.time_ns()
         # A server commits one group while the next is read: two are in memory.
         text_bytes = GROUP_TEXT_BYTES // 2 if ledger.is_server else GROUP_TEXT_BYTES
         begin = 0
         while begin < len(batch):
-            # Where nothing is validated later, it is before the commit, however much it is.
-            admitted = Admitted(depth) if ledger.defers_checks else Admitted(whole_bytes=sys.maxsize)
+            admitted = Admitted()
             end = begin
             # What one read of the socket brought arrived at one time.
             arrivals_s: Counter[float] = Counter()
@@ -364,8 +344,6 @@ class Receiver:
         self.counts.collisions += committed.collisions
         self._note(admitted.rejections)
         _send_receipts(feed, committed.held, received_ns)
-        # Whoever is told holds the same texts next.
-        admitted.forget()
         self._committed()
         self._progress_s = now_s = self._clock()
         for arrived_s, times in arrivals_s.items():
@@ -382,15 +360,6 @@ class Receiver:
             self.useless.count(rejection.topic, len(rejection.payload))
             limit = about(source_of(rejection.topic))
             logger.warning("quarantined a message of %s: %s", rejection.topic, rejection.reason, extra=limit)
-
-    def _check(self, ledger: Ledger) -> bool:
-        try:
-            rejections = ledger.check(CHECK_CHUNKS)
-        except EdgemeterError as error:
-            logger.warning("cannot validate records that were committed by their envelope: %s", error)
-            return False
-        self._note(rejections or ())
-        return rejections is not None
 
     def _apply_retention(self, ledger: Ledger) -> None:
         now_s = self._clock()

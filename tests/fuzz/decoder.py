@@ -1,7 +1,7 @@
 """A fuzzer of everything that reads what comes from a broker: mutations of good messages by a seed, millions of them.
 
-What must hold for any bytes at all: nothing is raised but our own errors, what is admitted is numbered, named and of its topic, the
-two ways of looking agree as they promise, and what the MQTT reader makes of a stream does not depend on where the stream was cut.
+What must hold for any bytes at all: nothing is raised but our own errors, what is admitted is numbered, named and of its topic, and
+what the MQTT reader makes of a stream does not depend on where the stream was cut.
 """
 
 import json
@@ -122,12 +122,10 @@ class Fuzzer:
 
     def _try(self, payload: bytes) -> None:
         message = Message(TOPIC, payload, 1, 1, 1)
-        full, quick = Admitted("whole"), Admitted("envelope")
-        for admitted in (full, quick):
-            admitted.add(message, 1)
-            _check(admitted, payload)
-        _compare(full, quick)
-        self.counts["admitted" if full.arrivals or full.batches else "refused"] += 1
+        admitted = Admitted()
+        admitted.add(message, 1)
+        _check(admitted, payload)
+        self.counts["admitted" if admitted.arrivals or admitted.batches else "refused"] += 1
         for kind in ("birth", "state"):
             Admitted().add(Message(f"edgemeter/v1/lab/pi-1/{kind}", payload, 1, 1, 1), 1)
         try:
@@ -180,17 +178,6 @@ def _is_empty_batch(payload: bytes) -> bool:
         return json.loads(text) == []
     except (zlib.error, ValueError, RecursionError):
         return False
-
-
-def _compare(admitted: Admitted, quick: Admitted) -> None:
-    # What the whole record is taken by, its envelope has to be taken by: else one look would refuse what the other holds.
-    keys = _keys(admitted)
-    if not keys <= _keys(quick):
-        raise AssertionError(keys)
-
-
-def _keys(admitted: Admitted) -> set[tuple[object, ...]]:
-    return {(run.id, run.session, run.seq, run.started_at_ns) for run in _records(admitted)}
 
 
 def _packet(draw: random.Random, version: str) -> bytes:

@@ -36,6 +36,6 @@ def test_the_fuzzer_finds_a_decoder_that_breaks(monkeypatch):
     def broken(_text):
         raise KeyError("schema")
 
-    monkeypatch.setattr("edgemeter.collector.receive.envelope.read_envelope", broken)
+    monkeypatch.setattr("edgemeter.collector.receive.admission.decode_head", broken)
     with pytest.raises(FlawError, match=r"seed 3, input \d+: KeyError\('schema'\)"):
         Fuzzer(3).run(1000)

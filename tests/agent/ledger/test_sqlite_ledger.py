@@ -3,14 +3,11 @@
 import sqlite3
 import threading
 import time
-import zlib
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
@@ -120,42 +117,6 @@ def test_a_reader_of_a_new_ledger_sees_all_of_it_or_nothing(tmp_path):
             assert reader.count() == 0
         maker.join()
         assert {path_beside.name.split("-")[0] for path_beside in path.parent.iterdir()} == {"ledger.sqlite"}
-
-
-def test_what_was_committed_unread_is_read_and_what_is_no_record_goes_to_quarantine(ledger):
-    """An envelope covers nothing else: nobody reads it as a record, and afterwards it is not among them."""
-    good = [make_record(session=5, seq=seq) for seq in (1, 3)]
-    bad = make_record(session=5, seq=2)
-    broken = contract_record.encode(bad).replace(b'"latency":{', b'"latency":7,"other":{')
-    text = b"[" + b",".join([contract_record.encode(good[0]), broken, contract_record.encode(good[1])]) + b"]"
-    ledger.commit(
-        [Arrival(make_record(session=6, seq=1), broken.replace(b'"session":5', b'"session":6'), TOPIC, 7, is_checked=False)],
-        batches=[ArrivedBatch([good[0], bad, good[1]], zlib.compress(text), TOPIC, 7, is_checked=False)],
-    )
-    assert [held_record.record for held_record in ledger.records(with_samples=True)] == good
-    rejections = []
-    while (rejected := ledger.check(1)) is not None:
-        rejections += rejected
-    assert [rejection.topic for rejection in rejections] == [TOPIC, TOPIC]
-    assert all("$.latency" in entry.reason for entry in ledger.quarantined())
-    assert {entry.payload for entry in ledger.quarantined()} == {broken, broken.replace(b'"session":5', b'"session":6')}
-    assert [held_record.record for held_record in ledger.records(with_samples=True)] == good
-    assert ledger.count() == 2
-    assert ledger.check(1) is None
-
-
-def test_a_thousand_invalid_records_behind_valid_envelopes_are_one_entry(ledger):
-    """They are read after the commit, and taken out by one query of the rows of their chunk."""
-    records = [make_record(session=5, seq=seq) for seq in range(1, 1001)]
-    broken = [contract_record.encode(record).replace(b'"latency":{', b'"latency":7,"other":{') for record in records]
-    ledger.commit([], batches=[ArrivedBatch(records, zlib.compress(b"[" + b",".join(broken) + b"]"), TOPIC, 7, is_checked=False)])
-    statements = []
-    ledger.connection.set_trace_callback(statements.append)
-    (rejection,) = ledger.check(8)
-    ledger.connection.set_trace_callback(None)
-    assert rejection.reason.startswith("1000 records of this message, the first: not a run record")
-    assert sum("last_row" in statement for statement in statements) == 1
-    assert (ledger.count(), ledger.quarantined_count()) == (0, 1)
 
 
 def test_a_subject_that_went_with_a_failed_commit_is_made_again(ledger):

@@ -49,19 +49,17 @@ def with_power(*sensors, **changes):
 def test_a_chunk_gives_what_can_be_read_of_it(extent):
     """A removed record is left out; one that cannot be read has no points, and is named; a text that was cut off is an error."""
     text = contract_record.encode(make_record(session=5, seq=1, id="r-1"))
-    with_removed = HeldChunk([(8, 0), (9, 1)], 7, b"[{},%s]" % text, is_checked=True)
+    with_removed = HeldChunk([(8, 0), (9, 1)], 7, b"[{},%s]" % text)
     assert [row for row, _ in Points(extent).of_chunk(with_removed)] == [9]
     newer = text.replace(b'"schema":1', b'"schema":99')
     for unread, run, reason in ((newer, "r-1", "schema 99.*update"), (b'{"id":1}', None, "not a run record")):
         skipped = []
-        chunk = HeldChunk([(8, 0), (9, 1), (10, 2)], 7, b"[%s,%s,%s]" % (text, unread, text), is_checked=True)
+        chunk = HeldChunk([(8, 0), (9, 1), (10, 2)], 7, b"[%s,%s,%s]" % (text, unread, text))
         assert [(row, len(lines)) for row, lines in Points(extent).of_chunk(chunk, skipped.append)] == [(8, 1), (9, 0), (10, 1)]
         assert [(record.row, record.run) for record in skipped] == [(9, run)]
         assert re.search(reason, skipped[0].reason)
     with pytest.raises(ConfigError, match=r"damaged.*backup"):
-        list(Points(extent).of_chunk(HeldChunk([(8, 0), (9, 1)], 7, b"[%s" % text, is_checked=True)))
-    unchecked = HeldChunk([(8, 0), (9, 1)], 7, b"[%s,%s]" % (text.replace(b'"steady":', b'"steadily":'), text), is_checked=False)
-    assert [(row, len(lines)) for row, lines in Points(extent).of_chunk(unchecked, pytest.fail)] == [(8, 0), (9, 1)]
+        list(Points(extent).of_chunk(HeldChunk([(8, 0), (9, 1)], 7, b"[%s" % text)))
 
 
 @pytest.mark.parametrize("extent", ["all", "figures"])

@@ -78,7 +78,7 @@ def test_a_record_without_a_number_is_rejected():
 
 
 def test_a_number_beyond_its_bounds_is_rejected_by_name():
-    """Validated whole or by its envelope and whole later; in any part of a record, in a batch too."""
+    """In any part of a record, in a batch too."""
     latency = msgspec.json.decode(encoded())["latency"]
     for fields, where in (
         ({"session": 0}, "$.session"),
@@ -97,7 +97,7 @@ def test_a_number_beyond_its_bounds_is_rejected_by_name():
         (rejection,) = admit(b"[%s,%s]" % (encoded(), altered(**{"seq": 2, "id": "x"} | fields))).rejections
         assert f"at `{where}" in rejection.reason, fields
         with pytest.raises(ConfigError, match=re.escape(where)):
-            record.check(altered(**fields))
+            record.decode_head(altered(**fields))
 
 
 def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_nothing():

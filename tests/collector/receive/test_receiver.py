@@ -150,21 +150,6 @@ def test_who_may_not_read_results_is_unwell_and_who_may_not_read_what_is_measure
         assert bench.collector.unwell() is None
 
 
-def test_a_bad_record_of_a_flood_is_found_when_there_is_time(path, monkeypatch):
-    """Its envelope is right, so that it is committed first; then it lies in quarantine and is counted, and the good one stays."""
-    monkeypatch.setattr(receiver, "WHOLE_BYTES", 0)
-    broken = run(2).replace(b'"latency":{', b'"latency":7,"other":{')
-    with intake(path) as bench:
-        bench.bring(messages.join_records([run(1), broken]))
-        assert bench.receipts[0][1].held == ((1, 2),)
-        assert bench.collector.counts.quarantined == 0
-        bench.bring()
-        assert bench.collector.counts.quarantined == 1
-    with SqliteLedger(path, "read") as ledger:
-        assert [entry.record.seq for entry in ledger.records()] == [1]
-        assert [entry.payload for entry in ledger.quarantined()] == [broken]
-
-
 def test_messages_of_a_device_that_sends_too_much_are_acknowledged_and_counted(path, monkeypatch):
     """They have no receipt, so that the device sends them again; the others' are taken."""
     monkeypatch.setattr("edgemeter.collector.receive.inbox.MOST_RESULTS", 2)

@@ -1,4 +1,4 @@
-"""The envelope of a record: the fields that the ledger needs, read from any bytes within bounds; the rest is not decoded."""
+"""The payload of a message of results: from any bytes at all to the JSON texts of records, within bounds of memory."""
 
 import re
 import threading
@@ -8,15 +8,12 @@ import msgspec
 from edgemeter.agent.base import deflate
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_json
-from edgemeter.agent.base.types import Count, Name, Positive, Role, Sha256, TimeNs
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.record import SCHEMA, RunRecord, check_schema, not_a_record
-from edgemeter.agent.contract.record_conditions import StampedBy, VerdictState
 
 # Of a message of 16 MiB: raw samples, which are most of a large record, are compressed already, and their base64 shrinks by a quarter.
 LONGEST_TEXT_BYTES = 24 << 20
 # Records that travel together have at most 512 KiB; a larger one travels alone (`agent/delivery/sender.py`).
-LONGEST_BATCH_BYTES = 4 << 20
+LONGEST_BATCH_BYTES = 2 << 20
 # A record without its samples has kilobytes; decoded, text may take thirty times its size.
 LARGEST_HEAD_BYTES = deflate.BEGINNING_BYTES
 MOST_SERIES = 1000
@@ -28,56 +25,13 @@ _has_samples = re.compile(rb'"samples"\s*:\s*\[').search
 _is_array = re.compile(rb"\s*\[").match
 
 
-class _EnvelopeModel(msgspec.Struct, frozen=True, gc=False):
-    name: Name
-    task: str
-
-
-class _EnvelopeRuntime(msgspec.Struct, frozen=True, gc=False):
-    name: str
-
-
-class _EnvelopeDataset(msgspec.Struct, frozen=True, gc=False):
-    sha256: Sha256
-
-
-class _EnvelopeVerdict(msgspec.Struct, frozen=True, gc=False):
-    state: VerdictState
-
-
-class Envelope(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The fields by which a record is stored and found. The rest is JSON, but not yet known to be valid."""
-
-    # As in the record itself, the default is the first schema.
-    schema: Count = 1
-    id: str
-    device: Name
-    fleet: Name
-    role: Role
-    session: Positive | None
-    seq: Positive | None
-    started_at_ns: TimeNs
-    clock_synchronised: bool | None
-    stamped_by: StampedBy = "device"
-    model: _EnvelopeModel
-    runtime: _EnvelopeRuntime
-    precision: str
-    scenario: str
-    dataset: _EnvelopeDataset
-    verdict: _EnvelopeVerdict
-
-
-_one_envelope = msgspec.json.Decoder(Envelope)
-_batch_envelopes = msgspec.json.Decoder(list[Envelope])
-
-
 def is_compressed(payload: bytes) -> bool:
     """Return whether a payload is compressed, by its first byte."""
     return payload[:1] == ZLIB_FIRST_BYTE
 
 
 def payload_text(payload: bytes) -> bytes:
-    """Return the JSON text of a payload: at most 4 MiB of many records; unpacked, at most 24 MiB with raw samples and 1 MiB without.
+    """Return the JSON text of a payload: at most 2 MiB of many records; unpacked, at most 24 MiB with raw samples and 1 MiB without.
 
     Raises:
         ConfigError: it is not valid zlib data, or longer.
@@ -102,40 +56,6 @@ def _longest_bytes(beginning: bytes) -> int:
 def is_batch(text: bytes) -> bool:
     """Return whether a JSON text is an array."""
     return _is_array(text) is not None
-
-
-def envelope_of(record: RunRecord) -> Envelope:
-    """Return the envelope of a record that was read whole. The rest, some hundred values, costs more to free later than now."""
-    return Envelope(
-        schema=record.schema, id=record.id, device=record.device, fleet=record.fleet, role=record.role, session=record.session,
-        seq=record.seq, started_at_ns=record.started_at_ns, clock_synchronised=record.clock_synchronised, stamped_by=record.stamped_by,
-        model=_EnvelopeModel(record.model.name, record.model.task), runtime=_EnvelopeRuntime(record.runtime.name),
-        precision=record.precision, scenario=record.scenario, dataset=_EnvelopeDataset(record.dataset.sha256),
-        verdict=_EnvelopeVerdict(record.verdict.state),
-    )  # fmt: skip
-
-
-def read_envelope(text: bytes) -> Envelope:
-    """Return the envelope of a record.
-
-    Raises:
-        ConfigError: a field is missing or wrong, or the schema is newer than this version supports.
-    """
-    try:
-        envelope = _one_envelope.decode(text)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise not_a_record(text, error) from error
-    check_schema(envelope.schema)
-    return envelope
-
-
-def read_envelopes(text: bytes) -> list[Envelope] | None:
-    """Return the envelopes of an array of records; None if any is invalid or of a newer schema."""
-    try:
-        envelopes = _batch_envelopes.decode(text)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None
-    return envelopes if all(envelope.schema <= SCHEMA for envelope in envelopes) else None
 
 
 class _CountedSeries(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.receive import envelope
+from edgemeter.collector.receive import payload as wire
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
@@ -21,33 +21,22 @@ def encoded(seq=1, **changes):
     return contract_record.encode(make_record(session=5, seq=seq, **changes))
 
 
-def admit(payload, look="whole"):
+def admit(payload):
     """Return what one message comes to."""
-    admitted = Admitted(look)
+    admitted = Admitted()
     admitted.add(Message(TOPIC, payload, 1, 1, 1), 1_900_000_000_000_000_000)
     return admitted
 
 
-def test_an_envelope_holds_what_the_record_holds():
-    """Every field of the envelope is the record's own."""
-    record = make_record(session=5, seq=1)
-    read = envelope.read_envelope(contract_record.encode(record))
-    for name in ("id", "device", "fleet", "role", "session", "seq", "started_at_ns", "clock_synchronised", "precision", "scenario"):
-        assert getattr(read, name) == getattr(record, name)
-    assert (read.model.name, read.model.task) == (record.model.name, record.model.task)
-    assert (read.runtime.name, read.dataset.sha256) == (record.runtime.name, record.dataset.sha256)
-    assert (read.verdict.state, read.stamped_by) == (record.verdict.state, record.stamped_by)
-
-
 def test_every_form_of_the_wire_arrives_whole(tmp_path):
-    """One or several, plain or compressed, read now or later: the ledger holds the same records."""
-    for look, count, is_compressed in itertools.product(("whole", "envelope"), (1, 3), (False, True)):
-        with table_row(look, count, is_compressed):
+    """One or several, plain or compressed: the ledger holds the same records."""
+    for count, is_compressed in itertools.product((1, 3), (False, True)):
+        with table_row(count, is_compressed):
             sent = [make_record(session=5, seq=seq) for seq in range(1, count + 1)]
             payload = messages.join_records([contract_record.encode(record) for record in sent])
-            admitted = admit(zlib.compress(payload) if is_compressed else payload, look)
+            admitted = admit(zlib.compress(payload) if is_compressed else payload)
             assert not admitted.rejections
-            with SqliteLedger(tmp_path / f"{look}-{count}-{is_compressed}") as ledger:
+            with SqliteLedger(tmp_path / f"{count}-{is_compressed}") as ledger:
                 ledger.commit(admitted.arrivals, (), (), admitted.batches)
                 assert [record.record for record in ledger.records(with_samples=True)] == sent
                 assert ledger.ranges("pi-1", 5) == [(1, count)]
@@ -62,39 +51,36 @@ def test_what_is_compressed_and_damaged_is_rejected_with_a_reason():
 
 
 def test_text_just_at_its_limit_is_taken_and_one_more_is_not():
-    """The bound is on what comes out, whatever the ratio: 24 MiB with raw samples, 4 MiB of many records, 1 MiB else."""
-    limits = {b'{"samples":[': envelope.LONGEST_TEXT_BYTES, b" [": envelope.LONGEST_BATCH_BYTES, b"{": envelope.LARGEST_HEAD_BYTES}
+    """The bound is on what comes out, whatever the ratio: 24 MiB with raw samples, 2 MiB of many records, 1 MiB else."""
+    limits = {b'{"samples":[': wire.LONGEST_TEXT_BYTES, b" [": wire.LONGEST_BATCH_BYTES, b"{": wire.LARGEST_HEAD_BYTES}
     for beginning, limit_bytes in limits.items():
         with table_row(beginning):
             text = beginning.ljust(limit_bytes)
-            assert envelope.payload_text(zlib.compress(text)) == text
+            assert wire.payload_text(zlib.compress(text)) == text
             with pytest.raises(ConfigError, match=rf"more than {limit_bytes >> 20} MiB when decompressed"):
-                envelope.payload_text(zlib.compress(text + b" "))
-    many = b"[".ljust(envelope.LONGEST_BATCH_BYTES)
-    assert envelope.payload_text(many) == many
-    with pytest.raises(ConfigError, match="not a batch of records: more than 4 MiB"):
-        envelope.payload_text(many + b" ")
+                wire.payload_text(zlib.compress(text + b" "))
+    many = b"[".ljust(wire.LONGEST_BATCH_BYTES)
+    assert wire.payload_text(many) == many
+    with pytest.raises(ConfigError, match="not a batch of records: more than 2 MiB"):
+        wire.payload_text(many + b" ")
 
 
 def test_a_batch_with_one_foreign_record_gives_the_others():
     """A record of another device in the middle: it alone is refused."""
-    for look in ("whole", "envelope"):
-        with table_row(look):
-            batch = messages.join_records([encoded(1), encoded(2, device="pi-2"), encoded(3)])
-            admitted = admit(batch, look)
-            assert not admitted.batches
-            assert [arrival.record.seq for arrival in admitted.arrivals] == [1, 3]
-            assert "but arrived on the topic of device 'pi-1'" in admitted.rejections[0].reason
+    admitted = admit(messages.join_records([encoded(1), encoded(2, device="pi-2"), encoded(3)]))
+    assert not admitted.batches
+    assert [arrival.record.seq for arrival in admitted.arrivals] == [1, 3]
+    assert "but arrived on the topic of device 'pi-1'" in admitted.rejections[0].reason
 
 
 def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_marked(tmp_path):
     """A board that thinks it is 1970: the ledger has the time of receipt, and who set it; a clock that was right is left alone."""
-    for look, many in itertools.product(("whole", "envelope"), (1, 2)):
-        with table_row(look, many):
+    for many in (1, 2):
+        with table_row(many):
             wrong = [make_record(session=5, seq=seq, clock_synchronised=False, started_at_ns=12) for seq in range(1, many + 1)]
             later = make_record(session=5, seq=9, clock_synchronised=False, stamped_by="device-later")
-            admitted = admit(messages.join_records([contract_record.encode(record) for record in [*wrong, later]]), look)
-            with SqliteLedger(tmp_path / f"{look}-{many}") as ledger:
+            admitted = admit(messages.join_records([contract_record.encode(record) for record in [*wrong, later]]))
+            with SqliteLedger(tmp_path / f"{many}") as ledger:
                 ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
                 *stamped, last = [record.record for record in ledger.records()]
             assert [(record.started_at_ns, record.stamped_by, record.clock_synchronised) for record in stamped] == [
@@ -127,28 +113,23 @@ HOSTILE = [
 
 
 def test_hostile_payloads_end_in_the_quarantine(tmp_path):
-    """Now, or when the ledger reads what it committed unread: never among the records, never a crash."""
-    for look in ("whole", "envelope"):
-        with SqliteLedger(tmp_path / look) as ledger:
-            for payload in HOSTILE:
-                before = ledger.quarantined_count()
-                for form in (payload, zlib.compress(payload)):
-                    with table_row(look, payload[:80], form[:1]):
-                        admitted = admit(form, look)
-                        assert not any("\n" in rejection.reason for rejection in admitted.rejections)
-                        ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
-                        assert list(ledger.records()) == []
-                        while ledger.check(1) is not None:
-                            pass
-                        assert list(ledger.records()) == []
-                        assert ledger.count() == 0
-                        assert ledger.quarantined_count() > before
+    """Never among the records, never a crash."""
+    with SqliteLedger(tmp_path / "ledger") as ledger:
+        for payload in HOSTILE:
+            before = ledger.quarantined_count()
+            for form in (payload, zlib.compress(payload)):
+                with table_row(payload[:80], form[:1]):
+                    admitted = admit(form)
+                    assert not any("\n" in rejection.reason for rejection in admitted.rejections)
+                    ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
+                    assert ledger.count() == 0
+                    assert ledger.quarantined_count() > before
 
 
 def test_a_record_may_be_large_in_its_samples_and_in_nothing_else(monkeypatch):
     """Raw samples of any size; conditions, keys or unknown fields of megabytes, and thousands of series, are no record."""
-    monkeypatch.setattr(envelope, "LARGEST_HEAD_BYTES", 20_000)
-    monkeypatch.setattr(envelope, "MOST_SERIES", 3)
+    monkeypatch.setattr(wire, "LARGEST_HEAD_BYTES", 20_000)
+    monkeypatch.setattr(wire, "MOST_SERIES", 3)
     series = b'{"name":"latency","unit":"ns","dtype":"<u4","count":0,"data":"%s"}'
     large = contract_record.join_samples(encoded(), b"[" + series % (b"A" * 100_000) + b"]")
     assert admit(large).arrivals
@@ -161,25 +142,17 @@ def test_a_record_may_be_large_in_its_samples_and_in_nothing_else(monkeypatch):
         assert reason in rejection.reason
 
 
-def test_of_much_text_only_the_envelopes_are_read_before_the_commit():
-    """However small the message was that it came in."""
-    admitted = Admitted(whole_bytes=2 * len(encoded(1)))
-    for seq in range(1, 5):
-        admitted.add(Message(TOPIC, zlib.compress(encoded(seq)), 1, 1, 1), 7)
-    assert [arrival.is_checked for arrival in admitted.arrivals] == [True, True, False, False]
-
-
 def test_one_record_travels_alone_and_several_as_a_list():
     """Join and split are each other's inverse; a list of anything else, or of too many, is refused as a whole."""
     first, two = b'{"schema": 1, "id": "a"}', b'{"schema":1,"id":"b","x":[1, 2]}'
     assert messages.join_records([first]) == first
-    assert envelope.split_records(first) == [first]
-    assert envelope.split_records(messages.join_records([first, two])) == [first, two]
-    assert envelope.split_records(b" " + messages.join_records([first, two])) == [first, two]
+    assert wire.split_records(first) == [first]
+    assert wire.split_records(messages.join_records([first, two])) == [first, two]
+    assert wire.split_records(b" " + messages.join_records([first, two])) == [first, two]
     for payload in [b"[1]", b"[{}]", b"[", b'[{"schema":1}]', b'["\xff"]']:
         with table_row(payload), pytest.raises(ConfigError, match=r"^not a batch of records: "):
-            envelope.split_records(payload)
+            wire.split_records(payload)
     record = b'{"schema":1,"id":""}'
-    assert len(envelope.split_records(messages.join_records([record] * messages.LONGEST_BATCH))) == messages.LONGEST_BATCH
+    assert len(wire.split_records(messages.join_records([record] * messages.LONGEST_BATCH))) == messages.LONGEST_BATCH
     with pytest.raises(ConfigError, match="more than 10000"):
-        envelope.split_records(messages.join_records([record] * (messages.LONGEST_BATCH + 1)))
+        wire.split_records(messages.join_records([record] * (messages.LONGEST_BATCH + 1)))
