@@ -91,7 +91,7 @@ arm64-short: .venv/.dev
 
 libraries: .venv/.dev .venv/.docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[apprise,openvino,ncnn,llama,executorch]' onnx jax jiwer==4.0.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[openvino,ncnn,llama,executorch]' onnx jax jiwer==4.0.0
 
 # Of two packages the trained models are used, and no code. torchvision lies apart, because everything that finds it imports it, and its build
 # for CUDA only loads with what the tests put beside it.

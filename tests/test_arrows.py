@@ -49,7 +49,7 @@ ONE_HOME = (
 )  # fmt: skip
 HEAVY = (
     "cv2",
-    "ai_edge_litert", "amqtt", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jtop",
+    "ai_edge_litert", "amqtt", "apprise", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jtop",
     "ncnn", "onnxruntime", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml",
     "serial", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip

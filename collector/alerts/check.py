@@ -1,114 +1,134 @@
-"""One check: evaluate the rules, update the alerts and queue what the channels are told, in one transaction; then deliver."""
+"""One check: the rules are evaluated, the changes are written with what they make due, and each channel is notified, a thread each.
 
+What a channel knows is written when it has answered: a check that is killed loses nothing, and nothing is sent twice but where the answer
+was lost. Nobody waits longer than `MESSAGE_S` for an answer: the thread that does is given up, and ends with the process.
+"""
+
+import queue
+import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.statements import Statements
-from edgemeter.collector.alerts import delivery, lifecycle, outbox
-from edgemeter.collector.alerts.channels import send_notices
-from edgemeter.collector.alerts.delivery import Sent
-from edgemeter.collector.alerts.firing import FiringContext, firings, judged_trends
-from edgemeter.collector.alerts.lifecycle import AlertChange
-from edgemeter.collector.alerts.notices import Notice
-from edgemeter.collector.alerts.rules import AlertRules
-from edgemeter.collector.alerts.waiting import WaitingChannel, waiting_channels
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.collector.alerts.channels import sent_messages
+from edgemeter.collector.alerts.firing import AlertFinding, Firing, FiringContext, firings
+from edgemeter.collector.alerts.notified import Alert, AlertChange, alerts_of, differences, read_alerts, settle, settled, waiting_texts
+from edgemeter.collector.alerts.rules import AlertRules, Channel
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.series_trend import SeriesTrend
-from edgemeter.collector.trend.watch_file import WatchStore, read_annotations
+from edgemeter.collector.trend.watch_file import WatchStore, annotations_of, open_watch
 
-_BEGUN = "INSERT INTO alert_checks (number, started_ns) VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET started_ns = excluded.started_ns"
+# From the beginning of a message to its answer, and how long a channel begins messages in one check.
+MESSAGE_S, CHANNEL_S = 20.0, 60.0
+# What was accepted and cannot be written would be sent again: it is tried for so long.
+STORE_S, STORE_AGAIN_S = 20.0, 0.5
+_SENT = "UPDATE notified SET state = ?, title = ?, sent_ns = ?, due_ns = NULL, error = NULL WHERE alert = ? AND channel = ?"
+_NOT_SENT = "UPDATE notified SET error = ? WHERE channel = ? AND due_ns IS NOT NULL"
+_Answer = tuple[Channel, Sequence[AlertChange], EdgemeterError | None]
 
 
-@dataclass(frozen=True, slots=True)
-class AlertCheck:
-    """The result of a check: changes of alerts, what became of each channel, and where notices still wait.
+class AlertCheck(NamedTuple):
+    """How alerts changed, how many notifications each channel accepted (or would be sent), and which channels do not know everything."""
 
-    `judged` are the series whose trends the rules read, and `open_alerts` how many alerts are open after the check.
-    """
-
-    judged: Sequence[SeriesTrend]
-    open_alerts: int
     changes: Sequence[AlertChange]
-    sent: Sequence[Sent]
-    waiting: Sequence[WaitingChannel]
+    sent: Mapping[str, int]
+    waiting: Sequence[str] = ()
 
 
-def check_alerts(history: History, store: str, file: WatchStore, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
+def check_alerts(history: History, store: str, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
     """Check the rules once; with `is_dry` nothing is written and nothing sent.
 
     Raises:
         TransientError: another check is in progress, or somebody else holds the store.
         UnavailableError: the disk is full. What was not noted is not sent.
     """
-    with open_ledger(ledger_place(store), "read") if isinstance(history, LedgerHistory) else nullcontext() as ledger:
-        devices = ledger.devices() if ledger else ()
-    context = FiringContext(history, read_annotations(file), devices, now_ns)
-    firing_now, judged = firings(rules.rule, context), judged_trends(rules.rule, context)
+    ledger = ledger_place(store)
+    with open_ledger(ledger, "read") if isinstance(history, LedgerHistory) else nullcontext() as presence:
+        devices = presence.devices() if presence else ()
+    firing_now = firings(rules.rule, FiringContext(history, annotations_of(ledger), devices, now_ns))
     if is_dry:
+        before, notified = alerts_of(ledger)
+        changes = settled(before, firing_now, now_ns)
+        after = {alert.number: alert for alert in (*before, *(alert for _, alert in changes))}
+        due = differences(after.values(), notified, rules, now_ns)
+        return AlertCheck(changes, {name: len(of_channel) for name, of_channel in due.items()})
+    with open_watch(ledger) as file, file.checking():
+        with file.writing() as statements:
+            changes, by_channel = settle(statements, firing_now, rules, now_ns)
+        channels = [channel for channel in rules.channel if channel.name in by_channel]
+        sent = Counter[str]()
+        for channel, answered, error in _answers(
+            {channel: sent_messages(channel, by_channel[channel.name], rules.link, now_ns) for channel in channels}
+        ):
+            sent[channel.name] += len(answered)
+            states = [("closed" if event == "closed" else "open", alert) for event, alert in answered]
+            rows = [(state, alert.firing.title, now_ns, alert.number, channel.name) for state, alert in states]
+            _write(file, *((_SENT, rows) if error is None else (_NOT_SENT, [(str(error), channel.name)])))
         with file.reading() as statements:
-            alerts = lifecycle.alerts_of(statements, with_closed=True)
-            changes, ended = lifecycle.alert_changes(alerts, firing_now, now_ns)
-            changed = [change.alert for change in (*changes, *ended)]
-            numbers = {alert.number for alert in changed}
-            after = [*changed, *(alert for alert in alerts if alert.number not in numbers)]
-            open_alerts = sum(alert.closed_ns is None for alert in after)
-            return AlertCheck(judged, open_alerts, changes, (), _waiting(waiting_channels(statements), rules))
-
-    def queue(statements: Statements, changes: Sequence[AlertChange]) -> None:
-        outbox.queue_notices(statements, rules, changes, now_ns)
-        _begin(statements, rules, now_ns)
-
-    with file.checking():
-        changes = lifecycle.settle_alerts(file, firing_now, now_ns, queue)
-        sent = delivery.deliver(file, rules, now_ns)
-        with file.writing() as statements:
-            statements.execute("UPDATE alert_checks SET ended_ns = ?", (time.time_ns(),))
-            waiting, open_alerts = waiting_channels(statements), len(lifecycle.alerts_of(statements))
-    return AlertCheck(judged, open_alerts, changes, sent, _waiting(waiting, rules))
-
-
-def send_waiting(file: WatchStore, rules: AlertRules, now_ns: int, *, is_retry: bool = False) -> Sequence[Sent]:
-    """Send what waits from earlier checks, with `is_retry` also what is not due yet: an evaluation that fails must not hold it up.
-
-    Raises:
-        TransientError, UnavailableError: as `check_alerts`.
-    """
-    with file.checking():
-        with file.writing() as statements:
-            _begin(statements, rules, now_ns)
-        return delivery.deliver(file, rules, now_ns, is_retry=is_retry)
-
-
-def _begin(statements: Statements, rules: AlertRules, now_ns: int) -> None:
-    # Written each time: where nothing can be written, nothing is sent that would be sent again.
-    statements.execute(_BEGUN, (now_ns,))
-    outbox.update_states(statements, rules, now_ns)
-
-
-def planned_sends(rules: AlertRules, changes: Sequence[AlertChange]) -> Mapping[str, int]:
-    """Return how many notices of `changes` each channel would be sent."""
-    return Counter(channel.name for channel, _ in outbox.planned_notices(rules, changes))
+            return AlertCheck(changes, sent, waiting_texts(read_alerts(statements)[1]))
 
 
 def send_test(rules: AlertRules, name: str) -> None:
-    """Send a test notice to a channel; raises ConfigError if the channel does not exist."""
-    channels = {channel.name: channel for channel in rules.channel}
-    if name not in channels:
-        raise ConfigError(f"no channel {name!r}: the rules define {', '.join(channels) or 'none'}")
+    """Send a test message to a channel; raises ConfigError if the channel does not exist, and as `sent_messages`."""
+    channel = next((channel for channel in rules.channel if channel.name == name), None)
+    if channel is None:
+        raise ConfigError(f"no channel {name!r}: the rules define {', '.join(channel.name for channel in rules.channel) or 'none'}")
     text = "Sent by `edgemeter trend alerts test`: no alert has opened."
-    notice = Notice("opened", 0, "test", "info", "test of Edgemeter", text, {}, "1970-01-01T00:00:00Z", None, rules.link)
-    channel = channels[name]
-    delivery.within(delivery.MESSAGE_S, lambda: send_notices(channel, [notice]), channel)
+    firing = Firing("test", "info", "test of Edgemeter", text, {}, (AlertFinding("test", text, 0, {"fleet": "", "device": ""}),))
+    now_ns = time.time_ns()
+    messages = sent_messages(channel, [AlertChange("opened", Alert(0, firing, now_ns))], None, now_ns)
+    for _, _, error in _answers({channel: messages}):
+        if error is not None:
+            raise error
 
 
-def _waiting(channels: Sequence[WaitingChannel], rules: AlertRules) -> list[WaitingChannel]:
-    """Return where notices wait; those of a channel that was removed are kept, as the file of rules may be the wrong one."""
-    names = {channel.name for channel in rules.channel}
-    gone = "the rules have no such channel: restore it, or drop them with `edgemeter trend alerts drop`"
-    return [channel if channel.channel in names else replace(channel, error=gone, next_ns=0) for channel in channels]
+def _answers(messages: Mapping[Channel, Iterator[Sequence[AlertChange]]]) -> Iterator[_Answer]:
+    """Yield what a channel accepts, or why it does not, as answers come; its next message goes when whoever reads this is ready."""
+    answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+    deadlines_s: dict[Channel, float] = {}
+    until_s = time.monotonic() + CHANNEL_S
+
+    def send(channel: Channel) -> None:
+        try:
+            answers.put((channel, next(messages[channel], ()), None))
+        except EdgemeterError as error:
+            answers.put((channel, (), error))
+        except Exception as error:  # noqa: BLE001 - whatever a service of Apprise does is that channel's alone; its words may be secret
+            answers.put((channel, (), TransientError(f"it fails with {type(error).__name__}")))
+
+    def start(channel: Channel) -> None:
+        deadlines_s[channel] = time.monotonic() + MESSAGE_S
+        threading.Thread(target=send, args=(channel,), daemon=True).start()
+
+    for channel in messages:
+        start(channel)
+    while deadlines_s:
+        first = min(deadlines_s, key=lambda channel: deadlines_s[channel])
+        try:
+            channel, answered, error = answers.get(timeout=max(0, deadlines_s[first] - time.monotonic()))
+        except queue.Empty:
+            channel, answered, error = first, (), TransientError(f"no complete answer within {MESSAGE_S:g} s")
+        # Who answers too late was given up; who has nothing more to send has ended.
+        if deadlines_s.pop(channel, None) is not None and (answered or error):
+            yield channel, answered, error
+            if error is None and time.monotonic() < until_s:
+                start(channel)
+
+
+def _write(file: WatchStore, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+    def transact() -> None:
+        with file.writing() as statements:
+            statements.executemany(statement, rows)
+
+    until_s = time.monotonic() + STORE_S
+    while True:
+        try:
+            return file.in_need(transact)
+        except (UnavailableError, TransientError):
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(STORE_AGAIN_S)

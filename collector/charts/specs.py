@@ -97,25 +97,6 @@ def among(unit: str, rows: Sequence[Mapping[str, Any]]) -> Spec:
     }
 
 
-def periods(lanes: int) -> Spec:
-    """Return the periods of open alerts: rows of `alert`, `rule`, `started_at_ns`, `end_ns`, `state`, `text`."""
-    x = parts.when()
-    scale = {"domain": ["open", "closed"], "range": ["var(--s1)", "var(--p1)"]}
-    colour = parts.channel("state", "nominal", scale=scale, legend=parts.LEGEND)
-    opened, evidence = parts.tip("at", "opened", parts.DAY, "temporal"), parts.tip("text", "evidence")
-    tips = [*map(parts.tip, ("alert", "rule", "state")), opened, evidence]
-    return {
-        "width": "container", "height": 8 + 22 * lanes,
-        "transform": [{"calculate": "datum.started_at_ns / 1e6", "as": "at"}, {"calculate": "datum.end_ns / 1e6", "as": "until"}],
-        "mark": {"type": "bar", "height": 12, "minBandSize": 3},
-        "encoding": {
-            "x": x, "x2": {"field": "until"}, "color": colour, "tooltip": tips,
-            "y": parts.channel("alert", "nominal", title=None, sort=None, axis=parts.BARE),
-        },
-        "params": [parts.zoom(["x"], pans_with_shift=True), parts.brush()],
-    }  # fmt: skip
-
-
 def _events(events: Sequence[Mapping[str, Any]]) -> list[Spec]:
     kinds = {"domain": ["change", "step", "remark"], "range": ["var(--soft)", "var(--s1)", "var(--s2)"]}
     colour = {"field": "kind", "type": "nominal", "scale": kinds, "legend": None}

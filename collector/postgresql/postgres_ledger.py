@@ -42,7 +42,7 @@ ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
 WHERE leases.owner = excluded.owner OR leases.until < clock_timestamp() RETURNING 1"""
 
 _TABLES = (
-    "chunks", "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "unsent",
+    "chunks", "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "notified",
     "alert_checks", "run_events", "sql_contexts", "sql_runs", "sql_devices", "sql_changes",
 )  # fmt: skip
 # What the records take, and what finds them: the part that retention makes smaller. The files of the tables do not shrink.

@@ -56,7 +56,7 @@ CREATE INDEX chunks_with_samples ON chunks (received_ns) WHERE has_samples;
 CREATE TABLE sinks (name {_TEXT} PRIMARY KEY, position bigint NOT NULL);
 CREATE TABLE leases (name {_TEXT} PRIMARY KEY, owner {_TEXT}, until timestamptz NOT NULL)"""
 
-_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent", "alert_checks")
+_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "notified", "alert_checks")
 # What each role may do: a writer adds records and never changes or removes one; a keeper also removes what retention does not keep.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "edgemeter_read": ("GRANT SELECT ON {tables} TO edgemeter_read",),

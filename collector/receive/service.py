@@ -15,7 +15,6 @@ from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DeviceBacklog
 from edgemeter.agent.ledger.quarantine import RejectionKind
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector.alerts.waiting import last_check_ns, waiting_channels
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.allocator import keep_freed_buffers
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 # Devices choose the names of their fleets: these many have labels of their own.
 FLEETS_LIMIT = 100
 OTHER_FLEETS = "(others)"
+_WAITING_ALERTS = "SELECT channel, count(*), min(due_ns) FROM notified WHERE due_ns IS NOT NULL GROUP BY channel ORDER BY channel"
 _REJECTIONS = (
     "Rejected messages and records: no topic of ours, invalid presence, payload or record, of another origin than its topic "
     "or without an outbox's number, a collision of numbers, rejected by the sink."
@@ -201,17 +201,18 @@ def _alert_metrics(ledger_place: LedgerPlace) -> Iterator[MonitorMetric]:
     """Yield what the channels of alerts have not got; nothing where no alert was ever checked."""
     if isinstance(ledger_place, Path) and not watch_file_beside(str(ledger_place)).exists():
         return
-    waiting, ended_ns = None, None
+    waiting, checked_ns = None, None
     with suppress(EdgemeterError), open_watch(ledger_place, "read") as file, file.reading() as statements:
-        waiting, ended_ns = waiting_channels(statements), last_check_ns(statements)
+        waiting = statements.execute(_WAITING_ALERTS).fetchall()
+        checked_ns = statements.execute("SELECT max(checked_ns) FROM alert_checks").fetchone()[0]
     yield MonitorMetric("alerts_readable", "gauge", "1 where the state of the alerts can be read, else 0.", int(waiting is not None))
     if waiting is not None:
-        counts = {channel.channel: channel.notices for channel in waiting}
-        since_s = {channel.channel: channel.since_ns / 1e9 for channel in waiting}
-        yield MonitorMetric("alert_notices", "gauge", "Notices of alerts undelivered to a channel.", counts, "channel")
+        counts = {channel: alerts for channel, alerts, _ in waiting}
+        since_s = {channel: since_ns / 1e9 for channel, _, since_ns in waiting}
+        yield MonitorMetric("alert_notices", "gauge", "Notifications of alerts undelivered to a channel.", counts, "channel")
         yield MonitorMetric("alert_notices_since_timestamp_seconds", "gauge", "When the oldest was due.", since_s, "channel")
-        if ended_ns is not None:
-            age_s = max(0, time.time_ns() - ended_ns) / 1e9
+        if checked_ns is not None:
+            age_s = max(0, time.time_ns() - checked_ns) / 1e9
             yield MonitorMetric("alert_check_age_seconds", "gauge", "Time since the last check of alerts.", age_s)
 
 

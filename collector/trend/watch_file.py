@@ -23,8 +23,8 @@ from edgemeter.agent.delivery.outbox_file import DiskReserve
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import grouped
 
-# A notice waits in `unsent` from the transaction that changes its alert to the one after its delivery. `state` says why: due, quiet (the
-# channel's quiet times), refused (by the receiver, for good) or over (its alert, before it was sent).
+# `notified` holds for each alert and channel the state and title that it was last sent (NULL: nothing yet), and where the alert is not so,
+# since when (`due_ns`) and why the channel does not know.
 WATCH_FORMAT = FileFormat(
     what="watch file",
     application_id=0x45645761,  # "EdWa"
@@ -42,31 +42,22 @@ WATCH_FORMAT = FileFormat(
     made_ns INTEGER NOT NULL
 );
 CREATE TABLE alerts (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    rule TEXT NOT NULL,
-    subject TEXT NOT NULL,
-    state TEXT NOT NULL,
+    number INTEGER PRIMARY KEY,
     body BLOB NOT NULL,
     opened_ns INTEGER NOT NULL,
-    updated_ns INTEGER NOT NULL,
-    closed_ns INTEGER,
-    outcome TEXT,
-    remark TEXT,
-    repeated_ns INTEGER
+    closed_ns INTEGER
 );
-CREATE UNIQUE INDEX open_alerts ON alerts (rule, subject) WHERE closed_ns IS NULL;
-CREATE TABLE unsent (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
+CREATE TABLE notified (
     alert INTEGER NOT NULL REFERENCES alerts (number),
     channel TEXT NOT NULL,
-    event TEXT NOT NULL,
-    tries INTEGER NOT NULL,
+    state TEXT,
+    title TEXT NOT NULL,
+    sent_ns INTEGER NOT NULL,
+    due_ns INTEGER,
     error TEXT,
-    since_ns INTEGER NOT NULL DEFAULT 0,
-    next_ns INTEGER NOT NULL DEFAULT 0,
-    state TEXT NOT NULL DEFAULT 'due'
+    PRIMARY KEY (alert, channel)
 );
-CREATE TABLE alert_checks (number INTEGER PRIMARY KEY, started_ns INTEGER NOT NULL, ended_ns INTEGER);
+CREATE TABLE alert_checks (number INTEGER PRIMARY KEY, checked_ns INTEGER NOT NULL);
 """,
     elsewhere="move it away (annotations and alerts begin anew) or name another store",
 )

@@ -4,15 +4,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.series import series_of
-from edgemeter.collector.alerts.lifecycle import Alert, read_alerts
-from edgemeter.collector.alerts.waiting import WaitingChannel, waiting_channels
+from edgemeter.collector.alerts.notified import Alert, Notified, alerts_of
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
 from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
@@ -30,7 +28,7 @@ from edgemeter.collector.trend.trend_text import (
     trend_verdict,
 )
 from edgemeter.collector.trend.watch import trends_of, trends_of_one
-from edgemeter.collector.trend.watch_file import Annotation, WatchStore, annotations_of, open_watch, watch_file_beside
+from edgemeter.collector.trend.watch_file import Annotation, annotations_of, watch_file_beside
 from edgemeter.collector.units.odd_boards import board_types
 
 # Metrics in which a device may differ, how long findings are kept, and how many times longer than they took: steps take days.
@@ -112,24 +110,9 @@ class TrendEvents:
         ]
         return sorted([*(event for trend in trends for event in _steps(trend)), *remarks], key=lambda event: event.at_ns)
 
-    def alerts(self) -> Sequence[Alert]:
-        """Return all alerts, the oldest first."""
-        with self._watch() as file:
-            return read_alerts(file, with_closed=True) if file else ()
-
-    def waiting(self) -> Sequence[WaitingChannel]:
-        """Return the channels that have not got every notice of an alert."""
-        with self._watch() as file:
-            if file is not None:
-                with file.reading() as statements:
-                    return waiting_channels(statements)
-        return ()
-
-    def _watch(self) -> AbstractContextManager[WatchStore | None]:
-        ledger = self._source.place if isinstance(self._source, LedgerSource) else None
-        if ledger is None or (isinstance(ledger, Path) and not watch_file_beside(str(ledger)).exists()):
-            return nullcontext()
-        return open_watch(ledger)
+    def alerts(self) -> tuple[Sequence[Alert], Sequence[Notified]]:
+        """Return all alerts, the oldest first, and what each channel knows of them."""
+        return alerts_of(self._source.place) if isinstance(self._source, LedgerSource) else ((), ())
 
     def version(self) -> str:
         """Return what changes with the history and with the annotations."""

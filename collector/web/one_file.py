@@ -115,7 +115,7 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         *(ViewRequest("trend", {"model": name, "metric": metric}) for name in kept_models for metric in METRICS),
         *(ViewRequest("device", {"fleet": fleet, "device": device}) for fleet, device in kept_devices),
         *(ViewRequest("run", {"id": name}) for name in newest),
-        *([ViewRequest("alerts")] if context.events.alerts() else []),
+        *([ViewRequest("alerts")] if context.events.alerts()[0] else []),
     ]
     left_counts = [
         (len(models) - len(kept_models), "model"),

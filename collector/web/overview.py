@@ -11,6 +11,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, figure
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import DevicePresence, certificate_days, clock_text, needs_attention
+from edgemeter.collector.alerts.notified import waiting_texts
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
@@ -91,6 +92,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     devices, covered = _device_table(lines[:DEVICES_SHOWN], common, common_cases), _coverage(indexed_cases, newest.newest_ns)
     totals = {name: sum(getattr(case, name) for case in indexed_cases) for name in ("runs", "usable", "disturbed")}
     boards, models = sorted({case.board for case in indexed_cases}), {case.key.model for case in indexed_cases}
+    alerts, notified = context.events.alerts()
     body = context.render(
         "overview.html",
         **now,
@@ -100,8 +102,8 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         cases=len(indexed_cases),
         boards=boards,
         models=len(models),
-        waiting=context.events.waiting(),
-        open_alerts=[alert for alert in context.events.alerts() if alert.closed_ns is None][::-1],
+        waiting=waiting_texts(notified),
+        open_alerts=[alert for alert in alerts if alert.closed_ns is None][::-1],
         findings=findings_list(context, request.fields),
         found=context.events.findings,
         finding_days=FINDING_DAYS,

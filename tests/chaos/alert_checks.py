@@ -9,8 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import apprise
+
 from edgemeter.agent.cli.main import main
-from edgemeter.collector.alerts import channels, delivery, posting
+from edgemeter.collector.alerts import channels, check
 from edgemeter.collector.cli.alerts import alerts  # noqa: F401 - imported once for all
 
 MESSAGE_S = 2.5
@@ -18,8 +20,8 @@ MESSAGE_S = 2.5
 
 def serve() -> None:
     """Fork a check for each line, until there are no more."""
-    delivery.MESSAGE_S, delivery.STORE_S = MESSAGE_S, 3.0
-    posting.POST_TIMEOUT_S = channels.SMTP_TIMEOUT_S = channels.MQTT_TIMEOUT_S = 2.0
+    check.MESSAGE_S, check.STORE_S, channels.POST_TIMEOUT_S = MESSAGE_S, 3.0, 2.0
+    apprise.Apprise.instantiate("json://localhost")
     for line in sys.stdin:
         status_file, log, *arguments = json.loads(line)
         pid = os.fork()

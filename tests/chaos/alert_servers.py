@@ -89,7 +89,7 @@ class _HttpHandler(BaseHTTPRequestHandler):
         mode, is_kept = self.server.receiver.mode, self.server.receiver.keeps()
         if self.path == "/elsewhere":
             self.server.receiver.journal.misdirected += 1
-        self.server.receiver.note(json.loads(content)["text"])
+        self.server.receiver.note(json.loads(content)["message"])
         if mode == "hang":
             time.sleep(HANG_S)
         elif mode == "drip":
@@ -122,7 +122,7 @@ class _HttpHandler(BaseHTTPRequestHandler):
 
 
 class HttpReceiver(Receiver):
-    """Two channels of one kind: `hook` gets JSON, `chat` one text for all."""
+    """A webhook, as Apprise posts it."""
 
     def __init__(self, name: str, journal: Journal) -> None:
         super().__init__(name, journal)
@@ -133,8 +133,7 @@ class HttpReceiver(Receiver):
 
     def settings(self) -> str:
         """Return the channel in the file of rules."""
-        form = "slack" if self.name == "chat" else "json"
-        return f'kind = "webhook"\nformat = "{form}"\nurl = "http://{LOOPBACK}:{self.port}/{self.name}"\n'
+        return f'url = "json://{LOOPBACK}:{self.port}/{self.name}"\n'
 
 
 class _MailHandler(socketserver.StreamRequestHandler):
@@ -207,7 +206,7 @@ class MailReceiver(Receiver):
     def settings(self) -> str:
         """Return the channel in the file of rules."""
         port = self.server.server_address[1]
-        return f'kind = "email"\nhost = "{LOOPBACK}"\nport = {port}\nsecurity = "none"\nsender = "e@x.org"\nrecipients = ["a@x.org"]\n'
+        return f'url = "mailto://{LOOPBACK}:{port}?from=e@x.org&to=a@x.org&mode=insecure&format=text"\n'
 
 
 class MqttReceiver(Receiver):
@@ -224,7 +223,7 @@ class MqttReceiver(Receiver):
 
         class Subscriber(Peer):
             def received(self, message: object) -> None:
-                receiver.journal.keep(receiver.name, json.loads(message.payload)["text"], is_answer_lost=receiver.mode != "pass")
+                receiver.journal.keep(receiver.name, message.payload.decode(), is_answer_lost=receiver.mode != "pass")
 
         self.subscriber = Subscriber(address_of(self.brokers[0]), TOPIC, client_id="judge")
         self.listener = socket.create_server((LOOPBACK, self.port), backlog=50)
@@ -232,7 +231,7 @@ class MqttReceiver(Receiver):
 
     def settings(self) -> str:
         """Return the channel in the file of rules."""
-        return f'kind = "mqtt"\nurl = "mqtt://{LOOPBACK}:{self.port}"\ntopic = "{TOPIC}"\n'
+        return f'url = "mqtt://{LOOPBACK}:{self.port}/{TOPIC}"\n'
 
     def stop(self) -> None:
         """End the brokers."""

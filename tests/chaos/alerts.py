@@ -91,11 +91,11 @@ class AlertWorld:
         with SqliteLedger(self.ledger) as ledger:
             ledger.commit([], [], [PresenceChange("lab", device, state, time.time_ns() - (29 if is_present else 30) * DAY_NS)])
 
-    def start(self, *options: str) -> tuple[int, Path]:
+    def start(self) -> tuple[int, Path]:
         """Start a check; return its pid and the file that holds its status when it has ended."""
         self._count += 1
         status = self.folder / f"status-{self._count}"
-        command = ["trend", "alerts", "check", "--rules", str(self.rules), "--ledger", str(self.ledger), *options]
+        command = ["trend", "alerts", "check", "--rules", str(self.rules), "--ledger", str(self.ledger)]
         print(json.dumps([str(status), str(self.folder / "checks.log"), *command]), file=self._forker.stdin, flush=True)
         return int(self._forker.stdout.readline()), status
 
@@ -116,23 +116,22 @@ class AlertWorld:
         lost = [device for device, is_present in self.present.items() if not is_present and device in reported]
         if lost and self.draw.random() < RETURNS:
             self.report(self.draw.choice(lost), is_present=True)
-        options = ["--retry"] if self.draw.random() < 0.5 else []
         if kind in OF_A_RECEIVER:
-            self._disturb(run, options)
+            self._disturb(run)
         else:
-            {"kill": self._kill, "disk full": self._fill, "clock": self._step, "two at once": self._two}[kind](run, options)
+            {"kill": self._kill, "disk full": self._fill, "clock": self._step, "two at once": self._two}[kind](run)
         # What the broker has yet to bring belongs to this run.
         time.sleep(0.15)
         for receiver in self.receivers.values():
             receiver.mode = "pass"
 
-    def _disturb(self, run: Run, options: list[str]) -> None:
+    def _disturb(self, run: Run) -> None:
         is_kept = self.draw.random() < 0.5
         for name in run.channels:
             self.receivers[name].mode, self.receivers[name].is_kept = run.kind, is_kept
-        self.await_end(self.start(*options)[1])
+        self.await_end(self.start()[1])
 
-    def _kill(self, run: Run, options: list[str]) -> None:
+    def _kill(self, run: Run) -> None:
         channel, step = self.draw.choice(CHANNELS), self.draw.choice(["connected", "kept", "answered", "later", "later"])
         started, pids = threading.Event(), []
 
@@ -147,7 +146,7 @@ class AlertWorld:
                 os.kill(pid, signal.SIGKILL)
 
         self.journal.watch = watch
-        pid, status = self.start(*options)
+        pid, status = self.start()
         pids.append(pid)
         started.set()
         if step == "later":
@@ -156,8 +155,8 @@ class AlertWorld:
         self.await_end(status)
         self.journal.watch = lambda _channel, _step: None
 
-    def _fill(self, _run: Run, options: list[str]) -> None:
-        _, status = self.start(*options)
+    def _fill(self, _run: Run) -> None:
+        _, status = self.start()
         time.sleep(self.draw.uniform(0, 0.4))
         self.disk.fill()
         if self.draw.random() < 0.5:
@@ -166,19 +165,19 @@ class AlertWorld:
         self.await_end(status)
         self.disk.free()
 
-    def _step(self, _run: Run, options: list[str]) -> None:
+    def _step(self, _run: Run) -> None:
         self.clock.step(self.draw.choice([0, self.draw.randrange(-600, 600) * 10**9, DAY_NS, -20 * DAY_NS, 365 * DAY_NS]))
-        _, status = self.start(*options)
+        _, status = self.start()
         time.sleep(self.draw.uniform(0, 0.4))
         self.clock.step(self.draw.randrange(-600, 600) * 10**9)
         self.await_end(status)
 
-    def _two(self, _run: Run, options: list[str]) -> None:
+    def _two(self, _run: Run) -> None:
         # The forker waits for a check; the other one is a process of its own.
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "trend", "alerts", "check", "--rules", str(self.rules)]
         other = subprocess.Popen([*command, "--ledger", str(self.ledger)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while other.poll() is None:
-            self.await_end(self.start(*options)[1])
+            self.await_end(self.start()[1])
 
     def await_end(self, status: Path) -> int | None:
         """Return the status of a check as it ends, None if it was killed."""
@@ -194,7 +193,7 @@ class AlertWorld:
         self.clock.step(0)
         self.runs.append(Run("none", frozenset()))
         self.journal.run = len(self.runs) - 1
-        return any(self.await_end(self.start("--retry")[1]) == 0 for _ in range(SETTLE_CHECKS))
+        return any(self.await_end(self.start()[1]) == 0 for _ in range(SETTLE_CHECKS))
 
 
 @dataclass(slots=True)

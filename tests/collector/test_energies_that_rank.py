@@ -2,8 +2,8 @@
 
 from edgemeter.agent.contract.energy_provenance import energy_provenance, sensor_provenance
 from edgemeter.agent.contract.figures import ENERGY
-from edgemeter.collector.alerts.check import check_alerts
-from edgemeter.collector.alerts.rules import AlertRule, AlertRules
+from edgemeter.collector.alerts.firing import FiringContext, firings
+from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.compare.between import between
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.comparison import gather
@@ -16,7 +16,6 @@ from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show.comparison_charts import energy_against_accuracy
 from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.watch_file import WatchFile
 from edgemeter.collector.units.odd_boards import board_types
 from edgemeter.collector.web import queries, side_by_side
 from edgemeter.collector.web.queries import CaseFilter
@@ -146,7 +145,7 @@ def test_a_gate_does_not_judge_one_by_the_other():
                 assert all("energ" in finding.reason for finding in gate.findings)
 
 
-def test_no_alert_rests_on_the_change_from_one_to_the_other(tmp_path):
+def test_no_alert_rests_on_the_change_from_one_to_the_other():
     """Neither a step, nor a limit: the level is the measured one."""
     for kind in UNMEASURED:
         with table_row(kind):
@@ -156,9 +155,7 @@ def test_no_alert_rests_on_the_change_from_one_to_the_other(tmp_path):
                 AlertRule(name="step", kind="step", metrics=("energy_gross_mj", "energy_net_mj")),
                 AlertRule(name="limit", kind="limit", metrics=("energy_gross_mj",), above=50.0),
             )
-            with WatchFile(tmp_path / kind) as file:
-                result = check_alerts(RunHistory(runs), "x.json", file, AlertRules(rule=rules), (FIRST_DAY + 80) * DAY_NS, is_dry=True)
-            assert not result.changes
+            assert not firings(rules, FiringContext(RunHistory(runs), (), (), (FIRST_DAY + 80) * DAY_NS))
 
 
 def test_no_board_is_an_outlier_by_it():

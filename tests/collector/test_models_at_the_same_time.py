@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from edgemeter.agent.contract.record_figures import Neighbour, Together
-from edgemeter.collector.alerts.check import check_alerts
-from edgemeter.collector.alerts.rules import AlertRule, AlertRules
+from edgemeter.collector.alerts.firing import FiringContext, firings
+from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.compare.choice import choose
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.comparison import comparable, gather
@@ -20,7 +20,6 @@ from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.compare_table import show_comparison
 from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.watch_file import WatchFile
 from edgemeter.collector.web import queries, side_by_side
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import series_groups, titles
@@ -117,17 +116,13 @@ def test_page_trend_and_exports_have_a_series_of_each():
     assert f"single_stream, together with {BESIDE}" in page
 
 
-def test_no_alert_takes_one_for_the_other(tmp_path):
+def test_no_alert_takes_one_for_the_other():
     """A model that is measured beside another from some day on has not become slower; a limit of energy sees the model's own only."""
     runs = make_days([20.0] * 60, p50_ms=10.0)
     together = Together(neighbours=(NEIGHBOUR,), slow_down_ratio=2.0)
     runs += make_days([None] * 60 + [200.0] * 20, p50_ms=20.0, seq=100, together=together)
-    rules = AlertRules(
-        rule=(
-            AlertRule(name="step", kind="step", metrics=("latency_p50_ms", "energy_gross_mj")),
-            AlertRule(name="limit", kind="limit", metrics=("energy_gross_mj",), above=50.0),
-        )
+    rules = (
+        AlertRule(name="step", kind="step", metrics=("latency_p50_ms", "energy_gross_mj")),
+        AlertRule(name="limit", kind="limit", metrics=("energy_gross_mj",), above=50.0),
     )
-    with WatchFile(tmp_path / "watch") as file:
-        result = check_alerts(RunHistory(runs), "x.json", file, rules, (FIRST_DAY + 80) * DAY_NS, is_dry=True)
-    assert not result.changes
+    assert not firings(rules, FiringContext(RunHistory(runs), (), (), (FIRST_DAY + 80) * DAY_NS))

@@ -16,8 +16,9 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector.alerts import lifecycle, outbox
+from edgemeter.collector.alerts import check
 from edgemeter.collector.alerts.check import check_alerts
+from edgemeter.collector.alerts.notified import alerts_of
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.compare import columns, comparison
 from edgemeter.collector.index import rollup
@@ -33,7 +34,6 @@ from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.ledgers import text_of
-from tests.fixtures.listeners import http_listener
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
@@ -83,7 +83,7 @@ def forget(ledger_path):
 
 
 def test_annotations_and_alerts_are_kept(ledger_place):
-    """Written, read, judged, removed; what fires twice is one alert."""
+    """Written, read, removed; what fires twice is one alert, which is over once its level is declared."""
     keep(ledger_place, make_days(STEPPED))
     rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy_gross_mj",)),))
     with watch_file.open_watch(ledger_place) as file:
@@ -91,45 +91,49 @@ def test_annotations_and_alerts_are_kept(ledger_place):
         watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))
         history = open_history([text_of(ledger_place)])
         for _ in range(2):
-            check_alerts(history, text_of(ledger_place), file, rules, (FIRST_DAY + 70) * DAY_NS)
-        (alert,) = lifecycle.read_alerts(file)
+            check_alerts(history, text_of(ledger_place), rules, (FIRST_DAY + 70) * DAY_NS)
+        ((alert,), _) = alerts_of(ledger_place)
         assert alert.firing.title == "step: energy of tiny-detector fp32 on pi-1"
-        assert "a new level begins" in lifecycle.acknowledge(file, alert.number, "known")
+        watch_file.add_annotation(file, Annotation(alert.firing.day, "known", device="pi-1"))
+        (change,) = check_alerts(history, text_of(ledger_place), rules, (FIRST_DAY + 70) * DAY_NS).changes
+        assert change.event == "closed"
         assert watch_file.remove_annotation(file, annotation)
         assert not watch_file.remove_annotation(file, annotation)
     assert [annotation.text for annotation in watch_file.annotations_of(text_of(ledger_place))] == ["moved", "known"]
 
 
-def test_what_a_channel_has_not_got_waits(ledger_place):
-    """One check at a time; why and since when stands on the page and in the metrics; it is delivered once, and repeated by its rule."""
+def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
+    """One check at a time; why and since when stands on the page and in the metrics; Alertmanager is sent it again."""
     keep(ledger_place, make_days(STEPPED))
     history, now_ns = open_history([text_of(ledger_place)]), (FIRST_DAY + 70) * DAY_NS
-    with http_listener() as server, watch_file.open_watch(ledger_place) as file:
-        channel = Channel(name="hook", kind="webhook", url=f"http://127.0.0.1:{server.server_port}")
-        rule = AlertRule(name="step", kind="step", metrics=("energy_gross_mj",), channels=("hook",), repeat_hours=4.0)
-        rules = AlertRules(rule=(rule,), channel=(channel,))
+    channel = Channel(name="hook", kind="alertmanager", url="http://alertmanager.example")
+    rule = AlertRule(name="step", kind="step", metrics=("energy_gross_mj",), channels=("hook",))
+    rules, notices, away = AlertRules(rule=(rule,), channel=(channel,)), [], TransientError("503")
 
-        def checked(hours):
-            return check_alerts(history, text_of(ledger_place), file, rules, now_ns + int(hours * DAY_NS) // 24)
+    def sent_messages(_channel, changes, *_):
+        if away:
+            raise away
+        notices.extend(changes)
+        yield changes
 
-        with file.checking(), pytest.raises(TransientError, match="in progress"):
-            checked(0)
-        server.status = 503
-        (waiting,) = checked(0).waiting
-        assert (waiting.channel, waiting.notices, waiting.since_ns) == ("hook", 1, now_ns)
-        events = TrendEvents(LedgerSource(ledger_place))
-        assert [entry.sentence for entry in events.waiting()] == [waiting.sentence]
-        metrics = {metric.name: metric.value for metric in Collector(parse_address("127.0.0.1:1", environ={}), ledger_place).metrics()}
-        assert (metrics["alert_notices"], metrics["alert_notices_since_timestamp_seconds"]) == ({"hook": 1}, {"hook": now_ns / 1e9})
-        assert 0 <= metrics["alert_check_age_seconds"] < 3600
-        assert metrics["alerts_readable"] == 1
-        server.status = 200
-        server.kept.clear()
-        assert [len(checked(hours).waiting) for hours in (1, 2, 3, 5)] == [0, 0, 0, 0]
-        assert [body["event"] for *_, body in server.kept] == ["opened", "updated"]
-        server.status = 503
-        assert len(checked(10).waiting) == 1
-        assert outbox.drop_notices(file, (), "hook") == 1
+    def checked(hours):
+        return check_alerts(history, text_of(ledger_place), rules, now_ns + int(hours * DAY_NS) // 24)
+
+    monkeypatch.setattr(check, "sent_messages", sent_messages)
+    with watch_file.open_watch(ledger_place) as file, file.checking(), pytest.raises(TransientError, match="in progress"):
+        checked(0)
+    (waiting,) = checked(0).waiting
+    assert waiting.startswith("1 alert undelivered to hook since ")
+    _, (row,) = TrendEvents(LedgerSource(ledger_place)).alerts()
+    assert (row.channel, row.due_ns, row.error) == ("hook", now_ns, "503")
+    metrics = {metric.name: metric.value for metric in Collector(parse_address("127.0.0.1:1", environ={}), ledger_place).metrics()}
+    assert (metrics["alert_notices"], metrics["alert_notices_since_timestamp_seconds"]) == ({"hook": 1}, {"hook": now_ns / 1e9})
+    assert metrics["alert_check_age_seconds"] > 0
+    assert metrics["alerts_readable"] == 1
+    away = None
+    assert [len(checked(hours).waiting) for hours in (1, 2)] == [0, 0]
+    assert [notice.event for notice in notices] == ["opened", "updated"]
+    assert [row.state for row in alerts_of(ledger_place)[1]] == ["open"]
 
 
 def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):

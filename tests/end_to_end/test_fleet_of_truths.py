@@ -57,7 +57,7 @@ def test_each_truth_is_one_alert_and_nothing_else_is(ledger, tmp_path):
     (tmp_path / "rules.toml").write_text(RULES)
     result = edgemeter("trend", "alerts", "check", "--ledger", ledger, "--rules", tmp_path / "rules.toml", "--format", "json")
     assert result.returncode == 0, result.stderr
-    alerts = [change["alert"] for change in json.loads(result.stdout)["changes"]]
+    alerts = json.loads(result.stdout)["opened"]
     expected = {
         "24 devices of Raspberry Pi 5": ("firmware 2026-05-01 to 2026-10-01", day_text(fleet_truths.FIRMWARE_DAY)),
         fleet_truths.TWICE: ("p50 +12", day_text(TWICE_DAYS[1])),

@@ -190,7 +190,6 @@ SMOKE = {
     # The whole way is gone by `make demo`, for which this extra alone is installed.
     "demo": partial(says, "collector demo --help", "Example"),
     "parquet": partial(imports, "pyarrow"),
-    "apprise": partial(imports, "apprise"),
     "sign": partial(says, "runs bundle key --help", "Example"),
     "convert": partial(says, "models convert --help", "Example"),
 }

@@ -1,29 +1,23 @@
-"""Facts about what fires: the signs of one failing board are one alert, a second step is news, throttling reads as a sentence."""
+"""Facts about what fires: one cause is one firing, the strongest sign of a board explains the others, a second step is news."""
 
+import msgspec
 import numpy as np
 import pytest
 
 from edgemeter.agent.ledger.presence import DevicePresence
-from edgemeter.collector.alerts import lifecycle
 from edgemeter.collector.alerts.firing import FiringContext, firings, page_address
+from edgemeter.collector.alerts.notified import settled
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.watch_file import WatchFile
+from tests.fixtures.record_factory import violating
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
-HOUR_NS = 3_600_000_000_000
+STEPPED = noisy(100, 70, step_at=55, step_ratio=1.09)
 STEP = AlertRule(name="step", kind="step", metrics=("energy_gross_mj",))
 LOST = AlertRule(name="lost", kind="device-lost", hours=1.0)
 STOPPED = AlertRule(name="stopped", kind="outbox-stopped")
 MISSING = AlertRule(name="missing", kind="missing", metrics=("energy_gross_mj",))
 OUTLYING = AlertRule(name="outlying", kind="outlying-board", metrics=("energy_gross_mj",))
-
-
-@pytest.fixture
-def file(tmp_path):
-    """Return a watch file."""
-    with WatchFile(tmp_path / "w") as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -43,61 +37,117 @@ def presence(device, state, day):
     return DevicePresence("lab", device, state, 1, None, changed_ns)
 
 
-def check(file, rules, runs, day, *devices):
-    """Return the events of a check on a day of the series, with the number of their alert."""
-    now_ns = (FIRST_DAY + day) * DAY_NS
-    fired = firings(rules, FiringContext(RunHistory(runs), (), devices, now_ns))
-    return [(change.event, change.alert.number) for change in lifecycle.settle_alerts(file, fired, now_ns)]
+def fired(rules, runs, day, *devices):
+    """Return what fires on a day of the series."""
+    return firings(rules, FiringContext(RunHistory(runs), (), devices, (FIRST_DAY + day) * DAY_NS))
 
 
-def test_the_signs_of_a_failing_board_are_one_alert_that_lists_them(file, fleet):
-    """It draws too much, its results are missing, its connection is lost: one alert, as severe as the most severe of its rules."""
-    severe = AlertRule(name="lost", kind="device-lost", hours=1.0, severity="critical")
-    assert check(file, (OUTLYING, MISSING, severe, STOPPED), fleet, 80, presence("pi-4", "lost", 79)) == [("opened", 1)]
-    (alert,) = lifecycle.read_alerts(file)
-    assert (alert.firing.rule, alert.firing.severity) == ("lost", "critical")
-    assert alert.firing.facts == {"fleet": "lab", "device": "pi-4"}
-    assert alert.firing.title == "needs attention: pi-4: outlying board, results missing, device lost"
-    assert len(alert.firing.members) == 3
-    assert page_address(alert.firing) == ("device", {"fleet": "lab", "device": "pi-4"})
+def titles(fired_now):
+    """Return the titles of what is news."""
+    return [firing.title for firing in fired_now if not firing.is_explained]
 
 
-def test_a_sign_that_joins_or_leaves_neither_opens_nor_closes_an_alert(file, fleet):
-    """First it sends nothing, then it is lost, then it is back without results; the alert closes when the last sign is gone."""
-    rules = (LOST, STOPPED, MISSING)
-    assert check(file, rules, fleet, 72, presence("pi-4", "online", 60)) == [("opened", 1)]
-    # Lost, where it was online: no sign of the first check is left.
-    assert check(file, rules, fleet, 73, presence("pi-4", "lost", 72)) == [("updated", 1)]
-    assert check(file, rules, fleet, 80, presence("pi-4", "lost", 72)) == [("updated", 1)]
-    assert check(file, (LOST, MISSING), fleet, 81, presence("pi-4", "online", 81)) == [("updated", 1)]
-    (alert,) = lifecycle.read_alerts(file)
-    assert alert.firing.rule == "missing"
-    assert check(file, (LOST,), fleet, 82, presence("pi-4", "online", 81)) == [("closed", 1)]
+def test_of_the_signs_of_a_failing_board_the_strongest_is_told(fleet):
+    """It draws too much, its results are missing, its connection is lost: it is lost; whoever is not told of that hears the others."""
+    rules = (OUTLYING, MISSING, LOST, STOPPED)
+    lost = fired(rules, fleet, 80, presence("pi-4", "lost", 79))
+    assert titles(lost) == ["device lost: pi-4"]
+    assert len(lost) == 3
+    assert lost[-1].facts == {"fleet": "lab", "device": "pi-4"}
+    assert page_address(lost[-1].findings) == ("device", {"fleet": "lab", "device": "pi-4"})
+    assert titles(fired(rules, fleet, 80, presence("pi-4", "online", 60))) == ["outbox stopped: pi-4"]
+    to_pager = msgspec.structs.replace(LOST, channels=("pager",))
+    to_chat = msgspec.structs.replace(OUTLYING, channels=("chat",))
+    assert len(titles(fired((to_chat, to_pager), fleet, 80, presence("pi-4", "lost", 79)))) == 2
 
 
-def test_a_joining_sign_that_is_as_severe_leaves_the_rule_as_it_is(file, fleet):
-    """The rule is a label of Alertmanager and gives the channels: a label that changes would be another alert there."""
-    rules = (STOPPED, OUTLYING, MISSING, LOST)
-    check(file, rules[3:], fleet, 72, presence("pi-4", "lost", 71))
-    assert check(file, rules, fleet, 80, presence("pi-4", "lost", 71)) == [("updated", 1)]
-    (alert,) = lifecycle.read_alerts(file)
-    assert (alert.firing.rule, len(alert.firing.members)) == ("lost", 3)
-    with file.reading() as connection:
-        assert connection.execute("SELECT rule FROM alerts").fetchall() == [("lost",)]
-
-
-def test_rules_with_other_channels_keep_alerts_of_their_own(file, fleet):
-    """Whoever gets only the lost boards hears of one, also if others know already that it draws too much."""
-    to_others = AlertRule(name="lost", kind="device-lost", hours=1.0, channels=("pager",))
-    assert check(file, (OUTLYING,), fleet, 80) == [("opened", 1)]
-    assert check(file, (OUTLYING, to_others), fleet, 80, presence("pi-4", "lost", 79)) == [("opened", 2)]
-
-
-def test_a_second_step_opens_an_alert_of_its_own_however_its_first_day_was_estimated(file):
+def test_a_second_step_opens_an_alert_of_its_own_however_its_first_day_was_estimated():
     """Eight per cent on day 50, fifteen more on day 60: while both are near, the estimated first day wanders from one to the other."""
     values = np.array(noisy(100, 70, seed=3, noise_ratio=0.02, step_at=50, step_ratio=1.08))
     values[60:] *= 1.15
-    events = [event for day in range(54, 70) for event in check(file, (STEP,), make_days(values[:day]), day)]
-    assert [event for event in events if event[0] == "opened"] == [("opened", 1), ("opened", 2)]
-    (alert,) = lifecycle.read_alerts(file)
+    alerts, opened = {}, []
+    for day in range(54, 70):
+        changes = settled(list(alerts.values()), fired((STEP,), make_days(values[:day]), day), (FIRST_DAY + day) * DAY_NS)
+        alerts |= {alert.number: alert for _, alert in changes}
+        opened += [alert.number for event, alert in changes if event == "opened"]
+    assert opened == [1, 2]
+    (alert,) = [alert for alert in alerts.values() if alert.closed_ns is None]
     assert (alert.number, abs(alert.firing.day - FIRST_DAY - 60) <= 1) == (2, True)
+
+
+def test_a_confirmed_step_fires_until_it_is_history():
+    """On day 70 as on day 71; no more when it is two months old."""
+    runs = make_days(STEPPED)
+    for day, expected in (
+        (70, ["step: energy of tiny-detector fp32 on pi-1"]),
+        (71, ["step: energy of tiny-detector fp32 on pi-1"]),
+        (116, []),
+    ):
+        assert titles(fired((STEP,), runs, day)) == expected, day
+
+
+def test_an_improvement_fires_only_where_both_are_asked_for():
+    """Nine per cent less energy is no bad news."""
+    better = make_days(noisy(100, 70, step_at=55, step_ratio=0.91))
+    for settings, count in (({"direction": "worse"}, 0), ({"direction": "both"}, 1), ({"direction": "both", "at_least": 20.0}, 0)):
+        assert len(fired((msgspec.structs.replace(STEP, **settings),), better, 70)) == count, settings
+
+
+def test_one_firmware_on_four_boards_is_one_alert_from_its_first_finding_on():
+    """Two metrics of four boards: what is found first becomes part of the event; its facts are those of all."""
+    firmwares = ["a"] * 60 + ["b"] * 20
+    runs = [
+        run
+        for unit in (1, 2, 3, 4)
+        for run in make_days(noisy(100, 80, seed=unit + 50, step_at=60, step_ratio=1.08), device=f"pi-{unit}", firmwares=firmwares)
+    ]
+    rule = AlertRule(name="step", kind="step", metrics=("energy_gross_mj", "latency_p50_ms"))
+    alerts, events = {}, []
+    for day in (62, 63, 64, 66, 79):
+        lately = [run for run in runs if run.started_at_ns < (FIRST_DAY + day) * DAY_NS]
+        changes = settled(list(alerts.values()), fired((rule,), lately, day), (FIRST_DAY + day) * DAY_NS)
+        alerts |= {alert.number: alert for _, alert in changes}
+        events += [event for event, _ in changes if event in ("opened", "closed")]
+    assert events == ["opened"]
+    (alert,) = alerts.values()
+    assert len(alert.firing.findings) == 8
+    assert alert.firing.facts == {"fleet": "lab", "cause": "firmware a to b"}
+    view, fields = page_address(alert.firing.findings)
+    assert (view, fields["model"], "device" in fields) == ("trend", "tiny-detector", False)
+
+
+def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_once():
+    """Two cases of twelve boards, by 4.5% at 5% of noise: no step of a board, two of the type."""
+    runs = []
+    for unit in range(12):
+        for case in (0, 1):
+            values = noisy(100, 80, seed=unit + 100 * case, noise_ratio=0.05, step_at=60, step_ratio=1.045)
+            runs += make_days(values, device=f"pi-{unit}", precision=("fp32", "int8")[case], seq=1000 * case)
+    assert titles(fired((STEP,), runs, 80)) == ["fleet, worse: all Raspberry Pi 5 Model B Rev 1.0"]
+
+
+def test_a_limit_fires_while_the_level_is_beyond_it():
+    """Above 105 mJ; with a limit of 120 there is silence; an accuracy below is another."""
+    for metric, limit, count in (
+        ("energy_gross_mj", {"above": 105.0}, 1),
+        ("energy_gross_mj", {"above": 120.0}, 0),
+        ("accuracy_value", {"below": 0.7}, 1),
+    ):
+        rule = AlertRule(name="limit", kind="limit", metrics=(metric,), **limit)
+        assert len(fired((rule,), make_days(STEPPED), 70)) == count, (metric, limit)
+
+
+def test_a_verdict_that_went_invalid_fires_until_a_valid_run():
+    """The two newest runs are invalid; one after them is not."""
+    rule = AlertRule(name="invalid", kind="invalid", runs=2)
+    runs = make_days(noisy(100, 10)) + make_days([None] * 10 + [100.0, 100.0], seq=10, verdict=violating("invalid", "answers"))
+    assert len(fired((rule,), runs, 12)) == 1
+    assert fired((rule,), runs + make_days([None] * 12 + [100.0], seq=20), 13) == []
+
+
+def test_a_drift_fires():
+    """Eight per cent in a hundred days."""
+    runs = make_days(np.array(noisy(100, 100, seed=3)) * np.exp(np.linspace(0, 0.08, 100)))
+    assert titles(fired((AlertRule(name="drift", kind="drift", metrics=("energy_gross_mj",)),), runs, 100)) == [
+        "drift: energy of tiny-detector fp32 on pi-1"
+    ]

@@ -6,12 +6,8 @@ import time
 
 import pytest
 
-from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.collector.alerts.firing import Firing
-from edgemeter.collector.alerts.lifecycle import settle_alerts
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.index.sources import LedgerSource
-from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
 from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.comparison_factory import make_reference, make_run
@@ -27,7 +23,6 @@ VIEWS = (
     "trend?device=simulated-pi5-01",
     "device?device=simulated-pi5-07",
     "run?id=simulated-pi5-07-0088",
-    "alerts",
 )
 FIRST = "document.querySelector('figure.chart-figure.is-drawn')"
 # One for all charts of the comparison.
@@ -40,15 +35,9 @@ DOMAIN = "drawn[0].view.scale('x').domain().map(Number)"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """Serve a simulated fleet of 45 days with its findings and two alerts."""
+    """Serve a simulated fleet of 45 days with its findings."""
     runs = simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=45)
     ledger = fill(tmp_path_factory.mktemp("lab") / "ledger.sqlite", runs)
-    facts = {"fleet": "simulated", "device": "simulated-pi5-07", "model": "tiny-detector", "metric": "energy_gross_mj"}
-    now_ns = time.time_ns()
-    fired = [Firing("step", f"subject {day}", "warning", f"step {day}", "+9%", now_ns // NS_PER_DAY - day, facts) for day in (3, 9)]
-    with WatchFile(watch_file_beside(str(ledger))) as file:
-        settle_alerts(file, fired, now_ns - 2 * NS_PER_DAY)
-        settle_alerts(file, fired[:1], now_ns)
     events = TrendEvents(LedgerSource(ledger))
     events.refresh()
     with served(ledger, events) as server:

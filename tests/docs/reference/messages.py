@@ -59,7 +59,7 @@ def metrics_page() -> str:
         ledger = Path(folder) / "ledger.sqlite"
         SqliteLedger(ledger).close()
         with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
-            statements.execute("INSERT INTO alert_checks VALUES (1, 1, 2)")
+            statements.execute("INSERT INTO alert_checks VALUES (1, 1)")
         metrics = list(Collector(parse_address("127.0.0.1:1", environ={}), ledger).metrics())
     rows = [
         (f"`{metric.prefix}{metric.name}{f'{{{metric.label}}}' if metric.label else ''}`", metric.kind, metric.description)
@@ -118,7 +118,7 @@ def _others() -> list[tuple[str, str, str]]:
         (f"`{identity.request_topic(token)}`", "device with a token to fleet", _named(identity.CertificateRequest)),
         (f"`{identity.answer_topic(token)}`", "fleet to device with a token", _named(identity.EnrolmentAnswer)),
         (f"`{messages.CAMPAIGN_STATE.format(campaign='NAME')}`", "fleet to collector, retained", _named(messages.CampaignProgress)),
-        ("as the alert's channel names it", "collector to anyone", "an alert, as the webhook's; see the sample of alerts"),
+        ("as the alert's channel names it", "collector to anyone", "alerts as text; see the sample of alerts"),
     ]
 
 

@@ -1,0 +1,102 @@
+"""Facts about what becomes of alerts by what fires, and what a channel is to be sent: the difference to what it knows."""
+
+from edgemeter.collector.alerts.firing import AlertFinding, Firing
+from edgemeter.collector.alerts.notified import Alert, Notified, differences, settled
+from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
+from tests.fixtures.rows import table_row
+
+DAY_NS = 86_400 * 10**9
+HOUR_NS = 3_600 * 10**9
+NOW = 20_000 * DAY_NS
+
+
+def firing(*subjects, day=19_990, days=None, title="step", **settings):
+    """Return the firing of a rule on these subjects, of which a step's first day lies in `days`."""
+    findings = tuple(AlertFinding(subject, "+5%", day, {"fleet": "lab"}, days) for subject in subjects)
+    return Firing("rule", "critical", title, "+5%", {"fleet": "lab"}, findings, **settings)
+
+
+def story(*checks):
+    """Return the events of each check with the numbers of their alerts; a check is a day and what fires then."""
+    alerts, events = {}, []
+    for day, *firings in checks:
+        changes = settled(list(alerts.values()), firings, NOW + day * DAY_NS)
+        alerts |= {alert.number: alert for _, alert in changes}
+        events.append([(event, alert.number) for event, alert in changes])
+    return events
+
+
+def test_an_alert_opens_lasts_and_closes_once():
+    """What fires again within days of its end is the same alert, later another."""
+    once = firing("a")
+    assert story((0, once), (1, once), (2,), (3,), (5, once), (6,), (20, once)) == [
+        [("opened", 1)], [("updated", 1)], [("closed", 1)], [], [("opened", 1)], [("closed", 1)], [("opened", 2)],
+    ]  # fmt: skip
+
+
+def test_a_later_step_of_the_same_series_is_another_alert():
+    """Its first day may move by some days; three weeks later it is another step, also where the first one is still open."""
+    first, moved, second = (firing("a", day=day, days=(day - 2, day + 2)) for day in (19_970, 19_974, 19_995))
+    assert story((0, first), (1, moved), (2, second)) == [[("opened", 1)], [("updated", 1)], [("opened", 2), ("closed", 1)]]
+
+
+def test_findings_that_become_one_event_stay_one_alert():
+    """The older goes on as the event, the other ends in it; an event that falls apart loses no finding."""
+    assert story((0, firing("a"), firing("b")), (1, firing("a", "b", "c")), (2, firing("a"), firing("b")), (3,)) == [
+        [("opened", 1), ("opened", 2)], [("updated", 1), ("joined", 2)], [("updated", 1), ("opened", 2)], [("closed", 1), ("closed", 2)],
+    ]  # fmt: skip
+
+
+def test_what_another_firing_explains_opens_no_alert_and_closes_none():
+    """Results that are missing since the board is lost: no news, and not over where they were missed before."""
+    explained = firing("a", is_explained=True)
+    assert story((0, explained)) == [[]]
+    assert story((0, firing("a")), (1, explained), (2,)) == [[("opened", 1)], [("updated", 1)], [("closed", 1)]]
+    assert story((0, firing("a")), (1,), (2, explained)) == [[("opened", 1)], [("closed", 1)], []]
+
+
+def test_a_channel_is_sent_what_it_does_not_know():
+    """By what it was sent last, what it wants to hear, and what its kind needs."""
+    plain, chatty = Channel(name="c", url="json://h"), Channel(name="c", url="json://h", send=("updated", "closed"))
+    silent, manager = Channel(name="c", url="json://h", send=()), Channel(name="c", kind="alertmanager", url="http://h")
+    is_open, is_over = Alert(1, firing("a"), NOW), Alert(1, firing("a"), NOW, NOW)
+    for channel, alert, state, title, expected in (
+        (plain, is_open, None, "", "opened"),
+        (plain, is_open, "open", "step", None),
+        (plain, is_open, "open", "another", None),
+        (chatty, is_open, "open", "another", "updated"),
+        (plain, is_open, "closed", "step", "opened"),
+        (plain, is_over, "open", "step", "closed"),
+        # It was over before the channel heard that it opened.
+        (plain, is_over, None, "", "closed"),
+        (plain, is_over, "closed", "step", None),
+        (silent, is_over, "open", "step", None),
+        (manager, is_open, "open", "step", "updated"),
+        (manager, is_over, "closed", "step", None),
+    ):
+        with table_row((channel.kind, channel.send, alert.closed_ns, state, title)):
+            rules = AlertRules(rule=(AlertRule(name="rule", kind="step", channels=("c",)),), channel=(channel,))
+            notified = [Notified(1, "c", state, title, NOW, None, None)]
+            events = [notice.event for notice in differences([alert], notified, rules, NOW + HOUR_NS).get("c", ())]
+            assert events == ([expected] if expected else [])
+
+
+def test_a_channel_is_sent_open_alerts_only_when_it_is_new_and_of_none_that_is_not_its_own():
+    """A channel that was added hears of what is open; one that a rule does not name hears nothing."""
+    rules = AlertRules(
+        rule=(AlertRule(name="rule", kind="step", channels=("new",)),),
+        channel=(Channel(name="new", url="json://h"), Channel(name="other", url="json://h")),
+    )
+    alerts = [Alert(1, firing("a"), NOW, NOW), Alert(2, firing("b"), NOW)]
+    assert {name: [notice.alert.number for notice in of_channel] for name, of_channel in differences(alerts, (), rules, NOW).items()} == {
+        "new": [2]
+    }
+
+
+def test_an_alert_is_repeated_by_its_rule():
+    """After four hours, and where the clock was set back."""
+    rule = AlertRule(name="rule", kind="step", channels=("c",), repeat_hours=4.0)
+    rules = AlertRules(rule=(rule,), channel=(Channel(name="c", url="json://h"),))
+    notified = [Notified(1, "c", "open", "step", NOW, None, None)]
+    for hours, count in ((3, 0), (5, 1), (-1, 1)):
+        assert len(differences([Alert(1, firing("a"), NOW)], notified, rules, NOW + hours * HOUR_NS)) == count, hours
