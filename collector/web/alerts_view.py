@@ -22,8 +22,8 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
         return View("No alerts", context.render("message.html", text=text))
     alerts = sorted(stored, key=lambda alert: (alert.closed_ns is not None, -alert.opened_ns))
     channels = {number: "; ".join(map(str, rows)) for number, rows in grouped((row.alert, row) for row in notified).items()}
-    columns = [*_COLUMNS, ViewColumn[Alert]("channels", "Channels", lambda alert: channels.get(alert.number, ""), is_text=True)]
-    shown_alerts = ViewGrid("alerts", columns, [alerts[:SHOWN]])
+    by_channel: ViewColumn[Alert] = ViewColumn("channels", "Channels", lambda alert: channels.get(alert.number, ""), is_text=True)
+    shown_alerts = ViewGrid("alerts", [*_COLUMNS, by_channel], [alerts[:SHOWN]])
 
     def address(findings: Sequence[AlertFinding]) -> str | None:
         view, fields = page_address(findings)

@@ -57,8 +57,8 @@ def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
 def test_text_of_a_device_stays_data():
     """It neither ends the script element nor becomes an element of the drawing."""
     hostile = "</script><script>alert(1)</script><b>'\"\\"
-    row = {"alert": hostile, "rule": hostile, "started_at_ns": 0, "end_ns": NS_PER_DAY, "state": "open", "text": hostile}
-    chart = Chart(hostile, specs.periods(1), rows_table([row]))
+    rows = [{"device": hostile, "value": 1.0, "low": 0.5, "high": 1.5, "is_own": True}]
+    chart = Chart(hostile, specs.among(hostile, rows), rows_table(rows))
     assert "<" not in script_data(chart.document())
     assert "<script" not in vega.svg(chart)
 
