@@ -85,9 +85,7 @@ def datacenter(
 
 def _show(part: ServerAnalysis, console: Console) -> None:
     print_text(console, f"\nWho takes less energy against {part.server.load} {part.server.name}, {part.server.scope}", "bold")
-    table = plain_table()
-    table.add_column("utilisation")
-    table.add_column("server mJ", justify="right")
+    table = plain_table("utilisation", "server mJ", right="server mJ")
     cells = {(cell.utilisation_ratio, cell.network): cell for cell in (*part.gross, *part.net)}
     networks = {cell.network: cell.network_mj for cell in part.gross}
     for name, sent_mj in networks.items():
@@ -104,8 +102,7 @@ def _show(part: ServerAnalysis, console: Console) -> None:
         rate = f"{_span(even.rate_per_s)} requests per s" if even.rate_per_s else "request rate unknown without idle power"
         percent = _span(even.utilisation_ratio.scaled(100))
         print_text(console, f"  {even.network}: utilisation {percent}%, {rate}, {_span(even.sent_bytes)} bytes a request")
-    carbon = [cell.carbon_g for cell in part.gross]
-    span = figures.span(min(band.low for band in carbon), max(band.high for band in carbon))
+    span = figures.span(min(cell.carbon_g.low for cell in part.gross), max(cell.carbon_g.high for cell in part.gross))
     print_text(console, f"a million there, with the network: {span} g CO2e")
 
 

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,56 +35,43 @@ if TYPE_CHECKING:
 def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Format) -> None:
     """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
 
-    Run it again to measure each model once more; the earlier runs are kept.
+    Run it again to measure more runs of each model; the earlier ones are kept.
 
     Without edgemeter[collector] the results go straight into the ledger; without edgemeter[report] there is only the table.
 
     Example: edgemeter collector demo --output report.html
     """
-    from edgemeter.collector.demo.plan import begin_doctor
+    from edgemeter.agent.base.config import home as default_home
+    from edgemeter.collector.charts import vega
+    from edgemeter.collector.compare import columns
+    from edgemeter.collector.compare import comparison as compare
+    from edgemeter.collector.demo import demo as whole_way
+    from edgemeter.collector.index.sources import source_of
+    from edgemeter.collector.influx.influx_config import parse_influx
+    from edgemeter.collector.ledgers.place import open_ledger
+    from edgemeter.collector.receive import embedded_broker
+    from edgemeter.collector.runs.store import open_store
+    from edgemeter.collector.show.compare_table import show_comparison
+    from edgemeter.collector.web.one_file import FileChoice, write_file_of
 
-    # The rest is imported beside the doctor, and nothing of it while queries are timed.
-    with begin_doctor() as doctor:
-        from edgemeter.agent.base.config import home as default_home
-        from edgemeter.collector.charts import vega
-        from edgemeter.collector.compare import columns
-        from edgemeter.collector.compare import comparison as compare
-        from edgemeter.collector.demo import demo as whole_way
-        from edgemeter.collector.index.sources import source_of
-        from edgemeter.collector.influx.influx_config import parse_influx
-        from edgemeter.collector.ledgers.place import open_ledger
-        from edgemeter.collector.receive import embedded_broker
-        from edgemeter.collector.runs.store import open_store
-        from edgemeter.collector.show.compare_table import show_comparison
-        from edgemeter.collector.web.one_file import FileChoice, write_file_of
-
-        sink = parse_influx(influx) if influx else None
-        if sink is not None:
-            embedded_broker.check_installed()
-        delivers, has_page = _is_installed(embedded_broker.check_installed), _is_installed(vega.check_installed)
-        html = html or Path("report.html")
-        page = html.with_name(f"{html.stem}-fleet.html")
-        # Not after two minutes of measuring.
-        for file in (html, page) if has_page else ():
-            check_writable(file)
-        with ExitStack() as stack:
-            folder = home or default_home() / "demo"
-            run_count = whole_way.runs_of_this_software(folder / "ledger.sqlite")
-            # The simulated fleet does not change with further runs.
-            is_new = has_page and not (run_count and page.exists())
-            fleet_page = stack.enter_context(whole_way.FleetPage()) if is_new else None
-            stack.enter_context(nothing_left_by_a_failure(folder, html, page))
-            ledger = whole_way.run_demo(folder, sink, note, doctor, fleet_page, run_count=run_count, delivers=delivers)
-            store = open_store(str(ledger))
-            if has_page:
-                # Nothing is measured any more: the two files are written beside each other.
-                note("writing the pages ...")
-                if fleet_page is not None:
-                    fleet_page.begin(ledger, page)
-                write_file_of(source_of(store), html, FileChoice(reference="reference"))
-            comparison = compare.compare(store.contents(), "reference")
-            if fleet_page is not None:
-                fleet_page.wait()
+    sink = parse_influx(influx) if influx else None
+    if sink is not None:
+        embedded_broker.check_installed()
+    delivers, has_page = _is_installed(embedded_broker.check_installed), _is_installed(vega.check_installed)
+    html = html or Path("report.html")
+    page = html.with_name(f"{html.stem}-fleet.html")
+    # Not after two minutes of measuring.
+    for file in (html, page) if has_page else ():
+        check_writable(file)
+    folder = home or default_home() / "demo"
+    with nothing_left_by_a_failure(folder, html, page):
+        ledger = whole_way.run_demo(folder, sink, note, delivers=delivers)
+        store = open_store(str(ledger))
+        if has_page:
+            note("writing the pages ...")
+            write_file_of(source_of(store), html, FileChoice(reference="reference"))
+            whole_way.write_demo_page(ledger, page)
+        comparison = compare.compare(store.contents(), "reference")
     if not print_data(form, columns.to_json(comparison), rows="rows"):
         show_comparison(comparison, console_for(form))
         for line in control_lines(comparison):
@@ -95,8 +82,7 @@ def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Form
     note(f"\n{records} records are {'delivered and ' * delivers}stored in {ledger}{where}")
     if has_page:
         note(f"the report: {html.resolve()}")
-        neighbours = "these runs" if is_new else "the runs of an earlier demo"
-        note(f"the page, with a simulated fleet of 40 boards next to {neighbours}: {page.resolve()}")
+        note(f"the page, with a simulated fleet of 40 boards next to these runs: {page.resolve()}")
     note("next: edgemeter run YOUR.onnx --data DIR --annotations COCO.json; edgemeter doctor; edgemeter models list")
 
 

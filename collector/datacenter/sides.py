@@ -107,7 +107,14 @@ def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated_
         raise UnavailableError(
             f"{named(case.key)} has no energy figure ({edge}): measure it with a power sensor (`edgemeter energy sensors`)"
         )
-    return ChosenSides(edge, (_stated(stated_server),) if stated_server else _servers(summaries, case, request, notes), notes)
+    if stated_server is None:
+        return ChosenSides(edge, _servers(summaries, case, request, notes), notes)
+    server = ComparedSide(
+        name=f"stated: {stated_server.source}", provenance="stated", scope=stated_server.scope,
+        rate_per_s=exactly(stated_server.rate_per_s), full_mj=exactly(stated_server.max_w / stated_server.rate_per_s * 1000), net_mj=None,
+        idle_w=exactly(stated_server.idle_w), max_w=exactly(stated_server.max_w), cautions=("stated, not measured",),
+    )  # fmt: skip
+    return ChosenSides(edge, (server,), notes)
 
 
 def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: list[str]) -> CaseSummary:
@@ -121,7 +128,16 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
     sound = [case for case, why in zip(matching, why_not, strict=True) if why is None and case.energy is not None]
     if not sound:
         raise UnavailableError(f"no edge case has a usable energy figure: {'; '.join(dict.fromkeys(filter(None, why_not)))}")
-    _check_one_workload(sound)
+    # Neither another model nor a shorter request is a saving.
+    generating = [case for case in sound if case.newest.generation]
+    for option, values in (
+        ("--model", {case.key.model for case in sound}),
+        ("--device", {case.key.device for case in sound}),
+        ("--precision", {case.key.precision for case in generating}),
+        ("a document of its runs as --ledger", {f"{case.key.prompt_tokens}+{case.key.output_tokens} tokens" for case in generating}),
+    ):
+        if len(values) > 1:
+            raise ConfigError(f"there are several, choose one with {option}: {', '.join(sorted(values))}")
     # Energies of two classes have no lowest: what was not measured stands in only where nothing was, then the widest scope goes first.
     first = min((case.energy.ranks_as for case in sound if case.energy), key=lambda energy_class: energy_class.preference)
     ranked = [case for case in sound if case.energy and case.energy.ranks_as == first]
@@ -130,19 +146,6 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
         among = f"of {len(ranked)} edge cases with an energy at {first}, the one with the lowest"
         notes.append(f"{among}: {names_of(case.key for case in sound)[best.key]}")
     return best
-
-
-def _check_one_workload(cases: Sequence[CaseSummary]) -> None:
-    """Refuse (ConfigError) to choose by energy among unequal work: neither another model nor a shorter request is a saving."""
-    generating = [case for case in cases if case.newest.generation]
-    for option, values in (
-        ("--model", {case.key.model for case in cases}),
-        ("--device", {case.key.device for case in cases}),
-        ("--precision", {case.key.precision for case in generating}),
-        ("a document of its runs as --ledger", {f"{case.key.prompt_tokens}+{case.key.output_tokens} tokens" for case in generating}),
-    ):
-        if len(values) > 1:
-            raise ConfigError(f"there are several, choose one with {option}: {', '.join(sorted(values))}")
 
 
 def _servers(summaries: Sequence[CaseSummary], case: CaseSummary, request: SideRequest, notes: list[str]) -> tuple[ComparedSide, ...]:
@@ -178,14 +181,6 @@ def _why_left_out(case: CaseSummary, server: CaseSummary) -> str | None:
     return f"its energy is {server_source}, not {source}" if server_source not in (None, source) else None
 
 
-def _stated(side: StatedServer) -> ComparedSide:
-    return ComparedSide(
-        name=f"stated: {side.source}", provenance="stated", scope=side.scope, rate_per_s=exactly(side.rate_per_s), net_mj=None,
-        full_mj=exactly(side.max_w / side.rate_per_s * 1000), idle_w=exactly(side.idle_w), max_w=exactly(side.max_w),
-        cautions=("stated, not measured",),
-    )  # fmt: skip
-
-
 def _measured(case: CaseSummary, *, is_server: bool = False) -> ComparedSide | str:
     """Return a measured case as a side, or why it cannot be one; of a server both halves count, where every run has them."""
     energy, gross, power = case.energy, case.figures.get(ENERGY), case.figures.get("energy_mean_power_w")
@@ -200,7 +195,8 @@ def _measured(case: CaseSummary, *, is_server: bool = False) -> ComparedSide | s
     max_w, scope, excludes = _band(power, relative_u * power.value), str(energy.scope), energy.excludes
     other_half = OTHER_HALF.get(scope) if is_server else None
     other_readings = _of_class(runs, EnergyClass(other_half, energy.provenance)) if other_half else []
-    if idle_w and other_readings and len(other_readings) == len(readings) == sum(bool(_idle_watts(other)) for _, other in other_readings):
+    has_idle = [(other.idle_before_w, other.idle_after_w) != (None, None) for _, other in other_readings]
+    if idle_w and other_readings and len(other_readings) == len(readings) == sum(has_idle):
         last = other_readings[-1][1]
         other_u = last.gross_u_mj / last.gross_mj if last.gross_u_mj is not None and last.gross_mj > 0 else 0.0
         other_max_w = figure_of_values([run_value(run, other.mean_power_w) for run, other in other_readings])
@@ -244,13 +240,10 @@ def _of_class(runs: Sequence[RunRecord], energy_class: EnergyClass, sensor: str 
     return [pair for pair in of_sensor if EnergyClass(pair[1].scope, energy_provenance(*pair) or "") == energy_class]
 
 
-def _idle_watts(energy: Energy) -> list[float]:
-    return [watts for watts in (energy.idle_before_w, energy.idle_after_w) if watts is not None]
-
-
 def _idle(readings: Sequence[tuple[RunRecord, Energy]], relative_u: float) -> Band | None:
     """Return the idle power over the runs, None without an idle period; the same meter read it, with the `relative_u` of gross energy."""
-    idle = [run_value(run, median(watts)) for run, energy in readings if (watts := _idle_watts(energy))]
+    watts = [(run, [idle for idle in (energy.idle_before_w, energy.idle_after_w) if idle is not None]) for run, energy in readings]
+    idle = [run_value(run, median(of_run)) for run, of_run in watts if of_run]
     if not idle:
         return None
     figure = figure_of_values(idle)

@@ -1,7 +1,4 @@
-"""The plan of the demo: a suite of the shipped models whose runtimes `edgemeter doctor` detects here.
-
-It imports little, so that the doctor begins before the rest of the demo is imported.
-"""
+"""The plan of the demo: a suite of the shipped models whose runtimes `edgemeter doctor` detects here."""
 
 import json
 import subprocess
@@ -25,36 +22,28 @@ class DemoPlan:
     reference: str
     left_out: tuple[str, ...]
     runs: int
-    is_further: bool  # Each case is measured once, because earlier demos' runs of it are kept.
 
 
-def begin_doctor() -> subprocess.Popen[bytes]:
-    """Return the doctor as it starts; it takes as long as importing the installed runtimes."""
-    return subprocess.Popen([sys.executable, "-m", "edgemeter.agent.doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def plan_of(doctor: "subprocess.Popen[bytes]", run_count: int) -> DemoPlan:
-    """Return what can be measured by what the doctor finds, once it has ended: each case three times, once beside as many earlier runs.
+def plan_of_this_machine() -> DemoPlan:
+    """Return what can be measured by what the doctor finds, each case three times, where a sensor reads the power once.
 
     Raises:
         MeasurementError: the doctor failed.
         UnavailableError: no runtime is installed, or the shipped models are not here.
     """
     try:
-        output, errors = doctor.communicate(timeout=DOCTOR_LIMIT_S)
+        doctor = subprocess.run([sys.executable, "-m", "edgemeter.agent.doctor"], check=False, capture_output=True, timeout=DOCTOR_LIMIT_S)
+        findings: list[dict[str, str]] = json.loads(doctor.stdout)["findings"]
     except subprocess.TimeoutExpired as error:
-        doctor.kill()
         raise MeasurementError(
             f"`edgemeter doctor` did not end within {DOCTOR_LIMIT_S:.0f} s: run it alone to see where it stops"
         ) from error
-    try:
-        findings: list[dict[str, str]] = json.loads(output)["findings"]
     except (ValueError, KeyError) as error:
-        raise MeasurementError(f"`edgemeter doctor` failed: {errors.decode(errors='replace').strip()[-300:]}") from error
-    return _plan(findings, run_count)
+        raise MeasurementError(f"`edgemeter doctor` failed: {doctor.stderr.decode(errors='replace').strip()[-300:]}") from error
+    return _plan(findings)
 
 
-def _plan(findings: Sequence[dict[str, str]], run_count: int) -> DemoPlan:
+def _plan(findings: Sequence[dict[str, str]]) -> DemoPlan:
     by_name = {finding["name"]: finding for finding in findings}
     runtimes = [name for name in READS if by_name.get(name, {}).get("state") == "ok"]
     shipped = _shipped()
@@ -74,12 +63,10 @@ def _plan(findings: Sequence[dict[str, str]], run_count: int) -> DemoPlan:
         # The shipped language model in 16 and in 4 bits.
         files = (path for data_folder in _places() for path in sorted((data_folder / "language").glob("*.gguf")))
         language = [path for path in files if path.stem.endswith(("f16", "q4_0"))]
-    cases, repeats = len(models) + 1 + len(language), 1 if has_power else 3
-    is_further = run_count >= cases * repeats
-    repeats = 1 if is_further else repeats
+    repeats = 1 if has_power else 3
     suite = _suite("demo", models, language, repeats, has_power=has_power)
     reference = _suite("reference", [fp32], (), repeats, has_power=has_power)
-    return DemoPlan(suite, reference, left_out, cases * repeats, is_further)
+    return DemoPlan(suite, reference, left_out, repeats * (len(models) + 1 + len(language)))
 
 
 def _suite(name: str, models: Sequence[Path], language: Sequence[Path], repeats: int, *, has_power: bool) -> str:

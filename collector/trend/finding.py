@@ -42,7 +42,7 @@ class Step:
 class Drift:
     """The level moves steadily: `per_30_days` with its bounds (95%), per cent or points, from `day` to `last_day`, which are `days` points.
 
-    `total` is the difference in all of them, `a_year` that of the newest days against those of a year before, None if there are none.
+    `total` is the difference in all of them.
     """
 
     per_30_days: float
@@ -54,7 +54,6 @@ class Drift:
     is_worse: bool
     last_day: int
     total: float
-    a_year: float | None
     is_over: bool
 
 

@@ -64,61 +64,14 @@ def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) 
     difference[~follows] = np.inf
     count = follows.sum(axis=1)
     ratio_alone = _median_of_first(difference / np.sqrt(both + tiny), count) / HALF_NORMAL
-    high = np.nan_to_num(_median_of_first(difference.copy(), count)) / HALF_NORMAL + 1e-12
-    between = _scatter(difference, both, count, high)[:, None] ** 2
-    taken_down = np.clip(np.nan_to_num(ratio_alone, nan=1.0), 0.0, 1.0)[:, None] ** 2
-    return np.maximum(known_variance * taken_down, tiny / 2), np.maximum(between[:, 0], tiny[:, 0] / 2)
-
-
-def _scatter(difference: Array, both: Array, count: NDArray[np.int64], high: Array) -> Array:
-    """Return the standard deviation beside what is known with which the median of the differences is as expected [series].
-
-    It is found by bisection between 0 and `high`. A difference is too large for a scatter while its excess is more than twice the square of
-    that, so one order of the excesses tells on which side the median is. Where the two middle differences of an even number are on either
-    side, their mean decides.
-    """
-    excess = (difference / HALF_NORMAL) ** 2 - both - _TINY
-    order, row = np.argsort(excess, axis=1), np.arange(len(excess))
-    lower, upper = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, excess.shape[1] - 1)
-    least, highest = (np.where(count > 0, excess[row, order[row, rank]], -np.inf) for rank in (lower, upper))
-    has_two = bool((least < highest).any())
-    if has_two:
-        middle_differences, middle_variances, is_enough = _middle(difference, both, excess, order, count)
-        unresolved = np.flatnonzero((least < highest) & ~is_enough)
-    low = np.zeros(len(excess))
+    low, high = np.zeros(len(x)), np.nan_to_num(_median_of_first(difference.copy(), count)) / HALF_NORMAL + 1e-12
     for _ in range(_BISECTIONS):
         tried = (low + high) / 2
-        twice = 2 * tried**2
-        too_small = least > twice
-        if has_two:
-            ratio = middle_differences / np.sqrt(middle_variances + twice + _TINY)
-            mean = (np.maximum(ratio[0], ratio[1]) + np.minimum(ratio[2], ratio[3])) / 2
-            if len(unresolved):
-                mean[unresolved] = _median_of_first(
-                    difference[unresolved] / np.sqrt(both[unresolved] + twice[unresolved, None] + _TINY), count[unresolved]
-                )
-            too_small |= (highest > twice) & (mean > HALF_NORMAL)
-        low, high = np.where(too_small, tried, low), np.where(too_small, high, tried)
-    scatter: Array = (low + high) / 2
-    return scatter
-
-
-def _middle(difference: Array, both: Array, excess: Array, order: NDArray[np.intp], count: NDArray[np.int64]) -> tuple[Array, Array, Mask]:
-    """Return the four middle differences of an even number, two on either side, and the variances known of them [4, series].
-
-    Which of one side is the nearest depends on the scatter, as far as the variances differ: the last is whether these can be it [series].
-    """
-    row, last = np.arange(len(excess)), excess.shape[1] - 1
-    places = count // 2 + np.arange(-3, 3)[:, None]
-    columns = order[row, np.clip(places, 0, last)]
-    near = excess[row, columns]
-    near[places < 0], near[places > last] = -np.inf, np.inf
-    with np.errstate(invalid="ignore"):
-        begin, apart = np.maximum(near[2], 0.0) + _TINY, near[3] - near[2]
-        least = np.where(np.isfinite(excess), both, np.inf).min(axis=1)
-        beyond = apart * ((both.max(axis=1) + begin) / (least + begin) - 1) * (1 + 1e-6)
-        is_enough = (near[0] < near[2] - beyond) & (near[5] > near[3] + beyond)
-    return difference[row, columns[1:5]], both[row, columns[1:5]], is_enough
+        ratio = _median_of_first(difference / np.sqrt(both + 2 * tried[:, None] ** 2 + _TINY), count)
+        low, high = np.where(ratio > HALF_NORMAL, tried, low), np.where(ratio > HALF_NORMAL, high, tried)
+    between = ((low + high) / 2)[:, None] ** 2
+    taken_down = np.clip(np.nan_to_num(ratio_alone, nan=1.0), 0.0, 1.0)[:, None] ** 2
+    return np.maximum(known_variance * taken_down, tiny / 2), np.maximum(between[:, 0], tiny[:, 0] / 2)
 
 
 def run_variance(values: Array, day: NDArray[np.int64], known_variance: Array) -> float | None:

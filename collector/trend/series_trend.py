@@ -27,8 +27,6 @@ from edgemeter.collector.trend.noise import median
 from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT
 from edgemeter.collector.trend.slow import Ramp
 
-# The newest days are compared with those of a year before.
-LATELY_DAYS = 30
 # Days without a point, beside four times the usual gap, from which on one is missed; beyond the last, the series is over.
 MISSED_DAYS, OVER_DAYS = 3, 60
 GAPS = 20
@@ -221,7 +219,6 @@ def _drift(metric: TrendMetric, days: Days, ramp: Ramp) -> Drift | None:
         return None
     reach = CONFIDENCE_Z * ramp.error
     last = int(days.day[-1])
-    lately, before = (days.x[(days.day > day - LATELY_DAYS) & (days.day <= day)] for day in (last, last - 365))
     return Drift(
         per_30_days=difference(metric, 30 * ramp.a_day),
         low=difference(metric, 30 * (ramp.a_day - reach)),
@@ -232,6 +229,5 @@ def _drift(metric: TrendMetric, days: Days, ramp: Ramp) -> Drift | None:
         is_worse=metric.is_worse(ramp.a_day, days.kind),
         last_day=ramp.last_day,
         total=difference(metric, total),
-        a_year=difference(metric, float(np.median(lately) - np.median(before))) if len(before) >= BEFORE else None,
         is_over=ramp.last_day < last,
     )

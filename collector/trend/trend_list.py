@@ -1,11 +1,10 @@
 """The findings of the trend in a terminal: of each the sentence first, then what it is of; a pipe and Markdown get a row for each."""
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgemeter.agent.base.figures import count, printable
-from edgemeter.agent.base.terminal import PIPED_WIDTH, writable
+from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.terminal import MARKDOWN_WIDTH, entry_table, plain_table, print_text, safe_text, writable
 from edgemeter.collector.trend.events import events_of, told_by
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.metrics import METRICS
@@ -13,12 +12,7 @@ from edgemeter.collector.trend.series_trend import SeriesTrend
 from edgemeter.collector.trend.trend_text import UNITS, event_kind, event_of, event_text, finding_lines, level_text
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-
-_STYLES = {"worse": "red", "better": "green", "missing": "yellow", "not ok": "yellow"}
-# Of a finding in a terminal: lines in all, and of its sentence.
-LINES, SENTENCE_LINES = 4, 3
-INDENT = 4 * " "
+    from rich.console import Console
 
 
 class ListedFinding(NamedTuple):
@@ -32,53 +26,26 @@ class ListedFinding(NamedTuple):
     evidence: str
     names_figure: bool = True
 
-    @property
-    def sentence(self) -> str:
-        """The finding as a sentence with its subject."""
-        return f"{self.device}{'' if self.names_figure else f', {self.figure}'}: {self.evidence}"
-
-    @property
-    def details(self) -> str:
-        """The kind of the finding, the level now, and the case of the sentence."""
-        return "; ".join((self.kind, *([f"now {self.level}"] if self.level else []), self.case))
-
 
 def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *, with_quiet: bool, with_members: bool = True) -> None:
-    """Print events (unless every member is to be shown), the other findings of each series, then notes."""
-    from rich.table import Table  # noqa: PLC0415 - rich takes long to import
-    from rich.text import Text  # noqa: PLC0415
+    """Print events (unless every member is to be shown), the other findings of each series, then notes.
 
-    listed = _listed(trends, until, with_quiet=with_quiet, with_members=with_members)
-    findings = [
-        finding._replace(device=printable(finding.device), case=printable(finding.case), evidence=printable(finding.evidence))
-        for finding in listed
-    ]
-
-    class FindingsTable(Table):
-        """A table that a terminal shows as a list, since its columns would be too narrow to read."""
-
-        def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-            if options.max_width >= PIPED_WIDTH:
-                yield from super().__rich_console__(console, options)
-                return
-            dots = "..." if options.ascii_only else "…"
-            is_cut = False
-            for finding in findings:
-                sentence, details = _entry(finding, options.max_width, dots)
-                is_cut = is_cut or any(line.endswith(f" {dots}") for line in (*sentence, *details))
-                text = Text("\n".join(writable(line, console) for line in (*sentence, *details)))
-                text.highlight_words([f"\n{INDENT}{finding.kind};"], _style(finding.kind))
-                yield text
-            if is_cut:
-                yield Text(f"{dots} was cut: a wider terminal or --format json shows all of it")
-
-    table = FindingsTable("device", "case", "figure", "level now", "what", "evidence")
-    for finding in findings:
-        table.add_row(*map(Text, finding[:-1]))
-    if findings:
+    In a terminal each finding is a sentence, with what it is of below it; its columns would be too narrow to read.
+    """
+    listed = list(_listed(trends, until, with_quiet=with_quiet, with_members=with_members))
+    if console.width >= MARKDOWN_WIDTH:
+        table = plain_table("device", "case", "figure", "level now", "what", "evidence")
+        for finding in listed:
+            table.add_row(*(safe_text(cell, console) for cell in finding[:-1]))
+    else:
+        entries = [
+            (f"{of.device}{'' if of.names_figure else f', {of.figure}'}: {of.evidence}", of.kind, of.level, of.case) for of in listed
+        ]
+        table = entry_table("", ("finding", "what", "level now", "case"), [[writable(cell, console) for cell in row] for row in entries])
+    if listed:
         console.print(table)
     for line in _notes(trends, until):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        print_text(console, line)
 
 
 def _listed(trends: Sequence[SeriesTrend], until: int, *, with_quiet: bool, with_members: bool) -> Iterator[ListedFinding]:
@@ -97,23 +64,6 @@ def _listed(trends: Sequence[SeriesTrend], until: int, *, with_quiet: bool, with
         level = level_text(trend.metric, trend.level)
         title, names_it = METRICS[trend.metric].figure.title, METRICS[trend.metric].rule.scale == "share"
         yield from (ListedFinding(device, trend.key.case(), title, level, *line, names_it) for line in lines)
-
-
-def _entry(finding: ListedFinding, width: int, dots: str) -> tuple[list[str], list[str]]:
-    """Return the lines of the sentence and of the details; together at most `LINES`, the last of each with `dots` if it is cut."""
-
-    def wrapped(text: str, lines: int, indent: str) -> list[str]:
-        return textwrap.wrap(
-            text, width, initial_indent=indent, subsequent_indent=INDENT, max_lines=lines, placeholder=f" {dots}",
-            break_on_hyphens=False,
-        )  # fmt: skip
-
-    sentence = wrapped(finding.sentence, SENTENCE_LINES, "")
-    return sentence, wrapped(finding.details, LINES - len(sentence), INDENT)
-
-
-def _style(kind: str) -> str:
-    return next((style for word, style in _STYLES.items() if kind.endswith(word)), "")
 
 
 def _steady(trend: SeriesTrend) -> str:

@@ -91,8 +91,7 @@ def drift_text(metric: str, drift: Drift) -> str:
     """Return a drift in words."""
     size = f"{amount_text(metric, drift.per_30_days)} ({interval_text(metric, drift.low, drift.high)}) in 30 days"
     period = f"from {iso(drift.day)} to {iso(drift.last_day)}" if drift.is_over else f"since {iso(drift.day)}"
-    year = "" if drift.a_year is None else f", {amount_text(metric, drift.a_year)} against a year ago"
-    return f"{size}, {period}, {count(drift.days, 'day')}; {amount_text(metric, drift.total)} in all{year}"
+    return f"{size}, {period}, {count(drift.days, 'day')}; {amount_text(metric, drift.total)} in all"
 
 
 def modes_text(metric: str, modes: Modes) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -62,23 +61,8 @@ def test_the_demo_measures_delivers_compares_and_reports(demonstration):
     assert sorted(record.seq for record in runs) == list(range(1, len(runs) + 1))
     page = whole_text(folder / "report.html")
     assert all(record.id in page for record in runs)
-
-
-@pytest.mark.nightly
-def test_a_further_demo_measures_each_case_once_more_beside_what_was_kept(demonstration, tmp_path):
-    """A third of the runs, in the same ledger; the table has the same rows, of four runs each."""
-    shutil.copytree(demonstration.folder / "demo", tmp_path / "demo")
-    shutil.copy(demonstration.folder / "report-fleet.html", tmp_path)
-    first = open_store(str(tmp_path / "demo" / "ledger.sqlite")).contents().runs
-    out, err = start_demo(tmp_path, "--format", "json").communicate(timeout=900)
-    runs = open_store(str(tmp_path / "demo" / "ledger.sqlite")).contents().runs
-    assert len(runs) == len(first) * 4 // 3, err
-    assert f"one more of each case beside the {len(first)} kept" in err
-    before, after = (json.loads(text)["rows"] for text in (demonstration.out, out))
-    assert [row["model"] for row in after] == [row["model"] for row in before]
-    assert {row["runs"] for row in after} == {4}
-    assert "a simulated fleet of 40 boards next to the runs of an earlier demo" in err
-    assert all(run.id in whole_text(tmp_path / "report.html") for run in runs)
+    assert "a simulated fleet of 40 boards next to these runs" in err
+    assert "simulated-pi5-07" in whole_text(folder / "report-fleet.html")
 
 
 @pytest.mark.services

@@ -1,4 +1,6 @@
+import csv
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from edgemeter.collector.datacenter.constants import read_constants
 from edgemeter.collector.datacenter.sides import Band, ComparedSide, exactly
 
 ASSUMED = read_constants()
+BY_HAND = Path(__file__).with_name("by_hand.csv")
 # Eight H200 at 10,802 inferences a second and 5,019 W (MLPerf v4.1, RetinaNet), 1.4 kW idle taken as given: worked out by hand.
 H200 = {"pue": 1.54, "idle_w": 1400.0, "max_w": 5019.0, "full_rate_per_s": 10802.0}
 
@@ -59,6 +62,29 @@ def test_an_edge_device_that_is_asked_less_costs_more():
     part = analysed(edge=make_edge(idle_w=None, net_mj=None))
     assert part.net == ()
     assert {even.rate_per_s for even in part.break_even} == {None}
+
+
+def test_78_figures_are_those_that_were_worked_out_by_hand():
+    """Every figure at all corners of its inputs, by a script of its own (awk): one request a second against a server of 6,000."""
+    edge = make_edge()
+    edge_mj = edge.gross_mj(1.0)
+    part = analyse(edge, edge_mj, make_server(), ASSUMED, 100_000, 473.0)
+    energies = {f"server at {cell.utilisation_ratio}": cell.datacenter for cell in part.gross}
+    computed = {
+        **energies,
+        "server net": part.net[0].datacenter,
+        "server spanned": Band(energies["server at 0.8"].low, energies["server at 0.8"].value, energies["server at 0.05"].high),
+        "edge at 1/s": edge_mj,
+        "edge carbon": million_g(edge_mj, 473.0),
+        **{f"utilisation {even.network}": even.utilisation_ratio for even in part.break_even},
+        **{f"bytes {even.network}": even.sent_bytes for even in part.break_even},
+        "rate fixed-marginal": part.break_even[0].rate_per_s,
+    }
+    rows = list(csv.reader(BY_HAND.read_text().splitlines()))[1:]
+    assert 3 * len(rows) == 78
+    for name, *numbers in rows:
+        band = computed[name]
+        assert (band.low, band.value, band.high) == pytest.approx(tuple(map(float, numbers)), rel=1e-5), name
 
 
 def test_a_photograph_costs_two_thousand_times_more_or_less():

@@ -1,49 +1,13 @@
-"""Facts about the process of the demo that writes the page of the simulated fleet."""
+"""The demo before and after it measures: what it says of the control, and what a failure leaves."""
 
 import pytest
 from click.testing import CliRunner
-from msgspec.structs import replace
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.agent.machine import fingerprint
 from edgemeter.collector.cli.demo import control_lines, nothing_left_by_a_failure
 from edgemeter.collector.demo import demo as demo_module
-from edgemeter.collector.demo.demo import FleetPage, runs_of_this_software
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
-from tests.fixtures.record_factory import make_record, violating
-
-
-@pytest.mark.services
-def test_a_page_that_cannot_be_written_ends_the_demo_with_its_reason(tmp_path):
-    """The error of the other process is ours, by class and words; the process has ended, as one that waits for a ledger does."""
-    ledger = tmp_path / "ledger.sqlite"
-    SqliteLedger(ledger).close()
-    with FleetPage() as idle:
-        idle.wait()
-    assert not idle.is_alive()
-    with FleetPage() as page:
-        page.wait()
-        page.begin(ledger, tmp_path / "absent" / "page.html")
-        with pytest.raises(ConfigError, match=r"absent/page\.html"):
-            page.wait()
-    assert not page.is_alive()
-
-
-def test_runs_of_other_software_and_invalid_ones_do_not_count_as_measured(tmp_path):
-    """A demo measures once more only beside runs of the software that is here."""
-    ledger = tmp_path / "ledger.sqlite"
-    assert runs_of_this_software(ledger) == 0
-    environment = fingerprint.read()
-    changes_not_counted = (
-        {"environment": replace(environment, libraries={"onnxruntime": "0.1"})},
-        {"verdict": violating("invalid", "busy-machine")},
-    )
-    with SqliteLedger(ledger) as opened:
-        for seq, changes in enumerate(({}, {}, {}, *changes_not_counted), 1):
-            opened.keep_own(make_record(session=1, seq=seq, **{"environment": environment, **changes}), 10**9)
-    assert runs_of_this_software(ledger) == 3
 
 
 @pytest.mark.parametrize(

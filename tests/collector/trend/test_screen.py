@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from edgemeter.collector.trend.scan import scan_series
+from edgemeter.collector.trend.scan import CONFIRMED_LESS, scan_series, step_score
 from edgemeter.collector.trend.screen import Screen
 from tests.fixtures.rows import table_row
 
@@ -22,13 +22,13 @@ def level(kind, draw):
 
 
 def may_step(x, known_variance, floor, heat, end):
-    """Return what the screen says, and which series the scan of the same days reports."""
+    """Return what the screen says, and in which series the scan of the same days may confirm a step."""
     begin = np.zeros(len(x), dtype=np.intp)
     screen = Screen(x.T, known_variance.T, floor, None if heat is None else heat.T, begin, begin + DAYS)
     days = slice(max(end - WINDOW, 0), end)
     columns = [None if values is None else values[:, days] for values in (x, known_variance, heat)]
-    scan = scan_series(*columns[:2], np.ones(columns[0].shape, bool), floor, columns[2], is_requested=np.zeros(len(x), bool))
-    return screen.may_step(end, WINDOW), scan.rows
+    scan = scan_series(*columns[:2], np.ones(columns[0].shape, bool), floor, columns[2])
+    return screen.may_step(end, WINDOW), np.flatnonzero(scan.score >= step_score(columns[0].shape[1]) - CONFIRMED_LESS)
 
 
 def test_no_step_that_a_scan_would_report_is_screened_out():
