@@ -76,27 +76,6 @@ def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float 
     }
 
 
-def among(unit: str, rows: Sequence[Mapping[str, Any]]) -> Spec:
-    """Return one device among others: `rows` of `device`, `value`, `low`, `high`, `is_own`."""
-    x = parts.amount("value", unit, [row["value"] for row in rows], from_zero=False)
-    tips = [parts.tip("device"), parts.tip("value", unit, parts.NUMBER), parts.tip("interval")]
-    highlight = {"condition": {"test": "datum.is_own", "value": "var(--s1)"}, "value": "var(--soft)"}
-    size = {"condition": {"test": "datum.is_own", "value": 130}, "value": 40}
-    bar = parts.rule(
-        {"x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "y": {"value": 30}, "color": highlight}, "value"
-    )
-    dots = {
-        "mark": {"type": "point", "filled": True, "opacity": 0.75},
-        "encoding": {"x": x, "y": {"value": 30}, "color": highlight, "size": size, "tooltip": tips},
-        "params": [parts.zoom(["x"])],
-    }
-    return {
-        **parts.sized(60),
-        "transform": [{"calculate": parts.INTERVAL, "as": "interval"}],
-        "layer": [*([bar] if parts.has(rows, "low") else []), dots],
-    }
-
-
 def _events(events: Sequence[Mapping[str, Any]]) -> list[Spec]:
     kinds = {"domain": ["change", "step", "remark"], "range": ["var(--soft)", "var(--s1)", "var(--s2)"]}
     colour = {"field": "kind", "type": "nominal", "scale": kinds, "legend": None}

@@ -73,11 +73,6 @@ class ChoiceFilter:
         heading = "Limits" if self.choice.required.text else "Choice"
         return [ViewColumn("requirements", heading, self.outcome, is_text=True)]
 
-    def row_class(self, row: ComparedCase) -> list[str]:
-        """Return the class of a row: that of the recommended case, and of those that do not meet the limits."""
-        outcome = self.outcome(row)
-        return ["pick"] if outcome == "recommended" else ["out"] if outcome == "not met" else []
-
     def tables(self) -> list[ViewTable]:
         """Return what became of each case in plain form; nothing without a choice."""
         columns = ("case", "device", "outcome", "is_recommended", "is_similar", "not_ranked_reason", "requirements")

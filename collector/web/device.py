@@ -4,8 +4,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from statistics import median
-from typing import NamedTuple
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
@@ -15,20 +13,14 @@ from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import UNKNOWN_BOARD
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
-from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.charts.specs import among
-from edgemeter.collector.compare.case_figure import CaseFigure
-from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.charts.chart import Chart
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.stored_summaries import runs_of as records_of
-from edgemeter.collector.runs.cases import names_of
 from edgemeter.collector.runs.figure_names import with_part
-from edgemeter.collector.runs.relation import like_with_like
-from edgemeter.collector.show.figure_words import figure_text
 from edgemeter.collector.web.activity import DeviceActivity, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.findings import findings_list
-from edgemeter.collector.web.queries import CaseFilter, cases, runs_of, summaries
+from edgemeter.collector.web.queries import CaseFilter, cases, runs_of
 from edgemeter.collector.web.run_facts import machine_facts
 from edgemeter.collector.web.series import series, series_groups, titles
 from edgemeter.collector.web.view import ServedLinks, View, ViewColumn, ViewGrid, ViewRequest
@@ -36,9 +28,8 @@ from edgemeter.collector.web.view import ServedLinks, View, ViewColumn, ViewGrid
 FILTERS = ("device", "fleet", "days", "level")
 RUNS_SHOWN = 60
 CHARTS = 6
-OTHERS_DRAWN = 30
-# The figures in which a device is compared with the others of its type, of calls and of generated text.
-AMONG_PEERS = {False: (figure(LATENCY), figure(ENERGY)), True: (figure(TTFT), figure(TPOT))}
+# The figures that are drawn over the days, of calls and of generated text.
+DRAWN = {False: (figure(LATENCY), figure(ENERGY)), True: (figure(TTFT), figure(TPOT))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +47,15 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     if not device_cases:
         return View("No run matches", context.render("message.html", text="No run has this device."), filters=FILTERS)
     newest = max(device_cases, key=lambda case: case.newest_ns)
-    runs = _runs(context, device_cases)
+    of_device, runs = (newest.key.fleet, newest.key.device), _runs(context, device_cases)
     body = context.render(
         "device.html",
         findings=findings_list(context, {"device": newest.key.device, "fleet": newest.key.fleet}),
         measuring=_measuring(context, newest),
         machine=_machine(context, newest),
         board=newest.board,
-        peers=None if newest.board == UNKNOWN_BOARD else _peers(context, device_cases, newest.board, case_filter),
+        deviations=[outlier.text for outlier in context.events.outlying if (outlier.fleet, outlier.device) == of_device],
+        same_board=None if newest.board == UNKNOWN_BOARD else context.links.to("compare", board=newest.board),
         trends=_trends(context, device_cases),
         runs=runs,
     )
@@ -105,77 +97,13 @@ def _health_of(health: Health) -> dict[str, str | None]:
     }
 
 
-class Peers(NamedTuple):
-    """Each case of a device among the same cases of the others of its type: the charts, what nobody else ran, and how many are drawn."""
-
-    charts: Sequence[Chart]
-    alone: Sequence[str]
-    drawn: int | None
-
-
-def _peers(context: ViewContext, device_cases: Sequence[IndexedCase], board: str, case_filter: CaseFilter) -> Peers:
-    charts, alone, largest_group = [], [], 0
-    called = names_of((case.key for case in device_cases), lambda key: f"{key.model}, {key.precision} on {key.runtime}")
-    for case in device_cases:
-        alike = replace(case_filter, device=None, fleet=None, board=board, model=case.key.model, precision=case.key.precision)
-        peer_cases = [
-            other
-            for other in cases(context.connection, alike)
-            if (other.key.fleet, other.key.device) != (case.key.fleet, case.key.device)
-            and like_with_like(other.key) == like_with_like(case.key)
-        ]
-        peers = {summary.key: summary for summary in summaries(context.connection, [case, *_by_rank(peer_cases)], case_filter)}
-        mine, largest_group = peers.pop(case.key, None), max(largest_group, len(peer_cases))
-        for entry in AMONG_PEERS[case.key.generates]:
-            if mine is None or (own_figure := mine.figures.get(entry.name)) is None:
-                continue
-            # Energies of other meters are not drawn in one strip.
-            same = [peer for peer in peers.values() if entry.group != "energy" or _meter(peer) == _meter(mine)]
-            peer_figures = [(peer.key.device, other) for peer in same if (other := peer.figures.get(entry.name))]
-            name = f"{called[case.key]}: {entry.title}"
-            if peer_figures:
-                charts.append(_strip(name, (case.key.device, own_figure), peer_figures, entry))
-            else:
-                alone.append(called[case.key])
-    return Peers(charts, list(dict.fromkeys(alone)), OTHERS_DRAWN if largest_group > OTHERS_DRAWN else None)
-
-
-def _meter(case: CaseSummary) -> tuple[object, ...]:
-    energy = case.energy
-    return (energy.sensor, energy.excludes, energy.ranks_as) if energy else ()
-
-
-def _by_rank(peer_cases: Sequence[IndexedCase]) -> Sequence[IndexedCase]:
-    """Return the cases; of more than `OTHERS_DRAWN` that many, evenly spaced by rank of p50 from the lowest to the highest."""
-    if len(peer_cases) <= OTHERS_DRAWN:
-        return peer_cases
-    ordered = sorted(peer_cases, key=lambda case: case.latency_p50_ms or 0.0)
-    return [ordered[round(rank * (len(ordered) - 1) / (OTHERS_DRAWN - 1))] for rank in range(OTHERS_DRAWN)]
-
-
-def _strip(name: str, own_figure: tuple[str, CaseFigure], peer_figures: Sequence[tuple[str, CaseFigure]], entry: Figure) -> Chart:
-    device, case_figure = own_figure
-    rows = [
-        {"device": peer, "value": figure.value, "low": figure.low, "high": figure.high, "is_own": figure is case_figure}
-        for peer, figure in (*peer_figures, own_figure)
-    ]
-    values = [figure.value for _, figure in peer_figures]
-    below = sum(value < case_figure.value for value in values)
-    difference, other_devices = f"{case_figure.value / median(values) - 1:+.1%}", figures.count(len(values), "other device")
-    text = (
-        f"{device}: {figure_text(entry, case_figure, entry.unit)}, {figures.typeset(difference)} to the median of {other_devices};"
-        f" {below} of them lower."
-    )
-    return Chart(name, among(entry.heading, rows), rows_table(rows), text)
-
-
 def _trends(context: ViewContext, device_cases: Sequence[IndexedCase]) -> list[Chart]:
     span = (float(min(case.first_ns for case in device_cases)), float(max(case.newest_ns for case in device_cases) + 1))
     groups = series_groups(device_cases)
     return [
         charted.chart
         for members, title in zip(groups[:CHARTS], titles(groups)[:CHARTS], strict=True)
-        for entry in AMONG_PEERS[members[0].key.generates]
+        for entry in DRAWN[members[0].key.generates]
         if (charted := series(context, members, entry, days=None, span=span, title=title))
     ]
 

@@ -1,28 +1,38 @@
 """The page of one run: every figure of its record down to the raw samples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record import RunRecord, Series
+from edgemeter.agent.contract.record_figures import Sustained
 from edgemeter.agent.contract.record_generation import UNSTREAMED, Generation
+from edgemeter.agent.contract.samples import unpack
+from edgemeter.agent.contract.steady_facts import held_out, steady_facts
 from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
-from edgemeter.collector.charts.run_specs import run_time_line
+from edgemeter.collector.charts.run_specs import over_the_run, run_time_line
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run_facts import facts_of, machine_facts
-from edgemeter.collector.web.run_over_time import over_time
-from edgemeter.collector.web.run_samples import NS_S, finite_values, power_trace, thinned, values_of
 from edgemeter.collector.web.view import View, ViewRequest
 
-NS_MS = 1e-6
+NS_MS, NS_S = 1e-6, 1e-9
+# What stands in one chart, left and right: field and title of each.
+_PAIRS = (
+    (("missed", "missed frames"), ("p50_ms", "p50, ms")),
+    (("clock_mhz", "clock, MHz"), ("temperature_c", "temperature, °C")),
+    (("power_w", "power, W"), ("tpot_ms", "time per output token, ms")),
+)
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
 POINTS = 1600
 LEVELS = ("p50", "p90", "p99")
@@ -211,3 +221,87 @@ def _energy(run: RunRecord) -> _Energy | None:
         net,
         f"By {energy.sensor} at {energy.scope}, {certainty}{excludes}; over {figures.significant(energy.window_ms / 1000)} s.",
     )
+
+
+class OverTime(NamedTuple):
+    """The result of a long run, or of one of frames: a heading, a sentence, facts and charts."""
+
+    heading: str
+    text: str
+    facts: Mapping[str, str]
+    charts: Sequence[Chart]
+
+
+def over_time(run: RunRecord) -> OverTime | None:
+    """Return what a long run, or one of frames, came to; None of a run that was short and had no frames."""
+    text, facts = "", {}
+    if run.steady:
+        facts = {name.capitalize(): text for name, text in steady_facts(run, run.steady).items()}
+        rate, deadline_ms = plain_digits(run.steady.rate_per_s), plain_digits(run.steady.deadline_ms)
+        text = f"{run.model.name} at {rate} frames a second, deadline {deadline_ms} ms."
+    elif run.sustained:
+        text = f"{run.model.name} {held_out(run.sustained)}."
+    is_long = run.sustained is not None and len(run.sustained.points) > 1
+    charts = charts_of(run.sustained, of_frames=run.steady is not None) if run.sustained and is_long else []
+    return OverTime("Frames and the run over time" if run.steady else "Over time", text, facts, charts) if text else None
+
+
+def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:
+    """Return the charts of what is known of the run's intervals: missed frames and latency, clock and temperature, power."""
+    rows: list[dict[str, Any]] = [
+        {
+            "at_s": number * sustained.interval_s, "end_s": (number + 1) * sustained.interval_s, "missed": point.missed,
+            "p50_ms": point.p50_ms,
+            "clock_mhz": None if point.clock_hz is None else point.clock_hz / 1e6, "temperature_c": point.temperature_c,
+            "power_w": point.power_w, "tpot_ms": point.tpot_ms,
+        }
+        for number, point in enumerate(sustained.points)
+    ]  # fmt: skip
+    charts = []
+    for pair in _PAIRS:
+        present = [(field, title) for field, title in pair if any(row[field] is not None for row in rows)]
+        if not present:
+            continue
+        # Of frames the p50 is that of the model's own time, without the wait in the queue.
+        named = [(field, "model's own time p50, ms" if of_frames and field == "p50_ms" else title) for field, title in present]
+        spec = over_the_run(named[0], named[1] if named[1:] else None, sustained.throttled_after_s, has_bars=named[0][0] == "missed")
+        title = " and ".join(title.partition(",")[0] for _, title in named)
+        columns = ("at_s", "end_s", *(field for field, _ in named))
+        charts.append(
+            Chart(f"{title[0].upper()}{title[1:]}", spec, rows_table([{name: row[name] for name in columns} for row in rows]), kind="wide")
+        )
+    return charts
+
+
+def values_of(record: RunRecord, name: str) -> Sequence[float] | None:
+    """Return the samples of a series that are finite, None where it was not kept or is damaged."""
+    matching = next((series for series in record.samples if series.name == name), None)
+    return None if matching is None else finite_values(matching)
+
+
+def finite_values(series: Series) -> list[float] | None:
+    """Return the samples of a series that are finite, None where it is damaged."""
+    try:
+        values = unpack(series)
+    except ConfigError:
+        return None
+    finite: list[float] = values[np.isfinite(values.astype(np.float64))].tolist()
+    return finite
+
+
+def power_trace(record: RunRecord, sensor: str) -> list[tuple[float, float]]:
+    """Return the readings of a power sensor: s since the first timed query, and W; none where the moments are not known."""
+    power, at = values_of(record, f"power.{sensor}"), values_of(record, f"power_at.{sensor}")
+    return [(at_ns * NS_S, power_w) for at_ns, power_w in zip(at, power, strict=True)] if power and at and len(power) == len(at) else []
+
+
+def thinned(values: Sequence[float], limit: int) -> list[tuple[int, float]]:
+    """Return at most about `limit` values with their places, of each stretch the smallest and the largest: no outlier is lost."""
+    if len(values) <= limit:
+        return list(enumerate(values))
+    step = -(-2 * len(values) // limit)
+    indices: set[int] = set()
+    for start in range(0, len(values), step):
+        places = range(start, min(start + step, len(values)))
+        indices |= {min(places, key=values.__getitem__), max(places, key=values.__getitem__)}
+    return [(index, values[index]) for index in sorted(indices)]

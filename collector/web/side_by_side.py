@@ -1,28 +1,36 @@
 """The comparison: every case with its reference, what meets the limits that the reader sets, and cost against accuracy."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.evidence import FEWEST
+from edgemeter.agent.contract.figures import figure
 from edgemeter.agent.contract.mode_answer import ModeAnswer
 from edgemeter.agent.verdict.words import not_counted_text
 from edgemeter.collector.compare.boards import fold_boards
-from edgemeter.collector.compare.comparison import Comparison, answers_of
+from edgemeter.collector.compare.comparison import ComparedCase, Comparison, answers_of
+from edgemeter.collector.compare.differences import better_of, deciding, speed_of
+from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, anchor, energy_against_accuracy, latency_against_accuracy
-from edgemeter.collector.show.wording import level_text, listed, runtime_name
+from edgemeter.collector.show.figure_words import figure_text
+from edgemeter.collector.show.sentence import decisions_text, figure_name
+from edgemeter.collector.show.wording import level_text, listed, names, runtime_name
 from edgemeter.collector.web.case_table import CaseTable, evidence
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
 from edgemeter.collector.web.context import ViewContext, compare, reference_names
-from edgemeter.collector.web.headline import cautions, lead, title
 from edgemeter.collector.web.queries import CaseFilter, cases
 from edgemeter.collector.web.view import FileLinks, View, ViewColumn, ViewGrid, ViewRequest
 
 MORE_FILTERS = ("reference", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")
 REASONS_SHOWN, RUNS_NAMED = 40, 8
+# With more devices than this the title counts them, and a lead would be too long.
+NAMED = 3
 # What the template asks of a case.
 WORDS = {
     "anchor": anchor,
@@ -56,7 +64,7 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         by_limits=by_limits,
         table=table,
         page=table.page(request),
-        cautions=cautions(comparison),
+        cautions=_cautions(comparison),
         galleries=[make(folded, table.styles, with_boards=is_file) for make in (latency_against_accuracy, energy_against_accuracy)],
         how_to_read_marks=HOW_TO_READ_MARKS,
         modes=[(answer.title, _mode_table(answer)) for answer in answers_of(comparison)],
@@ -67,9 +75,69 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     # What was replayed or simulated does not share the headline of what was measured, unless nothing was.
     measured = tuple(row for row in comparison.rows if row.case.key.provenance == "measured")
     has_measured = any(not row.is_reference for row in measured)
-    text = by_limits.sentence or lead(replace(comparison, rows=measured) if has_measured else comparison)
+    text = by_limits.sentence or _lead(replace(comparison, rows=measured) if has_measured else comparison)
     inputs = () if is_file else choice_inputs(request, comparison)
-    return View(title(comparison), body, text, (table.plain, *by_limits.tables()), (), picked, inputs, MORE_FILTERS)
+    return View(_title(comparison), body, text, (table.plain, *by_limits.tables()), (), picked, inputs, MORE_FILTERS)
+
+
+def _title(comparison: Comparison) -> str:
+    """Return the compared sides."""
+    compared = [row for row in comparison.rows if not row.is_reference]
+    references = names(row.reference.key.device for row in comparison.rows)
+    devices = names(row.case.key.device for row in compared or comparison.rows)
+    models = names(row.case.key.model for row in compared or comparison.rows)
+    if not models:
+        return "Nothing could be compared"
+    is_short = len(devices) <= NAMED
+    subject = f"{listed(models, NAMED)} on {listed(devices) if is_short else figures.count(len(devices), 'device')}"
+    return f"{subject}, against {listed(references, NAMED)}" if compared and devices != references else subject
+
+
+def _lead(comparison: Comparison) -> str:
+    """Return what the models come to on the devices, where these are few."""
+    identity = attrgetter("fleet", "device", "model", "dataset_sha256", "scenario")
+    compared = [row for row in comparison.rows if not row.is_reference]
+    groups = grouped((identity(row.case.key), row) for row in compared or comparison.rows).values()
+    fastest = [min(rows, key=lambda row: (row.not_ranked is not None, _duration(row.case))) for rows in groups]
+    return " ".join(map(_sentence, fastest)) if len(fastest) <= NAMED else ""
+
+
+def _cautions(comparison: Comparison) -> list[str]:
+    """Return what a reader has to know before trusting the figures."""
+    cases = [row.case for row in comparison.rows]
+    few = sum(len(case.runs) < FEWEST for case in cases)
+    disturbed = sum(case.disturbed > 0 for case in cases)
+    changed = sum(case.segment is not None for case in cases)
+    sentences = [
+        (few, f"{figures.count(few, 'case')} of {len(cases)} with fewer than {FEWEST} runs: no interval."),
+        (disturbed, f"{figures.count(disturbed, 'case')} of {len(cases)} disturbed: see why below."),
+        (changed, f"The level of {figures.count(changed, 'case')} changed: only the runs since then count."),
+        (comparison.left_out, f"Left out, with the reason below: {figures.count(len(comparison.left_out), 'run')}."),
+    ]
+    return [text for is_so, text in sentences if is_so]
+
+
+def _duration(case: CaseSummary) -> float:
+    """Return what stands for the time of a case, of a throughput its inverse; infinite where it has none."""
+    name = speed_of(case)
+    value = case.figures[name].value if name in case.figures else 0.0
+    return math.inf if value <= 0 else value if better_of(name, case) == "lower" else 1 / value
+
+
+def _figure_text(case: CaseSummary, name: str) -> str:
+    return f"{figure_name(name, case)} {figure_text(figure(name), case.figures[name], figure(name).unit)}"
+
+
+def _sentence(row: ComparedCase) -> str:
+    """Return the figures of a case, and how they differ from those of its reference."""
+    case, other = row.case, row.reference
+    texts = [_figure_text(case, name) for name in deciding(case, case)]
+    kind = f"{case.key.precision} on {runtime_name(case)}"
+    text = f"{case.key.device} with {case.key.model}, {kind}: {', '.join(texts) or 'too few queries'}."
+    if row.is_reference:
+        return text
+    against = f"{other.key.precision} on {runtime_name(other)}, {other.key.device}"
+    return f"{text} Against {against}: {decisions_text(row)}."
 
 
 def _mode_table(answer: ModeAnswer) -> ViewGrid[tuple[str, ...]]:

@@ -5,8 +5,7 @@ import pytest
 
 from edgemeter.agent.contract.record_figures import CurvePoint
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.run import run_view
-from edgemeter.collector.web.run_over_time import charts_of
+from edgemeter.collector.web.run import charts_of, run_view
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.camera_hour import camera_hour
 from tests.fixtures.record_factory import make_record

@@ -17,8 +17,7 @@ from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent, TrendEvents
 from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.run import run_view
-from edgemeter.collector.web.run_samples import thinned
+from edgemeter.collector.web.run import run_view, thinned
 from edgemeter.collector.web.series import FOLLOWED, series, trend_view
 from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
 from tests.fixtures.comparison_factory import in_rounds, make_run
