@@ -45,7 +45,7 @@ LINES = {
     "agent/vision": 2111,
     "collector": 1,
     "collector/alerts": 880,
-    "collector/charts": 554,
+    "collector/charts": 533,
     "collector/cli": 2695,
     "collector/compare": 2128,
     "collector/datacenter": 482,
@@ -63,7 +63,7 @@ LINES = {
     "collector/trend": 3597,
     "collector/units": 83,
     "collector/upkeep": 244,
-    "collector/web": 3384,
+    "collector/web": 3257,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 83095,
+    "tests": 83084,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
