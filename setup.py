@@ -12,7 +12,6 @@ from setuptools.command.build_py import build_py
 REFERENCE_FILES = {
     "reference/record.schema.json": ("edgemeter.agent.cli", "config", "schema", "record"),
     "reference/messages.schema.json": ("edgemeter.agent.cli", "config", "schema", "messages"),
-    "reference/influxdb-fields.csv": ("edgemeter.agent.cli", "config", "schema", "influxdb"),
 }
 
 

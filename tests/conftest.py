@@ -43,13 +43,7 @@ def captures() -> Path:
 @pytest.fixture(scope="session")
 def influxd() -> Path:
     """Return the program of InfluxDB 2."""
-    return _of_marker("influx", requirements.influxd(2))
-
-
-@pytest.fixture(scope="session")
-def influxd1() -> Path:
-    """Return the program of InfluxDB 1."""
-    return _of_marker("influx1", requirements.influxd(1))
+    return _of_marker("influx", requirements.influxd())
 
 
 def _of_marker(marker: str, path: Path | None) -> Path:

@@ -52,22 +52,14 @@ def program(name: str, marker: str | None = None) -> str:
 
 
 @functools.cache
-def influxd(major: int) -> Path | None:
-    """Return the program of InfluxDB 1 or 2, which both call `influxd`; asked for its version, once in a process.
-
-    Version 2 is EDGEMETER_INFLUXD or in `../shared/bin`, version 1 EDGEMETER_INFLUXD1; either may be the one on PATH.
-    """
-    variable = os.environ.get("EDGEMETER_INFLUXD" if major == 2 else "EDGEMETER_INFLUXD1")
-    for candidate in filter(None, (variable, SHARED / "bin" / "influxd" if major == 2 else None, shutil.which("influxd"))):
-        if Path(candidate).is_file() and _influx_major(str(candidate)) == major:
-            return Path(candidate)
+def influxd() -> Path | None:
+    """Return the program of InfluxDB 2: EDGEMETER_INFLUXD, in `../shared/bin` or on PATH; version 1 has the same name."""
+    for candidate in filter(None, (os.environ.get("EDGEMETER_INFLUXD"), SHARED / "bin" / "influxd", shutil.which("influxd"))):
+        if Path(candidate).is_file():
+            printed = subprocess.run([candidate, "version"], capture_output=True, text=True, check=False, timeout=150).stdout
+            if "InfluxDB v2." in printed or "InfluxDB 2." in printed:
+                return Path(candidate)
     return None
-
-
-@functools.cache
-def _influx_major(candidate: str) -> int | None:
-    printed = subprocess.run([candidate, "version"], capture_output=True, text=True, check=False, timeout=150).stdout
-    return next((major for major in (1, 2) if f"InfluxDB v{major}." in printed or f"InfluxDB {major}." in printed), None)
 
 
 def postgresql_folder() -> Path | None:
@@ -200,8 +192,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "captures": (_data("EDGEMETER_CAPTURES", "captures"),),
     "mosquitto": (_program("mosquitto"), _program("mosquitto_passwd")),
     "rmqtt": (Need("rmqttd is not there", "set EDGEMETER_RMQTTD", rmqttd),),
-    "influx": (Need("InfluxDB 2 is not installed", "set EDGEMETER_INFLUXD to its influxd", functools.partial(influxd, 2)),),
-    "influx1": (Need("InfluxDB 1 is not installed", "apt-get install influxdb, or set EDGEMETER_INFLUXD1", functools.partial(influxd, 1)),),
+    "influx": (Need("InfluxDB 2 is not installed", "set EDGEMETER_INFLUXD to its influxd", influxd),),
     "postgresql": (
         Need(
             "PostgreSQL is not installed",

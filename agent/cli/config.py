@@ -34,7 +34,6 @@ COMMANDS: Sections = {
 SCHEMAS = {
     "record": "edgemeter.agent.contract.record:json_schema",
     "messages": "edgemeter.agent.contract.message_schema:json_schema",
-    "influxdb": "edgemeter.collector.influx.field_table:csv_file",
 }
 
 
@@ -142,12 +141,11 @@ def variables(*, form: Format) -> None:
 @click.command()
 @click.argument("subject", type=click.Choice(sorted(SCHEMAS)), default="record")
 def schema(*, subject: str) -> None:
-    """Print the JSON Schema of a run record or of the MQTT messages, or the fields in InfluxDB as CSV.
+    """Print the JSON Schema of a run record or of the MQTT messages.
 
     Example: edgemeter config schema messages > messages.schema.json
     """
-    document = resolve_name(SCHEMAS[subject])()
-    click.echo(document, nl=False) if isinstance(document, str) else print_json(document)
+    print_json(resolve_name(SCHEMAS[subject])())
 
 
 def _print_settings(rows: list[tuple[str, Any, str]], other_variables: list[tuple[str, str, str]], form: Format) -> None:

@@ -1,6 +1,5 @@
 """`edgemeter collector`: receive and store results; write deployment files; set up InfluxDB."""
 
-import dataclasses
 import gc
 import logging
 import threading
@@ -86,9 +85,7 @@ UPGRADE_S = 3600.0
 
 
 @click.command("init-influx")
-@click.option(
-    "--influx", required=True, envvar="EDGEMETER_INFLUX", help="URL: http://HOST:8086[?org=ORG&bucket=BUCKET]; version 1: ?db=DATABASE."
-)
+@click.option("--influx", required=True, envvar="EDGEMETER_INFLUX", help="URL: http://HOST:8086[?org=ORG&bucket=BUCKET].")
 @click.option("--influx-token-file", type=PATH, help="File with an administrator's token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @click.option("--keep-days", type=click.IntRange(1, MOST_DAYS), help="Delete points after this many days. Default: never.")
 @click.option("--write-token-to", type=PATH, help="File for the write token. Default: influx-write.token in $EDGEMETER_HOME.")
@@ -103,16 +100,16 @@ def init_influx(
     read_token_to: Path | None,
     form: Format,
 ) -> None:
-    """Create the bucket, its retention, the InfluxQL mapping and two least-privilege tokens (version 1: database, policy, two users).
+    """Create the bucket with its retention, and two least-privilege tokens: one that writes, one that reads.
 
     Example: edgemeter collector init-influx --influx http://influx.example:8086 --influx-token-file admin.token --keep-days 365
     """
-    from edgemeter.collector.influx.set_up import Right, set_up_influx
+    from edgemeter.collector.influx.set_up import set_up_influx
 
     config = influx_config.parse_influx(influx, token_file=influx_token_file)
-    files: dict[Right, Path] = {
-        "write": write_token_to or home() / influx_config.WRITE_TOKEN,
-        "read": read_token_to or home() / influx_config.READ_TOKEN,
+    files: dict[influx_config.Right, Path] = {
+        "write": write_token_to or home() / "influx-write.token",
+        "read": read_token_to or home() / "influx-read.token",
     }
     steps = set_up_influx(config, keep_days, files)
     if not print_data(form, {"set_up": str(config), "token_files": {name: str(path) for name, path in files.items()}, "said": steps}):
@@ -166,22 +163,8 @@ def collector() -> None:
     "--port", default=1883, show_default=True, type=click.IntRange(0, 65535), help="Port of the embedded broker; 0: any free port."
 )
 @ledger_option
-@click.option(
-    "--influx", envvar="EDGEMETER_INFLUX", help="Drain to this InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET], 1.x: ?db=NAME."
-)
+@click.option("--influx", envvar="EDGEMETER_INFLUX", help="Drain to this InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET].")
 @click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
-@click.option(
-    "--influx-fields",
-    type=click.Choice(["all", "figures"]),
-    default="all",
-    help="all: whole records, which compare can read back; figures: about 20 numbers a run, at a fraction of the load. Default: all.",
-)
-@click.option(
-    "--influx-also",
-    type=click.Choice(["latency_histogram", "power_trace"]),
-    multiple=True,
-    help="Also write this measurement of the raw samples.",
-)
 @click.option("--group", envvar="EDGEMETER_GROUP", help="Share messages with the collectors of this group (MQTT 5 or mosquitto).")
 @click.option("--metrics", envvar="EDGEMETER_METRICS", help="Serve /metrics and /healthz at [HOST:]PORT. Default host: 127.0.0.1.")
 @click.option("--keep-days", type=FiniteRange(0, min_open=True), help="Delete records after this many days. Default: never.")
@@ -201,8 +184,6 @@ def up(
     ledger: LedgerPlace | None,
     influx: str | None,
     influx_token_file: Path | None,
-    influx_fields: influx_config.Extent,
-    influx_also: tuple[influx_config.Extra, ...],
     group: str | None,
     metrics: str | None,
     keep_days: float | None,
@@ -226,8 +207,6 @@ def up(
     monitor_address = monitor.parse_monitor_address(metrics) if metrics else None
     retention = Retention(keep_days, keep_samples_days, keep_mb * 1_000_000 if keep_mb else None)
     config = influx_config.parse_influx(influx, token_file=influx_token_file) if influx else None
-    if config is not None:
-        config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
     broker_address = _broker_address(broker, fleet_folder)
     manager = ServiceManager()
     # A broker that is not up yet is no reason to be restarted by the watchdog's clock.

@@ -96,9 +96,7 @@ def _devices_document(
 
 @click.command()
 @ledger_option
-@click.option(
-    "--again", "starts_again", is_flag=True, help="Write records again, after a bucket was lost, restored or is to have more fields."
-)
+@click.option("--again", "starts_again", is_flag=True, help="Write records again, after a bucket was lost or restored.")
 @since_option("received")
 @click.option(
     "--influx",
@@ -143,8 +141,8 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> 
     Example: edgemeter collector changes --influx http://influx.example:8086
     """
     from edgemeter.collector.index.history import LedgerHistory
-    from edgemeter.collector.influx import influx_config
-    from edgemeter.collector.influx.sink import open_sink
+    from edgemeter.collector.influx.bucket import Bucket
+    from edgemeter.collector.influx.influx_config import parse_influx
     from edgemeter.collector.trend import changes as changing
 
     path = chosen_ledger(ledger)
@@ -153,10 +151,10 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> 
     with progress_bar() as progress, closing(LedgerHistory(path, progress=progress)) as history:
         changes = sorted([*changes, *changing.noted_changes(path, history)], key=lambda change: change.started_at_ns)
     if influx:
-        with closing(open_sink(influx_config.parse_influx(influx))) as sink:
-            rejected = sink.write([changing.change_point_line(change) for change in changes])
+        with closing(Bucket(parse_influx(influx))) as bucket:
+            rejected = bucket.write([changing.change_point_line(change) for change in changes])
         if rejected:
-            raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {rejected[0].reason}")
+            raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {next(iter(rejected.values()))}")
     if print_data(form, {"changes": [asdict(change) for change in changes]}):
         return
     table = plain_table("time", "device", "change")

@@ -81,7 +81,6 @@ def _run(template: record.RunRecord, result: Comparison, number: int, measured: 
             name=name,
             sha256=hashlib.sha256(name.encode()).hexdigest(),
             file="",
-            format="benchmark",
             size_bytes=0,
             task="benchmark",
         ),

@@ -19,10 +19,10 @@ import numpy as np
 from edgemeter.agent.contract import record
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.influx.drain import BATCH_CHARACTERS, BATCH_POINTS, Drain
+from edgemeter.collector.influx.bucket import Bucket
+from edgemeter.collector.influx.drain import BATCH_POINTS, Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.points import Points
-from edgemeter.collector.influx.sink import open_sink
+from edgemeter.collector.influx.points import point_line
 from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_least, compared, figure
 from tests.benchmarks.delivery import running
 from tests.benchmarks.interleaving import in_turn
@@ -44,11 +44,11 @@ def comparisons() -> Iterator[Comparison]:
     with tempfile.TemporaryDirectory(prefix="edgemeter-bench-") as name:
         ledger = Path(name) / "ledger.sqlite"
         _fill(ledger)
-        yield from _drained("drain: figures of records", ledger, Points("figures"), Path(name))
+        yield from _drained("drain: figures of records", ledger, Path(name))
 
 
 def _program() -> Path:
-    if (program := influxd(2)) is None:
+    if (program := influxd()) is None:
         raise LeftOutError("InfluxDB 2 is not installed: set EDGEMETER_INFLUXD to its influxd")
     return program
 
@@ -60,16 +60,15 @@ def _influx(folder: Path) -> Iterator[Influx]:
         yield server
 
 
-def _drained(name: str, ledger: Path, points: Points, folder: Path) -> Iterator[Comparison]:
+def _drained(name: str, ledger: Path, folder: Path) -> Iterator[Comparison]:
     cpu_us: list[float] = []
     with SqliteLedger(ledger) as opened, _influx(folder) as server:
-        lines = [line for _, _, text in opened.texts() for line in points.lines(text)]
+        lines = [point_line(entry.record) for entry in opened.records()]
         last, records = opened.last_row(), opened.count()
-        sink = open_sink(InfluxConfig(server.url, server.token, server.org, server.bucket))
-        drain = Drain(ledger, sink, points)
+        drain = Drain(ledger, Bucket(InfluxConfig(server.url, server.token, server.org, server.bucket)))
 
         def our_rate() -> float:
-            opened.advance(sink.name, 0)
+            opened.advance(drain.sink_name, 0)
             begun, begun_cpu = time.perf_counter(), time.process_time()
             drain.wake()
             while drain.has_reached(last):
@@ -99,8 +98,7 @@ def _wait_for(drain: Drain, last: int) -> None:
 
 
 def _alone(server: Influx, lines: Sequence[str]) -> float:
-    size = min(BATCH_POINTS, BATCH_CHARACTERS // max(map(len, lines)))
-    bodies = ["\n".join(lines[start : start + size]).encode() for start in range(0, len(lines), size)]
+    bodies = ["\n".join(lines[start : start + BATCH_POINTS]).encode() for start in range(0, len(lines), BATCH_POINTS)]
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     begun = time.perf_counter()
     for body in bodies:

@@ -1,4 +1,4 @@
-"""What the tests of the collector share: a broker, and a real InfluxDB of either major version, for tests that hold for both."""
+"""What the tests of the collector share: a broker, and a real InfluxDB 2."""
 
 import uuid
 from dataclasses import dataclass
@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from edgemeter.collector.charts import vega
+from edgemeter.collector.influx.bucket import Bucket
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.sink import open_sink
-from tests.fixtures.influx1 import Influx1
 from tests.fixtures.postgresql import postgresql, postgresql_server
 from tests.fixtures.publishing import started
 from tests.fixtures.servers import Influx, mosquitto, running
@@ -19,18 +18,19 @@ __all__ = ["postgresql", "postgresql_server"]
 
 @dataclass(frozen=True)
 class Place:
-    """An InfluxDB and a place in it of one test's own; the version is 1 or 2."""
+    """An InfluxDB 2 and the name of a bucket of one test's own."""
 
-    version: int
-    server: Influx | Influx1
+    server: Influx
     name: str
 
     def config(self, **changes):
-        """Return how the place is reached, with changes."""
-        if self.version == 1:
-            return InfluxConfig(**({"url": self.server.url, "token": "", "database": self.name} | changes))
-        reached = {"url": self.server.url, "token": self.server.token, "org": self.server.org, "bucket": self.name}
-        return InfluxConfig(**(reached | changes))
+        """Return how the bucket is reached, with changes."""
+        return InfluxConfig(**({"url": self.server.url, "token": self.server.token, "org": self.server.org, "bucket": self.name} | changes))
+
+    @property
+    def url(self):
+        """Its URL, as somebody types it."""
+        return f"{self.server.url}?org={self.server.org}&bucket={self.name}"
 
     def query(self, influxql):
         """Return the rows of an InfluxQL query."""
@@ -52,18 +52,12 @@ def influx2_server(influxd, tmp_path_factory):
         yield server
 
 
-@pytest.fixture(scope="session")
-def influx1_server(influxd1, tmp_path_factory):
-    """Return a running InfluxDB 1."""
-    with running(Influx1(influxd1, tmp_path_factory.mktemp("influx1"))) as server:
-        yield server
-
-
-@pytest.fixture(params=[pytest.param(2, marks=pytest.mark.influx), pytest.param(1, marks=pytest.mark.influx1)], ids=["influx2", "influx1"])
-def influx_place(request):
-    """Return a place of the test's own in each InfluxDB in turn; it is made by the first write."""
-    server = request.getfixturevalue(f"influx{request.param}_server")
-    return Place(request.param, server, f"place-{uuid.uuid4().hex}")
+@pytest.fixture(params=[pytest.param("influx2_server", marks=pytest.mark.influx)], ids=["influx"])
+def influx_place(request, bucket_of):
+    """Return a bucket of the test's own in a running InfluxDB 2; a test that uses it has the marker."""
+    influx_place = Place(request.getfixturevalue(request.param), f"place-{uuid.uuid4().hex}")
+    bucket_of(influx_place.config()).create(None)
+    return influx_place
 
 
 @pytest.fixture
@@ -74,14 +68,14 @@ def broker(tmp_path):
 
 
 @pytest.fixture
-def sink_of():
-    """Return a maker of sinks that closes them."""
-    sinks = []
+def bucket_of():
+    """Return a maker of buckets that closes them."""
+    buckets = []
 
     def make(config):
-        sinks.append(open_sink(config))
-        return sinks[-1]
+        buckets.append(Bucket(config))
+        return buckets[-1]
 
     yield make
-    for sink in sinks:
-        sink.close()
+    for bucket in buckets:
+        bucket.close()

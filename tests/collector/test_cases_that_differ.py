@@ -91,7 +91,7 @@ def test_trend_page_influxdb_and_export_have_a_series_of_each():
             assert len(RunHistory(runs).series()) == 2
             with indexed(runs) as index, index.reading() as connection:
                 assert len(set(titles(series_groups(queries.cases(connection, CaseFilter()))))) == 2
-            assert len({tags_of(run)[0]["case_hash"] for run in runs}) == 2
+            assert len({tags_of(run)["case_hash"] for run in runs}) == 2
             file = io.StringIO()
             write_csv(runs, chosen_columns(), file)
             assert len({row["case_hash"] for row in csv.DictReader(io.StringIO(file.getvalue()))}) == 2

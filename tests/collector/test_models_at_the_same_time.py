@@ -104,7 +104,7 @@ def test_a_choice_is_among_cases_of_one_company():
 def test_page_trend_and_exports_have_a_series_of_each():
     """With names of their own; in exports the hash of the case does, and the energy is shared."""
     runs = ledger()
-    assert len(RunHistory(runs).series()) == len({tags_of(run)[0]["case_hash"] for run in runs}) == 3
+    assert len(RunHistory(runs).series()) == len({tags_of(run)["case_hash"] for run in runs}) == 3
     file = io.StringIO()
     write_csv(runs, chosen_columns(), file)
     rows = list(csv.DictReader(io.StringIO(file.getvalue())))

@@ -62,12 +62,12 @@ def planted_run(*groups):
 
 def test_a_group_whose_provenance_is_published_enters_no_mean():
     """Of no group, nor of a figure that is worked out from it; the index keeps none of them, and in InfluxDB it is a series of its own."""
-    measured = tags_of(full_run())[0]
+    measured = tags_of(full_run())
     for group in GROUPS:
         with table_row(group):
             figures = figures_of(planted_run(group))
             assert {entry.name for entry in INDEXED if group in entry.provenance_groups and figures.value(entry.name) is not None} == set()
-            tags = tags_of(planted_run(group))[0]
+            tags = tags_of(planted_run(group))
             assert {name: tags[name] for name in tags if tags[name] != measured[name]} != {}
             assert any("published" in (tags[name] or "") for name in ("variant", "energy_source"))
             (before,) = gather(StoreContents([full_run(), full_run(), full_run()]))[0]

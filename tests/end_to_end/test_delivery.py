@@ -72,7 +72,7 @@ def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_pa
     at_end.enter_context(started(server))
     server.set_up()
     address = at_end.enter_context(embedded_broker())
-    config = InfluxConfig(server.url, server.token)
+    config = InfluxConfig(server.url, server.token, bucket=server.bucket)
     with (
         Outbox(tmp_path / "outbox") as outbox,
         publishing(address, outbox) as publisher,
@@ -82,10 +82,10 @@ def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_pa
         publisher.wake()
         assert publisher.drain(60) == 0
         assert collector.settled(120), collector.trouble()
-    rows = server.query("SELECT id, throughput_per_s, latency_p50_ms, accuracy_value FROM run", "edgemeter")
+    rows = server.query("SELECT id, throughput_per_s, latency_p50_ms, accuracy_value FROM run")
     expected = {(record.id, record.throughput_per_s, record.latency.p50_ms, record.accuracy.value) for record in sent}
     assert {(row["id"], row["throughput_per_s"], row["latency_p50_ms"], row["accuracy_value"]) for row in rows} == expected
-    assert server.query('SELECT lag_rows FROM "collector"', "edgemeter"), "the collector reports how far its drain is"
+    assert server.query('SELECT lag_rows FROM "collector"'), "the collector reports how far its drain is"
 
 
 @pytest.mark.services

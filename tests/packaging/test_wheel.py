@@ -63,11 +63,10 @@ def test_the_wheel_holds_every_module_and_data_file(wheel):
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         reference = {name.rpartition("/")[2]: archive.read(name).decode() for name in names - set(map(in_wheel, tracked))}
     assert set(map(in_wheel, tracked)) < names
-    assert set(reference) == {"edgemeter.1", "record.schema.json", "messages.schema.json", "influxdb-fields.csv"}
+    assert set(reference) == {"edgemeter.1", "record.schema.json", "messages.schema.json"}
     assert r"\fBedgemeter\fR COMMAND" in reference["edgemeter.1"]
     assert "RunRecord" in json.loads(reference["record.schema.json"])["$defs"]
     assert "Receipt" in json.loads(reference["messages.schema.json"])["$defs"]
-    assert "run,field,latency_p50_ms,float" in reference["influxdb-fields.csv"]
     assert wheel.stat().st_size < 12_000_000
 
 

@@ -11,14 +11,15 @@ import yaml
 
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.figures import FIGURES, field_name
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.index.history import LedgerHistory
-from edgemeter.collector.influx import point_schema
-from edgemeter.collector.influx.point_schema import case_hash
+from edgemeter.collector.influx import points
+from edgemeter.collector.influx.points import case_hash
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.changes import change_point_line, changes_of, noted_changes
 from tests.fixtures.case_twins import BAND, COUNTS, twins
@@ -84,7 +85,7 @@ def alert_rules():
 
 
 @pytest.fixture
-def filled(influx_place, tmp_path, sink_of):
+def filled(influx_place, tmp_path, bucket_of):
     """Return a place with runs of a small fleet of every verdict, a firmware change and a confirmed step in it, by our drain."""
     path = tmp_path / "ledger.sqlite"
     runs = [with_bounds(run) for run in fleet_records(Fleet(devices=3, days=2, cases=4))]
@@ -98,16 +99,16 @@ def filled(influx_place, tmp_path, sink_of):
         reported = (DeviceState(state="online", session=1), make_health())
         presence = [PresenceChange("lab", "board-0001", message, time.time_ns()) for message in reported]
         ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs], (), presence)
-    drained(path, sink_of(influx_place.config()), status_every_s=60.0)
+    drained(path, bucket_of(influx_place.config()), status_every_s=60.0)
     changes = changes_of(runs)
     assert changes
     step = f'change,device=board-0002,fleet=lab,kind=step text="gross energy +5%" {runs[-1].started_at_ns}'
-    sink_of(influx_place.config()).write([*map(change_point_line, changes), step])
+    bucket_of(influx_place.config()).write([*map(change_point_line, changes), step])
     return influx_place
 
 
 def test_every_query_of_a_dashboard_or_an_alert_rule_returns_data(filled):
-    """Of each panel, annotation, variable and rule, on InfluxDB 1 and 2, with everything chosen and with some devices and models."""
+    """Of each panel, annotation, variable and rule, on a real InfluxDB 2, with everything chosen and with some devices and models."""
     narrowed = {"device": "board-0001|board-0002|server-1", "model": "tiny-detector|small-detector", "precision": "(fp32|int8)"}
     of_rules = [(rule["uid"], step["model"]["query"]) for rule in alert_rules() for step in rule["data"] if "query" in step["model"]]
     for title, query in [*of_rules, *(entry for path in DASHBOARDS for entry in queries(dashboard(path)))]:
@@ -116,7 +117,7 @@ def test_every_query_of_a_dashboard_or_an_alert_rule_returns_data(filled):
             assert any(value is not None for row in rows for name, value in row.items() if name != "time"), (title, query)
 
 
-def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, sink_of, tmp_path):
+def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, bucket_of, tmp_path):
     """Of the chosen case on the chosen device, day by day: the medians of values and of both bounds, by Python from the records."""
     runs = [with_bounds(run) for run in fleet_records(Fleet(devices=2, days=3, cases=2))]
     repeats = [
@@ -127,7 +128,7 @@ def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, sink
     ledger_path = tmp_path / "ledger.sqlite"
     with SqliteLedger(ledger_path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
-    drained(ledger_path, sink_of(influx_place.config()))
+    drained(ledger_path, bucket_of(influx_place.config()))
     panels = [panel for path in DASHBOARDS for panel in dashboard(path)["panels"] if panel["title"].endswith(BAND)]
     assert len(panels) > 1
     newest_case = next(run for run in runs if run.device == "board-0001")
@@ -144,13 +145,13 @@ def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, sink
         assert {target["alias"] for target in panel["targets"]} >= set(overrides)
 
 
-def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, sink_of, tmp_path):
+def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, bucket_of, tmp_path):
     """Of twins in every field: each panel has each run's own figure and no other, under a legend of its own."""
     runs = twins()
     path = tmp_path / "ledger.sqlite"
     with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs.values()])
-    drained(path, sink_of(influx_place.config()))
+    drained(path, bucket_of(influx_place.config()))
     measured = {run.latency.p50_ms for run in runs.values()}
     looked_at = set()
     for dashboard_path in DASHBOARDS:
@@ -193,7 +194,7 @@ def test_a_device_that_stopped_is_below_the_threshold_of_its_rule(filled):
     assert min(today.values()) >= 0.5
 
 
-def test_a_confirmed_step_is_within_the_period_of_its_rule(influx_place, tmp_path, sink_of):
+def test_a_confirmed_step_is_within_the_period_of_its_rule(influx_place, tmp_path, bucket_of):
     """It is confirmed two weeks after its first day, where it lies: what the product writes then is what the rule counts."""
     path, today = tmp_path / "ledger.sqlite", time.time_ns() // DAY_NS
     runs = [
@@ -202,7 +203,7 @@ def test_a_confirmed_step_is_within_the_period_of_its_rule(influx_place, tmp_pat
     ]
     with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", run.started_at_ns) for run in runs])
-    sink_of(influx_place.config()).write([change_point_line(change) for change in noted_changes(path, LedgerHistory(path))])
+    bucket_of(influx_place.config()).write([change_point_line(change) for change in noted_changes(path, LedgerHistory(path))])
     (rule,) = (rule_of_file for rule_of_file in alert_rules() if rule_of_file["uid"] == "edgemeter-new-step")
     period = f"time >= now() - {rule['data'][0]['relativeTimeRange']['from']}s AND time <= now()"
     (row,) = influx_place.query(rule["data"][0]["model"]["query"].replace("$timeFilter", period))
@@ -235,9 +236,8 @@ def test_a_dashboard_is_whole():
 
 def test_a_panel_names_fields_that_a_point_has():
     """A field that went from the record would leave an empty panel."""
-    fields = list(point_schema.every_field(point_schema.RECORD))
-    names = {name for field in fields for name in (field.name, *field.by_name.values())} | {entry.name for entry in point_schema.WORKED_OUT}
-    names |= {*point_schema.TAGS, *point_schema.CASE_TAGS, point_schema.ENERGY_PROVENANCE, "latency", "energy"}
+    names = {*points.TAGS, *points.CASE_TAGS, points.ENERGY_PROVENANCE, *map(field_name, points.FACTS), "latency", "energy"}
+    names |= {name for entry in FIGURES for name in (entry.name, *entry.bound_names)}
     for path in DASHBOARDS:
         with table_row(path.name):
             of_runs = [query for _, query in queries(dashboard(path)) if 'FROM "run"' in query]

@@ -1,128 +1,145 @@
 import re
 
 import msgspec
-import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.contract import record_figures, record_generation, samples
-from edgemeter.agent.ledger.chunks import HeldChunk
-from edgemeter.collector.influx import points
-from edgemeter.collector.influx.points import Points
-from tests.fixtures.point_lines import point_line
-from tests.fixtures.record_factory import (
-    make_energy,
-    make_environment,
-    make_generation,
-    make_model,
-    make_power_trace,
-    make_record,
-    make_runtime,
-)
+from edgemeter.agent.contract.figures import FIGURES, field_name
+from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.record_generation import LanguageModel
+from edgemeter.collector.influx.points import ENERGY_PROVENANCE, FACTS, point_line, point_ns, tags_of
+from edgemeter.collector.influx.status_points import status_lines
+from tests.fixtures.random_records import random_record
+from tests.fixtures.record_factory import make_energy, make_environment, make_generation, make_latency, make_record, make_runtime
 from tests.fixtures.rows import table_row
 
-HISTOGRAM = Points(also=frozenset({"latency_histogram"}))
-POWER = Points(also=frozenset({"power_trace"}))
+LINE = r"((?:[^ \\]|\\.)*) (.*) (-?\d+)"
+FIELD = r'[^=,]*=(?:"(?:[^"\\]|\\.)*"|[^",]*)'
+KIND_OF = (("integer", r"-?\d+i"), ("boolean", "true|false"), ("text", '"(?s:.*)"'), ("float", r"-?\d+(\.\d+)?(e[+-]?\d+)?"))
+NS_PER_DAY = 24 * 3600 * 1_000_000_000
 
 
-def series(name, unit, values):
-    """Return a packed series."""
-    return samples.pack(name, unit, np.array(values))
+def fields_of(record):
+    """Return the fields of a record's line as they are written, by name."""
+    head, fields, _ = re.fullmatch(LINE, point_line(record), re.DOTALL).groups()
+    assert head.startswith("run,")
+    return dict(field.split("=", 1) for field in re.findall(FIELD, fields, re.DOTALL))
 
 
-def with_latencies(*values_ns):
-    """Return a record with these latencies."""
-    return make_record(session=5, seq=1, samples=(series("latency", "ns", values_ns),))
+def numbered(session=5, seq=1, **changes):
+    """Return a record of that number."""
+    return make_record(session=session, seq=seq, **changes)
 
 
-def with_power(*sensors, **changes):
-    """Return a record with the readings of `sensors`: name, kind, values, times."""
-    traces = tuple(make_power_trace(name) for name, _, _, _ in sensors)
-    lines = []
-    for name, kind, values, times in sensors:
-        lines += [series(f"{kind}.{name}", "W", np.array(values, float)), series(f"power_at.{name}", "ns", times)]
-    return make_record(session=5, seq=1, id="r", power_traces=traces, samples=tuple(lines), **changes)
+def test_whatever_a_record_holds_a_column_keeps_its_type():
+    """Over random records: extreme numbers, odd texts, names from the wire; a whole float is no integer."""
+    kinds = {}
+    for seed in range(20):
+        for name, text in fields_of(random_record(seed)).items():
+            kind = next(kind for kind, form in KIND_OF if re.fullmatch(form, text))
+            assert kinds.setdefault(name, kind) == kind, name
+    of_figures = {name: "boolean" if entry.is_truth else "float" for entry in FIGURES for name in (entry.name, *entry.bound_names)}
+    assert kinds.items() <= (kinds | of_figures).items()
+    assert kinds.keys() <= {*of_figures, *map(field_name, FACTS), ENERGY_PROVENANCE}
+    assert len(kinds) > 50
 
 
-@pytest.mark.parametrize("extent", ["all", "figures"])
-def test_a_chunk_gives_what_can_be_read_of_it(extent):
-    """A removed record is left out; one that cannot be read has no points, and is named; a text that was cut off is an error."""
-    text = contract_record.encode(make_record(session=5, seq=1, id="r-1"))
-    with_removed = HeldChunk([(8, 0), (9, 1)], 7, b"[{},%s]" % text)
-    assert [row for row, _ in Points(extent).of_chunk(with_removed)] == [9]
-    newer = text.replace(b'"schema":1', b'"schema":99')
-    for unread, run, reason in ((newer, "r-1", "schema 99.*update"), (b'{"id":1}', None, "not a run record")):
-        skipped = []
-        chunk = HeldChunk([(8, 0), (9, 1), (10, 2)], 7, b"[%s,%s,%s]" % (text, unread, text))
-        assert [(row, len(lines)) for row, lines in Points(extent).of_chunk(chunk, skipped.append)] == [(8, 1), (9, 0), (10, 1)]
-        assert [(record.row, record.run) for record in skipped] == [(9, run)]
-        assert re.search(reason, skipped[0].reason)
-    with pytest.raises(ConfigError, match=r"damaged.*backup"):
-        list(Points(extent).of_chunk(HeldChunk([(8, 0), (9, 1)], 7, b"[%s" % text)))
+def test_what_is_no_number_is_absent():
+    """The wire cannot carry it."""
+    fields = fields_of(msgspec.structs.replace(numbered(), latency=make_latency(p50_ms=float("inf"))))
+    assert "latency_p50_ms" not in fields
+    assert fields["latency_mean_ms"]
 
 
-@pytest.mark.parametrize("extent", ["all", "figures"])
-def test_a_record_that_differs_in_one_part_has_a_point_of_its_own(extent):
-    """What is kept of the records before is used where all of it is the same."""
-    points = Points(extent)
-    first = make_record(session=5, seq=1, id="r")
-    for changes in (
-        {"provenance": {"latency": "replayed"}}, {"model": make_model(name="other")}, {"runtime": make_runtime(threads=1)},
-        {"inputs": ()}, {"environment": make_environment(board=None)}, {"energy": make_energy(sensor="estimate")}, {"energy": None},
-        {"accuracy": None}, {"device": "pi-2"}, {"cpus": (0, 1)}, {"suite": None}, {"precision": "a,b"}, {"batch": 2}, {},
-        {"generation": make_generation(model=record_generation.LanguageModel(name="qwen"), is_local=False)},
-    ):  # fmt: skip
+def test_the_variant_distinguishes_the_cases_of_a_model():
+    """Whatever a comparison keeps apart is another series."""
+    for changes, expected in (
+        ({}, "cpu, 2 threads, batch 1, 1x3x96x96"),
+        ({"batch": 8}, "cpu, 2 threads, batch 8, 1x3x96x96"),
+        ({"runtime": make_runtime(backend="cuda", threads=1, options={})}, "cuda, 1 thread, batch 1, 1x3x96x96"),
+        (
+            {"runtime": make_runtime(backend="cpu", options={"b": "2", "a": "1"}), "cpus": (0, 1)},
+            "cpu, 2 threads, batch 1, 1x3x96x96, a 1, b 2, cpus 0 1",
+        ),
+        (
+            {"generation": make_generation(is_local=False, model=LanguageModel(name="qwen", parameters=494, kv_type="q8_0"))},
+            "cpu, 2 threads, batch 1, 1x3x96x96, kv_type q8_0, qwen, 494 parameters",
+        ),
+        ({"environment": make_environment(power_mode="15W")}, "cpu, 2 threads, batch 1, 1x3x96x96, 15W"),
+        ({"provenance": {"latency": "replayed"}}, "cpu, 2 threads, batch 1, 1x3x96x96, replayed"),
+        ({"load": Load(samples=80, target_per_s=2.5)}, "cpu, 2 threads, batch 1, 1x3x96x96, 2.5 per s"),
+    ):
         with table_row(changes):
-            text = contract_record.encode(msgspec.structs.replace(first, **changes))
-            assert points.lines(text) == Points(extent).lines(text)
-            assert points.lines(contract_record.encode(first)) == [point_line(first, extent)]
+            assert tags_of(numbered(**({"runtime": make_runtime(backend="cpu", options={})} | changes)))["variant"] == expected
 
 
-def test_the_histogram_counts_every_query_once_in_the_bucket_of_its_bound():
-    """A bound belongs to the bucket below it; what no bound reaches is counted above."""
-    record = with_latencies(1, 1000, 1001, 1250, 1251, 12_500_000, 12_500_001, 10**12, 10**12 + 1)
-    _, line = HISTOGRAM.lines(contract_record.encode(record))
-    counts = dict(re.findall(r"((?:to_\d+|above)_ns)=(\d+)i", line))
-    assert counts == {
-        "to_1000_ns": "2", "to_1250_ns": "2", "to_1600_ns": "1", "to_12500000_ns": "1", "to_16000000_ns": "1",
-        "to_1000000000000_ns": "1", "above_ns": "1",
-    }  # fmt: skip
-    assert line.startswith(f"latency_histogram{points.tags_of(record)[1]} ")
-    assert line.endswith(f',run_id="{record.id}" {points.point_ns(record)}')
+def test_an_energy_carries_scope_sensor_and_provenance():
+    """In a tag that panels group by, and as fields."""
+    for energy, source, provenance in (
+        (make_energy(), "board-input, ina219, measured", "measured"),
+        (make_energy(sensor="replay:demo"), "board-input, replay:demo, replayed", "replayed"),
+    ):
+        with table_row(source):
+            record = numbered(energy=energy)
+            assert tags_of(record)["energy_source"] == source
+            fields = fields_of(record)
+            assert (fields["energy_provenance"], fields["energy_scope"]) == (f'"{provenance}"', f'"{energy.scope}"')
+    assert tags_of(numbered(energy=None))["energy_source"] is None
+    assert "energy_provenance" not in fields_of(numbered(energy=None))
 
 
-def test_a_power_trace_is_a_point_a_reading_at_the_time_of_the_reading():
-    """Counted from the first timed query, of which the record knows the place on the clock that its start was read from."""
-    windows = record_figures.Windows(timed_start_ns=4_300_000_000, timed_end_ns=4_400_000_000)
-    record = with_power(("ina", "power", [2.0, 2.5], [-1_000_000, 3_000_000]), windows=windows, monotonic_ns=4_200_000_000)
-    _, first, second = POWER.lines(contract_record.encode(record))
-    start_us = (record.started_at_ns + 100_000_000) // 1000
-    assert first.split(" ")[-2:] == ['sensor="ina",run_id="r",power_w=2.0', str((start_us - 1000) * 1000)]
-    assert second.split(" ")[-2:] == ['sensor="ina",run_id="r",power_w=2.5', str((start_us + 3000) * 1000)]
+def test_tags_are_escaped_sorted_and_absent_ones_left_out():
+    """Line ends and a final backslash have no escape in a tag; an empty value is an error to InfluxDB."""
+    for text, tag in (("a,b=c d", r"a\,b\=c\ d"), ('grün "深"', r"grün\ " + '"深"'), ("a\nb\rc\td", r"a\ b\ c\ d"), ("a\\", "a/")):
+        with table_row(text):
+            assert f",precision={tag},role=device," in point_line(numbered(precision=text))
+    head = point_line(numbered(suite=None, precision="")).replace("\\ ", "_").replace("\\,", "_").split(" ")[0]
+    names = [part.split("=")[0] for part in head.split(",")[1:]]
+    assert names == sorted(names)
+    assert {"device", "model"} < set(names)
+    assert not {"suite", "precision"} & set(names)
 
 
-def test_readings_of_two_sensors_at_one_time_are_two_points_of_two_series():
-    """One that counts energy says so by the field; scope and sensor are those of the sensor that read, not of the run's energy."""
-    traces = (
-        make_power_trace("a", sensor="ina219"),
-        make_power_trace("b", sensor="replay:demo", scope="wall-ac"),
-    )
-    record = with_power(("a", "power", [1.0], [500]), ("b", "energy", [7.5], [500]))
-    _, first, second = POWER.lines(contract_record.encode(msgspec.structs.replace(record, power_traces=traces)))
-    assert "power_w=1.0" in first
-    assert "energy_mj=7.5" in second
-    assert first.split(" ")[-1] != second.split(" ")[-1]
-    assert r",energy_source=board-input\,\ ina219\,\ measured," in first
-    assert r",energy_source=wall-ac\,\ replay:demo\,\ replayed," in second
+def test_two_records_of_the_same_start_are_two_points():
+    """Same tags, same nanosecond: session and seq tell them apart, and the millisecond stays."""
+    points = {point_ns(numbered(session, seq)) for session in (1, 2, 2**52, 77 << 16 | 4, 78 << 16 | 4) for seq in range(1, 200)}
+    assert len(points) == 5 * 199
+    assert {point // 1_000_000 for point in points} == {numbered().started_at_ns // 1_000_000}
 
 
-def test_what_is_not_a_number_or_damaged_comes_to_no_point():
-    """The record's own point is written all the same."""
-    assert len(POWER.lines(contract_record.encode(with_power(("a", "power", [1.0, float("nan")], [1000, 2000]))))) == 2
-    for damaged in ("!", "", "AAAA"):
-        broken = msgspec.structs.replace(with_latencies(1, 2).samples[0], data=damaged)
-        assert len(HISTOGRAM.lines(contract_record.encode(make_record(session=5, seq=1, samples=(broken,))))) == 1
-    uneven = with_power(("a", "power", [1.0, 2.0], [1000]))
-    assert len(POWER.lines(contract_record.encode(uneven))) == 1
-    assert len(HISTOGRAM.lines(contract_record.encode(make_record(session=5, seq=1, samples=())))) == 1
+def test_a_record_stamped_by_two_collectors_is_one_point_of_the_day():
+    """The device never knew the time; each collector stamped it when it came there, and both drain."""
+    morning_ns = make_record().started_at_ns // NS_PER_DAY * NS_PER_DAY + 7 * 3600 * 1_000_000_000
+    times = {
+        (seq, point_ns(numbered(seq=seq, clock_synchronised=False, stamped_by="collector", started_at_ns=stamp_ns)))
+        for seq in range(1, 200)
+        for stamp_ns in (morning_ns, morning_ns + 300_123_456_789)
+    }
+    assert len(times) == len({at_ns for _, at_ns in times}) == 199
+    assert {at_ns // NS_PER_DAY for _, at_ns in times} == {morning_ns // NS_PER_DAY}
+
+
+def test_the_state_of_a_collector_is_how_many_records_wait():
+    """By the id of its ledger."""
+    assert [*status_lines([], "c 1", 20, 5)] == [r"collector,collector=c\ 1 lag_rows=20i 5"]
+
+
+@pytest.mark.influx
+def test_any_text_comes_back_exactly_from_a_field_and_stays_one_tag(influx_place, bucket_of):
+    """Line ends, quotes, backslashes, commas, blanks, equals signs, Unicode: a real server reads what was meant."""
+    texts = ['"', "\\", '\\"', "a\\\\", "two\nlines\r\n", "a,b c=d", "tab\t", "grün 深 🙂", "'; DROP", "\x01\x7f", "#", " ", "1 1=1"]
+    lines = [
+        point_line(
+            contract_record.decode(
+                contract_record.encode(numbered(seq=seq, suite=text, environment=make_environment(board=text, kernel=text)))
+            )
+        )
+        for seq, text in enumerate(texts, 1)
+    ]
+    assert bucket_of(influx_place.config()).write(lines) == {}
+    rows = {row["seq"]: row for row in influx_place.query("SELECT * FROM run")}
+    for seq, text in enumerate(texts, 1):
+        with table_row(text):
+            tag = "".join(" " if ord(character) < 32 or ord(character) == 127 else character for character in text).replace("\\", "/")
+            assert (rows[seq]["environment_kernel"], rows[seq]["board"], rows[seq]["suite"]) == (text, tag, tag)
+            assert rows[seq]["latency_p50_ms"] == 12.25

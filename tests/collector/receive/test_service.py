@@ -12,7 +12,7 @@ from edgemeter.agent.contract.health import Health, encode_health
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.influx.sink import open_sink
+from edgemeter.collector.influx.bucket import Bucket
 from edgemeter.collector.receive.monitor import as_text
 from edgemeter.collector.receive.service import FLEETS_LIMIT, OTHER_FLEETS, Collector
 from edgemeter.collector.trend.watch_file import watch_file_beside
@@ -101,7 +101,7 @@ def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have
 
 def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(influx_place, tmp_path):
     """A real InfluxDB that takes one of two records: in the other is a field that somebody else wrote with another type."""
-    with closing(open_sink(influx_place.config())) as sink:
+    with closing(Bucket(influx_place.config())) as sink:
         sink.write([f"run,device=x clock_synchronised=1.5 {STARTED_AT_NS}"])
     with (
         embedded_broker() as broker,

@@ -2,7 +2,7 @@
 
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, key_of
 from edgemeter.agent.contract.series import SERIES_FIELDS, SeriesKey, series_of
-from edgemeter.collector.influx import point_schema
+from edgemeter.collector.influx import points
 from edgemeter.collector.runs.relation import MARKED, precision_class, relation
 from tests.fixtures.identity_changes import keys_of
 from tests.fixtures.record_factory import make_environment, make_generation, make_record
@@ -13,9 +13,9 @@ def test_a_difference_in_any_field_makes_another_hash():
     """But device and fleet, which it leaves out; another hash would begin every line in Grafana anew."""
     for name in FIELD:
         with table_row(name):
-            hashes = {point_schema.case_hash(key) for key in keys_of(name)}
+            hashes = {points.case_hash(key) for key in keys_of(name)}
             assert len(hashes) == (1 if name in ("device", "fleet") else 2)
-    assert point_schema.case_hash(key_of(make_record())) == "56ab6f68fa5d"
+    assert points.case_hash(key_of(make_record())) == "56ab6f68fa5d"
 
 
 def test_what_must_be_alike_is_unlike_where_it_differs():
@@ -61,7 +61,7 @@ def test_other_keys_are_projections_of_the_identity():
     key = key_of(make_record())
     assert series_of(make_record()).settings == key.settings
     within_series = {*FIELD} - {*SERIES_FIELDS} - {"power_mode"}
-    of_tags = {field.name for field in FIELDS if {*field.paths} & {*point_schema.TAGS.values()}}
+    of_tags = {field.name for field in FIELDS if {*field.paths} & {*points.TAGS.values()}}
     # The name of the data holds the lengths of language models; a name of a model has one task.
     of_names = {"dataset_sha256", "prompt_tokens", "output_tokens", "task"}
-    assert {*point_schema.VARIANT} | of_tags | of_names == {*FIELD} - within_series
+    assert {*points.VARIANT} | of_tags | of_names == {*FIELD} - within_series

@@ -62,11 +62,9 @@ def test_the_command_lists_and_writes_them(influx_place, tmp_path, monkeypatch):
     path = tmp_path / "ledger.sqlite"
     runs = [run_on(20_000 + day, session=1, seq=day + 1, environment=make_environment(firmware=f"v{day}")) for day in range(3)]
     fill(path, runs)
-    config = influx_place.config()
-    monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", config.token or "nobody:nothing")
-    url = f"{config.url}?db={config.database}" if influx_place.version == 1 else f"{config.url}?org={config.org}&bucket={config.bucket}"
+    monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", influx_place.server.token)
     for _ in range(2):
-        result = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--influx", url, "--format", "json"])
+        result = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--influx", influx_place.url, "--format", "json"])
         assert result.exit_code == 0, result.output
     assert [change["text"] for change in json.loads(result.stdout)["changes"]] == ["firmware: v0 to v1", "firmware: v1 to v2"]
     rows = influx_place.query("SELECT * FROM change")

@@ -19,7 +19,6 @@ from edgemeter.collector.index.rollup import rolled_up
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.influx.drain import Drain
-from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.runs.store import open_store
 from tests.fixtures.collecting import intake
@@ -102,7 +101,7 @@ def test_the_stored_record_is_what_the_device_stated(ledgers):
         assert [entry.record.seq for entry in ledger.records()] == list(range(DAYS - 9, DAYS + 1))
 
 
-def test_a_bucket_with_a_retention_takes_every_point(influx_place, sink_of, tmp_path):
+def test_a_bucket_with_a_retention_takes_every_point(influx_place, bucket_of, tmp_path):
     """At the time of receipt: none is rejected as beyond the retention, none lies in a year to come."""
     set_up_influx(influx_place.config(), 30, {})
     now_ns = time.time_ns()
@@ -110,8 +109,8 @@ def test_a_bucket_with_a_retention_takes_every_point(influx_place, sink_of, tmp_
     off_years = (0, 5, 30, -30, -56, 0)
     pairs = [claimed([run], years * YEAR_NS, [now_ns])[0] for run, years in zip(runs, off_years, strict=True)]
     store(tmp_path / "ledger", pairs)
-    sink = sink_of(influx_place.config())
-    drain = Drain(tmp_path / "ledger", sink, Points())
+    bucket = bucket_of(influx_place.config())
+    drain = Drain(tmp_path / "ledger", bucket)
     drain.start()
     try:
         assert wait_until(lambda: drain.has_reached(6)), drain.trouble

@@ -78,10 +78,11 @@ def test_a_ledger_that_is_gone_comes_back_from_every_device(broker, tmp_path):
     "clock", [{"clock_synchronised": False, "started_at_ns": 5}, {"started_at_ns": 4_000_000_000 * 10**9}], ids=["none", "ahead"]
 )
 def test_a_record_without_a_time_of_its_own_is_one_point_wherever_it_comes_again(
-    influx2_server, sink_of, broker, tmp_path, monkeypatch, clock
+    influx2_server, bucket_of, broker, tmp_path, monkeypatch, clock
 ):
     """Its first receipt came days before: it lies in the new ledger and in the bucket where it lay in the old ones."""
     config = InfluxConfig(influx2_server.url, influx2_server.token, influx2_server.org, f"again-{tmp_path.name}")
+    bucket_of(config).create(None)
     with device(broker, tmp_path) as (outbox, publisher):
         for name, days in (("old", 3), ("new", 0)):
             monkeypatch.setattr(receiver.time, "time_ns", lambda days=days, now_ns=time.time_ns: now_ns() - days * NS_PER_DAY)
@@ -94,7 +95,7 @@ def test_a_record_without_a_time_of_its_own_is_one_point_wherever_it_comes_again
                 assert wait_until(lambda: collector.counts.inserted == 4), collector.counts
                 assert publisher.drain(60) == 0
             monkeypatch.undo()
-            drained(tmp_path / name, sink_of(config))
+            drained(tmp_path / name, bucket_of(config))
     points = influx2_server.query("SELECT id FROM run", config.bucket)
     assert len(points) == 4
     assert all(2.9 < (time.time_ns() - point["time"]) / NS_PER_DAY < 4.1 for point in points)
