@@ -6,7 +6,6 @@ from edgemeter.agent.contract import record
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, key_of
 from edgemeter.agent.contract.record_generation import LanguageModel
 from tests.fixtures.identity_changes import CHANGES, keys_of
-from tests.fixtures.point_lines import read_whole
 from tests.fixtures.record_factory import make_generation, make_record, make_runtime
 from tests.fixtures.rows import table_row
 
@@ -55,15 +54,6 @@ def test_the_count_of_a_server_is_no_length_that_was_set():
     assert key == other
 
 
-def test_the_figures_of_a_record_hold_its_identity():
-    """A point of figures alone gets the same tags: the table names all that is read."""
-    for name in FIELD:
-        with table_row(name):
-            run = make_record(**CHANGES[name])
-            slim = read_whole(record.encode(run), "figures")
-            assert key_of(slim) == key_of(run)
-
-
 def test_a_record_from_before_settings_keeps_its_identity():
     """Without options, cores and generated text nothing is set, and no server is known."""
     document = msgspec.json.decode(record.encode(make_record(runtime=make_runtime(options={}))))
@@ -72,5 +62,3 @@ def test_a_record_from_before_settings_keeps_its_identity():
             del part[name]
     key = key_of(record.decode(msgspec.json.encode(document)))
     assert (key.settings, key.served_model, key.output_tokens) == ("", None, None)
-    slim = read_whole(msgspec.json.encode(document), "figures")
-    assert key_of(slim) == key
