@@ -57,8 +57,9 @@ def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
 def test_text_of_a_device_stays_data():
     """It neither ends the script element nor becomes an element of the drawing."""
     hostile = "</script><script>alert(1)</script><b>'\"\\"
-    rows = [{"device": hostile, "value": 1.0, "low": 0.5, "high": 1.5, "is_own": True}]
-    chart = Chart(hostile, specs.among(hostile, rows), rows_table(rows))
+    rows = [{"series": hostile, "value": float(n), "share": n / 2} for n in (1, 2)]
+    spec = specs.cumulative("latency, ms", [(hostile, "var(--s0)", "circle")], [1.0, 2.0])
+    chart = Chart(hostile, spec, rows_table(rows))
     assert "<" not in script_data(chart.document())
     assert "<script" not in vega.svg(chart)
 
