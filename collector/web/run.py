@@ -19,7 +19,7 @@ from edgemeter.agent.contract.samples import unpack
 from edgemeter.agent.contract.steady_facts import held_out, steady_facts
 from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
-from edgemeter.collector.charts.run_specs import over_the_run, run_time_line
+from edgemeter.collector.charts.specs import over_the_run, run_time_line
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.queries import CaseFilter
