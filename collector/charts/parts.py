@@ -20,7 +20,6 @@ _MOMENTS = {
     **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"), **dict.fromkeys(("minutes", "hours"), "%H:%M"),
     **dict.fromkeys(("day", "date", "week"), "%d %b"), **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
 }  # fmt: skip
-BARE = {"domain": False, "ticks": False}
 LEGEND = {"orient": "bottom", "columns": 3, "title": None, "symbolOpacity": 1}
 
 
