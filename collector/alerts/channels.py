@@ -3,9 +3,10 @@
 import json
 import logging
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from itertools import accumulate
+from logging.handlers import BufferingHandler
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
 
@@ -30,13 +31,13 @@ def _title(notice: AlertChange) -> str:
 
 def _text(notice: AlertChange, page: str | None) -> str:
     """Return two lines, and a link to the series and the period below the address of the fleet's `page`."""
-    firing, link = notice.alert.firing, _link(notice.alert.firing, page)
-    return f"[{firing.severity}] {_title(notice)} (#{notice.alert.number})\n{firing.text}" + (f"\n{link}" if link else "")
+    number, firing, *_ = notice.alert
+    return f"[{firing.severity}] {_title(notice)} (#{number})\n{firing.text}" + (f"\n{_link(firing, page)}" if page else "")
 
 
-def _link(firing: Firing, page: str | None) -> str | None:
+def _link(firing: Firing, page: str) -> str:
     view, fields = page_address(firing.findings)
-    return f"{page.rstrip('/')}/{view}?{urlencode(sorted(fields.items()))}" if page else None
+    return f"{page.rstrip('/')}/{view}?{urlencode(sorted(fields.items()))}"
 
 
 def sent_messages(channel: Channel, notices: Sequence[AlertChange], page: str | None, now_ns: int) -> Iterator[Sequence[AlertChange]]:
@@ -59,19 +60,17 @@ def _post_alerts(url: str, notices: Sequence[AlertChange], page: str | None, now
 
     Source: API v2, https://prometheus.io/docs/alerting/latest/clients/.
     """
-    alerts = []
-    for notice in notices:
-        firing = notice.alert.firing
-        ends_ns = now_ns + ALERTMANAGER_S * 1_000_000_000 if notice.alert.closed_ns is None else notice.alert.closed_ns
-        labels = {re.sub(r"[^a-zA-Z0-9_]", "_", name): value for name, value in firing.facts.items()}
-        alert: dict[str, Any] = {
-            "labels": labels | {"alertname": firing.rule, "severity": firing.severity, "number": f"{notice.alert.number}"},
+    ends_ns = now_ns + ALERTMANAGER_S * 1_000_000_000
+    alerts = [
+        {
+            "labels": {**firing.facts, "alertname": firing.rule, "severity": firing.severity, "number": f"{number}"},
             "annotations": {"summary": firing.title, "description": firing.text},
-            "startsAt": _rfc3339(notice.alert.opened_ns),
-            "endsAt": _rfc3339(ends_ns),
+            "startsAt": _rfc3339(opened_ns),
+            "endsAt": _rfc3339(closed_ns or ends_ns),
+            **({"generatorURL": _link(firing, page)} if page else {}),
         }
-        link = _link(firing, page)
-        alerts.append(alert | ({"generatorURL": link} if link else {}))
+        for _, (number, firing, opened_ns, closed_ns) in notices
+    ]
     if urlsplit(url).scheme not in ("http", "https"):
         raise ConfigError("the address of an Alertmanager begins with http:// or https://: correct it")
     address, headers = f"{url.rstrip('/')}/api/v2/alerts", {"Content-Type": "application/json"}
@@ -79,7 +78,7 @@ def _post_alerts(url: str, notices: Sequence[AlertChange], page: str | None, now
         with open_url(address, lambda *_: False, POST_TIMEOUT_S, json.dumps(alerts).encode(), headers) as answer:
             status, reason = answer.status, answer.reason
     except FAILURES as error:
-        raise TransientError(f"Alertmanager cannot be reached ({one_line(error)})") from error
+        raise TransientError(_without_secrets(f"Alertmanager cannot be reached ({error})", url)) from error
     if not 200 <= status < 300:
         raise TransientError(f"Alertmanager responds {status} {reason}")
 
@@ -88,70 +87,51 @@ def _rfc3339(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // 1_000_000_000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class _Warnings(logging.Handler):
-    """The words that Apprise logs in this thread: it gives no other reason."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-        self._thread = threading.get_ident()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.thread == self._thread:
-            self.texts.append(record.getMessage())
-
-
 def _apprised(url: str, notices: Sequence[AlertChange], page: str | None) -> Iterator[Sequence[AlertChange]]:
     """Send notices by Apprise (BSD-2), as many in a message as the service takes."""
     apprise = import_extra("apprise", "collector", "alerts need Apprise")
-    log, warnings = logging.getLogger("apprise"), _Warnings()
     # It may log an address.
-    log.propagate = False
-    log.addHandler(warnings)
+    logging.getLogger("apprise").disabled = True
     # A page to log in, to which a redirect leads, would accept everything.
     service = apprise.Apprise.instantiate(url, asset=apprise.AppriseAsset(http_redirects=False))
     if service is None:
         raise ConfigError("Apprise does not support the address: see https://appriseit.com/services/")
-    refusals = _receipts_of(service) if service.secure_protocol == "mqtts" else []
+    log = BufferingHandler(1000)
+    service.logger = logging.Logger("apprise", logging.WARNING)  # noqa: LOG001 - one for each channel, that nobody else hears
+    service.logger.addHandler(log)
+    is_mqtt = service.secure_protocol == "mqtts"
+    if is_mqtt:
+        _ask_for_receipts(service)
+    texts = [_text(notice, page) for notice in notices]
     try:
-        for part in _parts(notices, page, service.body_maxlen):
-            body = "\n\n".join(_text(notice, page) for notice in part)[: service.body_maxlen]
-            headline = _title(part[0]) + (f" and {len(part) - 1} more" if len(part) > 1 else "")
-            title = headline if service.title_maxlen else ""
-            is_over = all(notice.event == "closed" for notice in part)
+        while texts:
+            size = max(1, sum(end <= service.body_maxlen for end in accumulate(len(text) + 2 for text in texts)))
+            part, body = notices[:size], "\n\n".join(texts[:size])[: service.body_maxlen]
+            title = _title(part[0]) + (f" and {size - 1} more" if size > 1 else "")
             severity = next(name for name in _TYPES if name in {notice.alert.firing.severity for notice in part})
-            if not service.notify(body=body, title=title, notify_type="success" if is_over else _TYPES[severity]) or refusals:
-                raise TransientError(_without_secrets("; ".join([*warnings.texts, *refusals]) or "Apprise could not deliver", url))
+            kind = "success" if all(notice.event == "closed" for notice in part) else _TYPES[severity]
+            is_accepted = service.notify(body=body, title=title if service.title_maxlen else "", notify_type=kind)
+            if not is_accepted or (is_mqtt and log.buffer):
+                reasons = "; ".join(record.getMessage() for record in log.buffer)
+                raise TransientError(_without_secrets(reasons or "Apprise could not deliver", url))
             yield part
+            notices, texts = notices[size:], texts[size:]
     finally:
-        log.removeHandler(warnings)
-        if service.secure_protocol == "mqtts":
+        if is_mqtt:
             service.client.disconnect()
 
 
-def _receipts_of(service: Any) -> list[str]:
-    """Return what gets the refusals of an MQTT broker: it gives them in MQTT 5 alone, which Apprise 2.3 cannot speak."""
+def _ask_for_receipts(service: Any) -> None:
+    """Let an MQTT broker acknowledge a message, and log its refusal: it gives one in MQTT 5 alone, which Apprise 2.3 cannot speak."""
     client, enums = import_extra("paho.mqtt.client", "collector", "MQTT"), import_extra("paho.mqtt.enums", "collector", "MQTT")
-    refusals: list[str] = []
+
+    def published(_client: Any, _data: Any, _number: int, reason: Any, _properties: Any) -> None:
+        if reason.is_failure:
+            service.logger.warning("the broker refuses the topic: %s", reason)
+
     service.client = client.Client(enums.CallbackAPIVersion.VERSION2, protocol=client.MQTTv5)
-    service.client.on_publish = lambda _client, _data, _number, reason, _properties: (
-        refusals.append(f"the broker refuses the topic ({reason})") if reason.is_failure else None
-    )
+    service.client.on_publish = published
     service.qos = max(1, service.qos)
-    return refusals
-
-
-def _parts(notices: Sequence[AlertChange], page: str | None, longest: int) -> Iterator[list[AlertChange]]:
-    part: list[AlertChange] = []
-    length = 0
-    for notice in notices:
-        size = len(_text(notice, page)) + 2
-        if part and length + size > longest:
-            yield part
-            part, length = [], 0
-        part.append(notice)
-        length += size
-    yield part
 
 
 def _without_secrets(text: str, url: str) -> str:

@@ -78,8 +78,8 @@ def send_test(rules: AlertRules, name: str) -> None:
     if channel is None:
         raise ConfigError(f"no channel {name!r}: the rules define {', '.join(channel.name for channel in rules.channel) or 'none'}")
     text = "Sent by `edgemeter trend alerts test`: no alert has opened."
-    firing = Firing("test", "info", "test of Edgemeter", text, {}, (AlertFinding("test", text, 0, {"fleet": "", "device": ""}),))
-    now_ns = time.time_ns()
+    now_ns, finding = time.time_ns(), AlertFinding("test", "test of Edgemeter", text, 0, {"fleet": "", "device": ""})
+    firing = Firing("test", "info", finding.title, text, {}, (finding,))
     messages = sent_messages(channel, [AlertChange("opened", Alert(0, firing, now_ns))], None, now_ns)
     for _, _, error in _answers({channel: messages}):
         if error is not None:

@@ -37,6 +37,7 @@ class AlertFinding:
     """The finding of a rule on `subject`, from a day (since 1970; 0: unknown) on; `first_days` are those that a step's day may be."""
 
     subject: str
+    title: str
     text: str
     day: int
     facts: Mapping[str, str]
@@ -142,11 +143,10 @@ def _steps(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
 
 def _due_steps(rule: AlertRule, context: FiringContext, trends: Sequence[SeriesTrend]) -> list[EventMember]:
     """Return of each trend the newest confirmed step, if it is large and new enough and has the direction of the rule."""
-    newest = ((trend, [step for step in trend.steps if is_event(trend.metric, step)][-1:]) for trend in trends)
     return [
         EventMember(trend, step)
-        for trend, steps in newest
-        for step in steps
+        for trend in trends
+        for step in [step for step in trend.steps if is_event(trend.metric, step)][-1:]
         if rule.wants(is_worse=step.is_worse)
         and context.is_recent(step.day)
         and (rule.at_least is None or min(abs(step.low), abs(step.high)) >= rule.at_least)
@@ -166,7 +166,7 @@ def _beside(member: EventMember, members: Sequence[EventMember]) -> list[EventMe
 def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for trend in context.trends(rule):
         if trend.drift is not None and context.is_recent(trend.drift.last_day) and rule.wants(is_worse=trend.drift.is_worse):
-            yield _of_series(rule, trend, "drift", trend_text.drift_text(trend.metric, trend.drift), trend.drift.day)
+            yield _of_finding(rule, _of_series(trend, "drift", trend_text.drift_text(trend.metric, trend.drift), trend.drift.day))
 
 
 def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -176,9 +176,8 @@ def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
         is_exceeded = trend.level > limit if side == "above" else trend.level < limit
         if is_exceeded and context.is_recent(trend.last_day):
             level = trend_text.since_text(trend.metric, trend.level, trend.begin_day)
-            yield _of_series(
-                rule, trend, "limit", f"{level}, {side} the limit {trend_text.level_text(trend.metric, limit)}", trend.begin_day
-            )
+            text = f"{level}, {side} the limit {trend_text.level_text(trend.metric, limit)}"
+            yield _of_finding(rule, _of_series(trend, "limit", text, trend.begin_day))
 
 
 def _missing(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -201,86 +200,79 @@ def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
             begin = next((run for run in reversed(runs) if run.verdict != "invalid"), runs[0])
             valid = f"the last run that is not invalid was on {iso(begin.day)}"
             text = f"the newest {count(rule.runs, 'run')} are invalid, {valid}; newest run {newest[-1].id}"
-            finding = AlertFinding(f"{key.device} | {key.case()}", text, newest[0].day, _facts(key))
-            yield _of_finding(rule, f"invalid: {key.device}, {key.case()}", finding)
+            title = f"invalid: {key.device}, {key.case()}"
+            yield _of_finding(rule, AlertFinding(f"{key.device} | {key.case()}", title, text, newest[0].day, _facts(key)))
 
 
 def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     keys = list(filter(rule.takes, context.history.series()))
     types = ((name, board_type) for name in rule.metrics for board_type in board_types(context.history, name, keys))
     for name, kind, unit in ((name, board_type, unit) for name, board_type in types for unit in board_type.odd):
-        if rule.wants(is_worse=unit.is_worse):
-            apart = trend_text.amount_text(name, unit.apart)
-            text = f"{apart} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}"
-            facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": name}
-            finding = AlertFinding(f"{kind.fleet} | {unit.device} | {name}", text, 0, facts)
-            yield _of_finding(rule, f"outlying board: {unit.device}, {METRICS[name].figure.title} {apart}", finding)
+        if not rule.wants(is_worse=unit.is_worse):
+            continue
+        apart = trend_text.amount_text(name, unit.apart)
+        text = f"{apart} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}"
+        facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": name}
+        title = f"outlying board: {unit.device}, {METRICS[name].figure.title} {apart}"
+        yield _of_finding(rule, AlertFinding(f"{kind.fleet} | {unit.device} | {name}", title, text, 0, facts))
 
 
-def _lost(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    for device in context.devices:
-        if device.state == "lost":
-            text = "its connection broke at {}: check power, network and board"
-            yield from _of_device(rule, context, device, device.changed_ns, "device lost", text)
-
-
-def _stopped(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+def _silent(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+    """Yield the devices that are lost, or online without a record, for the hours of the rule."""
+    is_lost = rule.kind == "device-lost"
     received: dict[tuple[str, str], int] = {}
-    for key in context.history.series():
+    for key in () if is_lost else context.history.series():
         received[key.fleet, key.device] = max(received.get((key.fleet, key.device), 0), context.history.received_ns(key))
     for device in context.devices:
-        if device.state == "online":
-            last_ns = received.get((device.fleet, device.device), device.changed_ns)
-            text = "it is online, but its last record came at {}: check `edgemeter agent publish` there"
-            yield from _of_device(rule, context, device, last_ns, "outbox stopped", text)
-
-
-def _of_device(rule: AlertRule, context: FiringContext, device: DevicePresence, since_ns: int, kind: str, text: str) -> Iterator[Firing]:
-    silent_h = (context.now_ns - since_ns) / NS_PER_HOUR
-    if silent_h >= rule.hours and rule.fleet in (None, device.fleet) and rule.device in (None, device.device):
-        facts = {"fleet": device.fleet, "device": device.device}
-        words = text.format(f"{stamp(since_ns)} UTC, {silent_h:.0f} h ago")
-        yield _of_finding(rule, f"{kind}: {device.device}", AlertFinding(" | ".join(facts.values()), words, since_ns // NS_PER_DAY, facts))
+        since_ns = received.get((device.fleet, device.device), device.changed_ns)
+        silent_h = (context.now_ns - since_ns) / NS_PER_HOUR
+        is_of_rule = rule.fleet in (None, device.fleet) and rule.device in (None, device.device)
+        if is_of_rule and device.state == ("lost" if is_lost else "online") and silent_h >= rule.hours:
+            since = f"{stamp(since_ns)} UTC, {silent_h:.0f} h ago"
+            lost = f"its connection broke at {since}: check power, network and board"
+            stopped = f"it is online, but its last record came at {since}: check `edgemeter agent publish` there"
+            facts = {"fleet": device.fleet, "device": device.device}
+            title = f"{'device lost' if is_lost else 'outbox stopped'}: {device.device}"
+            text = lost if is_lost else stopped
+            yield _of_finding(rule, AlertFinding(" | ".join(facts.values()), title, text, since_ns // NS_PER_DAY, facts))
 
 
 def _of_members(rule: AlertRule, events: Sequence[TrendEvent], members: Sequence[EventMember]) -> Iterator[Firing]:
-    """Yield the firings of events, and of the members that are in none."""
+    """Yield the firings of events, whose facts stay as they are when more boards or cases join, and of the members that are in none."""
     reported = told_by(events)
-    yield from (_of_event(rule, event) for event in events)
-    yield from (_of_member(rule, member) for member in members if member_name(member) not in reported)
+    for event in events:
+        findings = tuple(map(_of_member, event.members))
+        stable = ("fleet",) if event.kind == "fleet" else ("fleet", "board", "device")
+        facts = {name: value for name, value in findings[0].facts.items() if name in stable} | (
+            {"cause": event.cause} if event.cause else {}
+        )
+        title = f"{trend_text.event_kind(event)}: {trend_text.event_of(event)}"
+        yield Firing(rule.name, rule.severity, title, trend_text.event_text(event), facts, findings, any(map(_has_runs, event.members)))
+    for member in members:
+        if member_name(member) not in reported:
+            yield replace(_of_finding(rule, _of_member(member)), has_runs=_has_runs(member))
 
 
-def _of_member(rule: AlertRule, member: EventMember) -> Firing:
+def _has_runs(member: EventMember) -> bool:
+    return isinstance(member.finding, Missing) and member.finding.has_runs
+
+
+def _of_member(member: EventMember) -> AlertFinding:
     trend, finding = member.series, member.finding
     if isinstance(finding, Missing):
-        firing = _of_series(rule, trend, trend_text.gap_kind([finding]), trend_text.missing_text(finding), finding.day)
-        return replace(firing, has_runs=finding.has_runs)
-    text = trend_text.step_text(trend.metric, finding)
-    return _of_series(rule, trend, "step", text, finding.day, (finding.day_low, finding.day_high))
+        return _of_series(trend, trend_text.gap_kind([finding]), trend_text.missing_text(finding), finding.day)
+    return _of_series(trend, "step", trend_text.step_text(trend.metric, finding), finding.day, (finding.day_low, finding.day_high))
 
 
-def _of_event(rule: AlertRule, event: TrendEvent) -> Firing:
-    """Return the firing of an event. Its facts stay as they are when more boards or cases join it."""
-    alone = [_of_member(rule, member) for member in event.members]
-    stable = ("fleet",) if event.kind == "fleet" else ("fleet", "board", "device")
-    facts = {name: value for name, value in alone[0].facts.items() if name in stable}
-    if event.cause:
-        facts["cause"] = event.cause
-    findings = tuple(finding for firing in alone for finding in firing.findings)
-    title, has_runs = f"{trend_text.event_kind(event)}: {trend_text.event_of(event)}", any(firing.has_runs for firing in alone)
-    return Firing(rule.name, rule.severity, title, trend_text.event_text(event), facts, findings, has_runs)
-
-
-def _of_series(rule: AlertRule, trend: SeriesTrend, kind: str, text: str, day: int, first_days: tuple[int, int] | None = None) -> Firing:
+def _of_series(trend: SeriesTrend, kind: str, text: str, day: int, first_days: tuple[int, int] | None = None) -> AlertFinding:
     # The number of devices is not in the subject: one more board is not another alert.
     key, who = trend.key, trend.key.device or f"all {trend.key.board}"
-    facts = _facts(key) | {"metric": trend.metric}
-    finding = AlertFinding(f"{who} | {key.case()} | {trend.metric}", text, day, facts, first_days)
-    return _of_finding(rule, f"{kind}: {METRICS[trend.metric].figure.title} of {key.model} {key.precision} on {who}", finding)
+    title = f"{kind}: {METRICS[trend.metric].figure.title} of {key.model} {key.precision} on {who}"
+    return AlertFinding(f"{who} | {key.case()} | {trend.metric}", title, text, day, _facts(key) | {"metric": trend.metric}, first_days)
 
 
-def _of_finding(rule: AlertRule, title: str, finding: AlertFinding) -> Firing:
-    return Firing(rule.name, rule.severity, title, finding.text, finding.facts, (finding,))
+def _of_finding(rule: AlertRule, finding: AlertFinding) -> Firing:
+    return Firing(rule.name, rule.severity, finding.title, finding.text, finding.facts, (finding,))
 
 
 def _facts(key: SeriesKey) -> dict[str, str]:
@@ -295,6 +287,6 @@ _KINDS: Mapping[str, Callable[[AlertRule, FiringContext], Iterator[Firing]]] = {
     "missing": _missing,
     "invalid": _invalid,
     "outlying-board": _outlying,
-    "device-lost": _lost,
-    "outbox-stopped": _stopped,
+    "device-lost": _silent,
+    "outbox-stopped": _silent,
 }

@@ -25,7 +25,9 @@ pytestmark = [pytest.mark.needs(module="apprise"), pytest.mark.filterwarnings("i
 
 def change(event, number, *, severity="critical", text="+5%"):
     """Return a change of an alert."""
-    firing = Firing("confirmed step", severity, "step: energy on pi-1", text, FACTS, (AlertFinding("s", text, 20_000, FACTS),))
+    firing = Firing(
+        "confirmed step", severity, "step: energy on pi-1", text, FACTS, (AlertFinding("s", "step: energy on pi-1", text, 20_000, FACTS),)
+    )
     return AlertChange(event, Alert(number, firing, NOW_NS, NOW_NS + 10**9 if event == "closed" else None))
 
 

@@ -12,7 +12,7 @@ NOW = 20_000 * DAY_NS
 
 def firing(*subjects, day=19_990, days=None, title="step", **settings):
     """Return the firing of a rule on these subjects, of which a step's first day lies in `days`."""
-    findings = tuple(AlertFinding(subject, "+5%", day, {"fleet": "lab"}, days) for subject in subjects)
+    findings = tuple(AlertFinding(subject, title, "+5%", day, {"fleet": "lab"}, days) for subject in subjects)
     return Firing("rule", "critical", title, "+5%", {"fleet": "lab"}, findings, **settings)
 
 

@@ -15,7 +15,7 @@ from tests.fixtures.served_page import view_context
 
 FACTS = '{"device": "pi-1", "model": "tiny-detector", "metric": "energy_gross_mj"}'
 BODY = f"""{{"rule": "r", "severity": "critical", "title": "step", "text": "x", "facts": {FACTS},
- "findings": [{{"subject": "a", "text": "x", "day": 20000, "facts": {FACTS}}}]}}""".encode()
+ "findings": [{{"subject": "a", "title": "step", "text": "x", "day": 20000, "facts": {FACTS}}}]}}""".encode()
 AT_NS = 1_800_000_000 * 10**9
 
 
