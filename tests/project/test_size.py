@@ -44,8 +44,8 @@ LINES = {
     "agent/verdict": 938,
     "agent/vision": 2111,
     "collector": 1,
-    "collector/alerts": 880,
-    "collector/charts": 526,
+    "collector/alerts": 852,
+    "collector/charts": 525,
     "collector/cli": 2672,
     "collector/compare": 2128,
     "collector/datacenter": 482,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 82430,
+    "tests": 82433,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
