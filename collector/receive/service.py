@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
@@ -15,6 +15,7 @@ from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DeviceBacklog
 from edgemeter.agent.ledger.quarantine import RejectionKind
 from edgemeter.agent.ledger.retention import Retention
+from edgemeter.collector.influx.drain import Drain, open_drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.allocator import keep_freed_buffers
@@ -22,9 +23,6 @@ from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.monitor import MonitorMetric, process_metrics
 from edgemeter.collector.receive.receiver import STALLED_S, UNWELL_S, Receiver
 from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
-
-if TYPE_CHECKING:
-    from edgemeter.collector.influx.drain import Drain
 
 # Devices choose the names of their fleets: these many have labels of their own.
 FLEETS_LIMIT = 100
@@ -75,9 +73,6 @@ class Collector:
         keep_freed_buffers()
         open_ledger(self.place).close()
         if self._influx is not None:
-            # Late: a collector that drains nothing has no use for it, nor for numpy: 17 MB of 53.
-            from edgemeter.collector.influx.drain import open_drain  # noqa: PLC0415
-
             self._drain = open_drain(self.place, self._influx)
             if self.receiver.retention is not None:
                 self.receiver.retention = replace(self.receiver.retention, sink=self._drain.sink_name)

@@ -102,13 +102,13 @@ def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have
 def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(influx_place, tmp_path):
     """A real InfluxDB that takes one of two records: in the other is a field that somebody else wrote with another type."""
     with closing(Bucket(influx_place.config())) as sink:
-        sink.write([f"run,device=x clock_synchronised=1.5 {STARTED_AT_NS}"])
+        sink.write([f"run,device=x accuracy_metric=1.5 {STARTED_AT_NS}"])
     with (
         embedded_broker() as broker,
         collecting(broker, tmp_path / "ledger", influx_place.config()) as collector,
         peer(broker) as device,
     ):
-        for payload in (run(1, clock_synchronised=None), run(2, clock_synchronised=True)):
+        for payload in (run(1, accuracy=None), run(2)):
             device.session.publish(RESULTS, payload)
         assert wait_until(lambda: 2 in [value for (name, _), value in metrics(collector).items() if name == "sink_row"])
         metrics_now = metrics(collector)
