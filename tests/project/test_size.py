@@ -56,7 +56,7 @@ LINES = {
     "collector/ledgers": 77,
     "collector/postgresql": 715,
     "collector/published": 1102,
-    "collector/receive": 2139,
+    "collector/receive": 2134,
     "collector/runs": 734,
     "collector/show": 1177,
     "collector/store": 104,
