@@ -316,7 +316,7 @@ def test_runs_appear_without_a_reload_also_those_of_a_time_without_a_server(brow
         page.drawn()
         page.run("window.same = document.getElementById('machine')")
         page.run("void zoomed(drawn[0], 0.5)")
-        page.until("location.search.includes('c1=')")
+        page.until("location.search.includes('zoom=')")
         domain = page.run("drawn[0].view.scale('x').domain().map(Number)")
         run_id = deliver(ledger, 1)
         page.until(f"document.querySelector('#runs table').textContent.includes('{run_id}')")
