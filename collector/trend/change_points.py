@@ -48,6 +48,8 @@ EPISODE_DAYS = 30
 SURVIVING_RATIO = 0.6
 # The weather hides so much of a jump, in spreads of neighbouring days.
 HIDDEN_BY_WEATHER = 1.0
+# The screen proves nothing of days whose known variances differ by more than this share of their scatter.
+EVEN_RATIO = 0.1
 # So many that what is computed of them stays in the processor's cache.
 _TOGETHER, _BREAKS_TOGETHER = 400, 20
 # A step at a declared place: the place, its score, the step's size and standard error.
@@ -116,9 +118,17 @@ class _Walk:
     changed: list[int]
     is_warm: bool
     ends: list[int] = field(init=False)
+    is_screened: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ends = self.scheduled
+        self.schedule(self.scheduled)
+
+    def schedule(self, ends: list[int]) -> None:
+        """Begin to scan at these ends."""
+        self.scheduled = self.ends = ends
+        known_variance, moved = self.days.known[self.begin : self.stop], np.diff(self.days.x[self.begin : self.stop])
+        is_even = len(ends) > 1 and float(np.ptp(known_variance)) <= EVEN_RATIO * float(moved @ moved) / (2 * len(moved))
+        self.is_screened = not is_even
 
 
 def change_points(
@@ -140,11 +150,11 @@ def change_points(
 
 
 def _scan_all(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
-    for is_warm in (True, False):
-        part = [walk for walk in walks if walk.is_warm == is_warm and len(walk.ends) > 1]
-        for first in range(0, len(part), _TOGETHER):
-            _screen(part[first : first + _TOGETHER])
     while walks := [walk for walk in walks if walk.ends]:
+        for is_warm in (True, False):
+            part = [walk for walk in walks if walk.is_warm == is_warm and not walk.is_screened]
+            for first in range(0, len(part), _TOGETHER):
+                _screen(part[first : first + _TOGETHER])
         for first in range(0, len(walks), _TOGETHER):
             _scan_next(metric, walks[first : first + _TOGETHER])
 
@@ -159,6 +169,7 @@ def _screen(walks: Sequence[_Walk]) -> None:
     ends = np.array(sorted({end for walk in walks for end in walk.scheduled[:-1]}))
     may_step = np.array([screen.may_step(end, WINDOW) for end in ends.tolist()])
     for row, walk in enumerate(walks):
+        walk.is_screened = True
         possible = set(ends[may_step[:, row]].tolist())
         walk.ends = [
             *(end for end in walk.scheduled[:-1] if end in possible or (walk.changed and _may_be_declared(walk, end))),
@@ -317,9 +328,11 @@ def _scan_next(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
         ends = [walk.ends.pop(0) for walk in part]
         spans = [(max(walk.begin, end - WINDOW), end) for walk, end in zip(part, ends, strict=True)]
         declared = _declared(part, spans, with_heat=with_heat)
-        result = _scan([walk.days for walk in part], spans, with_heat=with_heat)
-        for row, walk in enumerate(part):
-            _record(metric, walk, spans[row], (result, row), declared[row])
+        is_newest = [end == len(walk.days.day) for walk, end in zip(part, ends, strict=True)]
+        is_requested = np.array([newest or declared_step is not None for newest, declared_step in zip(is_newest, declared, strict=True)])
+        result = _scan([walk.days for walk in part], spans, with_heat=with_heat, is_requested=is_requested)
+        for row, index in enumerate(result.rows.tolist()):
+            _record(metric, part[index], spans[index], (result, row), declared[index])
 
 
 def _scan(
@@ -328,6 +341,7 @@ def _scan(
     *,
     with_heat: bool,
     only: NDArray[np.intp] | None = None,
+    is_requested: NDArray[np.bool_] | None = None,
 ) -> Scan:
     """Scan the spans, each at the end of a row; `only` are places of the series."""
     begins, ends = np.array(spans).T
@@ -343,7 +357,7 @@ def _scan(
             heat[row, present[row]] = without_gaps(heat[row, present[row]])
     if only is not None:
         only = only - ends + longest
-    return scan_series(x, known_variance, present, np.array([days.floor for days in series]), heat, only)
+    return scan_series(x, known_variance, present, np.array([days.floor for days in series]), heat, only, is_requested)
 
 
 def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -433,7 +447,7 @@ def _begin_level(walk: _Walk, step: Break, end: int) -> None:
     first = walk.begin + BEFORE + AFTER
     # The newest scan is repeated, on the new level alone.
     newest_end = [end] if end == walk.stop and end >= first else []
-    walk.ends = [later for later in walk.scheduled if later >= max(first, end + 1)] or newest_end
+    walk.schedule([later for later in walk.scheduled if later >= max(first, end + 1)] or newest_end)
 
 
 def _around(scores: NDArray[np.float64], end: int) -> tuple[int, int]:

@@ -111,7 +111,7 @@ def _middles(x: Array, least: float) -> Array:
     fewest = max(int(LEAST_RATIO * size), 2)
     if size < 4 * fewest:
         return np.full(len(x), np.nan)
-    total, places = np.cumsum(ordered, axis=1), np.unique(np.linspace(fewest, size - fewest, _TRIED).astype(np.int64))
+    total, places = np.cumsum(ordered, axis=1), np.linspace(fewest, size - fewest, min(_TRIED, size - 2 * fewest + 1)).astype(np.int64)
     before = total[:, places - 1]
     apart = (total[:, -1:] - before) / (size - places) - before / places
     row, best = np.arange(len(x)), np.argmax(apart**2 * (places * (size - places)), axis=1)
