@@ -60,7 +60,7 @@ LINES = {
     "collector/runs": 734,
     "collector/show": 1177,
     "collector/store": 104,
-    "collector/trend": 3597,
+    "collector/trend": 3664,
     "collector/units": 83,
     "collector/upkeep": 244,
     "collector/web": 3257,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 82433,
+    "tests": 82459,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
