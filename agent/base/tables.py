@@ -36,6 +36,20 @@ def print_data(form: Format, document: Any, rows: str | None = None) -> bool:
     return form in ("json", "csv")
 
 
+def print_table(form: Format, name: str, rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str]) -> None:
+    """Print the document `{name: rows}` with all that is known, or for people a table of the columns that have a heading."""
+    if print_data(form, {name: rows}):
+        return
+    from edgemeter.agent.base.terminal import TableColumn, fitted_table, writable  # noqa: PLC0415 - rich takes long to import
+
+    console = console_for(form)
+    columns = [
+        TableColumn(heading, [writable("" if row[key] is None else str(row[key]), console) for row in rows], "left")
+        for key, heading in headings.items()
+    ]
+    console.print(fitted_table(columns, console.width))
+
+
 def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print rows as CSV, one column for each name that any of them has, in the order of their first appearance."""
     flat = [dict(_flat(row)) for row in rows]

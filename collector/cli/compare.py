@@ -68,7 +68,7 @@ COMMON = {
 @quiet_option
 @format_option()
 def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path | None, **options: Any) -> None:
-    """Compare each of A, B, ... with the first, all cases with a reference, or list the newest runs.
+    """Compare each of A, B, ... with the first, or all cases of the ledger with a reference.
 
     A model (a file, a name of the catalogue, or a suite of one case) is measured here, in turn with the others (AB BA BA AB ...). Stored
     runs are read: give a run's id, a ledger, a document, a bundle, a folder, a device, or a selection such as '?model=NAME'.
@@ -84,8 +84,9 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path 
     if not sides:
         _refuse(MEASURING, "is for models that are measured: edgemeter compare A B")
     if not sides and options["reference"] is None and not _is_choice(options):
-        _show_newest(chosen_stores(options["stores"]), form, is_other=html is not None)
-        return
+        raise click.UsageError(
+            "name two models, as in edgemeter compare A B, or a device or role by --reference; `edgemeter runs` lists runs"
+        )
     from edgemeter.collector.compare.differences import Margins
 
     margins = Margins(ratio=matters)
@@ -240,14 +241,3 @@ def _refuse(names: Sequence[str], why: str) -> None:
     for param in context.command.params:
         if param.name in names and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"{max(param.opts, key=len)} {why}")
-
-
-def _show_newest(where: Sequence[str], form: Format, *, is_other: bool) -> None:
-    from edgemeter.collector.runs.store import LedgerStore, open_store
-
-    store = open_store(*where)
-    if is_other or not isinstance(store, LedgerStore):
-        raise click.UsageError("name a device or role to compare with by --reference, or two models, as in edgemeter compare A B")
-    from edgemeter.collector.cli.runs import show_newest
-
-    show_newest(store.place, form)

@@ -15,18 +15,17 @@ from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits, short_id, stamp
 from edgemeter.agent.base.options import config_option, format_option
-from edgemeter.agent.base.progress import note, progress_bar
+from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
-from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, plain_table, print_text, safe_text, writable
+from edgemeter.agent.base.tables import Format, console_for, print_data, print_table
+from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, print_text, writable
 from edgemeter.agent.cli.bundle import bundle
 from edgemeter.agent.contract.energy_provenance import MEASURED, provenance_text
 from edgemeter.agent.contract.figures import FigureView, in_view
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
-from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent
+from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun
 from edgemeter.agent.verdict.siblings import case_in_session, judged_together
-from edgemeter.collector.cli.runs_why import why
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, opened_runs, since_option
 from edgemeter.collector.ledgers.place import LedgerPlace
 
@@ -36,7 +35,6 @@ NEWEST = 20
 @click.group(cls=DefaultGroup, invoke_without_command=True)
 @ledger_option
 @only_options("device", "model", "runtime", "precision")
-@click.option("--verdict", type=click.Choice(["ok", "disturbed", "invalid"]), help="Only this verdict.")
 @since_option("measured")
 @click.option("-n", "--limit", type=click.IntRange(0), default=NEWEST, show_default=True, help="Number of runs; 0: all.")
 @click.option("--deleted", "is_deleted", is_flag=True, help="List deleted runs instead: who deleted them, when and why.")
@@ -49,7 +47,6 @@ def runs(
     since_ns: int | None,
     limit: int,
     form: Format,
-    verdict: str | None,
     *,
     is_deleted: bool,
     **options: str | None,
@@ -63,21 +60,19 @@ def runs(
     conditions = {name: value for name, value in options.items() if value is not None}
     with opened_runs(ledger) as history:
         if is_deleted:
-            deleted = [event for event in reversed(history.events()) if event.action == "deleted"]
-            _show_deleted(deleted[: limit or None], form)
+            deleted = [event for event in reversed(history.events()) if event.action == "deleted"][: limit or None]
+            rows = [msgspec.to_builtins(event) | {"deleted": stamp(event.at_ns)} for event in deleted]
+            headings = {"id": "id", "device": "device", "model": "model", "deleted": "deleted (UTC)", "author": "by", "text": "reason"}
+            print_table(form, "deleted", rows, headings)
             return
         # One more, to know whether there are more.
-        at_most = limit + 1 if limit else None
-        if verdict:
-            listed = _of_verdict(verdict, history.runs(conditions, since_ns, at_most, _rows_of_verdict(ledger, verdict)))
-        else:
-            listed = _judged(history, history.runs(conditions, since_ns, at_most))
+        listed = _judged(history, history.runs(conditions, since_ns, limit + 1 if limit else None))
         models = history.models()
     if listed or form != "table":
         show_list(listed[: limit or None], form)
     if limit and len(listed) > limit:
         note(f"there are more: -n 0 lists all, -n {2 * limit} twice as many")
-    elif not listed and (conditions or verdict or since_ns):
+    elif not listed and (conditions or since_ns):
         model = conditions.get("model")
         note("no run matches" if model is None or model in models else f"no run is of a model or file {model!r}: {near(model, models)}")
     elif not listed:
@@ -88,20 +83,25 @@ def runs(
 @click.argument("run_id", metavar="ID")
 @ledger_option
 @click.option("--wide", is_flag=True, help="Show every run of the case with all its figures too.")
-@format_option('{"run": {...}, "state": ..., "history": [...]} of the one run; without raw samples', "table", "json")
+@format_option('{"run": {...}, "state": ..., "history": [...], "missed_frames": ...} of the one run; without raw samples', "table", "json")
 def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -> None:
     """Show the case that a run belongs to, over all its runs in that session, as `edgemeter run` does; then the notes and the history.
 
-    An excluded run is shown by itself.
+    An excluded run is shown by itself. Of a run at a steady rate it is shown why it missed frames.
 
     Example: edgemeter runs show 3f2a1b9c
     """
+    from edgemeter.collector.runs.missed_frames import missed_frames, show_missed_frames
+
     with opened_runs(ledger) as history:
         full_id = history.find(run_id)
-        record = history.entry(full_id).record
+        sampled = history.entry(full_id, with_samples=True).record
+        record = msgspec.structs.replace(sampled, samples=())
         events, is_counted = history.events(full_id), history.is_counted(full_id)
         case_runs = _runs_in_session(history, record) if is_counted else [record]
-    if print_data(form, {"run": record, "state": "counted" if is_counted else "excluded", "history": events}):
+    missed = missed_frames(sampled)
+    document = {"run": record, "state": "counted" if is_counted else "excluded", "history": events}
+    if print_data(form, document | ({"missed_frames": missed} if missed else {})):
         return
     from edgemeter.agent.cli.run_output import print_runs
 
@@ -112,6 +112,8 @@ def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -
     print_runs(case_runs, console, wide=wide)
     for event in events:
         print_text(console, f"{stamp(event.at_ns)} {event.author} {event.action} it{f': {event.text}' if event.text else ''}")
+    if missed:
+        show_missed_frames(record, missed, console)
 
 
 def _runs_in_session(history: LedgerRuns, record: RunRecord) -> list[RunRecord]:
@@ -129,7 +131,6 @@ def _origin(record: RunRecord) -> str:
     return record.provenance.get("latency") or MEASURED
 
 
-runs.add_command(why)
 runs.add_command(bundle)
 
 
@@ -262,19 +263,6 @@ def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: S
     return f"; the collector's copy stays: on its machine `edgemeter runs {command} {short_id(run_id)}`"
 
 
-def _rows_of_verdict(ledger: LedgerPlace | None, verdict: str) -> frozenset[int]:
-    from edgemeter.collector.index.run_index import rows_of_verdict
-    from edgemeter.collector.index.sources import LedgerSource
-
-    with progress_bar() as progress:
-        return rows_of_verdict(LedgerSource(chosen_ledger(ledger)), verdict, progress)
-
-
-def _of_verdict(verdict: str, listed: Sequence[ListedRun]) -> list[ListedRun]:
-    states = [msgspec.structs.replace(run.record.verdict, state=verdict) for run in listed]
-    return [replace(run, record=msgspec.structs.replace(run.record, verdict=state)) for run, state in zip(listed, states, strict=True)]
-
-
 def _judged(history: LedgerRuns, listed: Sequence[ListedRun]) -> list[ListedRun]:
     """Return runs, newest first, each that counts judged together with its siblings, of which the list may lack the oldest."""
     counted = {run.record.id: run.record for run in listed if run.state == "counted"}
@@ -322,28 +310,6 @@ def show_list(listed: Sequence[ListedRun], form: Format) -> None:
     console.print(fitted_table(columns, console.width, {"excluded": "dim"}))
 
 
-def show_newest(ledger: LedgerPlace, form: Format) -> None:
-    """Print the newest runs of a ledger, and the command that compares the two cases that were measured last."""
-    with opened_runs(ledger) as history:
-        listed = _judged(history, history.runs({}, limit=NEWEST))
-    show_list(listed, form)
-    usable = [run.record for run in listed if run.state == "counted" and run.record.verdict.state != "invalid"]
-    # A case is called by its first run in its newest session, as `run` and `compare` call it.
-    first_runs: dict[str, RunRecord] = {}
-    for record in usable:
-        newer = first_runs.setdefault(record.case, record)
-        if record.session_started_at_ns and record.session_started_at_ns == newer.session_started_at_ns:
-            first_runs[record.case] = record
-    if len(first_runs) <= 1:
-        note("nothing to compare yet: `edgemeter compare MODEL_A MODEL_B` measures two models in turn")
-        return
-    newest, older = list(first_runs.values())[:2]
-    sides = [short_id(run.id) if ledger == default_path() else f"'{ledger}?case={run.case}'" for run in (older, newest)]
-    note(f"compare the two newest cases: edgemeter compare {' '.join(sides)}")
-    if len({run.record.device for run in listed}) > 1:
-        note(f"compare the devices with one of them: edgemeter compare --reference {usable[0].device}")
-
-
 def _entry(run: ListedRun) -> Mapping[str, Any]:
     record = run.record
     return {
@@ -373,14 +339,3 @@ def _state(record: RunRecord) -> str:
 def _remark(run: ListedRun) -> str:
     reasons = [event.text for event in run.events if event.action == "excluded"][-1:] if run.state == "excluded" else []
     return "; ".join((*reasons, *(event.text for event in run.events if event.action == "noted")))
-
-
-def _show_deleted(events: Sequence[RunEvent], form: Format) -> None:
-    if print_data(form, {"deleted": events}):
-        return
-    console = console_for(form)
-    table = plain_table("id", "device", "model", "deleted (UTC)", "by", "reason")
-    for event in events:
-        cells = (short_id(event.id), event.device, event.model, stamp(event.at_ns), event.author, event.text)
-        table.add_row(*(safe_text(cell, console) for cell in cells))
-    console.print(table)

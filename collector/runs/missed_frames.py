@@ -1,12 +1,10 @@
 """Why frames at a steady rate were missed: for what reason, and in which rows, from the run's raw samples."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from rich.console import Console
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import plain_digits, share, short_id
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
 from edgemeter.agent.contract.frame_times import FrameTimes
@@ -41,11 +39,12 @@ class MissedFrames:
     rows: tuple[MissedRow, ...]
 
 
-def missed_frames(run: RunRecord, steady: Steady) -> MissedFrames:
-    """Return why frames of a run were missed, the longest rows first; raises ConfigError if its raw samples are not stored."""
-    times = FrameTimes.of_series(run.samples, steady.rate_per_s)
-    if times is None:
-        raise ConfigError(f"run {run.id[:8]} of {run.model.name} has no raw samples: why its frames were missed is not known any more")
+def missed_frames(run: RunRecord) -> MissedFrames | None:
+    """Return why frames of a run were missed, the longest rows first; None of a run without frames, or whose raw samples are not stored."""
+    steady = run.steady
+    times = FrameTimes.of_series(run.samples, steady.rate_per_s) if steady else None
+    if steady is None or times is None:
+        return None
     are_late, are_too_slow, are_woken_late = times.late(steady.deadline_ms)
     numbers = times.numbers
     hits = numbers[~are_late]
@@ -85,13 +84,13 @@ def show_missed_frames(run: RunRecord, missed: MissedFrames, console: Console) -
     for text, frames in reasons.items():
         if frames:
             print_text(console, f"  {frames:,} {text}")
-    if missed.rows:
-        console.print(fitted_table(_columns(missed.rows[:MOST_ROWS]), console.width))
-
-
-def _columns(rows: tuple[MissedRow, ...]) -> Iterator[TableColumn]:
-    yield TableColumn("longest rows from", [moment(row.from_s) for row in rows])
-    yield TableColumn("frames", [f"{row.frames:,}" for row in rows])
-    yield TableColumn("dropped", [f"{row.dropped:,}" for row in rows])
-    yield TableColumn("MHz", [plain_digits(None if row.clock_hz is None else row.clock_hz / 1e6, 3) for row in rows])
-    yield TableColumn("°C", [plain_digits(row.temperature_c, 3) for row in rows])
+    rows = missed.rows[:MOST_ROWS]
+    columns = {
+        "longest rows from": [moment(row.from_s) for row in rows],
+        "frames": [f"{row.frames:,}" for row in rows],
+        "dropped": [f"{row.dropped:,}" for row in rows],
+        "MHz": [plain_digits(None if row.clock_hz is None else row.clock_hz / 1e6, 3) for row in rows],
+        "°C": [plain_digits(row.temperature_c, 3) for row in rows],
+    }
+    if rows:
+        console.print(fitted_table([TableColumn(heading, cells) for heading, cells in columns.items()], console.width))

@@ -83,8 +83,8 @@ def listed(*arguments):
 
 
 def test_an_empty_home_names_the_command_that_measures(home):
-    """For the list and for the bare `compare`, with the status that a run has that no ledger holds."""
-    for words in (["runs"], ["runs", "show", "3f2a"], ["runs", "delete", "3f2a"], ["compare"]):
+    """With the status that a run has that no ledger holds."""
+    for words in (["runs"], ["runs", "show", "3f2a"], ["runs", "delete", "3f2a"]):
         outcome = edgemeter(*words)
         assert outcome.returncode == 2
         assert len(outcome.stderr.splitlines()) == 1
@@ -92,20 +92,18 @@ def test_an_empty_home_names_the_command_that_measures(home):
     assert list(home.iterdir()) == []
 
 
-def test_the_list_is_newest_first_and_narrowed_by_model_device_verdict_day_and_number(ledger):
+def test_the_list_is_newest_first_and_narrowed_by_model_device_day_and_number(ledger):
     """Each row begins with what other commands take, and threads are a column."""
     table = edgemeter("runs").stdout
     assert "threads" in table.splitlines()[0].split()
     assert [line.split()[0] for line in table.splitlines()[1:]] == [run_id[:8] for run_id in reversed(ledger)]
     assert [run_id for run_id, _ in listed("--model", "large")] == [ledger[3], ledger[2]]
     assert [run_id for run_id, _ in listed("--device", "server-1")] == [ledger[3]]
-    assert [run_id for run_id, _ in listed("--verdict", "disturbed")] == [ledger[1]]
     assert [run_id for run_id, _ in listed("-n", "2")] == [ledger[3], ledger[2]]
     assert "-n 0" in edgemeter("runs", "-n", "2").stderr
     last_day = datetime.fromtimestamp(STARTED_AT_NS / 1e9 + 3 * 86_400, timezone.utc).date()
     assert [run_id for run_id, _ in listed("--since", str(last_day))] == [ledger[3]]
     assert "'none': there are large" in edgemeter("runs", "--model", "none", "--device", "pi-1").stderr
-    assert edgemeter("runs", "--model", "large", "--verdict", "invalid").stdout == ""
 
 
 @pytest.mark.usefixtures("ledger")
@@ -197,10 +195,6 @@ def test_a_run_that_lies_apart_from_its_siblings_is_listed_as_disturbed(home):
     verdicts = [run["verdict"] for run in json.loads(edgemeter("runs", "--format", "json").stdout)["runs"]]
     assert verdicts == ["ok", "disturbed", "ok", "ok"]
     assert [line.split()[-1] for line in edgemeter("runs").stdout.splitlines()[1:]] == ["ok", "disturbed", "ok", "ok"]
-    assert [run_id for run_id, _ in listed("--verdict", "disturbed")] == ids_of(4)[2:3]
-    assert [run_id for run_id, _ in listed("--verdict", "ok", "-n", "2")] == [ids_of(4)[3], ids_of(4)[1]]
-    (entry,) = json.loads(edgemeter("runs", "--verdict", "disturbed", "--format", "json").stdout)["runs"]
-    assert entry["verdict"] == "disturbed"
 
 
 def test_a_list_that_ends_within_a_session_has_the_verdict_of_the_whole_session(home):
@@ -215,8 +209,6 @@ def test_a_list_that_ends_within_a_session_has_the_verdict_of_the_whole_session(
     for run_id in ids_of(4)[:2]:
         edgemeter("runs", "exclude", run_id, "--reason", "the fan was off")
     assert verdicts("-n", "2") == verdicts()[:2] == ["ok", "ok"]
-    assert listed("--verdict", "ok") == [(ids_of(4)[3], "counted"), (ids_of(4)[2], "counted")]
-    assert listed("--verdict", "disturbed") == []
 
 
 def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
@@ -260,16 +252,3 @@ def test_an_export_is_a_table_a_document_or_bundles(ledger, home):
     assert len(edgemeter("runs", "export", ledger[0], "-o", "-").stdout.splitlines()) == 2
     wrong = edgemeter("runs", "export", ledger[0], "-o", "runs.xlsx")
     assert (wrong.returncode, "use .csv, .parquet, .json" in wrong.stderr) == (2, True)
-
-
-def test_compare_alone_lists_the_newest_runs_and_the_command_that_compares_two_cases(ledger):
-    """The command works as it is printed."""
-    outcome = edgemeter("compare")
-    assert outcome.stdout == edgemeter("runs").stdout
-    command = next(line for line in outcome.stderr.splitlines() if "two newest cases" in line).partition("edgemeter compare ")[2]
-    assert command == f"{ledger[1][:8]} {ledger[3][:8]}"
-    assert edgemeter("compare", *command.split()).returncode in (0, 1)
-    assert "edgemeter compare --reference server-1" in outcome.stderr
-    for run_id in ledger[2:]:
-        edgemeter("runs", "exclude", run_id, "--reason", "x")
-    assert "nothing to compare yet" in edgemeter("compare").stderr
