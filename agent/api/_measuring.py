@@ -27,7 +27,6 @@ from edgemeter.agent.ledger.own_runs import saving
 from edgemeter.agent.session import in_process
 from edgemeter.collector.cli import compared_sides
 from edgemeter.collector.compare.comparison import Comparison
-from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.show.compare_table import show_comparison
 
 logger = logging.getLogger(__name__)
@@ -239,7 +238,7 @@ def compare(
     if len(models) < 2:
         raise TypeError("compare takes two models or more, as in edgemeter.compare(A, B): measure one with edgemeter.measure(A)")
     with nullcontext() if progress else quietly():
-        measured = compared_sides.measure_sides([*map(str, models)], options, Margins(ratio=matters_ratio), logger.info)
+        measured = compared_sides.measure_sides([*map(str, models)], options, matters_ratio, logger.info)
     if measured.session.interruption is not None:
         raise measured.session.interruption
     for error in (*measured.session.errors, *filter(None, [measured.session.undelivered])):

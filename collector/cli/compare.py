@@ -17,13 +17,12 @@ from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES, case_options, check_on, elsewhere_options, power_option
 from edgemeter.collector.cli.stores import FigureParam, all_days_option, chosen_stores, page_option, store_option
-from edgemeter.collector.compare.judged_figures import EXAMPLE, JUDGED
+from edgemeter.collector.runs.figure_names import EXAMPLE, JUDGED
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.suite import Case
     from edgemeter.collector.compare.choice import Choice
     from edgemeter.collector.compare.comparison import Comparison
-    from edgemeter.collector.compare.differences import Margins
     from edgemeter.collector.compare.summary import CaseSummary
 
 # What belongs to one model, and not to all that are compared.
@@ -87,26 +86,25 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path 
         raise click.UsageError(
             "name two models, as in edgemeter compare A B, or a device or role by --reference; `edgemeter runs` lists runs"
         )
-    from edgemeter.collector.compare.differences import Margins
 
-    margins = Margins(ratio=matters)
     if sides:
         _refuse(("reference", "html"), "is for the cases of a ledger: leave it out, or the sides")
         if not options["on"]:
             _refuse(("stores",), "needs --on where sides are given: a ledger may be a side itself")
-        _compare_sides(sides, options, margins, form)
+        _compare_sides(sides, options, matters, form)
         return
-    comparison = _of_stores(options, margins, form, html)
+    comparison = _of_stores(options, matters, form, html)
     show(comparison, form)
     if comparison.choice and comparison.choice.recommended is None:
         sys.exit(FAILED)
 
 
-def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], margins: "Margins", form: Format) -> None:
+def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_ratio: float, form: Format) -> None:
     """Show the comparison of models that are measured, or of results that are read, with the gate and the choice."""
     from edgemeter.agent.cli.run_session import end_session
     from edgemeter.collector.cli.compared_sides import compare_results, is_model, measure_sides
-    from edgemeter.collector.compare.comparison import with_choice, with_gate
+    from edgemeter.collector.compare.comparison import with_choice
+    from edgemeter.collector.compare.gate import with_gate
     from edgemeter.collector.compare.limits import parse_gate, parse_requirements
 
     # What is wrong with an option shows before anything is measured.
@@ -116,16 +114,16 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], margins: "M
     measured = None
     lost: Sequence[tuple[str, str]] = ()
     if any(map(is_model, sides)):
-        measured = measure_sides(sides, {**options, "ledger": next(iter(options["stores"]), None)}, margins)
+        measured = measure_sides(sides, {**options, "ledger": next(iter(options["stores"]), None)}, matters_ratio)
         comparison = measured.comparison
     else:
         _refuse(MEASURING, "is for models that are measured, and none of these is one")
-        compared = compare_results(sides, margins, options["days"], may_lack_baseline=form == "markdown")
+        compared = compare_results(sides, matters_ratio, options["days"], may_lack_baseline=form == "markdown")
         comparison, lost = compared.comparison, compared.lost
     if limits:
         comparison = with_gate(comparison, limits, lost, options["inconclusive"])
     if _is_choice(options) and comparison.rows:
-        comparison = with_choice(comparison, _choice([row.case for row in comparison.rows], options, margins))
+        comparison = with_choice(comparison, _choice([row.case for row in comparison.rows], options, matters_ratio))
     try:
         show(comparison, form, sides, measured.notes if measured else ())
     finally:
@@ -147,12 +145,10 @@ def recommend_case(
     from edgemeter.collector.cli.compared_sides import MOST_SIDES, measure_cases
     from edgemeter.collector.compare.columns import to_json
     from edgemeter.collector.compare.comparison import with_choice
-    from edgemeter.collector.compare.differences import Margins
 
-    margins = Margins(ratio=matters)
-    measured = measure_cases(cases[:MOST_SIDES], options, margins)
+    measured = measure_cases(cases[:MOST_SIDES], options, matters)
     rows = measured.comparison.rows
-    choice = _choice([row.case for row in rows], {"required": None, "cheapest": None}, margins)
+    choice = _choice([row.case for row in rows], {"required": None, "cheapest": None}, matters)
     comparison = with_choice(measured.comparison, choice)
     try:
         if form == "json":
@@ -163,7 +159,7 @@ def recommend_case(
         end_session(measured.session)
 
 
-def _of_stores(options: Mapping[str, Any], margins: "Margins", form: Format, html: Path | None) -> "Comparison":
+def _of_stores(options: Mapping[str, Any], matters_ratio: float, form: Format, html: Path | None) -> "Comparison":
     """Return the comparison of all cases of the stores: with the reference, or else with the recommended one; the page goes to `html`."""
     from edgemeter.agent.base.progress import progress_bar
     from edgemeter.collector.compare import comparison as comparing
@@ -181,13 +177,15 @@ def _of_stores(options: Mapping[str, Any], margins: "Margins", form: Format, htm
         # Boards of a type are one case, unless a board is named.
         is_of_board = "device=" in (options["required"] or "").replace(" ", "")
         cases = summaries if is_of_board else over_boards(summaries)
-        comparison = comparing.of_choice(_choice(cases, options, margins), margins)
+        comparison = comparing.of_choice(_choice(cases, options, matters_ratio), matters_ratio)
     else:
         comparison = (
-            compare_rolled_up(ready, reference, margins) if ready else comparing.compare(store.contents(), reference, margins, days)
+            compare_rolled_up(ready, reference, matters_ratio)
+            if ready
+            else comparing.compare(store.contents(), reference, matters_ratio, days)
         )
         if is_choice:
-            comparison = comparing.with_choice(comparison, _choice([row.case for row in comparison.rows], options, margins))
+            comparison = comparing.with_choice(comparison, _choice([row.case for row in comparison.rows], options, matters_ratio))
     if html is not None:
         from edgemeter.collector.cli.report import write_page
         from edgemeter.collector.web.one_file import FileChoice
@@ -196,7 +194,7 @@ def _of_stores(options: Mapping[str, Any], margins: "Margins", form: Format, htm
 
         fields = {"reference": reference, "require": options["required"], "cheapest": options["cheapest"]}
         first = ViewRequest("compare", {name: text for name, text in fields.items() if text})
-        write_page(store, html, FileChoice(CaseFilter(level=days), reference=reference, first=first, margins=margins))
+        write_page(store, html, FileChoice(CaseFilter(level=days), reference=reference, first=first, matters_ratio=matters_ratio))
     return comparison
 
 
@@ -204,11 +202,11 @@ def _is_choice(options: Mapping[str, Any]) -> bool:
     return options["required"] is not None or options["cheapest"] is not None
 
 
-def _choice(cases: "Sequence[CaseSummary]", options: Mapping[str, Any], margins: "Margins") -> "Choice":
+def _choice(cases: "Sequence[CaseSummary]", options: Mapping[str, Any], matters_ratio: float) -> "Choice":
     from edgemeter.collector.compare.choice import choose
     from edgemeter.collector.compare.limits import parse_requirements
 
-    return choose(cases, parse_requirements(options["required"] or ""), options["cheapest"], margins)
+    return choose(cases, parse_requirements(options["required"] or ""), options["cheapest"], matters_ratio)
 
 
 def show(comparison: "Comparison", form: Format, sides: Sequence[str] = (), notes: Sequence[str] = ()) -> None:

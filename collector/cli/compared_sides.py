@@ -19,7 +19,6 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite, expand
 from edgemeter.collector.compare.between import ComparedSides, between, read_side, read_sides
 from edgemeter.collector.compare.comparison import Comparison, in_order
-from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
 from edgemeter.collector.runs.cases import CaseRuns, group_cases, grouped
 from edgemeter.collector.runs.selection import parse_selection
@@ -66,7 +65,7 @@ def is_model(text: str) -> bool:
 
 def compare_results(
     sides: Sequence[str],
-    margins: Margins,
+    matters_ratio: float,
     days: DaysCounted,
     *,
     may_lack_baseline: bool = False,
@@ -86,12 +85,12 @@ def compare_results(
             return ComparedSides(Comparison(sides[0], (), (LeftOut(None, str(error)),)))
     if len(sides) == 2:
         contents = read_sides(*sides)
-        return between((sides[0], contents[0]), (sides[1], contents[1]), margins, days)
+        return between((sides[0], contents[0]), (sides[1], contents[1]), matters_ratio, days)
     cases, left_out = zip(*(_stored_case(side) for side in sides), strict=True)
     runs = grouped((run.id, side) for side, case in zip(sides, cases, strict=True) for run in case.runs)
     if both := next((places for places in runs.values() if len(places) > 1), None):
         raise ConfigError(f"{both[0]!r} and {both[1]!r} have the same run: give each side its own runs")
-    return ComparedSides(in_order(summaries_of(cases, days), margins, [entry for entries in left_out for entry in entries]))
+    return ComparedSides(in_order(summaries_of(cases, days), matters_ratio, [entry for entries in left_out for entry in entries]))
 
 
 def _stored_case(side: str) -> tuple[CaseRuns, list[LeftOut]]:
@@ -105,7 +104,7 @@ def _stored_case(side: str) -> tuple[CaseRuns, list[LeftOut]]:
 def measure_sides(
     sides: Sequence[str],
     options: Mapping[str, Any],
-    margins: Margins,
+    matters_ratio: float,
     report: Callable[[str], None] = note,
 ) -> MeasuredSides:
     """Measure the models among the sides in turn, here or where `on` of the options says, and return the comparison in their order.
@@ -118,18 +117,18 @@ def measure_sides(
         KeyboardInterrupt: it was pressed before two sides could be compared.
     """
     if options.get("on"):
-        return _measured_elsewhere(sides, options, margins)
+        return _measured_elsewhere(sides, options, matters_ratio)
     stored = {side: _stored_case(side) for side in sides if not is_model(side)}
     stored_cases = {side: case for side, (case, _) in stored.items()}
     cases = [stored_cases[side] if side in stored else _case_of(side, options, stored_cases) for side in sides]
     left_out = [entry for _, entries in stored.values() for entry in entries]
-    return measure_cases(cases, options, margins, report, left_out)
+    return measure_cases(cases, options, matters_ratio, report, left_out)
 
 
 def measure_cases(
     sides: Sequence[Case | CaseRuns],
     options: Mapping[str, Any],
-    margins: Margins,
+    matters_ratio: float,
     report: Callable[[str], None] = note,
     left_out: Sequence[LeftOut] = (),
 ) -> MeasuredSides:
@@ -147,7 +146,7 @@ def measure_cases(
         refused = checks.check(suite, opens=True)
     if len(sides) - len(refused) < 2:
         raise checks.by_reason(suite, refused)[0]
-    plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused], margins.ratio)
+    plan = RunPlan([case for number, case in enumerate(suite.cases) if number not in refused], matters_ratio)
     settings = {"device": None, "fleet": None, "broker": None, "if_no_broker": "keep", "delivery_timeout": 60.0, **options}
     outcome = run_session.run_session(replace(suite, cases=tuple(of_case.case for of_case in plan.cases)), settings, report, plan)
     measured = {id(of_case.case): of_case.outcomes for of_case in plan.cases}
@@ -166,7 +165,7 @@ def measure_cases(
                 left_out.append(LeftOut(None, f"{side.label}: {'; '.join(dict.fromkeys(errors)) or 'it has no usable run'}"))
     if len(compared) < 2:
         raise _nothing_compared(outcome, left_out)
-    comparison = in_order(compared, margins, left_out)
+    comparison = in_order(compared, matters_ratio, left_out)
     return MeasuredSides(comparison, outcome, _notes(outcome, comparison, options))
 
 
@@ -211,13 +210,13 @@ def _notes(outcome: "SessionOutcome", comparison: Comparison, options: Mapping[s
     return runs_text, f"saved as {listed(ids, MOST_SIDES)}: edgemeter compare {sides_text}"
 
 
-def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], margins: Margins) -> MeasuredSides:
+def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], matters_ratio: float) -> MeasuredSides:
     """Return the comparison of the models on each device where they were measured in rounds."""
     from edgemeter.agent.cli import elsewhere
 
     if results := [side for side in sides if not is_model(side)]:
         raise click.UsageError(f"--on measures models, and {results[0]!r} is none: leave it out")
-    written = elsewhere.in_one_suite([*map(Path, sides)], options, margins.ratio)
+    written = elsewhere.in_one_suite([*map(Path, sides)], options, matters_ratio)
     cases = expand(written, Path.cwd()).cases
     if not 2 <= len(sides) == len(cases) <= MOST_SIDES:
         raise ConfigError("--on compares two models or more, none of them twice: edgemeter compare A B --on DEVICE")
@@ -232,7 +231,7 @@ def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], margin
         if len(measured) < 2:
             left_out.append(LeftOut(None, f"{device}: fewer than two of the models have a usable run there"))
             continue
-        of_device = in_order([*map(summarise, measured)], margins)
+        of_device = in_order([*map(summarise, measured)], matters_ratio)
         rows += [replace(row, name=f"{row.name} on {device}" if len(by_device) > 1 else row.name) for row in of_device.rows]
     if not rows:
         raise _nothing_compared(outcome, left_out)

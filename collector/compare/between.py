@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import msgspec
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.verdict.siblings import case_in_session
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison, in_order
-from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
 from edgemeter.collector.ledgers.place import shown_place
 from edgemeter.collector.runs import selection
@@ -37,7 +37,7 @@ class ComparedSides:
 def between(
     baseline: tuple[str, StoreContents],
     new: tuple[str, StoreContents],
-    margins: Margins = Margins(),  # noqa: B008 - frozen
+    matters_ratio: float = MATTERS_RATIO,
     days: DaysCounted = "current",
 ) -> ComparedSides:
     """Return the comparison of two sides, each case's level at the end of its side or all `days`; raises ConfigError if a run is on both.
@@ -60,14 +60,14 @@ def between(
     gone = {identity: summaries[0] for identity, summaries in baselines.items() if identity not in matched}
     left_out = [*old_left_out, *new_left_out]
     if len(old) == len(now) == len(gone) == 1 and not ruined:
-        return ComparedSides(in_order([old[0], now[0]], margins, left_out))
+        return ComparedSides(in_order([old[0], now[0]], matters_ratio, left_out))
     names = names_of(summary.key for summary in (*gone.values(), *now))
     rows: list[ComparedCase] = []
     for summary in now:
         if candidates := baselines.get(_identity(summary, device_or_board)):
             # Of several versions the baseline is the one that was measured last.
             newest = max(candidates, key=lambda candidate: candidate.newest.started_at_ns)
-            rows.append(ComparedCase(summary, newest, names[summary.key], SAME_CASE, None, margins, _changed(summary, newest)))
+            rows.append(ComparedCase(summary, newest, names[summary.key], SAME_CASE, None, matters_ratio, _changed(summary, newest)))
         else:
             left_out.append(LeftOut(None, f"{names[summary.key]} ({new[0]}): the baseline has no usable run of this case"))
     lost: list[tuple[str, str]] = []

@@ -11,9 +11,9 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import ACCURACY, FIGURES
 from edgemeter.collector.compare.case_figure import CaseFigure, RunValues, figure_of_values
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
-from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.summary import CaseSummary, CaseSurroundings
 from edgemeter.collector.runs.cases import distinct, grouped
+from edgemeter.collector.runs.figure_names import JUDGED
 
 _BETTER = {entry.name: entry.better for entry in FIGURES}
 

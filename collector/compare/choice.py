@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from edgemeter.agent.base.decision import ALPHA, Decision, decide, holm
+from edgemeter.agent.base.decision import ALPHA, MATTERS_RATIO, Decision, decide, holm
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.evidence import FEWEST, Evidence
 from edgemeter.agent.base.figures import count
@@ -19,11 +19,11 @@ from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, MISSED, Figure
 from edgemeter.agent.contract.held_load import MOST_MISSED_RATIO
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
-from edgemeter.collector.compare.differences import Margins, better_of, decided, scale_of, speed_of, why_not_compared
-from edgemeter.collector.compare.judged_figures import JUDGED
+from edgemeter.collector.compare.differences import better_of, decided, scale_of, speed_of, why_not_compared
 from edgemeter.collector.compare.limits import FigureLimit, Requirements, selected
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import EnergyClass, names_of
+from edgemeter.collector.runs.figure_names import JUDGED
 from edgemeter.collector.runs.relation import EQUAL, agree, likeness
 
 Met = Literal["met", "not met", "inconclusive"]
@@ -90,7 +90,7 @@ def choose(
     summaries: Sequence[CaseSummary],
     required: Requirements,
     cheapest: str | None = None,
-    margins: Margins = Margins(),  # noqa: B008 - frozen
+    matters_ratio: float = MATTERS_RATIO,
 ) -> Choice:
     """Return the choice among summarised cases; `cheapest` is the name of a judged figure, by default energy, else latency.
 
@@ -127,7 +127,7 @@ def choose(
     contrasts = {
         id(other.case): (entry.name, other.case, best) for other in ranked[1:] if not why_not_compared(entry.name, other.case, best)
     }
-    against = decided(contrasts, margins, alpha)
+    against = decided(contrasts, matters_ratio, alpha)
     candidates = [replace(candidate, against_best=against.get(id(candidate.case))) for candidate in candidates]
     similar = [
         candidate

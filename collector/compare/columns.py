@@ -14,11 +14,9 @@ from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_document
 from edgemeter.agent.contract.figures import FIGURES, Figure, FigureView, Group
 from edgemeter.collector.compare.choice import Choice, Requirement
-from edgemeter.collector.compare.comparison import ComparedCase, Comparison, answers_of
+from edgemeter.collector.compare.comparison import ComparedCase, Comparison, GateFinding, answers_of
 from edgemeter.collector.compare.differences import OF_CALLS, OF_TEXT
-from edgemeter.collector.compare.gate import GateFinding
-from edgemeter.collector.compare.judged_figures import JUDGED
-from edgemeter.collector.runs.figure_names import with_part
+from edgemeter.collector.runs.figure_names import JUDGED, with_part
 
 
 def _at(path: str) -> Callable[[ComparedCase], Plain]:

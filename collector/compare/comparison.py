@@ -6,7 +6,7 @@ from functools import cached_property
 from string import ascii_uppercase
 from typing import Literal
 
-from edgemeter.agent.base.decision import Decision
+from edgemeter.agent.base.decision import MATTERS_RATIO, Decision
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import ACCURACY
@@ -14,8 +14,7 @@ from edgemeter.agent.contract.mode_answer import ModeAnswer, mode_answers, witho
 from edgemeter.agent.contract.series import UNKNOWN_BOARD
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
 from edgemeter.collector.compare.choice import Choice
-from edgemeter.collector.compare.differences import Margins, decided, deciding, energies_rank
-from edgemeter.collector.compare.gate import Gate, GateFinding, judge
+from edgemeter.collector.compare.differences import decided, deciding, energies_rank
 from edgemeter.collector.compare.limits import GateLimit
 from edgemeter.collector.compare.pairing import References
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
@@ -24,6 +23,8 @@ from edgemeter.collector.runs.relation import MARKED, OTHER_CLASS, Relation, are
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 
 RECOMMENDED = "the recommended one"  # By which rule a candidate of a choice has its reference.
+GateOutcome = Literal["pass", "fail", "inconclusive"]
+WORST_FIRST: tuple[GateOutcome, ...] = ("fail", "inconclusive", "pass")
 # What a mark means, for the reader of a table.
 MARKS = {
     "reference": "the case that others are compared with",
@@ -42,6 +43,36 @@ MARKS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class GateFinding:
+    """A limit for a case, and its outcome: the change of the `figure` that decides it, None without one, and the reason for that."""
+
+    limit: GateLimit
+    case: str
+    outcome: GateOutcome
+    figure: str = ""
+    change: Decision | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The findings of a change, by limit and case; and what becomes of the check where they are inconclusive."""
+
+    findings: tuple[GateFinding, ...]
+    if_inconclusive: Literal["fail", "pass"] = "fail"
+
+    @property
+    def outcome(self) -> GateOutcome:
+        """The worst of them; inconclusive where nothing was compared."""
+        return min((finding.outcome for finding in self.findings), key=WORST_FIRST.index, default="inconclusive")
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the check passes."""
+        return (self.if_inconclusive if self.outcome == "inconclusive" else self.outcome) == "pass"
+
+
 @dataclass(frozen=True)
 class ComparedCase:
     """A case with its reference; the reference of a reference is itself. `name` is a name that no other case of the answer has.
@@ -57,7 +88,7 @@ class ComparedCase:
     name: str = ""
     choice: str = ""
     not_ranked: str | None = None
-    margins: Margins = Margins()  # noqa: RUF009 - frozen
+    matters_ratio: float = MATTERS_RATIO
     changed: tuple[str, ...] = ()
     boards: tuple["ComparedCase", ...] = ()
     limited: tuple[GateFinding, ...] = ()
@@ -73,7 +104,7 @@ class ComparedCase:
         contrasts = {
             name: (name, self.case, self.reference) for name in names if name not in limited and (name == ACCURACY or not self.not_ranked)
         }
-        decisions = decided(contrasts, self.margins) | limited
+        decisions = decided(contrasts, self.matters_ratio) | limited
         return {name: decisions[name] for name in dict.fromkeys((*names, *limited)) if name in decisions}
 
     @property
@@ -139,12 +170,12 @@ class Comparison:
 def compare(
     contents: StoreContents,
     reference: str,
-    margins: Margins = Margins(),  # noqa: B008 - frozen
+    matters_ratio: float = MATTERS_RATIO,
     days: DaysCounted = "current",
 ) -> Comparison:
     """Return the comparison of all runs with those of `reference`: a device of this name, or else a role.
 
-    `margins` are the smallest differences that count, `days` is whether the current level of each case is compared or all its days.
+    `matters_ratio` is the smallest ratio that counts, `days` is whether the current level of each case is compared or all its days.
 
     Raises:
         UnavailableError: there is no run.
@@ -152,25 +183,25 @@ def compare(
     """
     summaries, unusable = gather(contents, days)
     belongs = reference_cases((run.device for run in contents.runs), (run.role for run in contents.runs), reference)
-    return of_summaries(summaries, belongs, reference, unusable, margins)
+    return of_summaries(summaries, belongs, reference, unusable, matters_ratio)
 
 
-def in_order(cases: Sequence[CaseSummary], margins: Margins = Margins(), left_out: Sequence[LeftOut] = ()) -> Comparison:  # noqa: B008 - frozen
+def in_order(cases: Sequence[CaseSummary], matters_ratio: float = MATTERS_RATIO, left_out: Sequence[LeftOut] = ()) -> Comparison:
     """Return the comparison of cases, called A, B, C, ..., each with the first."""
     names = ascii_uppercase[: len(cases)]
     gates = most_precise(cases)
     rows = [
-        ComparedCase(case, cases[0], name, "the first", not_ranked(case, gates[case.key.model]), margins)
+        ComparedCase(case, cases[0], name, "the first", not_ranked(case, gates[case.key.model]), matters_ratio)
         for case, name in zip(cases, names, strict=True)
     ]
     return Comparison("A", tuple(rows), tuple(left_out))
 
 
-def of_choice(choice: Choice, margins: Margins = Margins()) -> Comparison:  # noqa: B008 - frozen
+def of_choice(choice: Choice, matters_ratio: float = MATTERS_RATIO) -> Comparison:
     """Return the comparison of the candidates of a choice with the recommended one, or else with the first."""
     best = choice.recommended or choice.candidates[0]
     rows = [
-        ComparedCase(candidate.case, best.case, candidate.name, RECOMMENDED, candidate.out or None, margins)
+        ComparedCase(candidate.case, best.case, candidate.name, RECOMMENDED, candidate.out or None, matters_ratio)
         for candidate in choice.candidates
     ]
     return with_choice(Comparison(best.name, tuple(rows)), choice)
@@ -199,22 +230,6 @@ def with_choice(comparison: Comparison, choice: Choice) -> Comparison:
     return replace(comparison, rows=tuple(replace(row, chosen_by=chosen_by(row)) for row in comparison.rows), choice=choice)
 
 
-def with_gate(
-    comparison: Comparison,
-    limits: Sequence[GateLimit],
-    lost: Sequence[tuple[str, str]] = (),
-    if_inconclusive: Literal["fail", "pass"] = "fail",
-) -> Comparison:
-    """Return the comparison with what became of the limits of a change; the changes that they limit are shown as the gate decided them.
-
-    Raises ConfigError where `judge` does.
-    """
-    gate = replace(judge(comparison.rows, limits, lost), if_inconclusive=if_inconclusive)
-    findings = grouped((finding.case, finding) for finding in gate.findings)
-    rows = [replace(row, limited=tuple(findings.get(row.name, ()))) for row in comparison.rows]
-    return replace(comparison, rows=tuple(rows), gate=gate)
-
-
 def gather(contents: StoreContents, days: DaysCounted = "current") -> tuple[Sequence[CaseSummary], list[LeftOut]]:
     """Return the cases of all runs and what is left out; raises UnavailableError if there is no run."""
     if not contents.runs:
@@ -230,7 +245,7 @@ def of_summaries(
     belongs: Callable[[CaseKey], bool],
     reference: str,
     unusable: Sequence[LeftOut] = (),
-    margins: Margins = Margins(),  # noqa: B008 - frozen
+    matters_ratio: float = MATTERS_RATIO,
 ) -> Comparison:
     """Return the comparison of summarised cases; `belongs` selects those of `reference`, `unusable` is left out already."""
     references = [summary for summary in summaries if belongs(summary.key)]
@@ -246,7 +261,12 @@ def of_summaries(
         else:
             rows.append(
                 ComparedCase(
-                    summary, pairing[0], named(summary.key), pairing[1], not_ranked(summary, gates.get(summary.key.model, ())), margins
+                    summary,
+                    pairing[0],
+                    named(summary.key),
+                    pairing[1],
+                    not_ranked(summary, gates.get(summary.key.model, ())),
+                    matters_ratio,
                 )
             )
     alone = _alone(rows)

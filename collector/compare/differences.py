@@ -1,7 +1,7 @@
 """How a case differs from another: whether a figure of the two compares, what the runs say about it, and the decisions of one answer."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from edgemeter.agent.base.decision import ALPHA, MATTERS_ACCURACY, MATTERS_RATIO, MATTERS_SHARE, Decision, Scale, decide, holm
@@ -10,8 +10,8 @@ from edgemeter.agent.base.metrics import Better
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY, TPOT, TTFT, Figure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.case_figure import scaled
-from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.runs.figure_names import JUDGED
 from edgemeter.collector.runs.relation import why_other_load
 
 # Where figures of whole queries stand in a record, which of generated text compare only where the answers are as long.
@@ -22,17 +22,9 @@ OF_TEXT = (TTFT, TPOT, ACCURACY, TOKEN_ENERGY)
 Key = TypeVar("Key", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Margins:
-    """The smallest differences that matter: of ratios, and of accuracies and shares in points (0..1)."""
-
-    ratio: float = MATTERS_RATIO
-    accuracy: float = MATTERS_ACCURACY
-    share: float = MATTERS_SHARE
-
-    def of(self, name: str) -> float:
-        """Return the smallest difference of a figure that matters."""
-        return self.accuracy if name == ACCURACY else self.share if scale_of(name) == "points" else self.ratio
+def margin_of(name: str, matters_ratio: float) -> float:
+    """Return the smallest difference of a figure that matters: this ratio, and of accuracies and shares so many points (0..1)."""
+    return MATTERS_ACCURACY if name == ACCURACY else MATTERS_SHARE if scale_of(name) == "points" else matters_ratio
 
 
 def scale_of(name: str) -> Scale:
@@ -103,12 +95,14 @@ def evidence_of(name: str, case: CaseSummary, reference: CaseSummary) -> Evidenc
     return replace(evidence, counted_ratio=counted_ratio)
 
 
-def decided(contrasts: Mapping[Key, tuple[str, CaseSummary, CaseSummary]], margins: Margins, alpha: float = ALPHA) -> dict[Key, Decision]:
+def decided(
+    contrasts: Mapping[Key, tuple[str, CaseSummary, CaseSummary]], matters_ratio: float, alpha: float = ALPHA
+) -> dict[Key, Decision]:
     """Return the decisions that one answer takes together: each on a figure, by its name, of a case against a reference."""
     evidences = [evidence_of(*contrast) for contrast in contrasts.values()]
     confidences = holm(evidences, alpha)
     return {
-        key: decide(evidence, confidence, margins.of(name), better_of(name, case), scale_of(name))
+        key: decide(evidence, confidence, margin_of(name, matters_ratio), better_of(name, case), scale_of(name))
         for (key, (name, case, _)), evidence, confidence in zip(contrasts.items(), evidences, confidences, strict=True)
     }
 

@@ -7,67 +7,36 @@ otherwise, it is what matters of the change that it limits.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from dataclasses import replace
+from typing import Literal
 
 from edgemeter.agent.base.decision import ROUNDING, Decision, Scale, decide, holm
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import Better
 from edgemeter.agent.contract.figures import ACCURACY, MEMORY
-from edgemeter.collector.compare.differences import Margins, better_of, evidence_of, scale_of, speed_of, why_not_compared
+from edgemeter.collector.compare.comparison import ComparedCase, Comparison, Gate, GateFinding, GateOutcome
+from edgemeter.collector.compare.differences import better_of, evidence_of, margin_of, scale_of, speed_of, why_not_compared
 from edgemeter.collector.compare.limits import SLOWER, GateLimit
-from edgemeter.collector.compare.summary import CaseSummary
-
-GateOutcome = Literal["pass", "fail", "inconclusive"]
-WORST_FIRST: tuple[GateOutcome, ...] = ("fail", "inconclusive", "pass")
+from edgemeter.collector.runs.cases import grouped
 
 
-class _GatedCase(Protocol):
-    """A case with its reference, as a comparison has them."""
+def with_gate(
+    comparison: Comparison,
+    limits: Sequence[GateLimit],
+    lost: Sequence[tuple[str, str]] = (),
+    if_inconclusive: Literal["fail", "pass"] = "fail",
+) -> Comparison:
+    """Return the comparison with what became of the limits of a change; the changes that they limit are shown as the gate decided them.
 
-    @property
-    def case(self) -> CaseSummary: ...
-    @property
-    def reference(self) -> CaseSummary: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def margins(self) -> Margins: ...
-    @property
-    def is_reference(self) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class GateFinding:
-    """A limit for a case, and its outcome: the change of the `figure` that decides it, None without one, and the reason for that."""
-
-    limit: GateLimit
-    case: str
-    outcome: GateOutcome
-    figure: str = ""
-    change: Decision | None = None
-    reason: str = ""
+    Raises ConfigError where `judge` does.
+    """
+    gate = replace(judge(comparison.rows, limits, lost), if_inconclusive=if_inconclusive)
+    findings = grouped((finding.case, finding) for finding in gate.findings)
+    rows = [replace(row, limited=tuple(findings.get(row.name, ()))) for row in comparison.rows]
+    return replace(comparison, rows=tuple(rows), gate=gate)
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """The findings of a change, by limit and case; and what becomes of the check where they are inconclusive."""
-
-    findings: tuple[GateFinding, ...]
-    if_inconclusive: Literal["fail", "pass"] = "fail"
-
-    @property
-    def outcome(self) -> GateOutcome:
-        """The worst of them; inconclusive where nothing was compared."""
-        return min((finding.outcome for finding in self.findings), key=WORST_FIRST.index, default="inconclusive")
-
-    @property
-    def is_passed(self) -> bool:
-        """Whether the check passes."""
-        return (self.if_inconclusive if self.outcome == "inconclusive" else self.outcome) == "pass"
-
-
-def judge(rows: Sequence[_GatedCase], limits: Sequence[GateLimit], lost: Sequence[tuple[str, str]] = ()) -> Gate:
+def judge(rows: Sequence[ComparedCase], limits: Sequence[GateLimit], lost: Sequence[tuple[str, str]] = ()) -> Gate:
     """Return what became of each limit for each compared case, and of the cases (name, reason) that the new side has lost.
 
     Raises:
@@ -91,7 +60,7 @@ def judge(rows: Sequence[_GatedCase], limits: Sequence[GateLimit], lost: Sequenc
         if evidence is None:
             findings.append(GateFinding(limit, row.name, "inconclusive", name, reason=reason))
             continue
-        margin = min(row.margins.of(name), limit.by)
+        margin = min(margin_of(name, row.matters_ratio), limit.by)
         limit_on_scale = _limit_on_scale(limit, name, row)
         change = decide(evidence, next(confidences), margin, better_of(name, row.case), scale_of(name))
         change = replace(change, limit=limit_on_scale)
@@ -106,7 +75,7 @@ def worst_kept(limit: GateLimit, better: Better, scale: Scale) -> float:
     return by if scale == "points" else max(1 + by, 0.0)
 
 
-def _limit_on_scale(limit: GateLimit, name: str, row: _GatedCase) -> float:
+def _limit_on_scale(limit: GateLimit, name: str, row: ComparedCase) -> float:
     """Return the largest change for the worse that a limit allows, on the scale of the evidence; negative where lower is worse."""
     worst = worst_kept(limit, better_of(name, row.case), scale_of(name))
     # What is above 0 falls by 100% at most.
@@ -122,7 +91,7 @@ def _outcome(change: Decision, limit: float) -> GateOutcome:
     return "pass" if high <= abs(limit) + ROUNDING else "fail" if low > abs(limit) + ROUNDING else "inconclusive"
 
 
-def _refuse_other_boards(rows: Sequence[_GatedCase], limits: Sequence[GateLimit]) -> None:
+def _refuse_other_boards(rows: Sequence[ComparedCase], limits: Sequence[GateLimit]) -> None:
     """One board on each side does not tell a change from the spread of its type: at 2% one pair of seven breaks a limit of 3%."""
     limit = next((limit for limit in limits if limit.figure not in (MEMORY, ACCURACY)), None)
     other = next((row for row in rows if row.case.device != row.reference.device), None)

@@ -15,8 +15,7 @@ from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.case_identity import FIELD
 from edgemeter.agent.contract.figures import ACCURACY, Figure
-from edgemeter.collector.compare.judged_figures import EXAMPLE, JUDGED
-from edgemeter.collector.runs.figure_names import figure_called, figure_words, metric_called
+from edgemeter.collector.runs.figure_names import EXAMPLE, JUDGED, figure_called, figure_words, metric_called
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary

@@ -17,8 +17,8 @@ from edgemeter.agent.contract.run_figures import kind_of
 from edgemeter.agent.verdict.judge import counted
 from edgemeter.agent.verdict.words import verdict_lines
 from edgemeter.collector.compare.case_figure import CaseFigure, RunValues, figure_of, run_value
-from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct
+from edgemeter.collector.runs.figure_names import JUDGED
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
 

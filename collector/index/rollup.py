@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.sqlite_file import transaction
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
-from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.index.index_file import WITH_ID, connect_index, index_path, remove_index
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
@@ -92,10 +92,10 @@ def rolled_up(
         return None
 
 
-def compare_rolled_up(rolled_up: RolledUp, reference: str, margins: Margins = Margins()) -> Comparison:  # noqa: B008 - frozen
+def compare_rolled_up(rolled_up: RolledUp, reference: str, matters_ratio: float = MATTERS_RATIO) -> Comparison:
     """Return the comparison of all cases with `reference`, as `comparison.compare` does; raises as that."""
     belongs = comparing.reference_cases(rolled_up.devices, rolled_up.roles, reference)
-    return comparing.of_summaries(rolled_up.summaries, belongs, reference, [*rolled_up.unreadable, *rolled_up.rejected], margins)
+    return comparing.of_summaries(rolled_up.summaries, belongs, reference, [*rolled_up.unreadable, *rolled_up.rejected], matters_ratio)
 
 
 def _read(

@@ -1,12 +1,16 @@
 """The names by which people call a figure, in options and in the addresses of the page, and the names of its parts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import METRICS
 from edgemeter.agent.base.suggestions import near
-from edgemeter.agent.contract.figures import ENERGY, FIGURES, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY, Figure
+from edgemeter.agent.contract.figures import ENERGY, FIGURES, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY, Figure, FigureView, in_view
 
+# The figures that comparisons judge, limits name and choices go by: by their ratio, shares and accuracies by their difference.
+JUDGED: Mapping[str, Figure] = {entry.name: entry for entry in in_view(FigureView.JUDGED)}
+# How limits are written.
+EXAMPLE = "p99<=33ms, ap>=.74, energy<=60mJ, memory<=500MB, board=Raspberry Pi 5"
 # What people call figures in a sentence; others have their titles.
 SPOKEN = {
     LATENCY: "latency", THROUGHPUT: "throughput", ENERGY: "energy", MISSED: "missed frames", TOKEN_ENERGY: "energy per token",

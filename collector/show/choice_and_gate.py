@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from edgemeter.agent.base.figures import count
 from edgemeter.collector.compare.choice import Choice, ChoiceCandidate, Requirement
-from edgemeter.collector.compare.comparison import ComparedCase, Comparison
+from edgemeter.collector.compare.comparison import WORST_FIRST, ComparedCase, Comparison, Gate, GateFinding
 from edgemeter.collector.compare.differences import better_of
-from edgemeter.collector.compare.gate import WORST_FIRST, Gate, GateFinding, worst_kept
+from edgemeter.collector.compare.gate import worst_kept
 from edgemeter.collector.compare.limits import FigureLimit, with_unit
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.figure_words import (

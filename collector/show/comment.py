@@ -6,9 +6,9 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.differences import OF_CALLS, OF_TEXT
-from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import named
+from edgemeter.collector.runs.figure_names import JUDGED
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_headline, gate_lines
 from edgemeter.collector.show.compare_table import notes_on
@@ -113,7 +113,7 @@ def _how(rows: Sequence[ComparedCase]) -> str:
         return sum(len(case.run_ids) for case in cases)
 
     counts = f"{runs([row.reference for row in rows])} runs against {runs([row.case for row in rows])}" if rows else ""
-    margin = f"differences below {100 * rows[0].margins.ratio:g}% do not matter" if rows else ""
+    margin = f"differences below {100 * rows[0].matters_ratio:g}% do not matter" if rows else ""
     together = decided_together(change for row in rows for change in row.decisions.values())
     return f"<sub>{'; '.join(filter(None, (counts, 'means over runs', together, margin)))}.</sub>"
 

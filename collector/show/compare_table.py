@@ -196,7 +196,7 @@ def _change(name: str, row: ComparedCase) -> str:
     if (decision := row.decisions.get(name)) is not None:
         return _short_change(name, decision) + SIGNS.get(outcome_words(name, row), "")
     if name == MEMORY and not row.is_reference and not why_not_compared(name, row.case, row.reference):
-        (decision,) = decided({name: (name, row.case, row.reference)}, row.margins).values()
+        (decision,) = decided({name: (name, row.case, row.reference)}, row.matters_ratio).values()
         return f"({_short_change(name, decision)})" if abs(decision.value - 1) >= decision.margin else ""
     return "not ranked" if row.not_ranked and not row.is_reference and name == (TTFT if row.case.generates else speed_of(row.case)) else ""
 

@@ -10,10 +10,8 @@ from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.choice import WORST_FIRST, Choice, ChoiceCandidate, choose
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
-from edgemeter.collector.compare.differences import Margins
-from edgemeter.collector.compare.judged_figures import JUDGED
 from edgemeter.collector.compare.limits import parse_requirements
-from edgemeter.collector.runs.figure_names import figure_called
+from edgemeter.collector.runs.figure_names import JUDGED, figure_called
 from edgemeter.collector.show.choice_and_gate import recommended_text, requirement_text, requirement_value
 from edgemeter.collector.show.figure_words import change_with_interval
 from edgemeter.collector.show.wording import listed
@@ -124,7 +122,7 @@ class ChoiceFilter:
         return self.choice is not None and any(other is candidate for other in self.choice.similar)
 
 
-def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collection[CaseKey], margins: Margins) -> ChoiceFilter:
+def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collection[CaseKey], matters_ratio: float) -> ChoiceFilter:
     """Return the choice that an address asks for, among the rows of a comparison whose cases were picked."""
     limits, cheapest = request.get("require"), request.get("cheapest")
     if not limits and not cheapest:
@@ -134,7 +132,7 @@ def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collecti
         return ChoiceFilter(None, f"There are {len(cases):,} cases: pick a model, a board or a device until at most {MOST_CASES} are left.")
     try:
         figure = figure_called(cheapest, JUDGED.values()).name if cheapest else None
-        return ChoiceFilter(choose(cases, parse_requirements(limits), figure, margins), hides_not_met=request.get("show") == HIDDEN)
+        return ChoiceFilter(choose(cases, parse_requirements(limits), figure, matters_ratio), hides_not_met=request.get("show") == HIDDEN)
     except ConfigError as error:
         return ChoiceFilter(None, f"{error}.")
 

@@ -4,13 +4,13 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.verdict.siblings import judged_apart
 from edgemeter.collector.charts.chart import Chart, script_data
 from edgemeter.collector.compare.comparison import Comparison, of_summaries
-from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.index.index_file import WITH_ID, IndexedCase
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.published.published_folder import PublishedFolder, default_folder
@@ -36,7 +36,7 @@ class ViewContext:
     links: Links
     events: TrendEvents
     draw: Callable[[Chart], Markup] = live_chart
-    margins: Margins = Margins()  # noqa: RUF009 - frozen
+    matters_ratio: float = MATTERS_RATIO
     published: PublishedFolder = field(default_factory=default_folder)
 
     def render(self, template: str, **values: object) -> Markup:
@@ -60,7 +60,10 @@ def compare(context: ViewContext, cases_to_compare: Sequence[IndexedCase], case_
     known_cases = summaries(context.connection, list(members.values()), case_filter)
     is_role = reference == REFERENCE
     return of_summaries(
-        known_cases, lambda key: key.device == reference or (is_role and key.role == REFERENCE), reference, margins=context.margins
+        known_cases,
+        lambda key: key.device == reference or (is_role and key.role == REFERENCE),
+        reference,
+        matters_ratio=context.matters_ratio,
     )
 
 

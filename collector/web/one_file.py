@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart
-from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.web.case_table import CASES_SHOWN
@@ -37,7 +37,7 @@ class FileChoice:
     runs: int = RUNS
     reference: str | None = None
     first: ViewRequest | None = None
-    margins: Margins = Margins()  # noqa: RUF009 - frozen
+    matters_ratio: float = MATTERS_RATIO
 
 
 def write_file_of(source: RecordSource, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
@@ -67,7 +67,7 @@ def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progres
             return live_chart(chart, "" if written_views else vega.svg(chart))
 
         context = ViewContext(
-            connection, index.source, FileLinks(frozenset(addresses)), events, write, choice.margins,
+            connection, index.source, FileLinks(frozenset(addresses)), events, write, choice.matters_ratio,
         )  # fmt: skip
         choices = _choices(offered(context), addresses)
         for count, text in enumerate(addresses, start=1):

@@ -5,12 +5,12 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.cli import elsewhere
 from edgemeter.agent.cli.run_session import SessionOutcome
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Verdict, Violation
 from edgemeter.collector.cli.compared_sides import is_model, measure_sides
-from edgemeter.collector.compare.differences import Margins
 from tests.fixtures.command import edgemeter
 from tests.fixtures.played_session import play, run_of
 from tests.fixtures.record_factory import make_accuracy
@@ -125,7 +125,7 @@ def test_a_saved_run_stands_for_its_case_in_its_session(monkeypatch):
     assert rows[1]["latency_p50_ms_outcome"] == "better"
     assert result.stderr.splitlines()[-1] == "saved as 00000001 and 00000051: edgemeter compare 00000001 00000051"
     with pytest.raises(ConfigError, match="none of the sides is a model"):
-        measure_sides(["00000001", "00000002"], {}, Margins())
+        measure_sides(["00000001", "00000002"], {}, MATTERS_RATIO)
     _, rows, _ = compared("00000001", "b.replay.json", "--repeats", 3, "--threads", 1)
     assert [row["threads"] for row in rows] == [2, 1]
 

@@ -7,7 +7,7 @@ import pytest
 from edgemeter.agent.base.documents import JOINT
 from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.collector.compare.columns import COLUMNS, to_csv, to_json
-from edgemeter.collector.compare.judged_figures import JUDGED
+from edgemeter.collector.runs.figure_names import JUDGED
 from tests.fixtures.compared_cases import comparisons
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy, make_generation, make_generation_energy

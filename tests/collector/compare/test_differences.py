@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
+from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.compare.differences import Margins, why_not_compared
+from edgemeter.collector.compare.differences import why_not_compared
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import compare_runs, day_by_day, make_reference, make_run
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_steady
@@ -15,9 +16,9 @@ DAY_NS = 86_400 * 10**9
 NOISE = (0.995, 1.0, 1.005, 0.998, 1.002, 1.001)
 
 
-def only_row(*runs, margins=None):
+def only_row(*runs, matters_ratio=None):
     """Return the one case that is not the reference's."""
-    comparison = compare(StoreContents(runs), "reference", margins or Margins())
+    comparison = compare(StoreContents(runs), "reference", matters_ratio or MATTERS_RATIO)
     (row,) = [row for row in comparison.rows if not row.is_reference]
     return row
 
@@ -42,7 +43,7 @@ def test_runs_of_one_session_are_compared_in_pairs():
 def test_what_matters_can_be_set():
     """With 10% at stake 6% are none."""
     runs = day_by_day([make_run(p50_ms=2.12 * factor) for factor in NOISE], [make_reference(p50_ms=2.0 * factor) for factor in NOISE])
-    assert only_row(*runs, margins=Margins(ratio=0.1)).decisions["latency_p50_ms"].outcome == "no difference"
+    assert only_row(*runs, matters_ratio=0.1).decisions["latency_p50_ms"].outcome == "no difference"
     assert only_row(*runs).decisions["latency_p50_ms"].outcome == "worse"
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.compare.comparison import gather
-from edgemeter.collector.compare.judged_figures import EXAMPLE, JUDGED
 from edgemeter.collector.compare.limits import parse_gate, parse_requirements, selected
+from edgemeter.collector.runs.figure_names import EXAMPLE, JUDGED
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import make_environment

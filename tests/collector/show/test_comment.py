@@ -5,7 +5,7 @@ import re
 import pytest
 
 from edgemeter.collector.compare.between import between
-from edgemeter.collector.compare.comparison import with_gate
+from edgemeter.collector.compare.gate import with_gate
 from edgemeter.collector.compare.limits import parse_gate
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show.comment import MARK, to_markdown

@@ -11,7 +11,6 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions
-from edgemeter.collector.compare.differences import Margins
 from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
@@ -227,8 +226,7 @@ def test_the_smallest_difference_that_matters_is_that_of_the_command():
     )
     with indexed(runs) as index:
         pages = [
-            one_file.whole_page(index, TrendEvents(), FileChoice(reference="reference", margins=Margins(ratio=ratio)))
-            for ratio in (0.01, 0.05)
+            one_file.whole_page(index, TrendEvents(), FileChoice(reference="reference", matters_ratio=ratio)) for ratio in (0.01, 0.05)
         ]
     assert ["above 5%" in Page(shown_first(page)).text for page in pages] == [False, True]
 
