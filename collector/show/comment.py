@@ -1,12 +1,12 @@
 """A change against its baseline as the comment of a pull request, in Markdown: the outcome first, then the worst cases."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.differences import OF_CALLS, OF_TEXT
-from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import named
 from edgemeter.collector.runs.figure_names import JUDGED
 from edgemeter.collector.runs.store import LeftOut
@@ -51,23 +51,32 @@ def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
         *(f"- {_escaped(line.strip())}" for line in lines),
         *([""] if lines else []),
         *_left_out(comparison.left_out, is_open=not compared),
-        _how(compared),
+        *([_how_much(compared)] if compared else []),
     ]
     headings = ["case", *(JUDGED[name].title for name in names), "outcome"]
     table = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
     room = LONGEST - len("\n".join([*head, *table, *tail])) - 100
-    fitting: list[str] = []
-    for row in ordered:
-        name = f"{named(row.case.key)} against {named(row.reference.key)}" if has_letters(comparison) else row.name
-        cells = [_name(row, name), *(_cell(name, row) for name in names), _outcome(row)]
-        line = f"| {' | '.join(cells)} |"
-        room -= len(line) + 1
-        if room < 0:
-            break
-        fitting.append(line)
-    cut = [f"\n{len(ordered) - len(fitting)} more cases do not fit; list all with `--format json`."] if len(fitting) < len(ordered) else []
-    body = [*table, *fitting, *cut] if compared else [NO_CASE]
+    cases = [_line(row, names, is_named=has_letters(comparison)) for row in ordered]
+    fitting = sum(length < room for length in accumulate(len(line) + 1 for line in cases))
+    cut = [f"\n{len(cases) - fitting} more cases do not fit; list all with `--format json`."] if fitting < len(cases) else []
+    body = [*table, *cases[:fitting], *cut] if compared else [NO_CASE]
     return "\n".join([*head, *body, "", *tail]) + "\n"
+
+
+def _how_much(compared: Sequence[ComparedCase]) -> str:
+    before, after = (
+        sum(len(case.run_ids) for case in cases) for cases in zip(*((row.reference, row.case) for row in compared), strict=True)
+    )
+    margin = f"differences below {100 * compared[0].matters_ratio:g}% do not matter"
+    together = decided_together(change for row in compared for change in row.decisions.values())
+    return f"<sub>{'; '.join(filter(None, (f'{before} runs against {after}', together, margin)))}.</sub>"
+
+
+def _line(row: ComparedCase, names: Sequence[str], *, is_named: bool) -> str:
+    """Return the line of a case in the table; one that has a letter `is_named` as what it is compared with."""
+    name = f"{named(row.case.key)} against {named(row.reference.key)}" if is_named else row.name
+    failing = [f"**fail: {_escaped(finding.limit.text)}**" for finding in row.limited if finding.outcome == "fail"]
+    return f"| {' | '.join([_name(row, name), *(_cell(figure, row) for figure in names), '<br>'.join([outcome_of(row), *failing])])} |"
 
 
 def _is_compared(name: str, row: ComparedCase) -> bool:
@@ -94,28 +103,12 @@ def _cell(name: str, row: ComparedCase) -> str:
     return f"{values}<br>{decision_text(name, row)}" if name in row.decisions else f"{values}, not comparable"
 
 
-def _outcome(row: ComparedCase) -> str:
-    outcome = outcome_of(row)
-    failing = [f"**fail: {_escaped(finding.limit.text)}**" for finding in row.limited if finding.outcome == "fail"]
-    return "<br>".join([f"**{outcome}**" if "worse" in outcome else outcome, *failing])
-
-
 def _left_out(left_out: Sequence[LeftOut], *, is_open: bool) -> list[str]:
     if not left_out:
         return []
     lines = [f"- {_escaped(f'{entry.run}: {entry.reason}' if entry.run else entry.reason)}" for entry in left_out[:LEFT_OUT_SHOWN]]
     remainder = [f"- and {len(left_out) - LEFT_OUT_SHOWN} more: `--format json` lists all"] if len(left_out) > LEFT_OUT_SHOWN else []
     return [f"<details{' open' * is_open}><summary>Left out ({len(left_out)})</summary>", "", *lines, *remainder, "", "</details>", ""]
-
-
-def _how(rows: Sequence[ComparedCase]) -> str:
-    def runs(cases: Sequence[CaseSummary]) -> int:
-        return sum(len(case.run_ids) for case in cases)
-
-    counts = f"{runs([row.reference for row in rows])} runs against {runs([row.case for row in rows])}" if rows else ""
-    margin = f"differences below {100 * rows[0].matters_ratio:g}% do not matter" if rows else ""
-    together = decided_together(change for row in rows for change in row.decisions.values())
-    return f"<sub>{'; '.join(filter(None, (counts, 'means over runs', together, margin)))}.</sub>"
 
 
 def _code(text: str) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Decision
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width, writable
 from edgemeter.agent.contract.decode_energy import decode_lines
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MEMORY, TOKEN_ENERGY, TTFT, Figure, FigureView, in_view
@@ -20,21 +21,19 @@ from edgemeter.collector.compare.comparison import MARKS, RECOMMENDED, ComparedC
 from edgemeter.collector.compare.differences import decided, speed_of, why_not_compared
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_lines
 from edgemeter.collector.show.figure_words import assumed_in_changes, change_text, decided_together, margin_text, short_figure_text
 from edgemeter.collector.show.sentence import (
     IN_PART,
     WITHIN,
     decisions_text,
-    figure_name,
     has_letters,
     headline,
     not_compared,
     outcome_of,
     outcome_words,
 )
-from edgemeter.collector.show.wording import accuracy_name, level_text, listed, load_words, only, telling_parts
+from edgemeter.collector.show.wording import level_text, listed, load_words, only, telling_parts
 
 # Marks that the columns of a row say, or the lines below.
 OF_THE_KIND = ("other precision", "other class of precision", "other runtime")
@@ -68,8 +67,17 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
         print_text(console, f"{hidden} cases that differ less from the reference are not shown: see --format json or csv", "dim")
     for line in _lines(short):
         print_text(console, line)
-    _show_left_out(comparison.left_out, console)
-    show_answers(comparison, console)
+    if comparison.left_out:
+        print_text(console, f"Left out ({len(comparison.left_out)} runs or parts of runs):", "bold")
+    reasons = Counter(entry.reason for entry in comparison.left_out).most_common()
+    for reason, number in reasons[:REASONS_SHOWN]:
+        print_text(console, f"{number:>5}  {reason}")
+    if len(reasons) > REASONS_SHOWN:
+        print_text(console, f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list every run with --format json")
+    for answer in answers_of(comparison):
+        print_text(console, f"{answer.title}:", "bold")
+        columns = [TableColumn(*cells, "left") for cells in answer.columns.items()]
+        console.print(fitted_table(columns, console.width))
 
 
 def shortened(comparison: Comparison) -> Comparison:
@@ -166,7 +174,7 @@ def shown_figures(cases: Sequence[CaseSummary], highest_rank: int = 1) -> list[F
 def figure_heading(entry: Figure, cases: Sequence[CaseSummary]) -> str:
     """Return the heading of a figure, of rates of tokens with the tokens where all cases have as many: `pp 512 t/s`."""
     if entry.name == ACCURACY:
-        return accuracy_name(cases)
+        return only(metric_name(case.accuracy.metric) for case in cases if case.accuracy) or "Accuracy"
     if entry.name == TOKEN_ENERGY:
         return "J/token"
     field = {"pp": "prompt_tokens", "tg": "output_tokens"}.get(entry.title)
@@ -241,17 +249,19 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     if has_letters(comparison):
         # Of other comparisons it is the reason why runs are left out.
         yield from (f"not ranked: {row.not_ranked}" for row in compared if row.not_ranked and row.decisions)
-    cases = list({id(case): case for row in comparison.rows for case in (row.case, row.reference)}.values())
-    for case in cases:
-        if case.segment:
-            yield f"{case.key.device}: only runs {level_text(case)} (--all-days counts them)"
+    for text, devices in grouped((level_text(case), case.key.device) for case in _cases(comparison) if case.segment).items():
+        yield f"{listed(list(dict.fromkeys(devices)))}: only runs {text} (--all-days counts them)"
     yield from notes_on(comparison)
+
+
+def _cases(comparison: Comparison) -> list[CaseSummary]:
+    return list({id(case): case for row in comparison.rows for case in (row.case, row.reference)}.values())
 
 
 def notes_on(comparison: Comparison) -> Iterator[str]:
     """Yield what to know of the cases, and the verdicts on their runs."""
     compared = [row for row in comparison.rows if not row.is_reference]
-    cases = list({id(case): case for row in comparison.rows for case in (row.case, row.reference)}.values())
+    cases = _cases(comparison)
     for mark, names in grouped((mark, row.name) for row in compared for mark in row.marks if mark not in _SAID).items():
         yield f"{mark}{f' ({listed(names)})' if len(names) < len(compared) else ''}: {MARKS[mark]}"
     if assumed := [figure.evidence.assumed.sd for case in cases for figure in case.figures.values() if figure.evidence.assumed]:
@@ -269,33 +279,13 @@ def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[st
         yield "each is better in part: your limits choose (--require, --cheapest)"
     changes = [(name, row, decision) for row in rows for name, decision in row.decisions.items()]
     outcomes = {outcome_words(name, row) for name, row, _ in changes}
-    if "no difference" in outcomes:
-        equal = ((margin_text(change), figure_name(name, row.case)) for name, row, change in changes if change.outcome == "no difference")
-        yield f"=: no difference above {', '.join(f'{margin} ({listed(sorted(set(names)))})' for margin, names in grouped(equal).items())}"
-    if "inconclusive" in outcomes:
-        yield "?: inconclusive"
-    if WITHIN in outcomes:
-        yield f"<: {WITHIN}"
+    margins = dict.fromkeys(margin_text(change) for *_, change in changes if change.outcome == "no difference")
+    legend = {outcome: f"{sign.strip()}: {outcome}" for outcome, sign in SIGNS.items() if outcome in outcomes}
+    if "no difference" in legend:
+        legend["no difference"] += f" above {' and '.join(margins)}"
+    if legend:
+        yield "; ".join(legend.values())
     if any(change.evidence.unit == "pair" for *_, change in changes):
         yield "changes are means over pairs of neighbouring runs; an interval in the table is that of a case by itself"
     if together := decided_together(change for *_, change in changes):
         yield together
-
-
-def _show_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
-    if not left_out:
-        return
-    print_text(console, f"Left out ({len(left_out)} runs or parts of runs):", "bold")
-    reasons = Counter(entry.reason for entry in left_out).most_common()
-    for reason, number in reasons[:REASONS_SHOWN]:
-        print_text(console, f"{number:>5}  {reason}")
-    if len(reasons) > REASONS_SHOWN:
-        print_text(console, f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list every run with --format json")
-
-
-def show_answers(comparison: Comparison, console: Console) -> None:
-    """Print the answer of each case that ran in several power modes or clocks of one board."""
-    for answer in answers_of(comparison):
-        print_text(console, f"{answer.title}:", "bold")
-        columns = [TableColumn(*cells, "left") for cells in answer.columns.items()]
-        console.print(fitted_table(columns, console.width))

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
@@ -82,42 +81,24 @@ def energy_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, wit
     return Charts(tuple(charts), tuple(notes))
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyDistribution:
-    """Latencies in ms of all queries: how many, and steps (latency, share at most as slow) at even ranks, the extremes among them."""
-
-    count: int
-    steps: tuple[tuple[float, float], ...]
-
-
-def latency_distribution(runs: Sequence[RunRecord], steps: int) -> LatencyDistribution | None:
-    """Return the distribution of the inference latencies of `runs`, None where no run kept its samples (or they are damaged)."""
-    series = [values for run in runs if (values := _latencies_ms(run)) is not None]
-    if not series:
-        return None
-    latencies = np.sort(np.concatenate(series))
-    ranks = np.unique(np.linspace(0, latencies.size - 1, min(steps, latencies.size)).round().astype(np.int64))
-    return LatencyDistribution(int(latencies.size), tuple((float(latencies[rank]), float((rank + 1) / latencies.size)) for rank in ranks))
-
-
-def _latencies_ms(run: RunRecord) -> NDArray[np.float64] | None:
+def distribution_chart(run: RunRecord, steps: int) -> Chart | None:
+    """Return the share of queries at most as slow, at even ranks with the extremes among them; None without usable raw samples."""
     latency_series = next((series for series in run.samples if series.name == "latency" and series.unit == "ns"), None)
-    if latency_series is None:
-        return None
     try:
-        values = unpack(latency_series).astype(np.float64) * MS_PER_NS
+        every_latency = unpack(latency_series) * MS_PER_NS if latency_series else np.empty(0)
     except ConfigError:
         return None
-    present: NDArray[np.float64] = values[np.isfinite(values) & (values > 0)]
-    return present if present.size else None
-
-
-def distribution_chart(title: str, lines: Sequence[tuple[str, LatencyDistribution]], text: str = "") -> Chart:
-    """Return the share of queries at most as slow, a line for each name."""
-    values = [{"series": name, "value": value, "share": share} for name, distribution in lines for value, share in distribution.steps]
-    legend = tuple((name, numbered_style(index).paint, "circle") for index, (name, _) in enumerate(lines))
-    spec = specs.cumulative("latency, ms", legend, [value for _, distribution in lines for value, _ in distribution.steps])
-    return Chart(title, spec, rows_table(values), text, legend if len(lines) > 1 else ())
+    latencies = np.sort(every_latency[np.isfinite(every_latency) & (every_latency > 0)])
+    if not latencies.size:
+        return None
+    ranks = np.unique(np.linspace(0, latencies.size - 1, min(steps, latencies.size)).round().astype(np.int64))
+    amounts = [float(latencies[rank]) for rank in ranks]
+    values = [
+        {"series": "this run", "value": amount, "share": float((rank + 1) / latencies.size)}
+        for rank, amount in zip(ranks, amounts, strict=True)
+    ]
+    spec = specs.cumulative("latency, ms", (("this run", numbered_style(0).paint, "circle"),), amounts)
+    return Chart("Cumulative share of queries", spec, rows_table(values))
 
 
 def anchor(row: ComparedCase) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import apart, grouped
@@ -26,16 +25,6 @@ def listed(texts: Sequence[str], limit: int = 4) -> str:
     if len(texts) > limit:
         return f"{', '.join(texts[: limit - 1])} and {len(texts) - limit + 1} more"
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
-
-
-def accuracy_name(cases: Sequence[CaseSummary]) -> str:
-    """Return the name of the one metric that the cases have, `Accuracy` when they have several or none."""
-    return only(metric_name(case.accuracy.metric) for case in cases if case.accuracy) or "Accuracy"
-
-
-def runtime_name(case: CaseSummary) -> str:
-    """Return the runtime with the version that did the work: `litert 2.1.3`."""
-    return case.key.runtime_text
 
 
 def level_text(case: CaseSummary) -> str:

@@ -20,7 +20,7 @@ from edgemeter.agent.contract.steady_facts import held_out, steady_facts
 from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_the_run, run_time_line
-from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
+from edgemeter.collector.show.comparison_charts import distribution_chart
 from edgemeter.collector.web.context import ViewContext, read_run
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run_facts import facts_of, machine_facts
@@ -44,14 +44,13 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     """Return the page of the run of that id; raises ConfigError if there is no such run."""
     record, verdict = read_run(context, request.get("id"))
     latencies = values_of(record, "latency")
-    distribution = latency_distribution([record], POINTS // 8)
     body = context.render(
         "run.html",
         record=record,
         verdict=verdict,
         text_of=text_of,
         time_line=_time_line(record, latencies) if latencies else None,
-        distribution=distribution_chart("Cumulative share of queries", [("this run", distribution)]) if distribution else None,
+        distribution=distribution_chart(record, POINTS // 8),
         latency=_latency(record) | (_tokens(record.generation) if record.generation else {}),
         over_time=over_time(record),
         energy=_energy(record),

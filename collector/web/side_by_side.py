@@ -20,7 +20,7 @@ from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, anchor, energy_against_accuracy, latency_against_accuracy
 from edgemeter.collector.show.figure_words import figure_text
 from edgemeter.collector.show.sentence import decisions_text, figure_name
-from edgemeter.collector.show.wording import level_text, listed, names, runtime_name
+from edgemeter.collector.show.wording import level_text, listed, names
 from edgemeter.collector.web.case_table import CaseTable, evidence
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
 from edgemeter.collector.web.context import ViewContext, compare, reference_names
@@ -37,7 +37,6 @@ WORDS = {
     "level_text": level_text,
     "listed": listed,
     "not_counted_text": not_counted_text,
-    "runtime_name": runtime_name,
 }
 
 
@@ -132,11 +131,11 @@ def _sentence(row: ComparedCase) -> str:
     """Return the figures of a case, and how they differ from those of its reference."""
     case, other = row.case, row.reference
     texts = [_figure_text(case, name) for name in deciding(case, case)]
-    kind = f"{case.key.precision} on {runtime_name(case)}"
+    kind = f"{case.key.precision} on {case.key.runtime_text}"
     text = f"{case.key.device} with {case.key.model}, {kind}: {', '.join(texts) or 'too few queries'}."
     if row.is_reference:
         return text
-    against = f"{other.key.precision} on {runtime_name(other)}, {other.key.device}"
+    against = f"{other.key.precision} on {other.key.runtime_text}, {other.key.device}"
     return f"{text} Against {against}: {decisions_text(row)}."
 
 
