@@ -99,7 +99,7 @@ def test_compare_returns_the_comparison(tmp_path, monkeypatch):
     comparison = edgemeter.compare(*models, repeats=3, save=False)
     assert [(row.name, row.case.key.model, len(row.case.runs)) for row in comparison.rows] == [("A", "a", 3), ("B", "b", 3)]
     assert comparison.rows[1].decisions["latency_p50_ms"].outcome == "better"
-    assert str(comparison).startswith("B is ")
+    assert str(comparison).startswith("B: ")
     with pytest.raises(ConfigError, match="no run is kept in"):
         edgemeter.load()
     with pytest.raises(TypeError, match="runs"):
