@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from rich.markup import escape
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.broker_address import parse_address
@@ -18,8 +17,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.progress import progress_bar
-from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import TableColumn, fitted_table, plain_table
+from edgemeter.agent.base.tables import Format, console_for, print_data, print_table
+from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_file, ledger_option, since_option, stamp
@@ -56,13 +55,18 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
     if print_data(form, {"devices": documents}):
         return
     # On a narrow terminal what tells devices apart stays, and what to look at.
-    ranks = {"fleet": 1, "since": 4, "board": 3, "agent": 3, "records": 2, "last_record": 2}
-    titles = {"last_record": "last record", "look_at": "needs attention"}
-    columns = []
-    for name in ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at"):
-        cells = ["" if document[name] is None else figures.printable(str(document[name])) for document in documents]
-        title, rank = titles.get(name, name), ranks.get(name, 0)
-        columns.append(TableColumn(title, cells, "left", rank, always=True, narrowed="folds" if name == "look_at" else ""))
+    shown = (
+        ("fleet", "fleet", 1), ("device", "device", 0), ("state", "state", 0), ("since", "since", 4), ("board", "board", 3),
+        ("agent", "agent", 3), ("records", "records", 2), ("missing", "missing", 0), ("last record", "last_record", 2),
+        ("needs attention", "look_at", 0),
+    )  # fmt: skip
+    columns = [
+        TableColumn(
+            heading, ["" if row[name] is None else figures.printable(str(row[name])) for row in documents], "left", rank,
+            always=True, narrowed="folds" if name == "look_at" else "",
+        )
+        for heading, name, rank in shown
+    ]  # fmt: skip
     console = console_for(form)
     console.print(fitted_table(columns, console.width))
     for device in now.devices:
@@ -123,10 +127,8 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
                 "start `collector up --influx URL`"
             )
         unwritten = {name: opened.set_back(name, since_ns) if starts_again else opened.behind(name) for name in sinks}
-    if print_data(form, {"sinks": [{"sink": name, "records_to_write": records} for name, records in unwritten.items()]}):
-        return
-    for name, records in unwritten.items():
-        click.echo(f"{figures.printable(name)}: {count(records, 'record')} to write")
+    rows = [{"sink": name, "records_to_write": records} for name, records in unwritten.items()]
+    print_table(form, "sinks", rows, {"sink": "InfluxDB", "records_to_write": "records to write"})
     if starts_again:
         click.echo("a collector that runs with it begins within seconds", err=True)
 
@@ -155,13 +157,8 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> 
             rejected = bucket.write([changing.change_point_line(change) for change in changes])
         if rejected:
             raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {next(iter(rejected.values()))}")
-    if print_data(form, {"changes": [asdict(change) for change in changes]}):
-        return
-    table = plain_table("time", "device", "change")
-    for change in changes:
-        table.add_row(figures.stamp(change.started_at_ns), escape(figures.printable(change.device)), escape(figures.printable(change.text)))
-    if changes:
-        console_for(form).print(table)
+    rows = [asdict(change) | {"at": figures.stamp(change.started_at_ns)} for change in changes]
+    print_table(form, "changes", rows, {"at": "time (UTC)", "device": "device", "text": "change"})
     click.echo(f"{figures.count(len(changes), 'change')}" + (", written to InfluxDB" if influx else ""), err=True)
 
 
@@ -262,10 +259,7 @@ def request_again(devices: tuple[str, ...], since_ns: int | None, broker: str, l
     Example: edgemeter collector request-again --since 2026-11-01 --broker broker.example
     """
     asked_devices = asking.request_again(parse_address(broker), chosen_ledger(ledger), devices, since_ns or 0)
-    if print_data(form, {"asked": asked_devices}):
-        return
-    for device in asked_devices:
-        when = "sends now" if device.state == "online" else f"sends when it connects ({device.state or 'state unknown'})"
-        click.echo(f"{figures.printable(device.fleet)} {figures.printable(device.device)}: {when}")
+    headings = {"fleet": "fleet", "device": "device", "state": "state"}
+    print_table(form, "asked", [asdict(device) for device in asked_devices], headings)
     online = sum(device.state == "online" for device in asked_devices)
     click.echo(f"asked {count(len(asked_devices), 'device')}, {online} online; `edgemeter collector devices` shows what arrives", err=True)

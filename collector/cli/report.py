@@ -45,7 +45,6 @@ SUFFIXES = (".html", *TABLES)
 )
 @only_options("fleet", "model", "board", "device")
 @all_days_option
-@click.option("--runs", default=40, type=click.IntRange(0), help=".html: number of runs included with their raw samples. Default: 40.")
 @click.option("--columns", metavar="NAME[,NAME]", help=".csv and .parquet: only these columns, or all. Default: the usual figures.")
 @click.option("--list", "is_list", is_flag=True, help="List the names and types of all columns.")
 def report(
@@ -54,7 +53,6 @@ def report(
     stores: tuple[str, ...],
     output_text: str,
     days: "DaysCounted",
-    runs: int,
     columns: str | None,
     is_list: bool,
     **options: str | None,
@@ -81,7 +79,7 @@ def report(
     if columns is not None and form not in (".csv", ".parquet"):
         raise click.UsageError("--columns is for .csv and .parquet")
     if form == ".html":
-        _write_page(where, output, conditions, days, runs)
+        _write_page(where, output, conditions, days)
     else:
         selections, total = _selections(where, conditions)
         matching = chain.from_iterable(selection.runs(with_samples=form == ".json") for selection in selections)
@@ -89,7 +87,7 @@ def report(
         _name_unreadable(selections)
 
 
-def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
+def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted") -> None:
     from edgemeter.collector.charts import vega
     from edgemeter.collector.runs.store import open_store
     from edgemeter.collector.web.one_file import FileChoice
@@ -98,7 +96,7 @@ def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str
     vega.check_installed()
     of = conditions.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days)
-    write_page(open_store(*where), output, FileChoice(case_filter, runs))
+    write_page(open_store(*where), output, FileChoice(case_filter))
 
 
 def write_page(store: "RunStore", path: Path, choice: "FileChoice") -> None:

@@ -6,21 +6,20 @@ from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import entry_table
 from edgemeter.agent.verdict.words import rule_rows
-from edgemeter.collector.compare.pairing import comparability_kinds, comparability_rules
+from edgemeter.collector.compare.pairing import comparability_rules
 
 
 @click.command()
-@format_option('{"rules": [...], "comparing": [...], "kinds": [...]}')
+@format_option('{"rules": [...], "comparing": [...]}')
 def rules(*, form: Format) -> None:
     """List the rules of the verdict, each with what to do about it, and what must match for cases to be compared.
 
     Example: edgemeter config rules
     """
-    verdict_rules, matching, kinds = rule_rows(), comparability_rules(), comparability_kinds()
-    if print_data(form, {"rules": verdict_rules, "comparing": matching, "kinds": kinds}):
+    verdict_rules, matching = rule_rows(), comparability_rules()
+    if print_data(form, {"rules": verdict_rules, "comparing": matching}):
         return
     console = console_for(form)
     cells = [(row.effect, row.name, row.sentence, row.remedy) for row in verdict_rules]
     console.print(entry_table("", ("verdict", "rule", "sentence", "what to do"), cells))
-    for title, rows in (("what must match", matching), ("which figures are compared with which", kinds)):
-        console.print(entry_table(title, tuple(rows[0]), [tuple(row.values()) for row in rows]))
+    console.print(entry_table("what must match", tuple(matching[0]), [tuple(row.values()) for row in matching]))

@@ -93,10 +93,7 @@ def _choice(case: CaseSummary, best: CaseSummary, alike: Sequence[CaseSummary]) 
     return f"{rule} ({best.key.precision} on {best.key.runtime}{among}): {missing}"
 
 
-Row = dict[str, str]
-
-
-def comparability_rules() -> list[Row]:
+def comparability_rules() -> list[dict[str, str]]:
     """Return what a case and its reference must share, in the order of the checks, and what happens if they differ."""
     classes = "; ".join(f"{name}: {', '.join(members)}" for name, members in PRECISION_CLASSES.items())
     marked = ", ".join(field.title for field in MARKED)
@@ -123,14 +120,3 @@ def comparability_rules() -> list[Row]:
         ("runs", "three on each side", "a change without an interval, which is inconclusive", "fewer runs do not show the spread"),
     ]
     return [dict(zip(("what", "asked", "otherwise", "why"), row, strict=True)) for row in rows]
-
-
-def comparability_kinds() -> list[Row]:
-    """Return which kinds of figures are compared with which."""
-    rows = (
-        ("measured", "measured", "yes", "on a board or a server (role `reference`), by the same agent"),
-        ("replayed", "replayed", "marked", "the figures of a recording"),
-        ("imported (MLPerf)", "compatible MLPerf results", "no", "shown separately with the footnote that MLCommons requires"),
-        ("published", "nothing", "no", "shown with source, version, date and conditions"),
-    )
-    return [dict(zip(("kind", "compared with", "ranked", "note"), row, strict=True)) for row in rows]

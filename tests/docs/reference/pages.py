@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgemeter.agent.settings.files import FILES, sample
 from edgemeter.agent.verdict.words import rule_rows
-from edgemeter.collector.compare.pairing import comparability_kinds, comparability_rules
+from edgemeter.collector.compare.pairing import comparability_rules
 from tests.docs.reference import card, commands, figures, influx_fields, messages, parts, records, settings
 from tests.docs.reference.tables import table
 
@@ -57,8 +57,13 @@ def comparability() -> str:
             text += f"\n{requirement.capitalize()}; otherwise {otherwise}:\n\n{table(['what', 'why'], rows)}"
         else:
             text += f"\n**{rows[0][0]}**: {requirement}; otherwise {otherwise} ({rows[0][1]}).\n"
-    kinds = [tuple(row.values()) for row in comparability_kinds()]
-    return f"{text}\n## Kinds of figures\n\n{table(list(comparability_kinds()[0]), kinds)}"
+    kinds = [
+        ("measured", "measured", "yes", "on a board or a server (role `reference`), by the same agent"),
+        ("replayed", "replayed", "marked", "the figures of a recording"),
+        ("imported (MLPerf)", "compatible MLPerf results", "no", "shown separately with the footnote that MLCommons requires"),
+        ("published", "nothing", "no", "shown with source, version, date and conditions"),
+    ]
+    return f"{text}\n## Kinds of figures\n\n{table(['kind', 'compared with', 'ranked', 'note'], kinds)}"
 
 
 def index() -> str:
