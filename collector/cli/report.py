@@ -22,7 +22,6 @@ from edgemeter.collector.ledgers.place import shown_place
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import DaysCounted
-    from edgemeter.collector.runs.selection import RunSelection
     from edgemeter.collector.runs.store import RunStore
     from edgemeter.collector.web.one_file import FileChoice
 
@@ -81,10 +80,17 @@ def report(
     if form == ".html":
         _write_page(where, output, conditions, days)
     else:
-        selections, total = _selections(where, conditions)
-        matching = chain.from_iterable(selection.runs(with_samples=form == ".json") for selection in selections)
+        from edgemeter.collector.runs import selection
+
+        selections = [selection.parse_selection(text) for text in where]
+        for entry in selections:
+            entry.wanted = [*entry.wanted, *conditions.items()]
+        totals = [entry.total() for entry in selections]
+        total = None if None in totals else sum(number or 0 for number in totals)
+        matching = chain.from_iterable(entry.runs(with_samples=form == ".json") for entry in selections)
         write_table(_some(matching, where), total, str(output), columns)
-        _name_unreadable(selections)
+        for unread in chain.from_iterable(entry.unreadable for entry in selections):
+            warn(f"edgemeter: left out: {unread.run or 'something'}: {unread.reason}")
 
 
 def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted") -> None:
@@ -107,21 +113,6 @@ def write_page(store: "RunStore", path: Path, choice: "FileChoice") -> None:
     with progress_bar() as progress:
         size_bytes = write_file_of(source_of(store), path, choice, progress)
     note(f"the report: {path.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
-
-
-def _selections(where: Sequence[str], conditions: Mapping[str, str]) -> "tuple[list[RunSelection], int | None]":
-    from edgemeter.collector.runs import selection
-
-    selections = [selection.parse_selection(text) for text in where]
-    for entry in selections:
-        entry.wanted = [*entry.wanted, *conditions.items()]
-    totals = [entry.total() for entry in selections]
-    return selections, None if None in totals else sum(total or 0 for total in totals)
-
-
-def _name_unreadable(selections: "Sequence[RunSelection]") -> None:
-    for entry in chain.from_iterable(selection.unreadable for selection in selections):
-        warn(f"edgemeter: left out: {entry.run or 'something'}: {entry.reason}")
 
 
 def _unknown_format(output: Path, suffixes: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ The same case is the same in its whole identity on the same device; where no dev
 takes the place of one that is missing. What may differ is what a change changes: the model's file, and the versions of runtime and agent.
 """
 
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -125,11 +125,11 @@ def read_sides(baseline: str, new: str) -> tuple[StoreContents, StoreContents]:
     """Return the runs of two sides; those of a side that is a part of the other are on their own side only."""
     first, second = read_side(baseline), read_side(new)
     ids = [{run.id for run in side.runs} for side in (first, second)]
-    return (_without(first, ids[1]) if ids[1] < ids[0] else first), (_without(second, ids[0]) if ids[0] < ids[1] else second)
-
-
-def _without(side: StoreContents, ids: Container[str]) -> StoreContents:
-    return StoreContents([run for run in side.runs if run.id not in ids], side.left_out)
+    if ids[0] < ids[1]:
+        second = StoreContents([run for run in second.runs if run.id not in ids[0]], second.left_out)
+    elif ids[1] < ids[0]:
+        first = StoreContents([run for run in first.runs if run.id not in ids[1]], first.left_out)
+    return first, second
 
 
 def read_side(text: str) -> StoreContents:

@@ -164,7 +164,7 @@ def _choice_document(choice: Choice) -> dict[str, object]:
                 "outcome": candidate.outcome,
                 "reason": candidate.out or None,
                 "requirements": list(map(_requirement_document, candidate.requirements)),
-                "against_best": _change_document(candidate.against_best),
+                "against_best": _decided(candidate.against_best),
             }
             for candidate in choice.candidates
         ],
@@ -172,23 +172,15 @@ def _choice_document(choice: Choice) -> dict[str, object]:
 
 
 def _requirement_document(requirement: Requirement) -> dict[str, Plain]:
-    return {
-        "limit": requirement.limit.text,
-        "figure": requirement.limit.figure.name,
-        **{name: getattr(requirement, name) for name in ("outcome", "value", "low", "high", "confidence", "further")},
-        "reason": requirement.reason or None,
-    }
+    limit = {"limit": requirement.limit.text, "figure": requirement.limit.figure.name}
+    return {**limit, **(_decided(requirement) or {}), "reason": requirement.reason or None}
 
 
 def _finding_document(finding: GateFinding) -> dict[str, object]:
-    return {
-        "limit": finding.limit.text,
-        **{name: getattr(finding, name) for name in ("case", "figure", "outcome")},
-        "change": _change_document(finding.change),
-        "reason": finding.reason or None,
-    }
+    facts = {"limit": finding.limit.text, "case": finding.case, "figure": finding.figure, "outcome": finding.outcome}
+    return {**facts, "change": _decided(finding.change), "reason": finding.reason or None}
 
 
-def _change_document(change: Decision | None) -> dict[str, Plain] | None:
+def _decided(decided: Decision | Requirement | None) -> dict[str, Plain] | None:
     names = ("outcome", "value", "low", "high", "confidence", "further")
-    return None if change is None else {name: getattr(change, name) for name in names}
+    return None if decided is None else {name: getattr(decided, name) for name in names}

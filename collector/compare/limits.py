@@ -94,20 +94,11 @@ class GateLimit:
     text: str
 
 
-def with_unit(text: str, figure: Figure) -> str:
-    """Return a rounded value with the unit of its figure."""
-    return f"{text} {figure.unit}" if figure.unit else text
-
-
-def _scope(case: "CaseSummary") -> str | None:
-    return case.energy.scope if case.energy else None
-
-
 # What a case is, by the names of conditions: the fields of its identity, and what is known of its surroundings.
 CONDITIONS: "Mapping[str, Callable[[CaseSummary], object]]" = {
     "board": lambda case: case.around.environment["board"],
     **{name.replace("_", "-"): lambda case, name=name: getattr(case.key, name) for name in FIELD},  # type: ignore[misc]
-    "scope": _scope,
+    "scope": lambda case: case.energy.scope if case.energy else None,
 }
 
 

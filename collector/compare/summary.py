@@ -85,9 +85,12 @@ def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str 
     """Return the accuracy of the runs of a case (oldest first), or why there is none, and what is left out of it."""
     scored, left_out = of_one_kind(runs, "accuracy")
     if not scored or (newest := scored[-1].accuracy) is None:
-        reasons = distinct([*(run.reasons.get("accuracy") for run in runs), *(entry.reason for entry in left_out)])
-        return None, "; ".join(reasons) or "not scored", left_out
+        return None, _why_none(runs, "accuracy", left_out) or "not scored", left_out
     return AccuracySummary(**{name: getattr(newest, name) for name in AccuracySummary.__slots__}), None, left_out
+
+
+def _why_none(runs: Sequence[RunRecord], group: Group, left_out: Sequence[LeftOut]) -> str:
+    return "; ".join(distinct([*(run.reasons.get(group) for run in runs), *(entry.reason for entry in left_out)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +114,7 @@ def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | No
     metered, left_out = of_one_kind(runs, "energy")
     energies = [run.energy for run in metered if run.energy is not None]
     if not energies:
-        reasons = distinct([*(run.reasons.get("energy") for run in runs), *(entry.reason for entry in left_out)])
-        return None, "; ".join(reasons) or "not measured", left_out
+        return None, _why_none(runs, "energy", left_out) or "not measured", left_out
     newest = energies[-1]
     net_state = next((energy.net_state for energy in energies if energy.net_state != "resolved"), "resolved")
     provenance = energy_provenance(metered[-1]) or ""
@@ -240,13 +242,9 @@ def summaries_of(cases: Sequence[CaseRuns], days: DaysCounted = "current") -> li
 
 def environment(runs: Sequence[RunRecord], field: str) -> str | None:
     """Return one field of the environment (`board`, `governor`, ...) as text; values that differ between the runs are joined by ` | `."""
-    return " | ".join(distinct(_text(getattr(run.environment, field)) for run in runs)) or None
-
-
-def _text(value: object) -> str | None:
-    if value is None or value == ():
-        return None
-    return ", ".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
+    values = [getattr(run.environment, field) for run in runs]
+    texts = [", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values if value not in (None, ())]
+    return " | ".join(distinct(texts)) or None
 
 
 def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, CaseFigure], RunValues]:

@@ -7,7 +7,6 @@ from edgemeter.collector.compare.choice import Choice, ChoiceCandidate, Requirem
 from edgemeter.collector.compare.comparison import WORST_FIRST, ComparedCase, Comparison, Gate, GateFinding
 from edgemeter.collector.compare.differences import better_of
 from edgemeter.collector.compare.gate import worst_kept
-from edgemeter.collector.compare.limits import FigureLimit, with_unit
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.figure_words import (
     change_with_interval,
@@ -64,7 +63,7 @@ def requirement_text(requirement: Requirement) -> str:
 
 def requirement_value(requirement: Requirement) -> str:
     """Return the value that a requirement is held against, with the interval that decides it or why there is none, and what would."""
-    limit: FigureLimit = requirement.limit
+    limit = requirement.limit
     if requirement.value is None:
         return requirement.reason
     interval = ""
@@ -72,7 +71,7 @@ def requirement_value(requirement: Requirement) -> str:
         ends = limit.figure.range_text(requirement.low, requirement.high, limit.value)
         interval = f" ({confidence_text(requirement.confidence)} {ends})" if " to " in ends else ""
     reason = f", {requirement.reason}" if requirement.reason else ""
-    text = f"{with_unit(limit.figure.shown(requirement.value), limit.figure)}{interval}{reason}"
+    text = f"{f'{limit.figure.shown(requirement.value)} {limit.figure.unit}'.rstrip()}{interval}{reason}"
     remedy = what_decides(requirement.distance) if requirement.distance else ""
     return f"{text}; {remedy}" if remedy else text
 
