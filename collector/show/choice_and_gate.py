@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from edgemeter.agent.base.figures import count
-from edgemeter.collector.compare.choice import Choice, ChoiceCandidate, Requirement
+from edgemeter.collector.compare.choice import Choice, Requirement
 from edgemeter.collector.compare.comparison import WORST_FIRST, ComparedCase, Comparison, Gate, GateFinding
 from edgemeter.collector.compare.differences import better_of
 from edgemeter.collector.compare.gate import worst_kept
@@ -28,14 +28,14 @@ def choice_lines(choice: Choice) -> Iterator[str]:
     best = choice.recommended
     yield recommended_text(choice)
     if best:
-        yield from _requirement_lines(best)
+        yield from (f"  {requirement_text(requirement)}" for requirement in best.requirements)
     for candidate in choice.similar:
         if candidate.against_best:
             yield f"similar: {candidate.name}, {choice.cheapest.title}: {outcome_text(candidate.against_best)}"
     not_met = [candidate for candidate in choice.candidates if candidate.outcome != "met"]
     for candidate in not_met[:CANDIDATES_SHOWN]:
         yield f"{candidate.outcome}: {candidate.name}{f', {candidate.out}' if candidate.out else ''}"
-        yield from _requirement_lines(candidate)
+        yield from (f"  {requirement_text(requirement)}" for requirement in candidate.requirements)
     if len(not_met) > CANDIDATES_SHOWN:
         yield f"and {count(len(not_met) - CANDIDATES_SHOWN, 'more case')}: see --format json"
     if choice.unlike:
@@ -74,10 +74,6 @@ def requirement_value(requirement: Requirement) -> str:
     text = f"{f'{limit.figure.shown(requirement.value)} {limit.figure.unit}'.rstrip()}{interval}{reason}"
     remedy = what_decides(requirement.distance) if requirement.distance else ""
     return f"{text}; {remedy}" if remedy else text
-
-
-def _requirement_lines(candidate: ChoiceCandidate) -> Iterator[str]:
-    return (f"  {requirement_text(requirement)}" for requirement in candidate.requirements)
 
 
 def gate_headline(gate: Gate) -> str:

@@ -38,7 +38,10 @@ def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
         return -failing, OUTCOMES.index(outcome_of(row)), -row.decisions[LATENCY].value if LATENCY in row.decisions else 0.0
 
     ordered = sorted(compared, key=order)
-    names = [name for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)) if any(_is_compared(name, row) for row in compared)]
+    # What an answer takes has a column, and the energy or accuracy of which a side has none.
+    on_a_side = {name for row in compared if not row.case.generates for side in (row.case, row.reference) for name in side.figures}
+    having = (on_a_side & {ENERGY, ACCURACY}).union(*(row.decisions for row in compared))
+    names = [name for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)) if name in having]
     sentence = _escaped(headline(comparison))
     outcome = f"**{_escaped(gate_headline(gate))}**" if gate else sentence
     head = [MARK, f"### Edgemeter: {outcome}", "", f"Baseline `{_code(sides[0])}`, new `{_code(sides[1])}`.", ""]
@@ -77,12 +80,6 @@ def _line(row: ComparedCase, names: Sequence[str], *, is_named: bool) -> str:
     name = f"{named(row.case.key)} against {named(row.reference.key)}" if is_named else row.name
     failing = [f"**fail: {_escaped(finding.limit.text)}**" for finding in row.limited if finding.outcome == "fail"]
     return f"| {' | '.join([_name(row, name), *(_cell(figure, row) for figure in names), '<br>'.join([outcome_of(row), *failing])])} |"
-
-
-def _is_compared(name: str, row: ComparedCase) -> bool:
-    """Return whether a figure has a column: an answer takes it, or only one side has its energy or accuracy."""
-    is_on_a_side = name in row.case.figures or name in row.reference.figures
-    return name in row.decisions or (name in (ENERGY, ACCURACY) and is_on_a_side and not row.case.generates)
 
 
 def _name(row: ComparedCase, name: str) -> str:

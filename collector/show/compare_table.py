@@ -9,7 +9,6 @@ from msgspec import structs
 from rich.console import Console
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width, writable
 from edgemeter.agent.contract.decode_energy import decode_lines
@@ -36,8 +35,10 @@ from edgemeter.collector.show.sentence import (
 from edgemeter.collector.show.wording import level_text, listed, load_words, only, telling_parts
 
 # Marks that the columns of a row say, or the lines below.
-OF_THE_KIND = ("other precision", "other class of precision", "other runtime")
-_SAID = {*OF_THE_KIND, "reference", "current level", "disturbed", "disturbed reference", "below accuracy gate"}
+_SAID = {
+    "other precision", "other class of precision", "other runtime", "reference", "current level", "disturbed", "disturbed reference",
+    "below accuracy gate",
+}  # fmt: skip
 # What stands after a change that is not better or worse.
 SIGNS = {"no difference": " =", "inconclusive": " ?", WITHIN: " <"}
 BASELINE = "the baseline"
@@ -83,8 +84,7 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
 def shortened(comparison: Comparison) -> Comparison:
     """Return the comparison with as many rows as anybody reads: of each group the reference's, and those that differ most from it."""
     groups = comparable(comparison.rows)
-    is_long = len(comparison.rows) > ROWS_OF_ALL
-    limit = min(ROWS_SHOWN, max(FEWEST_ROWS, ROWS_OF_ALL // len(groups))) if is_long else ROWS_SHOWN
+    limit = min(ROWS_SHOWN, max(FEWEST_ROWS, ROWS_OF_ALL // max(1, len(groups))))
     rows: list[ComparedCase] = []
     for group in groups:
         telling = set(map(id, sorted(group, key=_apart, reverse=True)[:limit]))
@@ -136,7 +136,10 @@ def _columns(rows: Sequence[ComparedCase], labels: Sequence[str], console: Conso
         yield text("", settings)
     speeds = {speed_of(case) for case in cases}
     for entry in shown_figures(cases):
-        values = [writable(_figure(entry, case), console) for case in cases]
+        # Calls of a language model have no latency, and their energy is that of a token.
+        is_absent = [case.generates and entry.name in (LATENCY, ENERGY) for case in cases]
+        shown = [None if absent else figure_in_column(entry, case) for absent, case in zip(is_absent, cases, strict=True)]
+        values = [writable(short_figure_text(entry, figure), console) for figure in shown]
         heading = "mJ" if entry.name == ENERGY else figure_heading(entry, cases)
         heading, *cells = _beside([heading, *values], ["", *(_change(entry.name, row) for row in rows)])
         yield TableColumn(heading, cells, "left", rank=0 if entry.name in speeds else 1 + entry.rank)
@@ -182,14 +185,6 @@ def figure_heading(entry: Figure, cases: Sequence[CaseSummary]) -> str:
     return f"{entry.title} {tokens} {entry.unit}" if tokens and tokens != "None" else entry.heading
 
 
-def _figure(entry: Figure, case: CaseSummary) -> str:
-    """Return a figure of a case; calls of a language model have no latency, and their energy is that of a token."""
-    if case.generates and entry.name in (LATENCY, ENERGY):
-        return figures.ABSENT
-    figure = figure_in_column(entry, case)
-    return short_figure_text(entry, figure)
-
-
 def figure_in_column(entry: Figure, case: CaseSummary) -> CaseFigure | None:
     """Return a figure of a case in the unit of its column: of a token's energy J."""
     figure = case.figures.get(entry.name)
@@ -201,17 +196,16 @@ def figure_in_column(entry: Figure, case: CaseSummary) -> CaseFigure | None:
 
 def _change(name: str, row: ComparedCase) -> str:
     """Return the change of a figure, with a sign where it is not better or worse; in parentheses one that the answer does not decide."""
-    if (decision := row.decisions.get(name)) is not None:
-        return _short_change(name, decision) + SIGNS.get(outcome_words(name, row), "")
-    if name == MEMORY and not row.is_reference and not why_not_compared(name, row.case, row.reference):
-        (decision,) = decided({name: (name, row.case, row.reference)}, row.matters_ratio).values()
-        return f"({_short_change(name, decision)})" if abs(decision.value - 1) >= decision.margin else ""
+    change = row.decisions.get(name)
+    if change is None and name == MEMORY and not row.is_reference and not why_not_compared(name, row.case, row.reference):
+        (change,) = decided({name: (name, row.case, row.reference)}, row.matters_ratio).values()
+        if abs(change.value - 1) < change.margin:
+            return ""
+    if change is not None:
+        # The column says what the change is of.
+        text = change_text(name, change).removesuffix(" points").removesuffix(" as long")
+        return text + SIGNS.get(outcome_words(name, row), "") if name in row.decisions else f"({text})"
     return "not ranked" if row.not_ranked and not row.is_reference and name == (TTFT if row.case.generates else speed_of(row.case)) else ""
-
-
-def _short_change(name: str, decision: Decision) -> str:
-    """Return a change without the words that its column says."""
-    return change_text(name, decision).removesuffix(" points").removesuffix(" as long")
 
 
 def _shared(rows: Sequence[ComparedCase]) -> str:
