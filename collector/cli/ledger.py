@@ -55,7 +55,7 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
     if print_data(form, {"devices": documents}):
         return
     # On a narrow terminal what tells devices apart stays, and what to look at.
-    shown = (
+    columns_by_rank = (
         ("fleet", "fleet", 1), ("device", "device", 0), ("state", "state", 0), ("since", "since", 4), ("board", "board", 3),
         ("agent", "agent", 3), ("records", "records", 2), ("missing", "missing", 0), ("last record", "last_record", 2),
         ("needs attention", "look_at", 0),
@@ -65,7 +65,7 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
             heading, ["" if row[name] is None else figures.printable(str(row[name])) for row in documents], "left", rank,
             always=True, narrowed="folds" if name == "look_at" else "",
         )
-        for heading, name, rank in shown
+        for heading, name, rank in columns_by_rank
     ]  # fmt: skip
     console = console_for(form)
     console.print(fitted_table(columns, console.width))

@@ -138,8 +138,8 @@ def _columns(rows: Sequence[ComparedCase], labels: Sequence[str], console: Conso
     for entry in shown_figures(cases):
         # Calls of a language model have no latency, and their energy is that of a token.
         is_absent = [case.generates and entry.name in (LATENCY, ENERGY) for case in cases]
-        shown = [None if absent else figure_in_column(entry, case) for absent, case in zip(is_absent, cases, strict=True)]
-        values = [writable(short_figure_text(entry, figure), console) for figure in shown]
+        values_of_cases = [None if absent else figure_in_column(entry, case) for absent, case in zip(is_absent, cases, strict=True)]
+        values = [writable(short_figure_text(entry, figure), console) for figure in values_of_cases]
         heading = "mJ" if entry.name == ENERGY else figure_heading(entry, cases)
         heading, *cells = _beside([heading, *values], ["", *(_change(entry.name, row) for row in rows)])
         yield TableColumn(heading, cells, "left", rank=0 if entry.name in speeds else 1 + entry.rank)
