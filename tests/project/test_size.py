@@ -12,8 +12,8 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 # Lines of Python, blank ones and comments too.
 LINES = {
     "agent": 6,
-    "agent/api": 484,
-    "agent/base": 5882,
+    "agent/api": 483,
+    "agent/base": 5896,
     "agent/bundle": 635,
     "agent/cli": 2710,
     "agent/contract": 3907,
@@ -46,8 +46,8 @@ LINES = {
     "collector": 1,
     "collector/alerts": 852,
     "collector/charts": 525,
-    "collector/cli": 2672,
-    "collector/compare": 2128,
+    "collector/cli": 2565,
+    "collector/compare": 2065,
     "collector/datacenter": 482,
     "collector/demo": 382,
     "collector/export": 135,
@@ -57,13 +57,13 @@ LINES = {
     "collector/postgresql": 715,
     "collector/published": 1102,
     "collector/receive": 2134,
-    "collector/runs": 734,
-    "collector/show": 1177,
+    "collector/runs": 737,
+    "collector/show": 1115,
     "collector/store": 104,
     "collector/trend": 3664,
     "collector/units": 83,
     "collector/upkeep": 244,
-    "collector/web": 3257,
+    "collector/web": 3256,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 82459,
+    "tests": 82443,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
