@@ -1,6 +1,6 @@
-"""The C library's allocator: it keeps the buffers of messages while messages come, and gives them back to the system when none do.
+"""The C library's allocator: it keeps the buffers of messages for the next ones.
 
-Source: mallopt(3), malloc_trim(3) and glibc's malloc.h: M_MMAP_THRESHOLD is -3, M_TRIM_THRESHOLD -1. Other C libraries have neither call.
+Source: mallopt(3) and glibc's malloc.h: M_MMAP_THRESHOLD is -3, M_TRIM_THRESHOLD -1. Other C libraries have no such call.
 """
 
 import ctypes
@@ -16,9 +16,3 @@ def keep_freed_buffers() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(-3, FREED_BYTES)
         library.mallopt(-1, 2 * FREED_BYTES)
-
-
-def give_back_freed_buffers() -> None:
-    """Give them back: after full load they are half of 100 MB."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)

@@ -1,12 +1,9 @@
-"""The inbox between the network thread, which must not wait for the disk, and the writer thread, which commits in groups.
-
-Of devices that send more useless messages than any board does nothing is taken until they are quiet.
-"""
+"""The inbox between the network thread, which must not wait for the disk, and the writer thread, which commits in groups."""
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from edgemeter.agent.base.allowance import Allowance
@@ -24,7 +21,6 @@ DEVICE_RATIO = 0.25
 MOST_RESULTS, MOST_REPORTS = 4000, 64
 MOST_WAITING = 100_000
 RESULT_KIND = "result"
-MUTE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -173,11 +169,9 @@ class UselessMessages:
     """Counts what was rejected or had no room, by device; usable from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
         self._allowance = Allowance(USELESS_PER_S, USELESS_AT_ONCE, clock)
         self._lock = threading.Lock()
         self._flooders: set[str] = set()
-        self._muted_until_s: dict[str, float] = {}
 
     def count(self, topic: str, size_bytes: int) -> None:
         """Count one message."""
@@ -185,15 +179,6 @@ class UselessMessages:
         with self._lock:
             if source.startswith(TOPIC_ROOT) and not self._allowance.spend(source, 1 + size_bytes / USELESS_BYTES):
                 self._flooders.add(source)
-                self._muted_until_s[source] = self._clock() + MUTE_S
-
-    def muted(self) -> Collection[str]:
-        """Return the sources of which nothing is taken now."""
-        if self._muted_until_s:
-            now_s = self._clock()
-            with self._lock:
-                self._muted_until_s = {source: until_s for source, until_s in self._muted_until_s.items() if until_s > now_s}
-        return self._muted_until_s
 
     def flooders(self) -> list[str]:
         """Return the names of the devices that flooded since the last call."""

@@ -1,8 +1,6 @@
 """The receiver: commits results from MQTT to the ledger, and only then sends the receipts; its writer thread commits in groups."""
 
-import itertools
 import logging
-import secrets
 import threading
 import time
 from collections import Counter, defaultdict
@@ -10,13 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Literal, TypeVar
 
-from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.file_lock import DeviceLock, FileLock
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message
 from edgemeter.agent.contract import messages
@@ -24,9 +19,9 @@ from edgemeter.agent.ledger.chunks import RecordKey, coalesce
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.admission import Admitted
-from edgemeter.collector.receive.checkpoints import Checkpoints
+from edgemeter.collector.receive.collector_name import CollectorName
 from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.inbox import Inbox, UselessMessages, source_of
 from edgemeter.collector.receive.monitor import Histogram
@@ -84,49 +79,6 @@ class ReceiverCounts:
         return self.rejections.total() + self.collisions
 
 
-class CollectorName:
-    """The name `id` of a collector of the ledger at `ledger_place` at the broker, held from now until `release`, once or more.
-
-    A file belongs to one collector, which has the file's identity. Of a shared ledger each collector of this machine has a name of its
-    own, in $EDGEMETER_HOME/cache.
-
-    Raises:
-        UnavailableError: another collector uses the file, or the name cannot be written.
-    """
-
-    def __init__(self, ledger_place: LedgerPlace, ledger: Ledger) -> None:
-        self._lock: FileLock
-        if isinstance(ledger_place, Path):
-            self._lock = DeviceLock(ledger_place, "collector")
-            self.id = ledger.identity()
-            if not self._lock.take():
-                raise UnavailableError(
-                    f"another collector uses the ledger {str(ledger_place)!r}: stop it, or give this one its own ledger (--ledger)"
-                )
-            return
-        for number in itertools.count(1):
-            path = path_beside(ledger_place, f".collector-{number}")
-            self._lock = DeviceLock(path, "collector")
-            if self._lock.take():
-                self.id = _kept_name(path)
-                return
-
-    def release(self) -> None:
-        """Let another collector have the name; may be called twice."""
-        self._lock.release()
-
-
-def _kept_name(path: Path) -> str:
-    try:
-        if path.exists():
-            return path.read_text(encoding="ascii").strip()
-        name = secrets.token_hex(8)
-        durable_file.write(path, name.encode())
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnavailableError(f"cannot keep the name of this collector in {str(path)!r} ({error}): check the folder") from error
-    return name
-
-
 class Receiver:
     """Receives into the ledger at `ledger_place`, and calls `committed` after each commit; `start` once, `stop` once or more.
 
@@ -168,7 +120,6 @@ class Receiver:
         self._name: CollectorName | None = None
         self._feed: Feed | None = None
         self._ledger: Ledger | None = None
-        self._checkpoints: Checkpoints | None = None
         self._writer: threading.Thread | None = None
         self._committer = ThreadPoolExecutor(1, "edgemeter-commit")
         self._underway: Future[bool] | None = None
@@ -216,8 +167,6 @@ class Receiver:
                 "the broker at %s supports MQTT 3.1.1 only, which has no shared subscriptions: unless it adds them, no result arrives",
                 self._address,
             )
-        if isinstance(self._place, Path):
-            self._checkpoints = Checkpoints(self._place)
 
     def stop(self) -> None:
         """Commit what was received, and end the threads; may be called twice."""
@@ -229,8 +178,6 @@ class Receiver:
         self._committer.shutdown()
         if self._feed is not None:
             self._feed.close()
-        if self._checkpoints is not None:
-            self._checkpoints.stop()
         if self._ledger is not None:
             self._ledger.close()
         if self._name is not None:
@@ -255,9 +202,7 @@ class Receiver:
 
     def received(self, messages: Sequence[Message]) -> None:
         """Feed event: messages."""
-        muted = self.useless.muted()
-        shed = [message for message in messages if source_of(message.topic) in muted] if muted else []
-        shed += self.inbox.put([message for message in messages if source_of(message.topic) not in muted] if shed else messages)
+        shed = self.inbox.put(messages)
         if shed and self._feed is not None:
             self.counts.shed += len(shed)
             self._feed.acknowledge(shed)
@@ -350,8 +295,6 @@ class Receiver:
             self.counts.receipt_s.observe(now_s - arrived_s, times)
         self.counts.messages += len(group)
         feed.acknowledge(group)
-        if self._checkpoints is not None:
-            self._checkpoints.note(committed.inserted)
         return True
 
     def _note(self, rejections: Sequence[Rejection]) -> None:

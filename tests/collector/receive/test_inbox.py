@@ -1,7 +1,7 @@
 import threading
 
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.collector.receive.inbox import MUTE_S, USELESS_AT_ONCE, Inbox, UselessMessages
+from edgemeter.collector.receive.inbox import USELESS_AT_ONCE, Inbox, UselessMessages
 
 ANY = 1 << 30
 
@@ -130,16 +130,12 @@ def test_a_device_floods_with_other_messages_than_results_in_vain():
 FLOODED = "edgemeter/v1/lab/pi-1/result"
 
 
-def test_a_flooder_is_named_once_and_muted_until_it_is_quiet():
+def test_a_flooder_is_named_once():
     """A board that sends its whole window again is none."""
-    now_s = 0.0
-    useless = UselessMessages(lambda: now_s)
+    useless = UselessMessages(lambda: 0.0)
     for _ in range(1000):
         useless.count(FLOODED, 4096)
-    assert (useless.flooders(), list(useless.muted())) == ([], [])
+    assert useless.flooders() == []
     for _ in range(int(USELESS_AT_ONCE)):
         useless.count(FLOODED, 4096)
-    assert (useless.flooders(), list(useless.muted())) == (["pi-1"], ["edgemeter/v1/lab/pi-1"])
-    assert useless.flooders() == []
-    now_s = MUTE_S + 1
-    assert list(useless.muted()) == []
+    assert (useless.flooders(), useless.flooders()) == (["pi-1"], [])

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from edgemeter.collector.influx.bucket import Bucket
 from edgemeter.collector.receive.monitor import as_text
 from edgemeter.collector.receive.service import FLEETS_LIMIT, OTHER_FLEETS, Collector
 from edgemeter.collector.trend.watch_file import watch_file_beside
-from tests.fixtures.collecting import RESULTS, collecting, embedded_broker, intake
+from tests.fixtures.collecting import RESULTS, CollectorProcess, collecting, embedded_broker, intake
 from tests.fixtures.exposition import read_metrics
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.publishing import peer
@@ -157,3 +158,10 @@ def test_alerts_that_cannot_be_read_are_unknown_not_absent(tmp_path):
     unreadable = metrics(monitored)
     assert unreadable["alerts_readable", None] == 0
     assert not any(name.startswith("alert_notices") for name, _ in unreadable)
+
+
+@pytest.mark.services
+def test_a_collector_that_drains_nothing_loads_nothing_for_it(tmp_path):
+    """Neither numpy nor the client of InfluxDB, which are a third of its memory, by the files that it maps."""
+    with CollectorProcess(tmp_path / "ledger", "--port", "0") as collector:
+        assert "/numpy/" not in Path(f"/proc/{collector.process.pid}/maps").read_text()
