@@ -56,7 +56,7 @@ LINES = {
     "collector/ledgers": 77,
     "collector/postgresql": 715,
     "collector/published": 1102,
-    "collector/receive": 2134,
+    "collector/receive": 2052,
     "collector/runs": 737,
     "collector/show": 1115,
     "collector/store": 104,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 82443,
+    "tests": 82374,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
