@@ -17,7 +17,7 @@ from edgemeter.collector.web.view import FormInput, ServedLinks, View, ViewColum
 
 LEAD = "Figures that others state, judged by physics; never ranked with measured ones."
 # Two screens of the served page; JSON, and a page in one file, which can ask nobody, hold all.
-SHOWN = 16
+SHOWN = 12
 
 
 def published_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
