@@ -1,24 +1,86 @@
 """One run in figures, as the index keeps it, so that no record is read again to compare it or to follow it over time."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.energy_provenance import energy_provenance, not_measured
-from edgemeter.agent.contract.figures import FIGURES, Figure, Group, field_name, reader
+from edgemeter.agent.contract.figures import FIGURES, Figure, Group, field_name
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import off_by_ns, placed
 
 INDEXED = tuple(entry for entry in FIGURES if entry.is_indexed)
+# Stands for a figure that a run has not: SQLite stores it as NULL, and binds it in a tenth of the time that None takes.
+ABSENT = math.nan
+_RANKED = frozenset(("measured", "replayed"))
 
 
-VALUE_COLUMNS = tuple(name for entry in INDEXED for name in (entry.name, *entry.bound_names))
-# What `figures_of` does once for each group, and for each figure.
-_GROUPS = frozenset(name for entry in INDEXED for name in entry.provenance_groups)
-_READ = tuple(
-    (entry.provenance_groups, entry.value, [reader(path) for path in (entry.low, entry.high, entry.u) if path]) for entry in INDEXED
-)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the record that may be absent: what reads the figures that stand in it, and the parts within it."""
+
+    names: tuple[str, ...]
+    read: Callable[[Any], tuple[Any, ...]]
+    within: tuple[tuple[str, "_Part"], ...]
+    size: int
+
+
+def _part(paths: Sequence[tuple[str, str]]) -> _Part:
+    """Return the part in which figures stand at these paths, each with its name."""
+    leaves = [path for path, _ in paths if "." not in path]
+    deeper: dict[str, list[tuple[str, str]]] = {}
+    for path, name in paths:
+        first, dot, inner = path.partition(".")
+        if dot:
+            deeper.setdefault(first, []).append((inner, name))
+    within = tuple((first, _part(members)) for first, members in deeper.items())
+    names = [name for path, name in paths if "." not in path] + [name for _, part in within for name in part.names]
+    read = attrgetter(*leaves) if len(leaves) > 1 else lambda part: tuple(getattr(part, leaf) for leaf in leaves)
+    return _Part(tuple(names), read, within, len(names))
+
+
+_WORKED_OUT = tuple(entry for entry in FIGURES if entry.of)
+_STANDING = [path for entry in FIGURES for path in (*(() if entry.of else (entry.path,)), entry.low, entry.high, entry.u) if path]
+_RECORD = _part([(path, field_name(path)) for path in _STANDING])
+# What has columns of its own in the row of a run: every figure, its bounds and its uncertainty, as the parts of the record have them.
+VALUE_COLUMNS = (*_RECORD.names, *(entry.name for entry in _WORKED_OUT))
 _PLACES = {name: index for index, name in enumerate(VALUE_COLUMNS)}
+# By the group of the record that it is read from, the columns of a figure.
+_OF_GROUP = {
+    name: tuple(_PLACES[column] for entry in FIGURES if name in entry.provenance_groups for column in (entry.name, *entry.bound_names))
+    for name in {group for entry in FIGURES for group in entry.provenance_groups}
+}
+
+
+def values_of(run: RunRecord) -> list[float]:
+    """Return the figures of a run by `VALUE_COLUMNS`; `ABSENT` where it has none, or it was not measured (estimated, published)."""
+    values: list[Any] = []
+    _add(values, _RECORD, run)
+    values += [entry.value(run) for entry in _WORKED_OUT]
+    if not _is_all_ranked(run):
+        for group, places in _OF_GROUP.items():
+            if not_measured(run, group):
+                for index in places:
+                    values[index] = None
+    return [ABSENT if value is None else float(value) for value in values]
+
+
+def _add(values: list[Any], part: _Part, read_from: Any) -> None:
+    if read_from is None:
+        values += [None] * part.size
+        return
+    values += part.read(read_from)
+    for name, deeper in part.within:
+        _add(values, deeper, getattr(read_from, name))
+
+
+def _is_all_ranked(run: RunRecord) -> bool:
+    """Return whether all figures of a run were measured or replayed, as those of most are, without asking for each group."""
+    is_energy_of_run = run.energy is None or (run.energy.gross_mj > 0 and run.together is None)
+    return is_energy_of_run and "latency" in run.provenance and _RANKED.issuperset(run.provenance.values())
 
 
 class RunFigures(NamedTuple):
@@ -120,25 +182,18 @@ def run_of_row(row: Sequence[object]) -> RunFigures:
 def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
     """Return the figures of `run`; without a synchronised, plausible clock it is placed at the time of receipt, if known."""
     placed_run = run if received_ns is None else placed(run, received_ns)
-    is_wrong = received_ns is not None and (run.clock_synchronised is False or off_by_ns(run.started_at_ns, received_ns) is not None)
-    at_ns = received_ns if received_ns is not None and is_wrong else run.started_at_ns
-    unmeasured = {group for group in _GROUPS if not_measured(run, group)}
-    values: list[float | None] = []
-    for groups, value_of, bound_readers in _READ:
-        value = value_of(run) if groups.isdisjoint(unmeasured) else None
-        values.append(None if value is None else float(value))
-        values += [None if value is None else read(run) for read in bound_readers]
-    energy = kind_of(run, "energy") if "energy" not in unmeasured else None
-    accuracy = kind_of(run, "accuracy") if "accuracy" not in unmeasured else None
+    placed_ns = run.started_at_ns if received_ns is None else at_ns(run, received_ns)
+    energy = kind_of(run, "energy") if not not_measured(run, "energy") else None
+    accuracy = kind_of(run, "accuracy") if not not_measured(run, "accuracy") else None
     provenance = energy_provenance(run) if energy else None
     return RunFigures(
         id=run.id,
         started_at_ns=placed_run.started_at_ns,
-        at_ns=at_ns,
-        received_ns=at_ns if received_ns is None else received_ns,
+        at_ns=placed_ns,
+        received_ns=placed_ns if received_ns is None else received_ns,
         verdict=run.verdict.state,
         is_usable=is_usable(run),
-        temperature_before_c=_temperature_before_c(run),
+        temperature_before_c=temperature_before_c(run),
         has_own_energy=provenance == run.provenance.get("latency") if energy else None,
         fingerprint=0,
         energy_kind=energy.text if energy else None,
@@ -146,8 +201,14 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         energy_provenance=provenance,
         accuracy_kind=accuracy.text if accuracy else None,
         job=run.job,
-        values=tuple(values),
+        values=tuple(None if math.isnan(value) else value for value in values_of(run)),
     )
+
+
+def at_ns(run: RunRecord, received_ns: int) -> int:
+    """Return when a run began by a synchronised clock that can be right, else when it was received."""
+    is_wrong = run.clock_synchronised is False or off_by_ns(run.started_at_ns, received_ns) is not None
+    return received_ns if is_wrong else run.started_at_ns
 
 
 def is_usable(run: RunRecord) -> bool:
@@ -155,7 +216,7 @@ def is_usable(run: RunRecord) -> bool:
     return run.verdict.state != "invalid" and not (not_measured(run, "latency") or not_measured(run, "throughput"))
 
 
-def _temperature_before_c(run: RunRecord) -> float | None:
+def temperature_before_c(run: RunRecord) -> float | None:
     """Return the highest temperature before the run, which excludes the load's own heat; without one, the highest of any reading."""
     for when in ("before", "during", "after"):
         readings_c = [

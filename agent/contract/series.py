@@ -69,8 +69,13 @@ NO_SERIES = SeriesKey(
 
 def series_of(run: RunRecord) -> SeriesKey:
     """Return the series that `run` belongs to."""
-    shared: dict[str, Any] = dict(zip(SERIES_FIELDS, in_series(key_of(run)), strict=True))
-    return SeriesKey(board=run.environment.board or UNKNOWN_BOARD, **shared)
+    return series_of_case(key_of(run), run.environment.board or UNKNOWN_BOARD)
+
+
+def series_of_case(key: CaseKey, board: str) -> SeriesKey:
+    """Return the series that the runs of a case on a board belong to."""
+    shared: dict[str, Any] = dict(zip(SERIES_FIELDS, in_series(key), strict=True))
+    return SeriesKey(board=board, **shared)
 
 
 class Fingerprint(msgspec.Struct, frozen=True):

@@ -6,7 +6,6 @@ A chunk is a compressed JSON array of records, stored as received, so that field
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -166,11 +165,6 @@ def without_samples(body: bytes) -> bytes:
     return pack_chunk([split_samples(payload)[0] for payload in unpack_chunk(body)])
 
 
-SUBJECT_COLUMNS = ("fleet", "role", "model", "runtime", "precision", "task", "dataset_sha256", "scenario")
-# The values of these columns.
-subject_of: Callable[[RunRecord], tuple[str, ...]] = attrgetter(
-    "fleet", "role", "model.name", "runtime.name", "precision", "model.task", "dataset.sha256", "scenario"
-)
 COLLISION = "another record already holds this number: cloned card or copied outbox?"
 RecordKey = tuple[str, str, int, int]
 Source = ArrivedBatch | list[Arrival]

@@ -331,13 +331,13 @@ class Ledger(ABC):
     def stats(self) -> LedgerStats:
         """Return the ledger in numbers, without reading records."""
         first_ns, last_ns, chunks = self.query("SELECT min(received_ns), max(received_ns), count(*) FROM chunks")[0]
-        kinds = self.query("SELECT device, subject, verdict, count(*) FROM runs GROUP BY device, subject, verdict")
+        kinds = self.query("SELECT device, case_number, verdict, count(*) FROM runs GROUP BY device, case_number, verdict")
         verdicts: Counter[str] = Counter()
         for _, _, verdict, count in sorted(kinds, key=operator.itemgetter(2)):
             verdicts[verdict] += count
         return LedgerStats(
             path=self.where, runs=verdicts.total(), devices=len({device for device, *_ in kinds}),
-            cases=len({(device, subject) for device, subject, *_ in kinds}), verdicts=dict(verdicts), first_received_ns=first_ns,
+            cases=len({case for _, case, *_ in kinds}), verdicts=dict(verdicts), first_received_ns=first_ns,
             last_received_ns=last_ns, chunks=chunks, quarantined=self.quarantined_count(), sinks=self.positions(),
             chunks_with_samples=int(self._value("SELECT count(*) FROM chunks WHERE has_samples")), last_row=self.last_row(),
             growth_bytes_per_day=self._growth(last_ns), parts=self.parts(), safety=self.safety(),

@@ -3,36 +3,23 @@
 import itertools
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 from edgemeter.agent.base.sqlite_file import FileFormat
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger import chunks, presence, quarantine
-from edgemeter.agent.ledger.chunks import SUBJECT_COLUMNS, Arrival, ArrivedBatch, Committed, RecordKey, Source
+from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, RecordKey, Source
 from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.run_row import (
+    ADD_SUBJECT,
+    RUN_COLUMNS,
+    RUNS_SCHEMA,
+    SUBJECTS_SCHEMA,
+    SubjectNumbers,
+    cases_in_sessions,
+    judge_siblings,
+    run_values,
+)
 
-RUN_COLUMNS = ("device", "session", "seq", "id", "started_at_ns", "subject", "verdict", "chunk", "place")
-
-_SUBJECTS = f"""CREATE TABLE subjects (
-    subject INTEGER PRIMARY KEY,
-    {", ".join(f"{name} TEXT NOT NULL" for name in SUBJECT_COLUMNS)},
-    UNIQUE ({", ".join(SUBJECT_COLUMNS)})
-);
-"""
-RUNS_SCHEMA = """CREATE TABLE runs (
-    row INTEGER PRIMARY KEY AUTOINCREMENT,
-    device TEXT NOT NULL,
-    session INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    started_at_ns INTEGER NOT NULL,
-    subject INTEGER NOT NULL REFERENCES subjects (subject),
-    verdict TEXT NOT NULL,
-    chunk INTEGER NOT NULL REFERENCES chunks (chunk),
-    place INTEGER NOT NULL,
-    UNIQUE (device, session, seq)
-);
-"""
 _CHUNKS = """CREATE TABLE chunks (
     chunk INTEGER PRIMARY KEY,
     last_row INTEGER NOT NULL,
@@ -78,7 +65,7 @@ LEDGER_FORMAT = FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
     version=1,
-    schema=_SUBJECTS
+    schema=SUBJECTS_SCHEMA
     + RUNS_SCHEMA
     + _CHUNKS
     + FORGOTTEN_SCHEMA
@@ -89,15 +76,12 @@ LEDGER_FORMAT = FileFormat(
     + RUN_EVENTS_SCHEMA,
     elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
 )
-# Nine values a row; SQLite before 3.32 accepts at most 999.
+_PLACE = RUN_COLUMNS.index("place")
+# So many rows are inserted at once.
 ROWS = 100
-SUBJECTS_REMEMBERED = 10_000
 _MARKS = f"({', '.join('?' * len(RUN_COLUMNS))})"
 _HEAD = f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES "  # noqa: S608 - our own column names
 _TAIL = " ON CONFLICT (device, session, seq) DO NOTHING"
-_SUBJECT_NAMES, _SUBJECT_MARKS = ", ".join(SUBJECT_COLUMNS), ", ".join("?" * len(SUBJECT_COLUMNS))
-_ADD_SUBJECT = f"INSERT INTO subjects ({_SUBJECT_NAMES}) VALUES ({_SUBJECT_MARKS}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
-_SUBJECT = f"SELECT subject FROM subjects WHERE ({_SUBJECT_NAMES}) = ({_SUBJECT_MARKS})"  # noqa: S608 - as above
 _INSERT = [f"{_HEAD}{', '.join([_MARKS] * rows)}{_TAIL}" for rows in range(ROWS + 1)]
 
 
@@ -106,7 +90,7 @@ class LedgerWriter:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._subjects: dict[tuple[str, ...], int] = {}
+        self._subjects = SubjectNumbers()
 
     def keep(self, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch]) -> tuple[Committed, list[Rejection]]:
         """Store what arrived; return the outcome, and the records rejected because their number belongs to another record."""
@@ -119,7 +103,9 @@ class LedgerWriter:
             for source in itertools.chain[Source](chunks.portions(arrivals), batches):
                 chunk += 1
                 records = source.records if isinstance(source, ArrivedBatch) else [arrival.record for arrival in source]
-                new, collided = self._insert(records, chunk, self._forgotten_among(records) if has_forgotten else frozenset())
+                received_ns = source.received_ns if isinstance(source, ArrivedBatch) else source[0].received_ns
+                left_out = self._forgotten_among(records) if has_forgotten else frozenset()
+                new, collided = self._insert(records, received_ns, chunk, left_out)
                 if new:
                     self._add_chunk(chunk, source)
                 inserted += new
@@ -128,13 +114,19 @@ class LedgerWriter:
                     collisions += chunks.rejections_of(source, sorted(collided))
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
-            self._subjects.clear()
+            self._subjects.forget()
             raise
         return Committed(inserted, len(keys) - inserted, len(collisions), tuple(keys)), collisions
 
-    def _insert(self, records: Sequence[RunRecord], chunk: int, left_out: frozenset[int]) -> tuple[int, set[int]]:
+    def _insert(self, records: Sequence[RunRecord], received_ns: int, chunk: int, left_out: frozenset[int]) -> tuple[int, set[int]]:
         """Return how many rows are new, and the indexes of those whose number belongs to another record."""
-        rows = [self._values(record, chunk, index) for index, record in enumerate(records) if index not in left_out]
+        rows = [
+            run_values(record, received_ns, self._subjects.of(record), chunk, index)
+            for index, record in enumerate(records)
+            if index not in left_out
+        ]
+        self._connection.executemany(ADD_SUBJECT, self._subjects.added.values())
+        self._subjects.stored()
         held_id = "SELECT id FROM runs WHERE device = ? AND session = ? AND seq = ?"
         inserted = 0
         collided: set[int] = set()
@@ -143,18 +135,9 @@ class LedgerWriter:
             count = self._connection.execute(_INSERT[len(slice_)], [*itertools.chain.from_iterable(slice_)]).rowcount
             inserted += count
             if count < len(slice_):
-                collided |= {row[8] for row in slice_ if self._connection.execute(held_id, row[:3]).fetchone()[0] != row[3]}
+                collided |= {row[_PLACE] for row in slice_ if self._connection.execute(held_id, row[:3]).fetchone()[0] != row[3]}
+        judge_siblings(self._connection, cases_in_sessions(rows))
         return inserted, collided
-
-    def _values(self, record: RunRecord, chunk: int, index: int) -> tuple[Any, ...]:
-        subject = chunks.subject_of(record)
-        if (number := self._subjects.get(subject)) is None:
-            if len(self._subjects) >= SUBJECTS_REMEMBERED:
-                self._subjects.clear()
-            self._connection.execute(_ADD_SUBJECT, subject)
-            number = self._subjects[subject] = int(self._connection.execute(_SUBJECT, subject).fetchone()[0])
-        state = record.verdict.state
-        return record.device, record.session, record.seq, record.id, record.started_at_ns, number, state, chunk, index
 
     def _forgotten_among(self, records: Sequence[RunRecord]) -> frozenset[int]:
         query = "SELECT first, last FROM forgotten WHERE device = ? AND session = ?"

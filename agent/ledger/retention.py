@@ -13,6 +13,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.sqlite_file import space_bytes
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.ledger.chunks import coalesce, without_samples
+from edgemeter.agent.ledger.run_row import judge_siblings
 
 SLICE_CHUNKS = 50
 # What is removed of one's own runs at once, so that a full ledger is not rearranged at every run: a tenth of the limit.
@@ -112,7 +113,16 @@ def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_
     chunk, last_row = up_to
     remember(connection, connection.execute("SELECT device, session, seq FROM runs WHERE row <= ?", (last_row,)).fetchall())
     connection.execute("DELETE FROM chunks WHERE chunk <= ?", (chunk,))
-    return connection.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
+    return remove_rows(connection, last_row)
+
+
+def remove_rows(statements: Statements, last_row: int) -> int:
+    """Remove the rows up to `last_row`; return how many. The siblings that remain are judged anew."""
+    query = "SELECT DISTINCT session_started_at_ns, case_number FROM runs WHERE row <= ? AND session_started_at_ns IS NOT NULL"
+    touched = statements.execute(query, (last_row,)).fetchall()
+    removed: int = statements.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
+    judge_siblings(statements, touched)
+    return removed
 
 
 def recall(statements: Statements, device: str, session: int, seq: int) -> None:

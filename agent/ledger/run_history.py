@@ -20,15 +20,17 @@ from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, decode
-from edgemeter.agent.contract.record_time import AHEAD_NS, EARLIEST_NS, placed
+from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.chunks import REMOVED, Arrival, pack_chunk, unpack_chunk
 from edgemeter.agent.ledger.ledger import HeldRecord, Ledger, default_path
 from edgemeter.agent.ledger.retention import recall, remember
+from edgemeter.agent.ledger.run_row import judge_siblings
 
 RunAction = Literal["noted", "excluded", "included", "deleted"]
 RunState = Literal["counted", "excluded"]
 # What a list may be narrowed to, each a column of the rows.
 NARROWED = ("device", "fleet", "model", "runtime", "precision")
+_COLUMN = {name: "runs.device" if name == "device" else name for name in NARROWED}
 # Shorter beginnings of an id are taken by `edgemeter runs` only: they may as well be a mistyped file.
 ID = re.compile(r"[A-Za-z0-9-]{4,}")
 _NAMED = 5  # So many candidates are named where an id is ambiguous.
@@ -38,12 +40,9 @@ _EVENTS = f"SELECT {', '.join(_EVENT_COLUMNS)} FROM run_events"  # noqa: S608 - 
 _ABOUT = "id, device, session, seq, model, started_at_ns, stamped_by, received_ns"
 _ADD = f"INSERT INTO run_events (action, {_ABOUT}, author, at_ns, text, body) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - our own names
 _JOINED = "FROM runs JOIN subjects USING (subject) JOIN chunks USING (chunk)"
-_ROWS = f"SELECT row, received_ns, chunk, place {_JOINED} WHERE id = ? ORDER BY row"
+_ROWS = f"SELECT row, received_ns, chunk, place, session_started_at_ns, runs.case_number {_JOINED} WHERE id = ? ORDER BY row"
 _WITHDRAWN = f"SELECT number, left_sinks, {_ABOUT} FROM run_events WHERE action IN ('excluded', 'deleted') ORDER BY number"  # noqa: S608 - as above
 _EXCLUDED = "SELECT number, id, received_ns, body FROM run_events WHERE body IS NOT NULL"
-# Where the stated time cannot be true, that of the receipt (`record_time.off_by_ns`).
-_AT = f"""CASE WHEN received_ns >= {EARLIEST_NS} AND (started_at_ns > received_ns + {AHEAD_NS} OR started_at_ns < {EARLIEST_NS})
-THEN received_ns ELSE started_at_ns END"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +113,10 @@ class LedgerRuns:
         # What has a suffix and is no model's name is the file of one, which is no column: records are read until enough fit.
         is_file = bool(PurePath(conditions.get("model", "")).suffix) and conditions["model"] not in self.models()
         columns = [name for name in NARROWED if name in conditions and not (is_file and name == "model")]
-        where = " AND ".join([f"{_AT} >= ?", *(f"{name} = ?" for name in columns)])
+        where = " AND ".join(["started_at_ns >= ?", *(f"{_COLUMN[name]} = ?" for name in columns)])
         values = [since_ns or 0, *(conditions[name] for name in columns)]
         bound = "" if limit is None or is_file or rows is not None else f"LIMIT {limit}"
-        query = f"SELECT row {_JOINED} WHERE {where} ORDER BY {_AT} DESC, row DESC {bound}"
+        query = f"SELECT row {_JOINED} WHERE {where} ORDER BY started_at_ns DESC, row DESC {bound}"
         listed_rows = [int(row) for (row,) in self._ledger.query(query, *values) if rows is None or row in rows]
         placed_runs = (placed(entry.record, entry.received_ns) for row in listed_rows for entry in self._entries(row))
         counted = [(record, "counted") for record in islice((run for run in placed_runs if _matches(run, conditions)), limit)]
@@ -190,9 +189,10 @@ class LedgerRuns:
         with self._ledger.writing() as statements:
             bodies = [] if action == "excluded" else statements.execute(f"{_EXCLUDED} AND id = ?", (run_id,)).fetchall()
             withdrawn = [(unpack_chunk(bytes(body))[0], received_ns) for _, _, received_ns, body in bodies]
-            for row, received_ns, chunk, index in statements.execute(_ROWS, (run_id,)).fetchall():
+            for row, received_ns, chunk, index, session_ns, case in statements.execute(_ROWS, (run_id,)).fetchall():
                 withdrawn.append((self._take_out(statements, chunk, index), received_ns))
                 statements.execute("DELETE FROM runs WHERE row = ?", (row,))
+                judge_siblings(statements, [(session_ns, case)] if session_ns else ())
             statements.execute("UPDATE run_events SET body = NULL WHERE id = ?", (run_id,))
             for payload, received_ns in withdrawn:
                 record = decode(payload)

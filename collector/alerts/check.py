@@ -17,9 +17,9 @@ from edgemeter.collector.alerts.channels import sent_messages
 from edgemeter.collector.alerts.firing import AlertFinding, Firing, FiringContext, firings
 from edgemeter.collector.alerts.notified import Alert, AlertChange, alerts_of, differences, read_alerts, settle, settled, waiting_texts
 from edgemeter.collector.alerts.rules import AlertRules, Channel
-from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.ledgers.place import ledger_place, open_ledger
 from edgemeter.collector.trend.history import History
+from edgemeter.collector.trend.ledger_history import LedgerHistory
 from edgemeter.collector.trend.watch_file import WatchStore, annotations_of, open_watch
 
 # From the beginning of a message to its answer, and how long a channel begins messages in one check.

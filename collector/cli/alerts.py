@@ -3,7 +3,6 @@
 import sys
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 from rich.table import Column, Table
@@ -12,16 +11,15 @@ from rich.text import Text
 from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.figures import count, printable, stamp
 from edgemeter.agent.base.options import PATH, format_option
-from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.alerts.check import check_alerts, send_test
 from edgemeter.collector.alerts.notified import alerts_of
 from edgemeter.collector.alerts.rules import USUAL, read_rules
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option
-from edgemeter.collector.index.history import open_history
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.cases import grouped
+from edgemeter.collector.trend.ledger_history import open_history
 
 # Without a run that is ok in so many days a check that finds nothing says little.
 NEWEST_DAYS = 7
@@ -53,9 +51,7 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool) -> 
     rules = USUAL if rules_file is None else read_rules(rules_file)
     where = chosen_stores(stores)
     existing_store(where[0])
-    # What a dry run has to write down lies outside the folder of the ledger, and goes with it.
-    with progress_bar() as progress, TemporaryDirectory(prefix="edgemeter-") as scratch:
-        history = open_history(where, progress, Path(scratch) / "index" if is_dry else None)
+    with open_history(where) as history:
         result = check_alerts(history, where[0], rules, time.time_ns(), is_dry=is_dry)
         series = history.series()
         newest = history.columns(series, [LATENCY], history.newest_day() + 1 - NEWEST_DAYS).is_ok

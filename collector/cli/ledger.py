@@ -16,7 +16,6 @@ from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import PATH, format_option
-from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_table
 from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
@@ -142,15 +141,15 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> 
 
     Example: edgemeter collector changes --influx http://influx.example:8086
     """
-    from edgemeter.collector.index.history import LedgerHistory
     from edgemeter.collector.influx.bucket import Bucket
     from edgemeter.collector.influx.influx_config import parse_influx
     from edgemeter.collector.trend import changes as changing
+    from edgemeter.collector.trend.ledger_history import LedgerHistory
 
     path = chosen_ledger(ledger)
     with open_ledger(path, "read") as opened:
         changes = changing.changes_of(record.record for record in opened.records())
-    with progress_bar() as progress, closing(LedgerHistory(path, progress=progress)) as history:
+    with closing(LedgerHistory(path)) as history:
         changes = sorted([*changes, *changing.noted_changes(path, history)], key=lambda change: change.started_at_ns)
     if influx:
         with closing(Bucket(parse_influx(influx))) as bucket:

@@ -12,16 +12,16 @@ from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count, printable
 from edgemeter.agent.base.options import format_option
-from edgemeter.agent.base.progress import Tell, progress_bar
+from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.series import series_of
 from edgemeter.collector.cli.stores import FigureParam, chosen_stores, day_number, existing_store, model_called, only_options, store_option
-from edgemeter.collector.index.history import open_history
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History
+from edgemeter.collector.trend.ledger_history import open_history
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS
 from edgemeter.collector.trend.trend_list import show_trends
 from edgemeter.collector.trend.trend_text import amount_text, annotations_table, points_csv, trends_document
@@ -46,12 +46,13 @@ def chosen_metrics(ctx: click.Context, param: click.Parameter, value: str | None
     return tuple(METRICS) if value == "all" else tuple(_FOLLOWED.convert(part, param, ctx) for part in value.split(","))
 
 
-def _history_of(where: Sequence[str], selection: watch.SeriesSelection, progress: Tell) -> History:
+def _history_of(where: Sequence[str], selection: watch.SeriesSelection) -> History:
     """Return a history with the selected series; of one device the runs of others are not read. Raises ConfigError if none is selected."""
-    history = open_history(where, progress, device=selection.device)
+    context = click.get_current_context()
+    history = context.with_resource(open_history(where, selection.device))
     if not any(map(selection.takes, history.series())):
-        # Only who has read all runs can say what is known.
-        history = open_history(where, progress)
+        # Only who has all series can say what is known.
+        history = context.with_resource(open_history(where))
     watch.keys_of(history, selection)
     return history
 
@@ -116,7 +117,7 @@ def trend(
     with progress_bar() as progress:
         annotations = annotations_of(where[0])
         selection = watch.SeriesSelection(**selected)
-        history = _history_of(where, selection, progress)
+        history = _history_of(where, selection)
         workers = len(os.sched_getaffinity(0))
         trends = watch.trends_of(history, annotations, metrics, selection, by_type=by_type, workers=workers, progress=progress)
     newest = history.newest_day()
@@ -156,8 +157,7 @@ def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, r
         if text is not None:
             # A mistyped name would annotate nothing.
             named = watch.SeriesSelection(fleet=about["fleet"], device=about["device"], model=about["model"])
-            with progress_bar() as progress:
-                _history_of(where, named, progress)
+            _history_of(where, named)
             day = about.pop("day")
             entry = Annotation(day=today() if day is None else day, text=text, begins_level=not remark, **about)
             click.echo(f"annotation {add_annotation(file, entry)} saved in {file.where}", err=True)
@@ -185,11 +185,10 @@ def units(
     Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --figure energy
     """
     where = chosen_stores(stores)
-    with progress_bar() as progress:
-        history = open_history(where, progress)
-        selection = watch.SeriesSelection(fleet=fleet, board=board, model=model_called(where, model))
-        keys = watch.keys_of(history, selection)
-        types = [board_type for name in metrics if METRICS[name].rule.scale != "share" for board_type in board_types(history, name, keys)]
+    history = click.get_current_context().with_resource(open_history(where))
+    selection = watch.SeriesSelection(fleet=fleet, board=board, model=model_called(where, model))
+    keys = watch.keys_of(history, selection)
+    types = [board_type for name in metrics if METRICS[name].rule.scale != "share" for board_type in board_types(history, name, keys)]
     if not print_data(form, {"board_types": types}):
         console = console_for(form)
         if not types:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from edgemeter.agent.base import deflate
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
 from edgemeter.agent.contract import case_identity, figures, record, run_figures, series
 from edgemeter.agent.contract.case_identity import CaseKey
@@ -119,14 +120,6 @@ CREATE TABLE series (
     of_type INTEGER,
     newest INTEGER NOT NULL,
     version INTEGER NOT NULL
-);
-CREATE TABLE found (
-    name TEXT NOT NULL,
-    series INTEGER NOT NULL,
-    version INTEGER NOT NULL,
-    beside TEXT NOT NULL,
-    body BLOB NOT NULL,
-    PRIMARY KEY (name, series)
 );
 CREATE TABLE stale (case_number INTEGER PRIMARY KEY);
 CREATE TABLE skipped (row INTEGER PRIMARY KEY, device TEXT NOT NULL, id TEXT, reason TEXT NOT NULL)"""  # noqa: S608 - our own names
@@ -247,6 +240,12 @@ def _is_current(connection: sqlite3.Connection) -> bool:
 
 def _is_ours(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID)
+
+
+def unavailable(path: Path, error: sqlite3.DatabaseError) -> UnavailableError:
+    """Return the error that says what to do where an index cannot be used."""
+    remedy = "check its disk and its folder; it may be deleted, and is then made again"
+    return UnavailableError(f"cannot use the index {str(path)!r} ({error}): {remedy}")
 
 
 def remove_index(path: Path) -> None:

@@ -124,14 +124,10 @@ def _keep_up(ledger: LedgerPlace, is_over: threading.Event) -> None:
 def _duties(ledger: LedgerPlace) -> tuple[Duty, ...]:
     """Return what there is to do, in its order; nothing for a ledger that is read as fast as its index."""
     # Not before they are needed: most ledgers are small.
-    from edgemeter.collector.index.history import LedgerHistory  # noqa: PLC0415
     from edgemeter.collector.index.index_file import connect_index, index_path  # noqa: PLC0415
     from edgemeter.collector.index.refresh import IndexRefresher  # noqa: PLC0415
     from edgemeter.collector.index.rollup import WORTH_RUNS  # noqa: PLC0415
     from edgemeter.collector.index.sources import LedgerSource  # noqa: PLC0415
-    from edgemeter.collector.trend.metrics import DEFAULT  # noqa: PLC0415
-    from edgemeter.collector.trend.watch import trends_of  # noqa: PLC0415
-    from edgemeter.collector.trend.watch_file import annotations_of  # noqa: PLC0415
 
     source = LedgerSource(ledger)
     if source.last_row() < WORTH_RUNS:
@@ -141,14 +137,8 @@ def _duties(ledger: LedgerPlace) -> tuple[Duty, ...]:
         with contextlib.closing(connect_index(index_path(ledger))) as connection:
             part(IndexRefresher(connection, source))
 
-    def keep_trends() -> None:
-        with contextlib.closing(LedgerHistory(ledger)) as history:
-            for by_type in (False, True):
-                trends_of(history, annotations_of(ledger), DEFAULT, by_type=by_type)
-
     return (
         Duty(lambda: refresh(IndexRefresher.take_in), 0.0, 1.0),
-        Duty(keep_trends, 60.0, 5.0),
         Duty(lambda: refresh(IndexRefresher.sum_up), 60.0, 20.0),
     )
 

@@ -36,8 +36,6 @@ Progress = Callable[[str, int, int], None]
 # The runs of a case, oldest first, as `oldest_first` has them.
 _IN_ORDER = "ORDER BY started_at_ns, coalesce(session, 0), coalesce(seq, 0), row"
 _ROWS = "SELECT row FROM measured UNION ALL SELECT row FROM skipped"
-_ROWS_OF = """SELECT row FROM measured JOIN cases USING (case_number) WHERE device = ?1
-UNION ALL SELECT row FROM skipped WHERE device = ?1"""
 _INSERT = f"INSERT INTO measured VALUES ({', '.join('?' * len(OF_RUN))})"  # noqa: S608 - question marks
 
 
@@ -98,21 +96,6 @@ class IndexRefresher:
         if self._connection.execute("SELECT runs FROM place").fetchone()[0] > self._source.count():
             self._drop_removed(_ROWS, (), self._source.rows)
         return int(position)
-
-    def take_in_device(self, device: str) -> bool:
-        """Add the new runs of one device, before those of others, and drop its removed ones; return whether it has any."""
-        rows = self._source.rows_of(device)
-        if not rows:
-            return False
-        self._begin()
-        added = self._absent(rows)
-        for first in range(0, len(added), BATCH):
-            with self._writing():
-                self._take(added[first : first + BATCH])
-            self._progress("reading runs", min(first + BATCH, len(added)), len(added))
-        if self._connection.execute(f"SELECT count(*) FROM ({_ROWS_OF})", (device,)).fetchone()[0] > len(rows):  # noqa: S608 - our own
-            self._drop_removed(_ROWS_OF, (device,), lambda: self._source.rows_of(device))
-        return True
 
     def _begin(self) -> None:
         """Empty the index where it is of another ledger or of other code."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.collector.index.history import unavailable
-from edgemeter.collector.index.index_file import connect_index, index_path
+from edgemeter.collector.index.index_file import connect_index, index_path, unavailable
 from edgemeter.collector.index.refresh import IndexRefresher, KnownNumbers, Progress
 from edgemeter.collector.index.sources import LedgerSource, RecordSource
 

@@ -19,7 +19,7 @@ from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, Held
 from edgemeter.agent.ledger.ledger import LEASE_S, Ledger, LedgerPart
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionRemoved, before_ns, drained_row, remember
+from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionRemoved, before_ns, drained_row, remember, remove_rows
 from edgemeter.collector.postgresql.schema import check_version
 from edgemeter.collector.postgresql.writer import PostgresWriter, numbers_before, refuse_unsafe, take_numbers
 
@@ -232,8 +232,7 @@ WHERE chunk = ?"""
             chunk, last_row = up_to
             remember(statements, statements.execute("SELECT device, session, seq FROM runs WHERE row <= ?", (last_row,)).fetchall())
             statements.execute("DELETE FROM chunks WHERE chunk <= ?", (chunk,))
-            removed: int = statements.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
-        return removed
+            return remove_rows(statements, last_row)
 
     def _page(self, page: Sequence[tuple[int, int, int, int, int]]) -> Iterator[HeldChunk]:
         """Yield what a page of rows holds, its chunks fetched some at a time."""

@@ -1,12 +1,9 @@
 """Commits to a ledger in PostgreSQL: what arrived, in one transaction, once."""
 
-import hashlib
 import itertools
+import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
-
-import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.base.postgres_session import LedgerSession, UnstorableError, number_array, text_array
@@ -15,27 +12,35 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger import chunks, quarantine
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage, note_presence
 from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.run_row import (
+    ADD_SUBJECT,
+    RUN_COLUMNS,
+    RUN_TYPES,
+    SubjectNumbers,
+    cases_in_sessions,
+    judge_siblings,
+    run_values,
+)
 from edgemeter.collector.postgresql.schema import check_version
-
-SUBJECTS_REMEMBERED = 10_000
 
 _NEXT = """UPDATE ledger SET row = row + ?, chunk = chunk + ?, commits = commits + 1
 RETURNING row - ?, chunk - ?, version, current_setting('fsync'), current_setting('synchronous_commit')"""
-_SUBJECTS = f"""INSERT INTO subjects (subject, {", ".join(chunks.SUBJECT_COLUMNS)})
-VALUES (?, {", ".join(["?"] * len(chunks.SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"""  # noqa: S608 - our own names
+# How an array of a column is sent.
+_ARRAYS = {"TEXT": "?::text[]", "INTEGER": "?::bigint[]", "REAL": "?::double precision[]", "BLOB": "?::bytea[]"}
 # Row and chunk numbers are counted back from the counter, which the statement before has raised, so that both are sent at once. Without
 # one of the subjects nothing is inserted.
-_RUNS = """INSERT INTO runs (row, device, session, seq, id, started_at_ns, subject, verdict, chunk, place)
-SELECT (SELECT row FROM ledger) - ? + number, device, session, seq, id, started_at_ns, subject, verdict,
-    (SELECT chunk FROM ledger) - ? + source, place
-FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::integer[])
-WITH ORDINALITY AS arrived (device, session, seq, id, started_at_ns, subject, verdict, source, place, number)
+_RUNS = f"""INSERT INTO runs (row, {", ".join(RUN_COLUMNS)})
+SELECT (SELECT row FROM ledger) - ? + number,
+    {", ".join("(SELECT chunk FROM ledger) - ? + chunk" if name == "chunk" else name for name in RUN_COLUMNS)}
+FROM unnest({", ".join(_ARRAYS[kind] for kind in RUN_TYPES.values())})
+WITH ORDINALITY AS arrived ({", ".join(RUN_COLUMNS)}, number)
 WHERE (SELECT count(*) FROM subjects WHERE subject = ANY(?::bigint[])) = ? AND NOT EXISTS (SELECT 1 FROM forgotten
     WHERE forgotten.device = arrived.device AND forgotten.session = arrived.session AND seq BETWEEN first AND last)
-ON CONFLICT (device, session, seq) DO NOTHING"""
+ON CONFLICT (device, session, seq) DO NOTHING"""  # noqa: S608 - our own names
 _CHUNKS = """INSERT INTO chunks (chunk, last_row, received_ns, has_samples, size_bytes, body)
 SELECT chunk, last_row, received_ns, true, octet_length(body), body
 FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], %b::bytea[]) AS arrived (chunk, last_row, received_ns, body)"""
+_SUBJECT = RUN_COLUMNS.index("subject")
 # A statement of its own: only that sees what another writer has committed meanwhile.
 _HELD = """SELECT device, session, seq, id FROM runs
 JOIN unnest(?::text[], ?::bigint[], ?::bigint[]) AS wanted (device, session, seq) USING (device, session, seq)"""
@@ -85,7 +90,7 @@ class PostgresWriter:
 
     def __init__(self, session: LedgerSession) -> None:
         self._session = session
-        self._subjects: set[tuple[str, ...]] = set()
+        self._subjects = SubjectNumbers()
         self._generation = 0
 
     def commit(
@@ -129,12 +134,16 @@ class PostgresWriter:
         if not sources and not rejections and not changes:
             return chunks.Committed()
         # Compressed and written out before the counter is held, which the other collectors wait for.
-        group = _Group(sources)
+        if self._generation != self._session.generation:
+            # After a failover what was committed before may be gone.
+            self._subjects.forget()
+            self._generation = self._session.generation
+        group = _Group(sources, self._subjects)
         try:
             with self._session.transaction() as statements:
                 with statements.together() as sending:
                     cursor = take_numbers(sending, len(group.records), len(sources))
-                    stored = self._store(sending, group) if group.records else None
+                    stored = _store(sending, group, self._subjects) if group.records else None
                 row, chunk = numbers_before(cursor, self._session.address)
                 is_all_new = stored is None or stored.rowcount == len(group.records)
                 repeated = () if is_all_new else _repeated(statements, group, row)
@@ -142,59 +151,57 @@ class PostgresWriter:
                 _add_chunks(statements, group, (row, chunk), frozenset(entry.number for entry in repeated))
                 committed, collisions = _outcome(group, len(repeated), collided)
                 quarantine.add(statements, [*rejections, *collisions])
+                judge_siblings(statements, cases_in_sessions(group.rows))
                 note_presence(statements, changes)
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
-            self._subjects.clear()
+            self._subjects.forget()
             raise
+        self._subjects.stored()
         return committed
 
-    def _store(self, statements: Statements, group: "_Group") -> Any:
-        """Store the rows that are new; return the cursor that counts them."""
-        if self._generation != self._session.generation or len(self._subjects) > SUBJECTS_REMEMBERED:
-            # After a failover what was committed before may be gone.
-            self._subjects.clear()
-            self._generation = self._session.generation
-        added = group.subjects - self._subjects
-        if added:
-            statements.executemany(_SUBJECTS, [(subject_number(subject), *subject) for subject in added])
-            self._subjects |= added
-        return statements.execute(_RUNS, group.run_columns)
 
-
-@lru_cache(SUBJECTS_REMEMBERED)
-def subject_number(values: tuple[str, ...]) -> int:
-    """Return the number of a subject: of its values, so that every collector gives it the same."""
-    return int.from_bytes(hashlib.sha256(msgspec.json.encode(values)).digest()[:8], "big", signed=True)
+def _store(statements: Statements, group: "_Group", subjects: SubjectNumbers) -> Any:
+    """Store the rows that are new, and their subjects; return the cursor that counts the rows."""
+    if subjects.added:
+        statements.executemany(ADD_SUBJECT, list(subjects.added.values()))
+    return statements.execute(_RUNS, group.run_columns)
 
 
 class _Group:
     """All that one transaction stores: the records of its sources, whose rows are consecutive, the values of `_RUNS`, and the chunks."""
 
-    def __init__(self, sources: Sequence[chunks.Source]) -> None:
+    def __init__(self, sources: Sequence[chunks.Source], subjects: SubjectNumbers) -> None:
         self.sources = sources
         self.members = [
             source.records if isinstance(source, chunks.ArrivedBatch) else [arrival.record for arrival in source] for source in sources
         ]
         self.records = records = [*itertools.chain.from_iterable(self.members)]
-        subjects = list(map(chunks.subject_of, records))
-        self.subjects = set(subjects)
-        self.run_columns = (
-            len(records),
-            len(sources),
-            text_array([record.device for record in records]),
-            number_array([record.session for record in records]),
-            number_array([record.seq for record in records]),
-            text_array([record.id for record in records]),
-            number_array([record.started_at_ns for record in records]),
-            number_array(map(subject_number, subjects)),
-            text_array([record.verdict.state for record in records]),
-            number_array(source for source, members in enumerate(self.members, 1) for _ in members),
-            number_array(index for members in self.members for index in range(len(members))),
-            number_array(map(subject_number, self.subjects)),
-            len(self.subjects),
-        )
+        self.rows = [
+            run_values(record, _received_ns(source), subjects.of(record), number, index)
+            for number, (source, members) in enumerate(zip(sources, self.members, strict=True), 1)
+            for index, record in enumerate(members)
+        ]
+        numbers = {row[_SUBJECT] for row in self.rows}
+        columns = [_array(kind, values) for kind, values in zip(RUN_TYPES.values(), zip(*self.rows, strict=True), strict=False)]
+        self.run_columns = (len(records), len(sources), *columns, number_array(numbers), len(numbers))
         self.bodies = [_body(source) for source in sources]
+
+
+def _array(kind: str, values: Sequence[Any]) -> Any:
+    """Return the values of a column as an array; NaN stands for NULL."""
+    if kind == "REAL":
+        return number_array("NULL" if math.isnan(value) else value for value in values)
+    has_absent = any(isinstance(value, float) for value in values)
+    if kind == "INTEGER":
+        return number_array("NULL" if isinstance(value, float) else value for value in values) if has_absent else number_array(values)
+    if kind == "TEXT" and not has_absent:
+        return text_array(values)
+    return [None if isinstance(value, float) else value for value in values]
+
+
+def _received_ns(source: chunks.Source) -> int:
+    return source.received_ns if isinstance(source, chunks.ArrivedBatch) else source[0].received_ns
 
 
 def _body(source: chunks.Source) -> bytes:
@@ -211,8 +218,7 @@ def _add_chunks(statements: Statements, group: _Group, numbers: tuple[int, int],
         begin, numbers_of_source = begin + len(members), range(begin, begin + len(members))
         newest = next((number for number in reversed(numbers_of_source) if number not in repeated), None)
         if newest is not None:
-            received_ns = source.received_ns if isinstance(source, chunks.ArrivedBatch) else source[0].received_ns
-            added.append((chunk, row + 1 + newest, received_ns, body))
+            added.append((chunk, row + 1 + newest, _received_ns(source), body))
     if added:
         *columns, bodies = zip(*added, strict=True)
         statements.execute(_CHUNKS, (*map(number_array, columns), list(bodies)))

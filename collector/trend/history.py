@@ -1,4 +1,4 @@
-"""History: the figures of all runs by series, in memory (a document); of a ledger they are in its index (`collector/index/history.py`)."""
+"""History: the figures of all runs by series, in memory (a document); of a ledger they are columns of its rows (`ledger_history`)."""
 
 import contextlib
 import gc

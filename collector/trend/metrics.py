@@ -57,13 +57,6 @@ METRICS = {entry.name: TrendMetric(entry, entry.trend) for entry in FIGURES if e
 DEFAULT = tuple(name for name, metric in METRICS.items() if metric.rule.is_default)
 
 
-def followed_sql(entry: Figure) -> str:
-    """Return SQL for what `TrendMetric.value` returns, over the columns of the index."""
-    conditions = ["has_own_energy"] if entry.group == "energy" else []
-    conditions += [f"{entry.name} > 0"] if entry.trend and entry.trend.scale == "log" else []
-    return f"CASE WHEN {' AND '.join(conditions)} THEN {entry.name} END" if conditions else entry.name
-
-
 def on_scale(metric: TrendMetric, value: float) -> float:
     """Return `value` on the metric's scale of differences."""
     return 100 * math.log(value) if metric.rule.scale == "log" else 100 * value

@@ -11,11 +11,11 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.series import series_of
 from edgemeter.collector.alerts.notified import Alert, Notified, alerts_of
-from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
 from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History, RunHistory
+from edgemeter.collector.trend.ledger_history import LedgerHistory, TrendResults
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
 from edgemeter.collector.trend.trend_text import (
@@ -84,6 +84,8 @@ class TrendEvents:
     def __init__(self, source: RecordSource | None = None) -> None:
         self._source = source
         self._history: History | None = None
+        # Of a series in which nothing changed what was computed is taken over.
+        self._results: TrendResults = {}
         self._seen = ""
         self._next = 0.0
         # Devices that differed from others of their type, and changes of the last weeks, when the history was read.
@@ -130,7 +132,7 @@ class TrendEvents:
         version = (source.version() or "read once") if source else ""
         if version == self._seen or began < self._next or not isinstance(source, LedgerSource | DocumentSource):
             return
-        history = LedgerHistory(source.place) if isinstance(source, LedgerSource) else RunHistory(source.records)
+        history = LedgerHistory(source.place, results=self._results) if isinstance(source, LedgerSource) else RunHistory(source.records)
         # In the order that takes less memory: trends are dropped before runs are read.
         findings, outlying = _findings(history, self._annotations()), _outlying(history)
         with self._lock:

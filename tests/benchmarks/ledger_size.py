@@ -17,10 +17,10 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.index_file import index_path, remove_index
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.trend.ledger_history import LedgerHistory
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
 from edgemeter.collector.web.view import read_address

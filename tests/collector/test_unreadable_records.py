@@ -69,8 +69,8 @@ def test_the_index_notes_them_once_and_forgets_those_that_are_gone(path, caplog)
     caplog.clear()
     with SqliteLedger(path) as ledger:
         ledger.commit([arrival(make_run(p50_ms=11.0), 6)])
-    with index.opened() as connection:
-        assert refresh.IndexRefresher(connection, LedgerSource(path)).take_in_device("pi-1")
+    index.refresh()
+    with index.reading() as connection:
         assert connection.execute("SELECT row FROM measured ORDER BY row").fetchall() == [(1,), (3,), (4,), (6,)]
     with SqliteLedger(path) as ledger, ledger.writing() as statements:
         statements.execute("DELETE FROM runs WHERE row IN (1, 5)")

@@ -10,14 +10,11 @@ from edgemeter.agent.contract.run_figures import RUN_COLUMNS, VALUE_COLUMNS
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.index import keeper, rollup
-from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.index_file import connect_index, index_path
 from edgemeter.collector.index.refresh import IndexRefresher
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.runs.store import LedgerStore
-from edgemeter.collector.trend import watch
-from edgemeter.collector.trend.metrics import DEFAULT, METRICS
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import violating
@@ -43,13 +40,12 @@ def keep_up(ledger_place):
 
 
 def content(ledger_place, path):
-    """Return the figures and the summaries in an index, and every trend from it."""
+    """Return the figures and the summaries in an index."""
     with contextlib.closing(connect_index(path)) as connection:
         IndexRefresher(connection, LedgerSource(ledger_place)).refresh()
         figures = connection.execute(f"SELECT key, {FIGURES} FROM runs JOIN series USING (series) ORDER BY row").fetchall()  # noqa: S608 - our own names
         summaries = connection.execute(SUMMARIES).fetchall()
-    with contextlib.closing(LedgerHistory(ledger_place, path)) as history:
-        return figures, summaries, [watch.trends_of(history, (), tuple(METRICS), by_type=by_type) for by_type in (False, True)]
+    return figures, summaries
 
 
 def odd_runs():
@@ -87,13 +83,10 @@ def test_whatever_comes_and_goes_what_is_kept_is_what_is_worked_out_from_nothing
 
 
 def test_a_first_question_pays_for_no_history(ledger_place):
-    """Where the keeper was there before: nothing is read, summed up or searched for changes, and a page has its figures."""
+    """Where the keeper was there before: nothing is read or summed up, and a page has its figures."""
     with open_ledger(ledger_place) as ledger:
         ledger.commit([arrival(run, NOW_NS) for run in odd_runs()])
     keep_up(ledger_place)
     reported = []
-    with contextlib.closing(LedgerHistory(ledger_place, progress=lambda *report: reported.append(report))) as history:
-        for by_type in (False, True):
-            assert watch.trends_of(history, (), DEFAULT, by_type=by_type, progress=lambda *report: reported.append(report))
     assert rollup.rolled_up(LedgerStore(ledger_place), lambda *report: reported.append(report), worth_runs=1).summaries
     assert reported == []

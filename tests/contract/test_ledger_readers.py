@@ -22,13 +22,13 @@ from edgemeter.collector.alerts.notified import alerts_of
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.compare import columns, comparison
 from edgemeter.collector.index import rollup
-from edgemeter.collector.index.history import open_history
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import open_ledger, path_beside
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch_file
+from edgemeter.collector.trend.ledger_history import open_history
 from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.comparison_factory import make_reference, make_run
@@ -82,14 +82,14 @@ def forget(ledger_path):
     keep(ledger_path, [make_reference(session=77, seq=1), make_run(device="new", session=77, seq=1)], received_ns=11 * DAY_NS)
 
 
-def test_annotations_and_alerts_are_kept(ledger_place):
+def test_annotations_and_alerts_are_kept(ledger_place, at_end):
     """Written, read, removed; what fires twice is one alert, which is over once its level is declared."""
     keep(ledger_place, make_days(STEPPED))
     rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy_gross_mj",)),))
     with watch_file.open_watch(ledger_place) as file:
         annotation = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
         watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))
-        history = open_history([text_of(ledger_place)])
+        history = at_end.enter_context(open_history([text_of(ledger_place)]))
         for _ in range(2):
             check_alerts(history, text_of(ledger_place), rules, (FIRST_DAY + 70) * DAY_NS)
         ((alert,), _) = alerts_of(ledger_place)
@@ -102,10 +102,10 @@ def test_annotations_and_alerts_are_kept(ledger_place):
     assert [annotation.text for annotation in watch_file.annotations_of(text_of(ledger_place))] == ["moved", "known"]
 
 
-def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
+def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch, at_end):
     """One check at a time; why and since when stands on the page and in the metrics; Alertmanager is sent it again."""
     keep(ledger_place, make_days(STEPPED))
-    history, now_ns = open_history([text_of(ledger_place)]), (FIRST_DAY + 70) * DAY_NS
+    history, now_ns = at_end.enter_context(open_history([text_of(ledger_place)])), (FIRST_DAY + 70) * DAY_NS
     channel = Channel(name="hook", kind="alertmanager", url="http://alertmanager.example")
     rule = AlertRule(name="step", kind="step", metrics=("energy_gross_mj",), channels=("hook",))
     rules, notices, away = AlertRules(rule=(rule,), channel=(channel,)), [], TransientError("503")

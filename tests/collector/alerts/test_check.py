@@ -10,7 +10,7 @@ from edgemeter.collector.alerts import check
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.notified import alerts_of
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
-from edgemeter.collector.index.history import open_history
+from edgemeter.collector.trend.ledger_history import open_history
 from edgemeter.collector.trend.watch_file import open_watch
 
 HOUR_NS = 3_600 * 10**9
@@ -60,7 +60,8 @@ def heard(ledger, state, hours, *devices):
 
 def at(ledger, hours, rules=RULES, **settings):
     """Return what a check after some hours does."""
-    return check_alerts(open_history([str(ledger)]), str(ledger), rules, NOW + int(hours * HOUR_NS), **settings)
+    with open_history([str(ledger)]) as history:
+        return check_alerts(history, str(ledger), rules, NOW + int(hours * HOUR_NS), **settings)
 
 
 def test_each_channel_is_told_once_and_of_the_end_if_it_wants(ledger, receivers):

@@ -17,11 +17,11 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
-from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.influx import points
 from edgemeter.collector.influx.points import case_hash
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.changes import change_point_line, changes_of, noted_changes
+from edgemeter.collector.trend.ledger_history import LedgerHistory
 from tests.fixtures.case_twins import BAND, COUNTS, twins
 from tests.fixtures.draining import drained
 from tests.fixtures.fleet_ledger import Fleet, fleet_records

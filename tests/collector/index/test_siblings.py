@@ -10,11 +10,11 @@ from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.agent.verdict.siblings import judged_together
 from edgemeter.collector.index import refresh
-from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.run_index import open_index, rows_of_verdict
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.index.stored_summaries import runs_of
 from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.ledger_history import LedgerHistory
 from edgemeter.collector.web import queries
 from edgemeter.collector.web.queries import CaseFilter
 from tests.fixtures.comparison_factory import in_rounds, make_run
@@ -53,10 +53,10 @@ def states_of(runs):
     return {run.id: run.verdict.state for run in runs}
 
 
-def states_by_reader(path, index):
+def states_by_reader(path):
     """Return the verdict of each run as each reader of the index and of the records has it."""
     source = LedgerSource(path)
-    with contextlib.closing(LedgerHistory(path, index)) as history:
+    with contextlib.closing(LedgerHistory(path)) as history:
         columns = history.columns(history.series(), ["latency_p50_ms"])
         trend = [run for key in history.series() for run, _ in history.points(key)]
         assert columns.is_ok.tolist() == [run.verdict == "ok" for run in trend]
@@ -80,10 +80,10 @@ def states_by_reader(path, index):
     }  # fmt: skip
 
 
-def assert_same(path, index):
+def assert_same(path):
     """Assert that all readers have the verdicts of `judged_together`, and the roll-up its violations too."""
     judged = judged_together(records_in(path))
-    for reader, states in states_by_reader(path, index).items():
+    for reader, states in states_by_reader(path).items():
         with table_row(reader):
             assert states == states_of(judged)
     return states_of(judged)
@@ -116,27 +116,25 @@ def sessions_of_any_kind(seed, count=300):
 def test_every_reader_has_the_verdict_of_the_runs_judged_together(path, monkeypatch, batch):
     """Of sessions that arrive in parts, in any order, with runs that are excluded, included again and deleted in between."""
     monkeypatch.setattr(refresh, "BATCH", batch)
-    chance, index = random.Random(7), path.with_name("ledger.sqlite.index")  # noqa: S311 - as above
+    chance = random.Random(7)  # noqa: S311 - as above
     runs = sessions_of_any_kind(1)
     apart = set()
     for start in range(0, len(runs), 60):
         keep(path, runs[start : start + 60])
-        states = assert_same(path, index)
+        states = assert_same(path)
         apart |= {run.id for run in runs if (states.get(run.id), run.verdict.state) == ("disturbed", "ok")}
         with SqliteLedger(path) as ledger:
             history = LedgerRuns(ledger)
             for run in chance.sample(runs[: start + 60], 12):
                 if history.is_counted(run.id):
                     history.withdraw(run.id, "excluded", "ada", "")
-        assert_same(path, index)
+        assert_same(path)
         with SqliteLedger(path) as ledger:
             for entry in LedgerRuns(ledger).runs({}):
                 if entry.state == "excluded" and chance.random() < 0.5:
                     LedgerRuns(ledger).include(entry.record.id, "ada", "")
-        assert_same(path, index)
+        assert_same(path)
     assert len(apart) > 20
-    # An index that is made anew has the same.
-    assert_same(path, path.with_name("anew.index"))
 
 
 def test_the_summary_of_a_case_has_the_whole_verdict_of_its_runs(path):
@@ -154,35 +152,32 @@ def test_the_summary_of_a_case_has_the_whole_verdict_of_its_runs(path):
 
 def test_siblings_that_come_later_or_are_removed_change_the_verdict_of_those_that_are_there(path):
     """A run that lies apart among three is one of many among seven, and one of few again without them; the other way round as well."""
-    index = path.with_name("ledger.sqlite.index")
     first = numbered(in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 15.0)]))
     later = numbered(in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (15.1, 14.9, 15.0, 15.2)], started_at_ns=STARTED_AT_NS), 4)
     keep(path, first)
-    assert list(assert_same(path, index).values()) == ["ok", "ok", "disturbed"]
+    assert list(assert_same(path).values()) == ["ok", "ok", "disturbed"]
     keep(path, later)
-    assert assert_same(path, index) == dict.fromkeys(states_of([*first[2:], *later]), "ok") | dict.fromkeys(
-        states_of(first[:2]), "disturbed"
-    )
+    assert assert_same(path) == dict.fromkeys(states_of([*first[2:], *later]), "ok") | dict.fromkeys(states_of(first[:2]), "disturbed")
     with SqliteLedger(path) as ledger:
         for run in later:
             LedgerRuns(ledger).withdraw(run.id, "deleted", "ada", "")
-    assert list(assert_same(path, index).values()) == ["ok", "ok", "disturbed"]
+    assert list(assert_same(path).values()) == ["ok", "ok", "disturbed"]
     with SqliteLedger(path) as ledger:
         LedgerRuns(ledger).withdraw(first[0].id, "deleted", "ada", "")
-    assert list(assert_same(path, index).values()) == ["ok", "ok"]
+    assert list(assert_same(path).values()) == ["ok", "ok"]
 
 
 def test_a_series_whose_runs_are_judged_anew_by_those_of_another_gets_a_new_version(path):
     """Siblings on a board that was not recognised are in another series: what was kept of the first is not true any more."""
-    index = path.with_name("ledger.sqlite.index")
+    results = {}
     recognised = numbered(in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (15.0, 10.0)]))
     unknown = numbered(in_rounds([make_run(p50_ms=p50_ms, environment=make_environment(board=None)) for p50_ms in (10.1, 10.2)]), 3)
     keep(path, recognised)
-    with contextlib.closing(LedgerHistory(path, index)) as history:
+    with contextlib.closing(LedgerHistory(path, results=results)) as history:
         (key,) = history.series()
         history.keep("trend", [(key, "", b"of two runs that are ok")])
         assert len(list(history.kept("trend", [key]))) == 1
     keep(path, unknown)
-    with contextlib.closing(LedgerHistory(path, index)) as history:
+    with contextlib.closing(LedgerHistory(path, results=results)) as history:
         assert [run.verdict for run, _ in history.points(key)] == ["disturbed", "ok"]
         assert list(history.kept("trend", [key])) == []

@@ -14,13 +14,13 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
 from edgemeter.collector.compare.comparison import gather
-from edgemeter.collector.index.history import open_history
 from edgemeter.collector.index.rollup import rolled_up
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.runs.store import open_store
+from edgemeter.collector.trend.ledger_history import open_history
 from tests.fixtures.collecting import intake
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.mqtt_peer import wait_until
@@ -70,10 +70,9 @@ def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
     assert indexes[1].source.one(2).started_at_ns != indexes[0].source.one(2).started_at_ns
     histories = []
     for path in ledgers:
-        history = open_history([str(path)])
-        (key,) = history.series()
-        histories.append([(figures.day, figures.value("latency_p50_ms")) for figures, _ in history.points(key)])
-        history.close()
+        with open_history([str(path)]) as history:
+            (key,) = history.series()
+            histories.append([(figures.day, figures.value("latency_p50_ms")) for figures, _ in history.points(key)])
     assert histories[0] == histories[1]
 
 

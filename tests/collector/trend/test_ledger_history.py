@@ -1,20 +1,17 @@
 import contextlib
 import dataclasses
 import random
-import sqlite3
 
 import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record import decode
-from edgemeter.agent.ledger import chunks
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.index.history import LedgerHistory, open_history
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.days import days_of, days_of_series
 from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.ledger_history import LedgerHistory, open_history
 from edgemeter.collector.trend.metrics import METRICS as KNOWN
 from edgemeter.collector.trend.run_columns import columns_of, names_of
 from edgemeter.collector.trend.watch_file import Annotation
@@ -22,6 +19,12 @@ from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Return the path of a ledger."""
+    return tmp_path / "ledger.sqlite"
 
 
 def keep(path, runs):
@@ -37,7 +40,7 @@ def ledger(path):
     return path
 
 
-def test_the_index_gives_the_same_figures_as_the_records(ledger):
+def test_the_rows_give_the_same_figures_as_the_records(ledger):
     """Every figure of every point, and every finding."""
     indexed = LedgerHistory(ledger)
     with SqliteLedger(ledger, "read") as opened:
@@ -102,52 +105,34 @@ def test_the_days_of_many_series_are_those_of_each_alone(fleet):
     history.close()
 
 
-def test_what_came_since_is_taken_in(ledger):
-    """A second opening reads the new records only, and its findings are new."""
-    first = LedgerHistory(ledger)
-    (before,) = watch.trends_of(first, (), ["energy_gross_mj"])
-    first.close()
-    keep(ledger, make_days([None] * 60 + noisy(108, 5, seed=9), seq=60))
-    reported = []
-    second = LedgerHistory(ledger, progress=lambda _, row, last: reported.append((row, last)))
-    (after,) = watch.trends_of(second, (), ["energy_gross_mj"])
-    assert (before.points, after.points) == (60, 65)
-    assert reported == [(65, 65)]
-    second.close()
-
-
-def test_what_another_process_takes_in_meanwhile_can_be_read(ledger):
-    """Its runs may have a firmware that was unknown when the history was opened."""
-    history = LedgerHistory(ledger)
-    (key,) = history.series()
-    before = len(history.points(key))
-    keep(ledger, make_days([100.0] * 61, seq=1000, firmwares=["1"] * 60 + ["9"])[60:])
-    LedgerHistory(ledger).close()
-    points = history.points(key)
-    assert len(points) == before + 1
-    names = names_of(KNOWN.values())
-    assert len(history.columns([key], names).facts) == len(columns_of([points], names).facts) > 1
-    history.close()
+def test_what_came_since_is_in_the_next_history(ledger):
+    """Its findings are new."""
+    points = []
+    for came in ([], make_days([None] * 60 + noisy(108, 5, seed=9), seq=60)):
+        keep(ledger, came)
+        with contextlib.closing(LedgerHistory(ledger)) as history:
+            points += [trend.points for trend in watch.trends_of(history, (), ["energy_gross_mj"])]
+    assert points == [60, 65]
 
 
 def test_a_document_in_which_nothing_can_be_read_is_refused(tmp_path):
     """Not silently an empty answer."""
     path = tmp_path / "runs.json"
     path.write_bytes(b'{"runs": [{"schema": 99}]}')
-    with pytest.raises(ConfigError):
-        open_history([str(path)])
+    with pytest.raises(ConfigError), open_history([str(path)]):
+        pass
 
 
 METRICS = ("energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled")
 
 
-def trends_in(path, index=None):
+def trends_in(path, results):
     """Return every finding of a ledger by series and by board type, and of what it had to be computed."""
-    history, computed = LedgerHistory(path, index), set()
+    history, computed = LedgerHistory(path, results=results), set()
     keep = history.keep
 
-    def noted(name, results):
-        entries = list(results)
+    def noted(name, results_of_series):
+        entries = list(results_of_series)
         computed.update(key for key, _, _ in entries)
         keep(name, entries)
 
@@ -186,20 +171,19 @@ def stored_anew(ledger, runs):
 
 def test_only_what_changed_is_computed(path):
     """Nothing the second time; with a run of one board its series and its type; with one that is removed the same."""
-    runs = shuffled(seeded(1))
+    runs, results = shuffled(seeded(1)), {}
     with SqliteLedger(path) as ledger:
         ledger.commit(arrivals_of(runs[:20], FIRST_DAY * DAY_NS))
         ledger.commit(arrivals_of(runs[20:-1], (FIRST_DAY + 5) * DAY_NS))
-    trends, computed = trends_in(path)
+    trends, computed = trends_in(path, results)
     assert {key.device for key in computed} == {"", "pi-0", "pi-1", "pi-2"}
-    assert trends_in(path) == (trends, set())
+    assert trends_in(path, results) == (trends, set())
     with SqliteLedger(path) as ledger:
         ledger.commit(arrivals_of(runs[-1:], (FIRST_DAY + 6) * DAY_NS))
-    assert {key.device for key in trends_in(path)[1]} == {"", runs[-1].device}
-    assert trends_in(path)[1] == set()
+    assert {key.device for key in trends_in(path, results)[1]} == {"", runs[-1].device}
     with SqliteLedger(path) as ledger:
         stored_anew(ledger, runs[40:41])
-    assert {key.device for key in trends_in(path)[1]} == {"", runs[40].device}
+    assert {key.device for key in trends_in(path, results)[1]} == {"", runs[40].device}
 
 
 def test_a_declared_level_is_computed_anew_for_its_series(path):
@@ -213,69 +197,12 @@ def test_a_declared_level_is_computed_anew_for_its_series(path):
         assert trends == watch.trends_of(RunHistory(shuffled(seeded(2))), annotations, ("energy_gross_mj",))
 
 
-@pytest.fixture
-def decoded(monkeypatch):
-    """Return the devices whose records are decoded from now on, one entry a record."""
-    devices = []
-
-    def noted(raw):
-        record = decode(raw)
-        devices.append(record.device)
-        return record
-
-    monkeypatch.setattr(chunks, "decode", noted)
-    return devices
-
-
-def figures_in(history):
-    """Return every figure of a history by its series."""
-    return {key: [run._replace(fingerprint=0) for run, _ in history.points(key)] for key in history.series()}
-
-
-def test_the_first_trend_of_one_board_reads_the_records_of_that_board_only(fleet, decoded):
-    """Nothing a second time; the others are read by who asks for them, and this board's not again; progress is shown."""
-    reported = []
-    with contextlib.closing(LedgerHistory(fleet, device="pi-9", progress=lambda *report: reported.append(report))) as history:
-        of_board = figures_in(history)
-        of_board_trends = watch.trends_of(history, (), METRICS)
-    assert decoded == ["pi-9"] * 120
-    assert reported == [("reading runs", 120, 120)]
-    LedgerHistory(fleet, device="pi-9").close()
-    assert len(decoded) == 120
-    with contextlib.closing(LedgerHistory(fleet)) as history:
-        of_all = figures_in(history)
+def test_the_history_of_one_board_is_that_of_all_for_this_board(fleet):
+    """Its figures and its findings; no series of another board is in it, but the newest day is that of all."""
+    with contextlib.closing(LedgerHistory(fleet, "pi-9")) as of_board, contextlib.closing(LedgerHistory(fleet)) as of_all:
+        keys = of_board.series()
+        assert keys == [key for key in of_all.series() if key.device == "pi-9"]
+        assert [of_board.points(key) for key in keys] == [of_all.points(key) for key in keys]
         selection = watch.SeriesSelection(device="pi-9")
-        assert watch.trends_of(history, (), METRICS, selection) == of_board_trends
-    assert sorted({*decoded[120:]}) == ["pi-1", "pi-2", "pi-5"]
-    with SqliteLedger(fleet, "read") as opened:
-        assert len(decoded) == opened.count()
-    assert {key: runs for key, runs in of_all.items() if key.device == "pi-9"} == of_board
-    with contextlib.closing(LedgerHistory(fleet, fleet.parent / "anew.index")) as history:
-        assert figures_in(history) == of_all
-
-
-def test_a_board_that_was_read_before_the_others_loses_what_the_ledger_removed(fleet):
-    """Also while the index has no run of any other board."""
-    LedgerHistory(fleet, device="pi-9").close()
-    with SqliteLedger(fleet) as opened:
-        runs = [entry.record for entry in opened.records() if entry.record.device == "pi-9"]
-        stored_anew(opened, runs[:7])
-    with contextlib.closing(LedgerHistory(fleet, device="pi-9")) as history:
-        assert sum(len(history.points(key)) for key in history.series()) == 120
-    with contextlib.closing(LedgerHistory(fleet)) as history, SqliteLedger(fleet, "read") as opened:
-        assert sum(len(history.points(key)) for key in history.series()) == opened.count()
-
-
-def test_an_index_of_one_board_is_begun_anew_after_a_backup_was_restored(path):
-    """Its rows are given to other runs then."""
-    keep(path, make_days(noisy(100, 10)))
-    with contextlib.closing(sqlite3.connect(path)) as source, contextlib.closing(sqlite3.connect(path.with_name("backup"))) as target:
-        source.backup(target)
-    keep(path, make_days([None] * 10 + noisy(100, 20), seq=10))
-    LedgerHistory(path, device="pi-1").close()
-    for file in (path, *path.parent.glob("ledger.sqlite-*")):
-        file.unlink()
-    path.with_name("backup").rename(path)
-    keep(path, make_days([None] * 10 + noisy(50, 5), seq=10, device="pi-2"))
-    with contextlib.closing(LedgerHistory(path)) as history:
-        assert {key.device: len(history.points(key)) for key in history.series()} == {"pi-1": 10, "pi-2": 5}
+        assert watch.trends_of(of_board, (), METRICS) == watch.trends_of(of_all, (), METRICS, selection)
+        assert of_board.newest_day() == of_all.newest_day() == max(map(of_all.last_day, of_all.series()))

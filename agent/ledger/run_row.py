@@ -1,0 +1,164 @@
+"""The row of a run: its figures as columns, made from the table of figures, and the number of its subject, what it shares with others.
+
+Both kinds of ledger write and read the same columns, in the commit that stores the record.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.base.statements import Statements
+from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_time import placed
+from edgemeter.agent.contract.run_figures import ABSENT, VALUE_COLUMNS, at_ns, is_usable, temperature_before_c, values_of
+from edgemeter.agent.contract.run_subject import FACETS, number_of, subject_of
+from edgemeter.agent.verdict.siblings import apart_among
+
+# The columns that are written with the record, each with its type.
+RUN_TYPES = {
+    "device": "TEXT", "session": "INTEGER", "seq": "INTEGER", "id": "TEXT", "subject": "INTEGER", "case_number": "INTEGER",
+    "verdict": "TEXT", "violations": "BLOB", "is_usable": "INTEGER", "started_at_ns": "INTEGER", "at_ns": "INTEGER",
+    "session_started_at_ns": "INTEGER", "repeat": "INTEGER", "queries": "INTEGER", "temperature_before_c": "REAL", "job": "TEXT",
+    "chunk": "INTEGER", "place": "INTEGER", **dict.fromkeys(VALUE_COLUMNS, "REAL"),
+}  # fmt: skip
+RUN_COLUMNS = tuple(RUN_TYPES)
+_MAY_BE_ABSENT = {"violations", "session_started_at_ns", "temperature_before_c", "job", *VALUE_COLUMNS}
+_DEFINITIONS = [f"{name} {kind}{'' if name in _MAY_BE_ABSENT else ' NOT NULL'}" for name, kind in RUN_TYPES.items()]
+RUNS_SCHEMA = f"""CREATE TABLE runs (
+    row INTEGER PRIMARY KEY AUTOINCREMENT,
+    {", ".join(_DEFINITIONS)},
+    siblings_p50_ms REAL,
+    siblings INTEGER,
+    UNIQUE (device, session, seq)
+);
+CREATE INDEX runs_of_subject ON runs (subject, at_ns);
+CREATE INDEX runs_of_session ON runs (session_started_at_ns, case_number) WHERE session_started_at_ns IS NOT NULL;
+CREATE INDEX runs_apart ON runs (subject) WHERE siblings IS NOT NULL;
+CREATE INDEX runs_of_job ON runs (job) WHERE job IS NOT NULL;
+"""
+SUBJECT_COLUMNS = (*FACETS, "case_number", "series", "body")
+SUBJECTS_SCHEMA = f"""CREATE TABLE subjects (
+    subject INTEGER PRIMARY KEY,
+    {", ".join(f"{name} TEXT NOT NULL" for name in FACETS)},
+    case_number INTEGER NOT NULL,
+    series INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+"""
+ADD_SUBJECT = f"INSERT INTO subjects VALUES (?, {', '.join('?' * len(SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
+# The runs that can have siblings, of these sessions and cases.
+_SIBLINGS = """SELECT session_started_at_ns, case_number, row, latency_p50_ms, siblings_p50_ms, siblings
+FROM (VALUES {sessions}) AS touched JOIN runs ON session_started_at_ns = column1 AND case_number = column2
+WHERE is_usable = 1 AND latency_p50_ms > 0 ORDER BY session_started_at_ns, case_number, row"""
+_CASE, _SESSION = RUN_COLUMNS.index("case_number"), RUN_COLUMNS.index("session_started_at_ns")
+# So many subjects are remembered.
+_MOST = 10_000
+_encode = msgspec.msgpack.Encoder().encode
+_parts = attrgetter(
+    "device", "fleet", "role", "model", "runtime", "precision", "batch", "inputs", "dataset", "environment", "operating_point", "cpus",
+    "scenario", "mode", "provenance",
+)  # fmt: skip
+_energy = attrgetter("sensor", "scope", "excludes")
+_accuracy = attrgetter("metric", "better", "images", "dataset_sha256", "normalisation")
+
+
+class SubjectNumbers:
+    """The numbers of subjects, and those that are new to a ledger; `forget` where a transaction failed."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, tuple[int, int]] = {}
+        self._stored: set[int] = set()
+        # Values of `ADD_SUBJECT`.
+        self.added: dict[int, tuple[Any, ...]] = {}
+
+    def forget(self) -> None:
+        """Forget which of them a ledger has."""
+        self._numbers.clear()
+        self._stored.clear()
+        self.added.clear()
+
+    def stored(self) -> None:
+        """Note that the ledger has those that were added."""
+        self._stored.update(self.added)
+        self.added.clear()
+
+    def of(self, run: RunRecord) -> tuple[int, int]:
+        """Return the numbers of the subject and the case of a run; the subject is added where the ledger may not have it."""
+        likeness = _likeness(run)
+        numbers = self._numbers.get(likeness)
+        if numbers is None:
+            if len(self._numbers) >= _MOST:
+                self.forget()
+            subject = subject_of(run)
+            body = _encode(subject)
+            numbers = self._numbers[likeness] = number_of(body), number_of(subject.key)
+            if numbers[0] not in self._stored:
+                self.added[numbers[0]] = (numbers[0], *subject.facets(), numbers[1], number_of(subject.series), body)
+        return numbers
+
+
+def _likeness(run: RunRecord) -> bytes:
+    """Return what is equal only for runs of one subject, in less time than it takes to work the subject out."""
+    is_plain = run.load is None and run.steady is None and run.together is None and run.generation is None
+    energy, accuracy = run.energy, run.accuracy
+    return _encode(
+        (
+            _parts(run),
+            None if is_plain else key_of(run),
+            energy and (_energy(energy), energy.gross_mj > 0),
+            accuracy and _accuracy(accuracy),
+        )
+    )
+
+
+def run_values(run: RunRecord, received_ns: int, numbers: tuple[int, int], chunk: int, index: int) -> tuple[Any, ...]:
+    """Return the values of `RUN_COLUMNS` for a numbered run, the record `index` of a chunk; `numbers` are those of subject and case."""
+    verdict = run.verdict
+    return (
+        run.device,
+        run.session,
+        run.seq,
+        run.id,
+        *numbers,
+        verdict.state,
+        _encode(verdict.violations) if verdict.violations else ABSENT,
+        int(is_usable(run)),
+        placed(run, received_ns).started_at_ns,
+        at_ns(run, received_ns),
+        run.session_started_at_ns or ABSENT,
+        run.repeat,
+        run.latency.count,
+        ABSENT if (temperature_c := temperature_before_c(run)) is None else temperature_c,
+        ABSENT if run.job is None else run.job,
+        chunk,
+        index,
+        *values_of(run),
+    )
+
+
+def cases_in_sessions(rows: Iterable[Sequence[Any]]) -> set[tuple[int, int]]:
+    """Return the start of the session and the case of those of the rows (values of `RUN_COLUMNS`) that are of a session."""
+    return {(session_ns, row[_CASE]) for row in rows if not math.isnan(session_ns := row[_SESSION])}
+
+
+def judge_siblings(statements: Statements, touched: Collection[tuple[int, int]]) -> None:
+    """Note which runs lie apart from their siblings, in the sessions (by their start) and cases from which runs came or went."""
+    if not touched:
+        return
+    sessions = ", ".join(["(CAST(? AS bigint), CAST(? AS bigint))"] * len(touched))
+    runs = statements.execute(_SIBLINGS.format(sessions=sessions), [number for pair in touched for number in pair]).fetchall()
+    changed = []
+    for _, members in groupby(runs, itemgetter(0, 1)):
+        siblings = list(members)
+        middle_ms, apart = apart_among([p50_ms for *_, p50_ms, _, _ in siblings])
+        for index, (_, _, row, _, *stored) in enumerate(siblings):
+            judged = (middle_ms, len(siblings)) if index in apart else (None, None)
+            if judged != tuple(stored):
+                changed.append((*judged, row))
+    if changed:
+        statements.executemany("UPDATE runs SET siblings_p50_ms = ?, siblings = ? WHERE row = ?", changed)

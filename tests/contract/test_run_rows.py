@@ -1,0 +1,107 @@
+"""The rows of runs have the figures that their records have, in a SQLite file and a PostgreSQL database alike."""
+
+import random
+
+import msgspec
+import pytest
+
+from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.energy_provenance import not_measured
+from edgemeter.agent.contract.figures import FIGURES, field_name, reader
+from edgemeter.agent.contract.run_figures import VALUE_COLUMNS
+from edgemeter.agent.contract.run_subject import RunSubject
+from edgemeter.agent.contract.series import fingerprint_of, series_of
+from edgemeter.agent.ledger.run_history import LedgerRuns
+from edgemeter.agent.verdict.siblings import judged_together
+from tests.fixtures.comparison_factory import in_rounds, make_run
+from tests.fixtures.ledgers import arrival, arrived_batch
+from tests.fixtures.record_factory import (
+    STARTED_AT_NS,
+    make_accuracy,
+    make_energy,
+    make_environment,
+    make_generation,
+    make_generation_energy,
+    make_record,
+    make_steady,
+    violating,
+)  # fmt: skip
+
+DAY_NS = 86_400 * 10**9
+RECORDS = [
+    make_record(),
+    make_record(energy=None, accuracy=None, preprocess=None, postprocess=None),
+    make_record(energy=make_energy(gross_mj=-2.0)),
+    make_record(steady=make_steady(), accuracy=make_accuracy(low=None, high=None)),
+    make_record(generation=make_generation(energy=make_generation_energy())),
+    make_record(provenance={"latency": "measured", "energy": "published"}),
+    make_record(provenance={"latency": "replayed"}),
+    make_record(provenance={}),
+    make_record(verdict=violating("invalid", "swapping")),
+    make_record(environment=make_environment(board=None), clock_synchronised=False, job="night"),
+]
+
+
+def numbered(runs, first=1):
+    """Return runs with an id and a number each."""
+    return [msgspec.structs.replace(run, id=f"run-{seq:04}", session=1, seq=seq) for seq, run in enumerate(runs, first)]
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_row_has_every_figure_that_was_measured_and_its_bounds(ledger, is_batch):
+    """Read from the record path by path; what was estimated or published has no figure."""
+    runs = numbered(RECORDS)
+    ledger.commit([arrival(run, STARTED_AT_NS) for run in runs]) if not is_batch else ledger.commit((), (), (), [arrived_batch(runs)])
+    rows = ledger.query(f"SELECT {', '.join(VALUE_COLUMNS)} FROM runs ORDER BY row")  # noqa: S608 - our own names
+    for run, row in zip(runs, rows, strict=True):
+        values = dict(zip(VALUE_COLUMNS, row, strict=True))
+        for entry in FIGURES:
+            is_measured = not any(not_measured(run, group) for group in entry.provenance_groups)
+            bounds = [path for path in (entry.low, entry.high, entry.u) if path]
+            expected = {entry.name: entry.value(run)} | {field_name(path): reader(path)(run) for path in bounds}
+            assert {name: values.pop(name) for name in expected} == (expected if is_measured else dict.fromkeys(expected))
+        assert values == {}
+
+
+def test_a_row_says_of_which_case_series_and_day_a_run_is_and_whether_it_may_be_compared(ledger):
+    """What runs have in common is kept once for all of them."""
+    runs = numbered([*RECORDS, *RECORDS])
+    ledger.commit([arrival(run, STARTED_AT_NS + DAY_NS) for run in runs])
+    rows = ledger.query("SELECT body, is_usable, at_ns, job, queries FROM runs JOIN subjects USING (subject) ORDER BY row")
+    subjects = [msgspec.msgpack.decode(bytes(body), type=RunSubject) for body, *_ in rows]
+    assert [subject.key for subject in subjects] == list(map(key_of, runs))
+    assert [subject.series for subject in subjects] == list(map(series_of, runs))
+    assert [subject.fingerprint for subject in subjects] == list(map(fingerprint_of, runs))
+    assert [row[1] for row in rows][: len(RECORDS)] == [1, 1, 1, 1, 1, 1, 1, 0, 0, 1]
+    assert {row[2:4] for row in rows[:-1]} == {(STARTED_AT_NS, None), (STARTED_AT_NS + DAY_NS, "night")}
+    assert {row[4] for row in rows} == {make_record().latency.count}
+    assert ledger.query("SELECT count(*) FROM subjects")[0][0] == len(set(map(str, map(msgspec.msgpack.encode, subjects))))
+
+
+def test_runs_are_judged_with_their_siblings_however_they_came_and_went(ledger):
+    """As `judged_together` judges the records that are there: batch by batch, after an exclusion, an inclusion and a deletion."""
+    chance = random.Random(68)  # noqa: S311 - the same runs every time
+    sessions = [[make_run(p50_ms=chance.choice((10.0, 10.1, 10.2, 14.0))) for _ in range(5)] for _ in range(6)]
+    of_sessions = [in_rounds(session, started_at_ns=STARTED_AT_NS + number) for number, session in enumerate(sessions)]
+    runs = numbered([run for session in of_sessions for run in session])
+    chance.shuffle(runs)
+    for begin in range(0, len(runs), 4):
+        ledger.commit([arrival(run, STARTED_AT_NS) for run in runs[begin : begin + 4]])
+        assert apart_in(ledger) == apart_of(runs[: begin + 4])
+    history = LedgerRuns(ledger)
+    history.withdraw(runs[0].id, "excluded", "me", "noise")
+    history.withdraw(runs[1].id, "deleted", "me", "noise")
+    assert apart_in(ledger) == apart_of(runs[2:])
+    history.include(runs[0].id, "me", "no noise")
+    assert apart_in(ledger) == apart_of([runs[0], *runs[2:]])
+    assert any(apart_in(ledger).values())
+
+
+def apart_in(ledger):
+    """Return of each run whether its row says that it lies apart from its siblings."""
+    return {run: siblings is not None for run, siblings in ledger.query("SELECT id, siblings FROM runs")}
+
+
+def apart_of(runs):
+    """Return of each of the records whether it lies apart from its siblings."""
+    return {run.id: run.verdict.state == "disturbed" for run in judged_together(runs)}
