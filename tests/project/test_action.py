@@ -134,7 +134,7 @@ def test_a_change_that_cannot_be_judged_passes_where_that_is_wanted(tmp_path):
         runner.inputs["inconclusive"] = inconclusive
         assert runner.step("compare")[0] == status
         ending = "passes" if status == 0 else "fails"
-        assert f"**inconclusive, which {ending}: too few runs for an interval**" in (tmp_path / "comment.md").read_text()
+        assert f"**inconclusive, which {ending}: slower:20%**" in (tmp_path / "comment.md").read_text()
 
 
 def test_the_base_is_checked_out_where_the_measuring_step_reads_it():
