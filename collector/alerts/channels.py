@@ -26,7 +26,7 @@ _TYPES = {"critical": "failure", "warning": "warning", "info": "info"}
 
 
 def _title(notice: AlertChange) -> str:
-    return {"updated": "still: ", "closed": "over: "}.get(notice.event, "") + notice.alert.firing.title
+    return ("over: " if notice.event == "closed" else "") + notice.alert.firing.title
 
 
 def _text(notice: AlertChange, page: str | None) -> str:

@@ -8,55 +8,57 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.contract.figures import LATENCY
+from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.channels import sent_messages
 from edgemeter.collector.alerts.firing import AlertFinding, Firing, FiringContext, firings
-from edgemeter.collector.alerts.notified import Alert, AlertChange, alerts_of, differences, read_alerts, settle, settled, waiting_texts
+from edgemeter.collector.alerts.notified import Alert, AlertChange, read_alerts, settle, waiting_texts
 from edgemeter.collector.alerts.rules import AlertRules, Channel
-from edgemeter.collector.ledgers.place import ledger_place, open_ledger
+from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.ledger_history import LedgerHistory
+from edgemeter.collector.trend.ledger_history import LedgerHistory, open_history
 from edgemeter.collector.trend.watch_file import WatchStore, annotations_of, open_watch
 
 # From the beginning of a message to its answer, and how long a channel begins messages in one check.
 MESSAGE_S, CHANNEL_S = 20.0, 60.0
+# Without a run that is ok in so many days a check that finds nothing says little.
+NEWEST_DAYS = 7
 # What was accepted and cannot be written would be sent again: it is tried for so long.
 STORE_S, STORE_AGAIN_S = 20.0, 0.5
-_SENT = "UPDATE notified SET state = ?, title = ?, sent_ns = ?, due_ns = NULL, error = NULL WHERE alert = ? AND channel = ?"
+_SENT = "UPDATE notified SET state = ?, sent_ns = ?, due_ns = NULL, error = NULL WHERE alert = ? AND channel = ?"
 _NOT_SENT = "UPDATE notified SET error = ? WHERE channel = ? AND due_ns IS NOT NULL"
 _Answer = tuple[Channel, Sequence[AlertChange], EdgemeterError | None]
 
 
 class AlertCheck(NamedTuple):
-    """How alerts changed, how many notifications each channel accepted (or would be sent), and which channels do not know everything."""
+    """How alerts changed, how many notifications each channel accepted, and which channels do not know everything.
+
+    `series` is how many series were judged, `has_new` whether any has a run of the newest days that is ok.
+    """
 
     changes: Sequence[AlertChange]
     sent: Mapping[str, int]
-    waiting: Sequence[str] = ()
+    waiting: Sequence[str]
+    series: int
+    has_new: bool
 
 
-def check_alerts(history: History, store: str, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
-    """Check the rules once; with `is_dry` nothing is written and nothing sent.
+def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], int]) -> AlertCheck:
+    """Check the rules once on the runs in `stores`; the alerts are those of the first one.
 
     Raises:
         TransientError: another check is in progress, or somebody else holds the store.
         UnavailableError: the disk is full. What was not noted is not sent.
     """
-    ledger = ledger_place(store)
-    with open_ledger(ledger, "read") if isinstance(history, LedgerHistory) else nullcontext() as presence:
-        devices = presence.devices() if presence else ()
-    firing_now = firings(rules.rule, FiringContext(history, annotations_of(ledger), devices, now_ns))
-    if is_dry:
-        before, notified = alerts_of(ledger)
-        changes = settled(before, firing_now, now_ns)
-        after = {alert.number: alert for alert in (*before, *(alert for _, alert in changes))}
-        due = differences(after.values(), notified, rules, now_ns)
-        return AlertCheck(changes, {name: len(of_channel) for name, of_channel in due.items()})
-    with open_watch(ledger) as file, file.checking():
+    ledger = ledger_place(stores[0])
+    # Everything is read under the lock: a check with older facts would close what a newer one opened.
+    with open_watch(ledger) as file, file.checking(), open_history(stores) as history:
+        now_ns = clock()
+        firing_now = firings(rules.rule, FiringContext(history, annotations_of(ledger), _devices(history, ledger), now_ns))
         with file.writing() as statements:
             changes, by_channel = settle(statements, firing_now, rules, now_ns)
         channels = [channel for channel in rules.channel if channel.name in by_channel]
@@ -65,11 +67,20 @@ def check_alerts(history: History, store: str, rules: AlertRules, now_ns: int, *
             {channel: sent_messages(channel, by_channel[channel.name], rules.link, now_ns) for channel in channels}
         ):
             sent[channel.name] += len(answered)
-            states = [("closed" if event == "closed" else "open", alert) for event, alert in answered]
-            rows = [(state, alert.firing.title, now_ns, alert.number, channel.name) for state, alert in states]
+            rows = [("closed" if event == "closed" else "open", now_ns, alert.number, channel.name) for event, alert in answered]
             _write(file, *((_SENT, rows) if error is None else (_NOT_SENT, [(str(error), channel.name)])))
         with file.reading() as statements:
-            return AlertCheck(changes, sent, waiting_texts(read_alerts(statements)[1]))
+            waiting = waiting_texts(read_alerts(statements)[1])
+        series = history.series()
+        newest = history.columns(series, [LATENCY], history.newest_day() + 1 - NEWEST_DAYS)
+        return AlertCheck(changes, sent, waiting, len(series), bool(newest.is_ok.any()))
+
+
+def _devices(history: History, ledger: LedgerPlace) -> Sequence[DevicePresence]:
+    if not isinstance(history, LedgerHistory):
+        return ()
+    with open_ledger(ledger, "read") as opened:
+        return opened.devices()
 
 
 def send_test(rules: AlertRules, name: str) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
-from edgemeter.collector.alerts.firing import NS_PER_HOUR, AlertFinding, Firing
+from edgemeter.collector.alerts.firing import AlertFinding, Firing
 from edgemeter.collector.alerts.rules import AlertRules, Channel
 from edgemeter.collector.ledgers.place import LedgerPlace
 from edgemeter.collector.runs.cases import grouped
@@ -34,7 +34,6 @@ class Notified(NamedTuple):
     alert: int
     channel: str
     state: Literal["open", "closed"] | None
-    title: str
     sent_ns: int
     due_ns: int | None
     error: str | None
@@ -93,38 +92,31 @@ def _is_same(finding: AlertFinding, earlier: AlertFinding, alert: Alert, now_ns:
     return is_near and finding.first_days[0] * NS_PER_DAY <= alert.opened_ns
 
 
-def differences(alerts: Iterable[Alert], notified: Iterable[Notified], rules: AlertRules, now_ns: int) -> dict[str, list[AlertChange]]:
+def differences(alerts: Iterable[Alert], notified: Iterable[Notified], rules: AlertRules) -> dict[str, list[AlertChange]]:
     """Return by channel what it is to be sent."""
     rows = {(row.channel, row.alert): row for row in notified}
     return grouped(
         (channel.name, change)
         for channel in rules.channel
         for alert in alerts
-        if (change := _difference(alert, rows.get((channel.name, alert.number)), channel, rules, now_ns))
+        if (change := _difference(alert, rows.get((channel.name, alert.number)), channel, rules))
     )
 
 
-def _difference(alert: Alert, notified: Notified | None, channel: Channel, rules: AlertRules, now_ns: int) -> AlertChange | None:
+def _difference(alert: Alert, notified: Notified | None, channel: Channel, rules: AlertRules) -> AlertChange | None:
     if alert.closed_ns is not None:
-        is_news = notified is not None and notified.state != "closed" and "closed" in channel.send
-        return AlertChange("closed", alert) if is_news else None
-    rule = next((rule for rule in rules.rule if rule.name == alert.firing.rule), None)
-    if rule is None or channel.name not in rule.channels:
-        return None
-    if notified is None or notified.state != "open":
-        return AlertChange("opened", alert)
+        return AlertChange("closed", alert) if notified is not None and notified.state != "closed" else None
+    is_named = any(rule.name == alert.firing.rule and channel.name in rule.channels for rule in rules.rule)
     # Alertmanager ends an alert that is not sent again.
-    repeat_hours = 0.0 if channel.kind == "alertmanager" else rule.repeat_hours
-    is_due_again = repeat_hours is not None and not 0 <= now_ns - notified.sent_ns < repeat_hours * NS_PER_HOUR
-    is_other = "updated" in channel.send and notified.title != alert.firing.title
-    return AlertChange("updated", alert) if is_due_again or is_other else None
+    is_known = notified is not None and notified.state == "open" and channel.kind != "alertmanager"
+    return AlertChange("opened", alert) if is_named and not is_known else None
 
 
 def read_alerts(statements: Statements) -> tuple[list[Alert], list[Notified]]:
     """Return all alerts, the oldest first, and what each channel knows of them."""
     rows = statements.execute("SELECT number, body, opened_ns, closed_ns FROM alerts ORDER BY number").fetchall()
     alerts = [Alert(number, msgspec.json.decode(body, type=Firing), *times) for number, body, *times in rows]
-    query = "SELECT alert, channel, state, title, sent_ns, due_ns, error FROM notified ORDER BY channel, alert"
+    query = "SELECT alert, channel, state, sent_ns, due_ns, error FROM notified ORDER BY channel, alert"
     return alerts, [Notified(*row) for row in statements.execute(query).fetchall()]
 
 
@@ -160,11 +152,11 @@ def settle(
         if event == "joined":
             statements.execute("UPDATE notified SET state = 'closed' WHERE alert = ?", (alert.number,))
     alerts, notified = read_alerts(statements)
-    by_channel = differences(alerts, notified, rules, now_ns)
+    by_channel = differences(alerts, notified, rules)
     due = {(alert.number, channel) for channel, of_channel in by_channel.items() for _, alert in of_channel}
     clear = "UPDATE notified SET due_ns = NULL, error = NULL WHERE alert = ? AND channel = ?"
     statements.executemany(clear, [row[:2] for row in notified if row.due_ns is not None and row[:2] not in due])
-    insert = "INSERT INTO notified VALUES (?, ?, NULL, '', 0, ?, NULL) ON CONFLICT (alert, channel)"
+    insert = "INSERT INTO notified VALUES (?, ?, NULL, 0, ?, NULL) ON CONFLICT (alert, channel)"
     rows = [(*key, now_ns) for key in sorted(due)]
     statements.executemany(f"{insert} DO UPDATE SET due_ns = coalesce(notified.due_ns, excluded.due_ns)", rows)
     return changes, by_channel

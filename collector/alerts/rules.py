@@ -13,7 +13,6 @@ from edgemeter.collector.trend.watch import SeriesSelection
 
 SAMPLE = Path(__file__).with_name("sample_alerts.toml")
 RuleKind = Literal["step", "drift", "limit", "missing", "invalid", "outlying-board", "device-lost", "outbox-stopped"]
-AlertEvent = Literal["opened", "updated", "closed"]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=64)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -32,7 +31,6 @@ class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_field
     below: float | None = None
     runs: Annotated[int, msgspec.Meta(ge=1)] = 2
     hours: _Positive = 24.0
-    repeat_hours: _Positive | None = None
 
     def wants(self, *, is_worse: bool) -> bool:
         """Return whether a finding has the direction of the rule."""
@@ -44,7 +42,6 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     name: _Name
     kind: Literal["apprise", "alertmanager"] = "apprise"
-    send: tuple[Literal["updated", "closed"], ...] = ("closed",)
     url: str | None = None
     url_file: str | None = None
     url_env: str | None = None

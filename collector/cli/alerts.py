@@ -12,17 +12,12 @@ from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.figures import count, printable, stamp
 from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.contract.figures import LATENCY
-from edgemeter.collector.alerts.check import check_alerts, send_test
+from edgemeter.collector.alerts.check import NEWEST_DAYS, check_alerts, send_test
 from edgemeter.collector.alerts.notified import alerts_of
 from edgemeter.collector.alerts.rules import USUAL, read_rules
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.trend.ledger_history import open_history
-
-# Without a run that is ok in so many days a check that finds nothing says little.
-NEWEST_DAYS = 7
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, short_help="Evaluate alert rules and notify people and pagers.")
@@ -42,30 +37,26 @@ def alerts() -> None:
     help="Rules file (TOML; see `edgemeter config sample alerts`). Default: the built-in rules, without channels.",
 )
 @store_option
-@click.option("--dry-run", "is_dry", is_flag=True, help="Show what would happen, without writing or sending anything.")
-def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool) -> None:
+def check(rules_file: Path | None, stores: tuple[str, ...]) -> None:
     """Evaluate the rules once and send each channel what it does not know. Run it from cron; it fails while anything is undelivered.
 
-    Example: edgemeter trend alerts check --rules alerts.toml --dry-run
+    Example: edgemeter trend alerts check --rules alerts.toml
     """
     rules = USUAL if rules_file is None else read_rules(rules_file)
     where = chosen_stores(stores)
     existing_store(where[0])
-    with open_history(where) as history:
-        result = check_alerts(history, where[0], rules, time.time_ns(), is_dry=is_dry)
-        series = history.series()
-        newest = history.columns(series, [LATENCY], history.newest_day() + 1 - NEWEST_DAYS).is_ok
-    if not newest.any():
+    result = check_alerts(where, rules, time.time_ns)
+    if not result.has_new:
         words = f"no run of the newest {NEWEST_DAYS} days is ok, and only such runs are judged; `edgemeter runs` says why"
         click.echo(f"edgemeter: {words}", err=True)
     for event, alert in result.changes:
         if event in ("opened", "closed"):
             click.echo(printable(f"{event} [{alert.firing.severity}] {alert.firing.title}: {alert.firing.text}"))
     for channel, notices in result.sent.items():
-        click.echo(f"{'would send' if is_dry else 'sent'} {count(notices, 'notification')} to {channel}")
+        click.echo(f"sent {count(notices, 'notification')} to {channel}")
     open_alerts = sum(alert.closed_ns is None for _, alert in result.changes)
     state = f"{count(open_alerts, 'alert')} open" if open_alerts else "no alert"
-    click.echo(f"judged {len(series):,} series: {state}")
+    click.echo(f"judged {result.series:,} series: {state}")
     for waiting in result.waiting:
         click.echo(f"edgemeter: {printable(waiting)}", err=True)
     if result.waiting:

@@ -23,7 +23,7 @@ from edgemeter.agent.delivery.outbox_file import DiskReserve
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import grouped
 
-# `notified` holds for each alert and channel the state and title that it was last sent (NULL: nothing yet), and where the alert is not so,
+# `notified` holds for each alert and channel the state that it was last sent (NULL: nothing yet), and where the alert is not so,
 # since when (`due_ns`) and why the channel does not know.
 WATCH_FORMAT = FileFormat(
     what="watch file",
@@ -51,7 +51,6 @@ CREATE TABLE notified (
     alert INTEGER NOT NULL REFERENCES alerts (number),
     channel TEXT NOT NULL,
     state TEXT,
-    title TEXT NOT NULL,
     sent_ns INTEGER NOT NULL,
     due_ns INTEGER,
     error TEXT,

@@ -22,7 +22,7 @@ from tests.fixtures.servers import LOOPBACK, address_of, free_port, mosquitto
 Mode = Literal["pass", "hang", "drip", "3xx", "4xx", "5xx", "lost answer"]
 HANG_S, DRIP_S = 6.0, 0.5
 TOPIC = "alerts/chaos"
-TITLE = re.compile(r"(over: |still: )?device lost: (dev-\d+)")
+TITLE = re.compile(r"(over: )?device lost: (dev-\d+)")
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Journal:
 
     def keep(self, channel: str, text: str, *, is_answer_lost: bool) -> None:
         """Note a message by the titles in its text."""
-        events = [(device, {"over: ": "closed", "still: ": "updated"}.get(word, "opened")) for word, device in TITLE.findall(text)]
+        events = [(device, "closed" if word else "opened") for word, device in TITLE.findall(text)]
         with self.lock:
             self.kept.append(Kept(channel, events, self.run, is_answer_lost))
         self.watch(channel, "kept")

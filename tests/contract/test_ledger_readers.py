@@ -28,7 +28,6 @@ from edgemeter.collector.ledgers.place import open_ledger, path_beside
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch_file
-from edgemeter.collector.trend.ledger_history import open_history
 from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.comparison_factory import make_reference, make_run
@@ -82,30 +81,29 @@ def forget(ledger_path):
     keep(ledger_path, [make_reference(session=77, seq=1), make_run(device="new", session=77, seq=1)], received_ns=11 * DAY_NS)
 
 
-def test_annotations_and_alerts_are_kept(ledger_place, at_end):
+def test_annotations_and_alerts_are_kept(ledger_place):
     """Written, read, removed; what fires twice is one alert, which is over once its level is declared."""
     keep(ledger_place, make_days(STEPPED))
     rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy_gross_mj",)),))
     with watch_file.open_watch(ledger_place) as file:
         annotation = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
         watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))
-        history = at_end.enter_context(open_history([text_of(ledger_place)]))
         for _ in range(2):
-            check_alerts(history, text_of(ledger_place), rules, (FIRST_DAY + 70) * DAY_NS)
+            check_alerts([text_of(ledger_place)], rules, lambda: (FIRST_DAY + 70) * DAY_NS)
         ((alert,), _) = alerts_of(ledger_place)
         assert alert.firing.title == "step: energy of tiny-detector fp32 on pi-1"
         watch_file.add_annotation(file, Annotation(alert.firing.day, "known", device="pi-1"))
-        (change,) = check_alerts(history, text_of(ledger_place), rules, (FIRST_DAY + 70) * DAY_NS).changes
+        (change,) = check_alerts([text_of(ledger_place)], rules, lambda: (FIRST_DAY + 70) * DAY_NS).changes
         assert change.event == "closed"
         assert watch_file.remove_annotation(file, annotation)
         assert not watch_file.remove_annotation(file, annotation)
     assert [annotation.text for annotation in watch_file.annotations_of(text_of(ledger_place))] == ["moved", "known"]
 
 
-def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch, at_end):
+def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
     """One check at a time; why and since when stands on the page and in the metrics; Alertmanager is sent it again."""
     keep(ledger_place, make_days(STEPPED))
-    history, now_ns = at_end.enter_context(open_history([text_of(ledger_place)])), (FIRST_DAY + 70) * DAY_NS
+    now_ns = (FIRST_DAY + 70) * DAY_NS
     channel = Channel(name="hook", kind="alertmanager", url="http://alertmanager.example")
     rule = AlertRule(name="step", kind="step", metrics=("energy_gross_mj",), channels=("hook",))
     rules, notices, away = AlertRules(rule=(rule,), channel=(channel,)), [], TransientError("503")
@@ -117,7 +115,7 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch, at_end):
         yield changes
 
     def checked(hours):
-        return check_alerts(history, text_of(ledger_place), rules, now_ns + int(hours * DAY_NS) // 24)
+        return check_alerts([text_of(ledger_place)], rules, lambda: now_ns + int(hours * DAY_NS) // 24)
 
     monkeypatch.setattr(check, "sent_messages", sent_messages)
     with watch_file.open_watch(ledger_place) as file, file.checking(), pytest.raises(TransientError, match="in progress"):
@@ -132,7 +130,7 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch, at_end):
     assert metrics["alerts_readable"] == 1
     away = None
     assert [len(checked(hours).waiting) for hours in (1, 2)] == [0, 0]
-    assert [notice.event for notice in notices] == ["opened", "updated"]
+    assert [notice.event for notice in notices] == ["opened", "opened"]
     assert [row.state for row in alerts_of(ledger_place)[1]] == ["open"]
 
 

@@ -11,20 +11,13 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from PIL import Image
 
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.alerts.check import check_alerts
-from edgemeter.collector.alerts.rules import read_rules
-from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.watch_file import WatchFile
 from tests.fixtures.environments import Environments
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
-from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 from tests.fixtures.servers import Influx, free_port, mosquitto
-from tests.site import screenshots, walk
+from tests.site import walk
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -6,7 +6,6 @@ from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from tests.fixtures.rows import table_row
 
 DAY_NS = 86_400 * 10**9
-HOUR_NS = 3_600 * 10**9
 NOW = 20_000 * DAY_NS
 
 
@@ -56,28 +55,25 @@ def test_what_another_firing_explains_opens_no_alert_and_closes_none():
 
 
 def test_a_channel_is_sent_what_it_does_not_know():
-    """By what it was sent last, what it wants to hear, and what its kind needs."""
-    plain, chatty = Channel(name="c", url="json://h"), Channel(name="c", url="json://h", send=("updated", "closed"))
-    silent, manager = Channel(name="c", url="json://h", send=()), Channel(name="c", kind="alertmanager", url="http://h")
+    """By what it was sent last, and what its kind needs."""
+    plain, manager = Channel(name="c", url="json://h"), Channel(name="c", kind="alertmanager", url="http://h")
     is_open, is_over = Alert(1, firing("a"), NOW), Alert(1, firing("a"), NOW, NOW)
-    for channel, alert, state, title, expected in (
-        (plain, is_open, None, "", "opened"),
-        (plain, is_open, "open", "step", None),
-        (plain, is_open, "open", "another", None),
-        (chatty, is_open, "open", "another", "updated"),
-        (plain, is_open, "closed", "step", "opened"),
-        (plain, is_over, "open", "step", "closed"),
+    for channel, alert, state, expected in (
+        (plain, is_open, None, "opened"),
+        (plain, is_open, "open", None),
+        (plain, is_open, "closed", "opened"),
+        (plain, is_over, "open", "closed"),
         # It was over before the channel heard that it opened.
-        (plain, is_over, None, "", "closed"),
-        (plain, is_over, "closed", "step", None),
-        (silent, is_over, "open", "step", None),
-        (manager, is_open, "open", "step", "updated"),
-        (manager, is_over, "closed", "step", None),
+        (plain, is_over, None, "closed"),
+        (plain, is_over, "closed", None),
+        # It takes for over what is not sent again.
+        (manager, is_open, "open", "opened"),
+        (manager, is_over, "closed", None),
     ):
-        with table_row((channel.kind, channel.send, alert.closed_ns, state, title)):
+        with table_row((channel.kind, alert.closed_ns, state)):
             rules = AlertRules(rule=(AlertRule(name="rule", kind="step", channels=("c",)),), channel=(channel,))
-            notified = [Notified(1, "c", state, title, NOW, None, None)]
-            events = [notice.event for notice in differences([alert], notified, rules, NOW + HOUR_NS).get("c", ())]
+            notified = [Notified(1, "c", state, NOW, None, None)]
+            events = [notice.event for notice in differences([alert], notified, rules).get("c", ())]
             assert events == ([expected] if expected else [])
 
 
@@ -88,15 +84,6 @@ def test_a_channel_is_sent_open_alerts_only_when_it_is_new_and_of_none_that_is_n
         channel=(Channel(name="new", url="json://h"), Channel(name="other", url="json://h")),
     )
     alerts = [Alert(1, firing("a"), NOW, NOW), Alert(2, firing("b"), NOW)]
-    assert {name: [notice.alert.number for notice in of_channel] for name, of_channel in differences(alerts, (), rules, NOW).items()} == {
+    assert {name: [notice.alert.number for notice in of_channel] for name, of_channel in differences(alerts, (), rules).items()} == {
         "new": [2]
     }
-
-
-def test_an_alert_is_repeated_by_its_rule():
-    """After four hours, and where the clock was set back."""
-    rule = AlertRule(name="rule", kind="step", channels=("c",), repeat_hours=4.0)
-    rules = AlertRules(rule=(rule,), channel=(Channel(name="c", url="json://h"),))
-    notified = [Notified(1, "c", "open", "step", NOW, None, None)]
-    for hours, count in ((3, 0), (5, 1), (-1, 1)):
-        assert len(differences([Alert(1, firing("a"), NOW)], notified, rules, NOW + hours * HOUR_NS)) == count, hours

@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.alerts import alerts
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.listeners import real_http
@@ -29,19 +28,6 @@ def run(*arguments):
     return CliRunner().invoke(alerts, list(arguments), catch_exceptions=False)
 
 
-def test_a_dry_run_names_where_it_would_send_and_writes_nothing(store, tmp_path):
-    """Neither an index nor a file of alerts beside the ledger, and nothing is sent."""
-    rules = tmp_path / "alerts.toml"
-    rules.write_text("[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['c']\n[[channel]]\nname = 'c'\nurl = 'json://127.0.0.1:1'\n")
-    SqliteLedger(tmp_path / "ledger.sqlite").close()
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    result = run("check", "--rules", str(rules), "--ledger", store, "--dry-run")
-    assert (result.exit_code, "would send" in result.stdout) == (0, True)
-    assert run("check", "--ledger", str(tmp_path / "ledger.sqlite"), "--dry-run").exit_code == 0
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-    assert run("list", "--ledger", store).stdout == ""
-
-
 def test_a_check_says_when_no_new_run_can_be_judged(tmp_path, store):
     """A board whose newest runs are all disturbed opens no alert, and is not well for that."""
     disturbed = Verdict(state="disturbed")
@@ -49,12 +35,11 @@ def test_a_check_says_when_no_new_run_can_be_judged(tmp_path, store):
     path = tmp_path / "disturbed.json"
     path.write_bytes(document(*runs))
     words = "no run of the newest 7 days is ok"
-    result = run("check", "--ledger", str(path), "--dry-run")
+    result = run("check", "--ledger", str(path))
     assert (words in result.stderr, result.stdout) == (True, "judged 1 series: no alert\n")
-    result = run("check", "--ledger", store, "--dry-run")
+    result = run("check", "--ledger", store)
     assert words not in result.stderr
     assert result.stdout.splitlines()[-1] == "judged 1 series: 1 alert open"
-    assert run("check", "--ledger", store).stdout.splitlines()[-1] == result.stdout.splitlines()[-1]
 
 
 @pytest.mark.services

@@ -25,8 +25,8 @@ def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
     with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
         for number, closed_ns in ((1, None), (2, AT_NS + 9)):
             statements.execute("INSERT INTO alerts VALUES (?, ?, ?, ?)", (number, BODY, AT_NS + number, closed_ns))
-        statements.execute("INSERT INTO notified VALUES (1, 'pager', NULL, '', 0, ?, '<b>503')", (AT_NS,))
-        statements.execute("INSERT INTO notified VALUES (1, 'chat', 'open', 'step', ?, NULL, NULL)", (AT_NS,))
+        statements.execute("INSERT INTO notified VALUES (1, 'pager', NULL, 0, ?, '<b>503')", (AT_NS,))
+        statements.execute("INSERT INTO notified VALUES (1, 'chat', 'open', ?, NULL, NULL)", (AT_NS,))
     with view_context(ledger, TrendEvents(LedgerSource(ledger))) as context:
         for view in (
             alerts_view(context, ViewRequest("alerts"), CaseFilter()),
