@@ -46,7 +46,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 852,
     "collector/charts": 525,
-    "collector/cli": 2559,
+    "collector/cli": 2550,
     "collector/compare": 2065,
     "collector/datacenter": 482,
     "collector/demo": 382,
@@ -60,7 +60,7 @@ LINES = {
     "collector/runs": 737,
     "collector/show": 1115,
     "collector/store": 104,
-    "collector/trend": 3856,
+    "collector/trend": 3855,
     "collector/units": 83,
     "collector/upkeep": 244,
     "collector/web": 3258,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 82399,
+    "tests": 82368,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
