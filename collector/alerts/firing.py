@@ -10,7 +10,7 @@ from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend import trend_text, watch
-from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, member_name, step_events, told_by
+from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, step_events
 from edgemeter.collector.trend.finding import Missing, Step, iso
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS
@@ -127,18 +127,16 @@ def _explains(by_rule: AlertRule, cause: Firing, rule: AlertRule, firing: Firing
 def _steps(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     """Yield each event once: what one cause did to several boards, what hit a board type, what hit one board, and what is alone."""
     trends = context.trends(rule)
-    steps = _due_steps(rule, context, trends)
+    events = step_events(_due_steps(rule, context, trends))
     of_types = [] if rule.device else _due_steps(rule, context, context.trends(rule, by_type=True))
-    fleet_wide = [event for event in step_events(steps) if event.kind == "fleet"]
+    fleet_wide = [event for event in events if event.kind == "fleet"]
     by_cause = [member for event in fleet_wide for member in event.members]
     # What people declared on several boards is no news of their type.
     declared = [EventMember(trend, step) for trend in trends for step in trend.steps if step.state == "declared"]
     new = [step for step in of_types if not _beside(step, by_cause) and len(_beside(step, declared)) < FEWEST]
-    reported = told_by(fleet_wide)
-    alone = [step for step in steps if member_name(step) not in reported and not _beside(step, new)]
-    yield from _of_members(rule, fleet_wide, ())
-    yield from _of_members(rule, step_events(new), new)
-    yield from _of_members(rule, step_events(alone), alone)
+    of_boards = [step for event in events if event.kind != "fleet" for step in event.members if not _beside(step, new)]
+    for event in (*fleet_wide, *step_events(new), *step_events(of_boards)):
+        yield _of_event(rule, event)
 
 
 def _due_steps(rule: AlertRule, context: FiringContext, trends: Sequence[SeriesTrend]) -> list[EventMember]:
@@ -186,7 +184,8 @@ def _missing(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for trend in context.trends(rule):
         if missing := trend.missing(context.now_ns // NS_PER_DAY):
             gaps.setdefault(trend.key, EventMember(trend, missing))
-    yield from _of_members(rule, gap_events(list(gaps.values())), list(gaps.values()))
+    for event in gap_events(list(gaps.values())):
+        yield _of_event(rule, event)
 
 
 def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -237,24 +236,16 @@ def _silent(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
             yield _of_finding(rule, AlertFinding(" | ".join(facts.values()), title, text, since_ns // NS_PER_DAY, facts))
 
 
-def _of_members(rule: AlertRule, events: Sequence[TrendEvent], members: Sequence[EventMember]) -> Iterator[Firing]:
-    """Yield the firings of events, whose facts stay as they are when more boards or cases join, and of the members that are in none."""
-    reported = told_by(events)
-    for event in events:
-        findings = tuple(map(_of_member, event.members))
-        stable = ("fleet",) if event.kind == "fleet" else ("fleet", "board", "device")
-        facts = {name: value for name, value in findings[0].facts.items() if name in stable} | (
-            {"cause": event.cause} if event.cause else {}
-        )
-        title = f"{trend_text.event_kind(event)}: {trend_text.event_of(event)}"
-        yield Firing(rule.name, rule.severity, title, trend_text.event_text(event), facts, findings, any(map(_has_runs, event.members)))
-    for member in members:
-        if member_name(member) not in reported:
-            yield replace(_of_finding(rule, _of_member(member)), has_runs=_has_runs(member))
-
-
-def _has_runs(member: EventMember) -> bool:
-    return isinstance(member.finding, Missing) and member.finding.has_runs
+def _of_event(rule: AlertRule, event: TrendEvent) -> Firing:
+    """Return the firing of an event, whose facts stay as they are when more boards or cases join."""
+    findings = tuple(map(_of_member, event.members))
+    has_runs = any(isinstance(member.finding, Missing) and member.finding.has_runs for member in event.members)
+    if event.is_alone:
+        return replace(_of_finding(rule, findings[0]), has_runs=has_runs)
+    stable = ("fleet",) if event.kind == "fleet" else ("fleet", "board", "device")
+    facts = {name: value for name, value in findings[0].facts.items() if name in stable} | ({"cause": event.cause} if event.cause else {})
+    title = f"{trend_text.event_kind(event)}: {trend_text.event_of(event)}"
+    return Firing(rule.name, rule.severity, title, trend_text.event_text(event), facts, findings, has_runs)
 
 
 def _of_member(member: EventMember) -> AlertFinding:

@@ -1,7 +1,7 @@
 """Events: findings with one cause, reported once. A firmware that slows down 24 boards in two precisions is one event, not 48 steps.
 
 An event is fleet-wide if several devices have findings at the same time with the same change. It is a device's own if several of its
-series have findings at the same time without such a change: a board that is defective or offline. Any other finding stays with its series.
+series have findings at the same time without such a change: a board that is defective or offline. Any other finding is an event by itself.
 """
 
 from collections import Counter, defaultdict
@@ -32,7 +32,7 @@ class EventMember:
 
 @dataclass(frozen=True, slots=True)
 class TrendEvent:
-    """Several findings as one: `cause` is what changed on that day, None where nothing is known; days count from 1970."""
+    """Findings as one: `cause` is what changed on that day, None where nothing is known; days count from 1970."""
 
     kind: EventKind
     cause: str | None
@@ -45,27 +45,33 @@ class TrendEvent:
         """The devices that it hit, sorted; of a series of a board type all of that."""
         return tuple(sorted({member.series.key.device or f"all {member.series.key.board}" for member in self.members}))
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is a single finding."""
+        return len(self.members) == 1
+
 
 def events_of(trends: Sequence[SeriesTrend], until: int) -> list[TrendEvent]:
-    """Return the events among the confirmed steps and the gaps of `trends`, the newest first."""
+    """Return the events of several findings among the confirmed steps and the gaps of `trends`, the newest first."""
     events = [
         *step_events([EventMember(trend, step) for trend in trends for step in trend.steps]),
         *gap_events([EventMember(trend, gap) for trend in trends if (gap := trend.missing(until)) is not None]),
     ]
-    return sorted(events, key=lambda event: (-event.day_high, -len(event.members)))
+    return sorted((event for event in events if not event.is_alone), key=lambda event: (-event.day_high, -len(event.members)))
 
 
 def step_events(steps: Sequence[EventMember]) -> list[TrendEvent]:
-    """Return the events among steps, those of the whole fleet first."""
+    """Return the events of steps, those of the whole fleet first, single steps last."""
     events = list(_fleet_wide(steps))
     fleet_wide = told_by(events)
     return [*events, *_of_devices([step for step in steps if member_name(step) not in fleet_wide], "device")]
 
 
 def gap_events(gaps: Sequence[EventMember]) -> list[TrendEvent]:
-    """Return the events among gaps: the devices of which several series have one, without runs or with runs that do not count."""
+    """Return the events of gaps, by device and by whether runs came that do not count; single ones last."""
     by_kind = grouped((isinstance(gap.finding, Missing) and gap.finding.has_runs, gap) for gap in gaps)
-    return [event for of_kind in by_kind.values() for event in _of_devices(of_kind, "missing")]
+    events = (event for of_kind in by_kind.values() for event in _of_devices(of_kind, "missing"))
+    return sorted(events, key=lambda event: event.is_alone)
 
 
 def told_by(events: Iterable[TrendEvent]) -> set[FindingName]:
@@ -98,14 +104,15 @@ def _fleet_wide(steps: Sequence[EventMember]) -> Iterator[TrendEvent]:
                 yield event
 
 
-def _of_devices(members: Sequence[EventMember], kind: EventKind) -> Iterator[TrendEvent]:
+def _of_devices(members: Sequence[EventMember], kind: EventKind) -> list[TrendEvent]:
+    events = []
     by_device = grouped(((member.series.key.fleet, member.series.key.board, member.series.key.device), member) for member in members)
     for of_device in by_device.values():
         for together in _together(of_device):
-            if len(together) >= FEWEST:
-                shared = set.intersection(*(set(_causes(member)) for member in together))
-                # A board type has no device.
-                yield _event(kind if of_device[0].series.key.device else "fleet", ", ".join(sorted(shared)) or None, together)
+            shared = set.intersection(*(set(_causes(member)) for member in together))
+            # A board type has no device.
+            events.append(_event(kind if of_device[0].series.key.device else "fleet", ", ".join(sorted(shared)) or None, together))
+    return sorted(events, key=lambda event: event.is_alone)
 
 
 def _causes(member: EventMember) -> tuple[str, ...]:

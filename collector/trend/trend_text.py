@@ -151,7 +151,10 @@ def event_kind(event: TrendEvent) -> str:
 
 
 def event_text(event: TrendEvent) -> str:
-    """Return an event in words: its days, its size by metric, and what changed with it."""
+    """Return an event in words: its days, its size by metric, and what changed with it; a single step as such."""
+    if event.is_alone and isinstance(step := event.members[0].finding, Step):
+        metric = event.members[0].series.metric
+        return f"{METRICS[metric].figure.title} {step_text(metric, step)}"
     days = iso(event.day_low) if event.day_low == event.day_high else f"{iso(event.day_low)} to {iso(event.day_high)}"
     if event.kind == "missing":
         runs = "run that is ok" if any(gap.has_runs for gap in _gaps(event)) else "run"

@@ -12,7 +12,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.series import series_of
 from edgemeter.collector.alerts.notified import Alert, Notified, alerts_of
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
-from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
+from edgemeter.collector.trend.events import EventMember, TrendEvent, step_events
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History, RunHistory
 from edgemeter.collector.trend.ledger_history import LedgerHistory, TrendResults
@@ -172,25 +172,18 @@ def _findings(history: History, annotations: Sequence[Annotation]) -> tuple[Find
     trends = trends_of(history, annotations, FOLLOWED)
     oldest = max((trend.last_day for trend in trends), default=0) - FINDING_DAYS
     newest = ((trend, next((step for step in reversed(trend.steps) if is_event(trend.metric, step)), None)) for trend in trends)
-    steps = [(EventMember(trend, step), step) for trend, step in newest if step is not None and step.day >= oldest]
-    events = step_events([member for member, _ in steps])
-    in_events = told_by(events)
-    findings = [_finding(event.members, event_text(event), event_of(event)) for event in events]
-    for member, step in steps:
-        if member_name(member) not in in_events:
-            text = f"{METRICS[member.series.metric].figure.title} {step_text(member.series.metric, step)}"
-            findings.append(_finding([member], text, member.series.key.device))
-    return tuple(sorted(findings, key=lambda finding: (-finding.day, -len(finding.devices))))
+    events = step_events([EventMember(trend, step) for trend, step in newest if step is not None and step.day >= oldest])
+    return tuple(sorted(map(_finding, events), key=lambda finding: (-finding.day, -len(finding.devices))))
 
 
-def _finding(members: Sequence[EventMember], text: str, who: str) -> FindingShown:
-    keys = [member.series.key for member in members]
-    ((metric, _),) = Counter(member.series.metric for member in members).most_common(1)
+def _finding(event: TrendEvent) -> FindingShown:
+    keys = [member.series.key for member in event.members]
+    ((metric, _),) = Counter(member.series.metric for member in event.members).most_common(1)
     return FindingShown(
-        min(member.finding.day for member in members),
+        min(member.finding.day for member in event.members),
         metric,
-        text,
-        who,
+        event_text(event),
+        event_of(event),
         tuple(sorted({(key.fleet, key.device) for key in keys})),
         tuple(sorted({key.board for key in keys})),
         tuple(sorted({key.model for key in keys})),
