@@ -49,9 +49,9 @@ def write_file_of(source: RecordSource, path: Path, choice: FileChoice, progress
             if count_cases(connection, CaseFilter()) and not count_cases(connection, case_filter):
                 request = ", ".join(f"{name} {value!r}" for name, value in _fixed(case_filter).items())
                 raise ConfigError(f"no run has {request}: nothing is written; `edgemeter runs` shows what is kept")
-        events = TrendEvents(index.source)
-        events.refresh()
-        text = whole_page(index, events, choice, progress)
+        with closing(TrendEvents(index.source)) as events:
+            events.refresh()
+            text = whole_page(index, events, choice, progress)
     with os_error_as(ConfigError, f"cannot write the report to {str(path)!r}", "name another file"):
         return path.write_bytes(text.encode())
 

@@ -1,4 +1,4 @@
-"""The keeper makes the index and the trends by itself, and never outlives who started it."""
+"""The keeper makes the index by itself, and never outlives who started it."""
 
 import contextlib
 import signal
@@ -18,14 +18,14 @@ from tests.fixtures.mqtt_peer import wait_until
 QUICK = "from pathlib import Path; from edgemeter.collector.index import keeper; keeper.FIRST_REFRESH_S = 0.01; keeper.main(Path({!r}))"
 
 
-def kept_trends(path):
-    """Return how many results of trends the index of a ledger holds."""
+def indexed_runs(path):
+    """Return how many runs the index of a ledger holds."""
     if not index_file.index_path(path).exists():
         return 0
     with contextlib.closing(sqlite3.connect(f"file:{index_file.index_path(path)}?mode=ro", uri=True)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'found'").fetchone():
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'measured'").fetchone():
             return 0
-        return connection.execute("SELECT count(*) FROM found").fetchone()[0]
+        return connection.execute("SELECT count(*) FROM measured").fetchone()[0]
 
 
 @pytest.mark.services
@@ -34,7 +34,7 @@ def test_a_large_ledger_gets_its_index_without_being_asked(path):
     write_ledger(path, Fleet(devices=10, days=50, cases=5))
     process = subprocess.Popen([sys.executable, "-c", QUICK.format(str(path))], stdin=subprocess.PIPE)
     try:
-        assert wait_until(lambda: kept_trends(path), 60)
+        assert wait_until(lambda: indexed_runs(path), 60)
         process.stdin.close()
         assert process.wait(300) == 0
     finally:

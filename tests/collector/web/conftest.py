@@ -37,16 +37,16 @@ def fleet_page(fleet_index):
     return PageServer(fleet_index, TrendEvents())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(tmp_path_factory):
     """Return a real browser."""
     with Browser(find_chromium(), tmp_path_factory.mktemp("chromium")) as browser:
         yield browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def served_fleet_page(fleet_index):
-    """Serve the page of the simulated fleet."""
+    """Serve the page of the simulated fleet, for as long as no other package's tests set the clock, by which the server's loop waits."""
     server = PageServer(fleet_index, TrendEvents())
     server.start()
     yield server
