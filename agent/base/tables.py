@@ -37,8 +37,8 @@ def print_data(form: Format, document: Any, rows: str | None = None) -> bool:
 
 
 def print_table(form: Format, name: str, rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str]) -> None:
-    """Print the document `{name: rows}` with all that is known, or for people a table of the columns that have a heading."""
-    if print_data(form, {name: rows}):
+    """Print the document `{name: rows}` with all that is known, or for people a table of the columns that have a heading, if any row."""
+    if print_data(form, {name: rows}) or not rows:
         return
     from edgemeter.agent.base.terminal import TableColumn, fitted_table, writable  # noqa: PLC0415 - rich takes long to import
 

@@ -1,5 +1,7 @@
 """Facts about `edgemeter.agent.base.tables`: what devices sent stays text in Markdown, and a row in CSV."""
 
+import pytest
+
 from edgemeter.agent.base import tables
 
 
@@ -18,3 +20,10 @@ def test_markdown_shows_a_name_as_text_and_runs_nothing_of_it(capsys):
     ]  # fmt: skip
     tables.console_for("markdown").print(name, markup=False)
     assert capsys.readouterr().out == f"{text}\n\n"
+
+
+@pytest.mark.parametrize("form", ["table", "markdown"])
+def test_a_table_without_rows_prints_nothing(capsys, form):
+    """Neither headings nor the name of an object."""
+    tables.print_table(form, "changes", [], {"at": "time"})
+    assert capsys.readouterr().out == ""
