@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 82371,
+    "tests": 82380,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
