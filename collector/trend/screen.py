@@ -93,7 +93,8 @@ class Screen:
             moved = np.where(np.arange(first, end - 1) >= begin[:, None], moved, np.inf)
         differences = end - 1 - begin
         middle = np.sort(moved, axis=1)[np.arange(len(begin)), np.clip((differences - 1) // 2, 0, end - 2 - first)]
-        variance = (np.where(differences > 0, middle, 0.0) / HALF_NORMAL) ** 2 / 2 * (1 - _BISECTED)
+        # A series that ended before has no scan here: what is said of it is not read.
+        variance = (np.where((differences > 0) & np.isfinite(middle), middle, 0.0) / HALF_NORMAL) ** 2 / 2 * (1 - _BISECTED)
         low, high = self._known
         between = np.maximum(variance - high, 0.0)
         uneven = np.where(high > low, (high + between) / np.maximum(low + between, 1e-300), 1.0)

@@ -4,9 +4,12 @@ import itertools
 
 import numpy as np
 
+from edgemeter.collector.trend import watch
+from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.scan import CONFIRMED_LESS, scan_series, step_score
 from edgemeter.collector.trend.screen import Screen
 from tests.fixtures.rows import table_row
+from tests.fixtures.series_factory import make_days, noisy
 
 SERIES, DAYS, WINDOW = 60, 90, 60
 
@@ -53,3 +56,19 @@ def test_days_that_only_scatter_are_nearly_all_screened_out():
     x, heat = draw.normal(size=(400, DAYS)), 48 + draw.normal(size=(400, DAYS))
     shares = [may_step(x, np.zeros_like(x), np.full(400, 0.05), heat, end)[0].mean() for end in range(15, DAYS, 5)]
     assert np.mean(shares) < 0.05
+
+
+def test_series_of_any_length_are_found_together_what_each_is_found_alone():
+    """A series that ended earlier than those beside it is neither screened by what is not there, nor warned of."""
+    boards = [
+        make_days(noisy(100, days, seed=days, step_at=days * 2 // 3, step_ratio=1.1), device=f"pi-{days}") for days in (12, 20, 45, 90, 200)
+    ]
+    metrics = ("latency_p50_ms", "energy_gross_mj")
+    together = watch.trends_of(RunHistory([run for board in boards for run in board]), (), metrics)
+    alone = [trend for board in boards for trend in watch.trends_of(RunHistory(board), (), metrics)]
+    findings, findings_alone = (
+        {(trend.metric, trend.key.device): [(step.day, step.state, round(step.size, 6)) for step in trend.steps] for trend in trends}
+        for trends in (together, alone)
+    )
+    assert findings == findings_alone
+    assert sum(len(trend.steps) for trend in together) >= 3
