@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -13,6 +13,8 @@ from edgemeter.collector.trend.watch import SeriesSelection
 
 SAMPLE = Path(__file__).with_name("sample_alerts.toml")
 RuleKind = Literal["step", "drift", "limit", "missing", "invalid", "outlying-board", "device-lost", "outbox-stopped"]
+Severity = Literal["critical", "warning", "info"]
+SEVERITIES = get_args(Severity)
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=64)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -22,7 +24,7 @@ class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_field
 
     name: _Name
     kind: RuleKind
-    severity: Literal["critical", "warning", "info"] = "warning"
+    severity: Severity = "warning"
     channels: tuple[_Name, ...] = ()
     metrics: tuple[str, ...] = DEFAULT
     direction: Literal["worse", "both"] = "worse"

@@ -82,13 +82,15 @@ def _events(events: Sequence[Mapping[str, Any]]) -> list[Spec]:
     x = {"field": "at", "type": "temporal"}
     tips = [parts.tip("at", "on", "%d %b %Y", "temporal"), parts.tip("kind"), parts.tip("text", "what")]
     dash = {"condition": {"test": "datum.kind === 'step'", "value": [1, 0]}, "value": [4, 3]}
-    number = {"x": x, "y": {"value": -6}, "text": {"field": "number"}, "color": colour, "tooltip": tips}
+    # Within the plot: what can be zoomed is cut at its edge.
+    number = {"x": x, "y": {"value": 8}, "text": {"field": "number"}, "color": colour, "tooltip": tips}
+    label = {"type": "text", "fontWeight": 600, "align": "left", "dx": 4}
     return [
         {
             "data": {"values": list(events)}, "mark": {"type": "rule", "strokeWidth": 1.5},
             "encoding": {"x": x, "color": colour, "strokeDash": dash, "tooltip": tips},
         },
-        {"data": {"values": list(events)}, "mark": {"type": "text", "fontWeight": 600}, "encoding": number},
+        {"data": {"values": list(events)}, "mark": label, "encoding": number},
     ]  # fmt: skip
 
 

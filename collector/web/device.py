@@ -39,9 +39,11 @@ class _RunLine:
 
 
 def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
-    """Return the page of the device that was picked, else of the first there is."""
+    """Return the page of the device that was picked, else of the first that fits."""
     if case_filter.device is None:
-        first = context.connection.execute("SELECT device FROM cases ORDER BY device LIMIT 1").fetchone()
+        condition, values = case_filter.condition()
+        query = f"SELECT device FROM cases WHERE {condition} ORDER BY device LIMIT 1"  # noqa: S608 - our own names
+        first = context.connection.execute(query, values).fetchone()
         case_filter = replace(case_filter, device=first[0] if first else "")
     device_cases = cases(context.connection, case_filter.without("board", "model", "runtime", "precision"))
     if not device_cases:

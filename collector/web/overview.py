@@ -12,6 +12,7 @@ from edgemeter.agent.contract.figures import ENERGY, LATENCY, figure
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import DevicePresence, certificate_days, clock_text, needs_attention
 from edgemeter.collector.alerts.notified import waiting_texts
+from edgemeter.collector.alerts.rules import SEVERITIES
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
@@ -103,7 +104,9 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         boards=boards,
         models=len(models),
         waiting=waiting_texts(notified),
-        open_alerts=[alert for alert in alerts if alert.closed_ns is None][::-1],
+        open_alerts=sorted(
+            (alert for alert in reversed(alerts) if alert.closed_ns is None), key=lambda alert: SEVERITIES.index(alert.firing.severity)
+        ),
         findings=findings_list(context, request.fields),
         found=context.events.findings,
         finding_days=FINDING_DAYS,

@@ -42,3 +42,15 @@ def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
     assert newest["channels"] == "chat: open, sent 2027-01-15 08:00:00 UTC; pager: nothing sent; <b>503"
     link, _ = re.findall(r'<a href="/trend\?([^"]*)">step</a>', str(view.body))
     assert {"device=pi-1", "metric=energy_gross_mj"} < set(link.split("&amp;"))
+
+
+def test_the_overview_names_critical_alerts_before_newer_ones(tmp_path):
+    """It has room for six: a warning takes no place of what is worse."""
+    ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
+    warning = BODY.replace(b'"critical", "title": "step"', b'"warning", "title": "drift"')
+    with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
+        for number, body in enumerate([BODY, *[warning] * 6]):
+            statements.execute("INSERT INTO alerts VALUES (?, ?, ?, NULL)", (number, body, AT_NS + number))
+    with view_context(ledger, TrendEvents(LedgerSource(ledger))) as context:
+        text = str(overview.overview(context, ViewRequest("overview"), CaseFilter()).body)
+    assert re.findall(r"<b>(critical|warning)</b>: (\w+)", text) == [("critical", "step"), *[("warning", "drift")] * 5]

@@ -62,6 +62,13 @@ def test_the_page_of_a_run_has_every_field_of_its_conditions_in_words():
     assert "busiest_other" not in visible
 
 
+def test_the_device_of_a_fleet_is_its_first():
+    """Where no device was picked; of a fleet without runs the page says so."""
+    runs = [make_run(), make_run(id="b", device="pi-9", fleet="field"), make_reference()]
+    field, first, absent = answers(runs, "device?fleet=field", "device", "device?fleet=nosuch")
+    assert ["pi-9" in field, "pi-1" in first, "No run has this device" in absent] == [True, True, True]
+
+
 def test_a_language_model_has_the_figures_of_the_field_on_every_page():
     """Of a case as in the terminal, of a run and of a device: neither the latency nor the energy of a whole call."""
     generation = make_generation(energy=make_generation_energy())
