@@ -26,8 +26,8 @@ from edgemeter.collector.postgresql.writer import PostgresWriter, numbers_before
 # A page of rows, and how much of their chunks is fetched at once; a chunk that is larger comes alone.
 PAGE_ROWS = 5000
 PAGE_BYTES = 8 << 20
-# Longer than a check sends, shorter than the pause between two.
-CHECK_S = 180.0
+# Longer than a check of a million runs reads and sends; after one that was killed the next but one begins.
+CHECK_S = 480.0
 
 # The timeline is of the server's log: another one began at a failover, and rows may be numbered again.
 _EPOCH = """SELECT identity, (SELECT system_identifier FROM pg_control_system()),
