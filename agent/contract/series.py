@@ -99,17 +99,3 @@ class Fingerprint(msgspec.Struct, frozen=True):
             # A run without energy does not name the meter.
             if before != after and not (name == "meter" and None in (before, after))
         ]
-
-
-def fingerprint_of(run: RunRecord) -> Fingerprint:
-    """Return the fingerprint of `run`."""
-    return Fingerprint(
-        agent=run.environment.agent,
-        runtime=f"{run.runtime.package} {run.runtime.version}",
-        firmware=run.environment.firmware,
-        kernel=run.environment.kernel,
-        power_mode=run.environment.power_mode,
-        governor=run.environment.governor,
-        model=run.model.sha256[:12],
-        meter=run.energy.sensor if run.energy else None,
-    )

@@ -16,7 +16,8 @@ from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.contract.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, figures_of, run_of_row
-from edgemeter.agent.contract.series import UNKNOWN_BOARD, Fingerprint, SeriesKey, fingerprint_of, series_of
+from edgemeter.agent.contract.run_subject import subject_of
+from edgemeter.agent.contract.series import UNKNOWN_BOARD, Fingerprint, SeriesKey, series_of
 from edgemeter.agent.ledger.chunks import UNREADABLE, SkippedRecord, skipped_record, warn_of_skipped
 from edgemeter.agent.verdict.siblings import apart_among, has_siblings
 from edgemeter.collector.index.index_file import COUNT_CASE, FACETS, code_hash, empty_index, pack_record, slim_record
@@ -205,7 +206,7 @@ class IndexRefresher:
         return numbered
 
     def _common_number(self, run: RunRecord, figures: RunFigures) -> int:
-        fingerprint = fingerprint_of(run)
+        fingerprint = subject_of(run).fingerprint
         common = (fingerprint, *(getattr(figures, name) for name in COMMON))
         number = self._known.common.get(common)
         if number is None:

@@ -12,7 +12,8 @@ import numpy as np
 
 from edgemeter.agent.base.evidence import FEWEST, RunValue, mean_of
 from edgemeter.agent.contract.run_figures import RunFigures, figures_of
-from edgemeter.agent.contract.series import Fingerprint, fingerprint_of
+from edgemeter.agent.contract.run_subject import subject_of
+from edgemeter.agent.contract.series import Fingerprint
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment
 from edgemeter.collector.trend.change_points import ChangePoints, change_points
 from edgemeter.collector.trend.days import Days, days_of
@@ -39,7 +40,7 @@ class SegmentStart:
 
 def current_cases(cases: Sequence[CaseRuns]) -> list[CaseRuns]:
     """Return each case with the runs of its current segment; the others are its `earlier` runs."""
-    starts = segment_starts([[(level_figures(figures_of(run)), fingerprint_of(run)) for run in case.runs] for case in cases])
+    starts = segment_starts([[(level_figures(figures_of(run)), subject_of(run).fingerprint) for run in case.runs] for case in cases])
     return [current_case(case, start) for case, start in zip(cases, starts, strict=True)]
 
 

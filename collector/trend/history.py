@@ -11,7 +11,8 @@ import msgspec
 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.run_figures import RunFigures, figures_of
-from edgemeter.agent.contract.series import Fingerprint, SeriesKey, fingerprint_of, series_of
+from edgemeter.agent.contract.run_subject import subject_of
+from edgemeter.agent.contract.series import Fingerprint, SeriesKey, series_of
 from edgemeter.agent.verdict.siblings import judged_together
 from edgemeter.collector.trend.run_columns import RunColumns, columns_of
 
@@ -72,7 +73,7 @@ class RunHistory:
 
     def __post_init__(self) -> None:
         for run in sorted(judged_together(self.runs), key=lambda run: run.started_at_ns):
-            self._series.setdefault(series_of(run), []).append((figures_of(run), fingerprint_of(run)))
+            self._series.setdefault(series_of(run), []).append((figures_of(run), subject_of(run).fingerprint))
 
     def series(self) -> Sequence[SeriesKey]:
         """Return every series, sorted."""

@@ -10,7 +10,7 @@ from edgemeter.agent.contract.energy_provenance import not_measured
 from edgemeter.agent.contract.figures import FIGURES, field_name, reader
 from edgemeter.agent.contract.run_figures import VALUE_COLUMNS
 from edgemeter.agent.contract.run_subject import RunSubject
-from edgemeter.agent.contract.series import fingerprint_of, series_of
+from edgemeter.agent.contract.series import Fingerprint, series_of
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.verdict.siblings import judged_together
 from tests.fixtures.comparison_factory import in_rounds, make_run
@@ -71,7 +71,11 @@ def test_a_row_says_of_which_case_series_and_day_a_run_is_and_whether_it_may_be_
     subjects = [msgspec.msgpack.decode(bytes(body), type=RunSubject) for body, *_ in rows]
     assert [subject.key for subject in subjects] == list(map(key_of, runs))
     assert [subject.series for subject in subjects] == list(map(series_of, runs))
-    assert [subject.fingerprint for subject in subjects] == list(map(fingerprint_of, runs))
+    for subject, run in zip(subjects, runs, strict=True):
+        machine, package = run.environment, f"{run.runtime.package} {run.runtime.version}"
+        of_machine = (machine.firmware, machine.kernel, machine.power_mode, machine.governor)
+        meter = run.energy.sensor if run.energy else None
+        assert subject.fingerprint == Fingerprint(machine.agent, package, *of_machine, run.model.sha256[:12], meter)
     assert [row[1] for row in rows][: len(RECORDS)] == [1, 1, 1, 1, 1, 1, 1, 0, 0, 1]
     assert {row[2:4] for row in rows[:-1]} == {(STARTED_AT_NS, None), (STARTED_AT_NS + DAY_NS, "night")}
     assert {row[4] for row in rows} == {make_record().latency.count}
