@@ -61,12 +61,6 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
         return msgspec.structs.replace(self, device="")
 
 
-# Stands where the series is known from elsewhere.
-NO_SERIES = SeriesKey(
-    *("", "", "", "", "", "", "", "", 0, 0, "", "", "", "", "", "", ""), *(None, None, None, None, None, None, None)
-)  # fmt: skip
-
-
 def series_of(run: RunRecord) -> SeriesKey:
     """Return the series that `run` belongs to."""
     return series_of_case(key_of(run), run.environment.board or UNKNOWN_BOARD)

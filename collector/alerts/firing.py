@@ -86,7 +86,7 @@ class FiringContext:
     annotations: Sequence[Annotation]
     devices: Sequence[DevicePresence]
     now_ns: int
-    computed: dict[object, list[SeriesTrend]] = field(default_factory=dict)
+    results: watch.TrendResults = field(default_factory=dict)
 
     def is_recent(self, day: int) -> bool:
         """Return whether what began or was last seen on this day is news still."""
@@ -94,10 +94,7 @@ class FiringContext:
 
     def trends(self, rule: AlertRule, *, by_type: bool = False) -> list[SeriesTrend]:
         """Return the trends of the metrics and series of a rule."""
-        key = (rule.metrics, by_type, *(getattr(rule, name) for name in watch.SELECTORS))
-        if key not in self.computed:
-            self.computed[key] = watch.trends_of(self.history, self.annotations, rule.metrics, rule, by_type=by_type)
-        return self.computed[key]
+        return watch.trends_of(self.history, self.annotations, rule.metrics, rule, by_type=by_type, results=self.results)
 
 
 def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:

@@ -1,6 +1,5 @@
 """The commands `edgemeter trend`: changes over time, `units`, `annotate`; `alerts` is in its own file."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -118,8 +117,7 @@ def trend(
         annotations = annotations_of(where[0])
         selection = watch.SeriesSelection(**selected)
         history = _history_of(where, selection)
-        workers = len(os.sched_getaffinity(0))
-        trends = watch.trends_of(history, annotations, metrics, selection, by_type=by_type, workers=workers, progress=progress)
+        trends = watch.trends_of(history, annotations, metrics, selection, by_type=by_type, progress=progress)
     newest = history.newest_day()
     if until is not None and until < newest:
         raise click.UsageError(f"--until {iso(until)} is before the newest run, of {iso(newest)}: give that day or a later one")

@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -56,11 +56,8 @@ class History(Protocol):
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""
 
-    def kept(self, name: str, keys: Sequence[SeriesKey]) -> Iterator[tuple[SeriesKey, str, bytes]]:
-        """Yield the results kept under `name` that are still true: the series or board type, what else they hang on, and the result."""
-
-    def keep(self, name: str, results: Iterable[tuple[SeriesKey, str, bytes]]) -> None:
-        """Keep results of series or board types as they are now; they may be dropped at any time."""
+    def version(self, key: SeriesKey) -> object:
+        """Return what changes with the runs of a series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,6 @@ class RunHistory:
 
     runs: Sequence[RunRecord]
     _series: dict[SeriesKey, Points] = field(default_factory=dict)
-    _found: dict[tuple[str, SeriesKey], tuple[str, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for run in sorted(judged_together(self.runs), key=lambda run: run.started_at_ns):
@@ -99,15 +95,9 @@ class RunHistory:
         """Return when the last run of the series was received."""
         return max((run.received_ns for run, _ in self.points(key)), default=0)
 
-    def kept(self, name: str, keys: Sequence[SeriesKey]) -> Iterator[tuple[SeriesKey, str, bytes]]:
-        """Yield the results kept under `name`: a document does not change."""
-        for key in keys:
-            if (name, key) in self._found:
-                yield key, *self._found[name, key]
-
-    def keep(self, name: str, results: Iterable[tuple[SeriesKey, str, bytes]]) -> None:
-        """Keep results of series or board types."""
-        self._found.update({(name, key): (beside_it, body) for key, beside_it, body in results})
+    def version(self, key: SeriesKey) -> object:
+        """Return what changes with the runs of a series."""
+        return [run.id for run, _ in self._series.get(key, ())]
 
 
 def series_order(key: SeriesKey) -> tuple[str, ...]:

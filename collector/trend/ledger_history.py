@@ -1,6 +1,6 @@
 """The history of a ledger: the figures of its runs by series, from the columns of their rows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -57,19 +57,11 @@ class _Member:
         return None if self.subject.energy_kind is None else self.subject.energy_provenance == self.subject.provenance.get("latency")
 
 
-# By name and series, the version of the series that a result is of, what else it hangs on, and the result.
-TrendResults = dict[tuple[str, SeriesKey], tuple[object, str, bytes]]
-
-
 class LedgerHistory:
-    """The history of a ledger, of one device where it is named. Read from one thread.
+    """The history of a ledger, of one device where it is named. Read from one thread."""
 
-    `results` are those of an earlier history of the same ledger, of which those that are still true are taken over.
-    """
-
-    def __init__(self, ledger: LedgerPlace, device: str | None = None, results: TrendResults | None = None) -> None:
+    def __init__(self, ledger: LedgerPlace, device: str | None = None) -> None:
         self._ledger = open_ledger(ledger, "read")
-        self.results: TrendResults = {} if results is None else results
         members: dict[SeriesKey, list[_Member]] = {}
         try:
             apart = dict(self._ledger.query(_APART))
@@ -151,23 +143,9 @@ class LedgerHistory:
         query = "SELECT coalesce(max(received_ns), 0) FROM runs JOIN chunks USING (chunk) WHERE row = ?"
         return int(self._ledger.query(query, row)[0][0])
 
-    def kept(self, name: str, keys: Sequence[SeriesKey]) -> Iterator[tuple[SeriesKey, str, bytes]]:
-        """Yield the results kept under `name` that are still true."""
-        for key in keys:
-            version, beside_it, body = self.results.get((name, key), (None, "", b""))
-            if version == self._version(key):
-                yield key, beside_it, body
-
-    def keep(self, name: str, results: Iterable[tuple[SeriesKey, str, bytes]]) -> None:
-        """Keep results of series or board types as they are now."""
-        self.results.update({(name, key): (self._version(key), beside_it, body) for key, beside_it, body in results})
-
-    def _version(self, key: SeriesKey) -> object:
-        """Return what changes with the runs of a series, or of a board type."""
-        keys = [key] if key.device else [member for member in self._members if member.of_type() == key]
-        return [
-            (member.number, member.runs, member.newest_row, member.apart) for series in keys for member in self._members.get(series, ())
-        ]
+    def version(self, key: SeriesKey) -> object:
+        """Return what changes with the runs of a series."""
+        return [(member.number, member.runs, member.newest_row, member.apart) for member in self._members.get(key, ())]
 
 
 def _followed(name: str, values: NDArray[np.float64], has_own_energy: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -1,45 +1,33 @@
-"""The watch: the trends of all selected series, from the last result where no run is new.
+"""The watch: the trends of all selected series, from the last result where no run is new. So many at once as memory holds."""
 
-As many series at once as memory holds are computed, here or in other processes.
-"""
-
-import signal
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.contract.series import NO_SERIES, UNKNOWN_BOARD, SeriesKey
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.series import UNKNOWN_BOARD, SeriesKey
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.change_points import Break, at_breaks
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History, without_garbage_collection
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, on_scale
-from edgemeter.collector.trend.run_columns import RunColumns, names_of
+from edgemeter.collector.trend.run_columns import names_of
 from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT, UNCONFIRMED_SCORE
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.watch_file import Annotation, cuts
 
-# Raised whenever the same records would give different findings, or they are kept in another form.
-VERSION = 14
 # How many names an error lists.
 SHOWN = 8
 MOST_SERIES = 500
 # Without the board that moved most, the others show at least this share of the type's step.
 SHARED_RATIO = 0.5
-# Each takes some 80 MB.
-MOST_PROCESSES = 4
-_Task = TypeVar("_Task")
-_Result = TypeVar("_Result")
 Progress = Callable[[str, int, int], None]
-_Found = list[SeriesTrend]
-_decode = msgspec.msgpack.Decoder(_Found).decode
+# By metric and series (or board type): the trend, None where no run has the metric, after the versions of the members and the declared new
+# levels that it is of.
+TrendResults = dict[tuple[str, SeriesKey], tuple[list[object], Mapping[int, str], SeriesTrend | None]]
 
 
 class SeriesSelection(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,27 +72,31 @@ def trends_of(
     selection: SeriesSelection = EVERY_SERIES,
     *,
     by_type: bool = False,
-    workers: int = 1,
+    results: TrendResults | None = None,
     progress: Progress = lambda *_: None,
 ) -> list[SeriesTrend]:
-    """Return the trends of the metrics in every series, or board type of two devices or more; `progress` gets how many are done, of all."""
+    """Return the trends of the metrics in every series, or board type of two devices or more.
+
+    Of `results`, those of an earlier call, what is still true is taken over, and the others are added. `progress` gets how many series are
+    done, of all.
+    """
     keys = filter(selection.takes, history.series())
     # Boards of unknown type have no trend in common.
     selected = grouped((key.of_type() if by_type else key, key) for key in keys if not by_type or key.board != UNKNOWN_BOARD)
     if by_type:
         selected = {key: members for key, members in selected.items() if len(members) > 1}
+    results = {} if results is None else results
     with without_garbage_collection():
-        by_metric = {name: _kept(history, annotations, name, list(selected)) for name in metrics}
-        stale = {key: members for key, members in selected.items() if any(key not in by_metric[name] for name in metrics)}
-        _compute(history, annotations, stale, by_metric, workers, progress)
-    return [trend for name in metrics for key in selected for trend in by_metric[name][key]]
+        _compute(history, annotations, metrics, selected, results, progress)
+    return [trend for name in metrics for key in selected if (trend := results[name, key][2]) is not None]
 
 
-def trends_of_one(history: History, annotations: Sequence[Annotation], name: str, key: SeriesKey) -> list[SeriesTrend]:
-    """Return the trends of a metric in a series; none where no run has it."""
-    by_metric = {name: _kept(history, annotations, name, [key])}
-    _compute(history, annotations, {} if key in by_metric[name] else {key: [key]}, by_metric)
-    return by_metric[name][key]
+def trend_of_one(
+    history: History, annotations: Sequence[Annotation], name: str, key: SeriesKey, results: TrendResults
+) -> SeriesTrend | None:
+    """Return the trend of a metric in a series, None where no run has it. `results` as in `trends_of`."""
+    _compute(history, annotations, (name,), {key: [key]}, results)
+    return results[name, key][2]
 
 
 def points(history: History, key: SeriesKey, name: str) -> Days:
@@ -114,59 +106,34 @@ def points(history: History, key: SeriesKey, name: str) -> Days:
     return days[0] if key.device else of_type(days)
 
 
-def _kept(history: History, annotations: Sequence[Annotation], name: str, keys: Sequence[SeriesKey]) -> dict[SeriesKey, _Found]:
-    results = history.kept(f"{VERSION} {name}", keys)
-    return {key: _of_key(key, body) for key, declared, body in results if declared == _declared(cuts(annotations, key, name))}
-
-
-def _declared(days: Mapping[int, str]) -> str:
-    return "; ".join(f"{day} {text}" for day, text in sorted(days.items()))
-
-
 def _compute(
     history: History,
     annotations: Sequence[Annotation],
+    metrics: Sequence[str],
     selected: Mapping[SeriesKey, Sequence[SeriesKey]],
-    by_metric: Mapping[str, dict[SeriesKey, _Found]],
-    workers: int = 1,
+    results: TrendResults,
     progress: Progress = lambda *_: None,
 ) -> None:
-    """Compute the trends of the selected series or board types into `by_metric`, by metric, and keep them."""
-    completed, names = 0, names_of(METRICS[name] for name in by_metric)
-    portions = (
-        Portion(
-            read=history.columns([member for key in part for member in selected[key]], names),
-            keys=part,
-            members=[len(selected[key]) for key in part],
-            cuts={name: [cuts(annotations, key, name) for key in part] for name in by_metric},
-        )
-        for part in parts_of({key: len(members) for key, members in selected.items()})
-    )
-    for portion, computed in in_processes(trends_in, portions, workers):
-        for name, bodies in computed.items():
-            by_metric[name].update(zip(portion.keys, map(_of_key, portion.keys, bodies), strict=True))
-            results = zip(portion.keys, map(_declared, portion.cuts[name]), bodies, strict=True)
-            history.keep(f"{VERSION} {name}", results)
-        completed += len(portion.keys)
-        progress("looking for changes in series", completed, len(selected))
-
-
-def _of_key(key: SeriesKey, body: bytes) -> _Found:
-    """Return a result that was kept without its key, which who asks knows, and which is larger than the rest."""
-    results = _decode(body)
-    for result in results:
-        msgspec.structs.force_setattr(result, "key", key)
-    return results
-
-
-@dataclass(frozen=True, slots=True)
-class Portion:
-    """Series, or board types of so many `members`, and the runs of all these; `cuts` are by metric the declared new levels of each."""
-
-    read: RunColumns
-    keys: Sequence[SeriesKey]
-    members: Sequence[int]
-    cuts: Mapping[str, Sequence[Mapping[int, str]]]
+    """Compute the trends of the selected series or board types, each of these members, whose results are not true any more."""
+    versions = {key: list(map(history.version, members)) for key, members in selected.items()}
+    declared = {(name, key): cuts(annotations, key, name) for key in selected for name in metrics}
+    true = {about for about in declared if about in results and results[about][:2] == (versions[about[1]], declared[about])}
+    stale = {key: len(members) for key, members in selected.items() if any((name, key) not in true for name in metrics)}
+    completed, names = 0, names_of(METRICS[name] for name in metrics)
+    for part in parts_of(stale):
+        runs = history.columns([member for key in part for member in selected[key]], names)
+        for name in metrics:
+            all_days = iter(days_of_series(METRICS[name], runs))
+            boards = [list(islice(all_days, len(selected[key]))) for key in part]
+            days = [members[0] if key.device else of_type(members) for key, members in zip(part, boards, strict=True)]
+            by_key = {trend.key: trend for trend in trends(name, part, days, [declared[name, key] for key in part])}
+            for key, members in zip(part, boards, strict=True):
+                trend = by_key.get(key)
+                if trend is not None and not key.device:
+                    trend = _of_several_boards(METRICS[name], trend, members)
+                results[name, key] = versions[key], declared[name, key], trend
+        completed += len(part)
+        progress("looking for changes in series", completed, len(stale))
 
 
 def parts_of(sizes: Mapping[SeriesKey, int]) -> Iterator[list[SeriesKey]]:
@@ -181,52 +148,6 @@ def parts_of(sizes: Mapping[SeriesKey, int]) -> Iterator[list[SeriesKey]]:
         size += members
     if part:
         yield part
-
-
-def trends_in(portion: Portion) -> dict[str, list[bytes]]:
-    """Return by metric the trends of each series, none or one, in MessagePack and without the key."""
-    by_metric = {}
-    for name, declared in portion.cuts.items():
-        all_days = iter(days_of_series(METRICS[name], portion.read))
-        members = [list(islice(all_days, size)) for size in portion.members]
-        days = [
-            days_of_members[0] if key.device else of_type(days_of_members)
-            for key, days_of_members in zip(portion.keys, members, strict=True)
-        ]
-        by_key = {trend.key: msgspec.structs.replace(trend, key=NO_SERIES) for trend in trends(name, portion.keys, days, declared)}
-        for key, boards in zip(portion.keys, members, strict=True):
-            if key in by_key and not key.device:
-                by_key[key] = _of_several_boards(METRICS[name], by_key[key], boards)
-        by_metric[name] = [msgspec.msgpack.encode([by_key[key]] if key in by_key else []) for key in portion.keys]
-    return by_metric
-
-
-def in_processes(function: Callable[[_Task], _Result], tasks: Iterable[_Task], workers: int) -> Iterator[tuple[_Task, _Result]]:
-    """Yield each task with its result, in order, from at most four processes; raises UnavailableError if one of these was killed."""
-    workers, ready = min(workers, MOST_PROCESSES), iter(tasks)
-    first = list(islice(ready, 2))
-    ready = chain(first, ready)
-    if workers < 2 or len(first) < 2:
-        yield from ((task, function(task)) for task in ready)
-        return
-    # Not before they are needed: most answers are kept.
-    from concurrent.futures import Future, ProcessPoolExecutor  # noqa: PLC0415
-    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415
-    from multiprocessing import get_context  # noqa: PLC0415
-
-    waiting: deque[tuple[_Task, Future[_Result]]] = deque()
-    try:
-        # An interrupt is for this process, which then ends the others.
-        with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-            for task in ready:
-                waiting.append((task, pool.submit(function, task)))
-                if len(waiting) > workers:
-                    oldest, result = waiting.popleft()
-                    yield oldest, result.result()
-            yield from ((task, result.result()) for task, result in waiting)
-    except BrokenProcessPool as error:
-        remedy = "memory may have run out: run the command again, on one core with `taskset -c 0`; what was found is kept"
-        raise UnavailableError(f"a process that looked for changes was killed; {remedy}") from error
 
 
 def _of_several_boards(metric: TrendMetric, trend: SeriesTrend, boards: Sequence[Days]) -> SeriesTrend:

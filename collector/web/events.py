@@ -15,7 +15,7 @@ from edgemeter.collector.index.sources import DocumentSource, LedgerSource, Reco
 from edgemeter.collector.trend.events import EventMember, TrendEvent, step_events
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History, RunHistory
-from edgemeter.collector.trend.ledger_history import LedgerHistory, TrendResults
+from edgemeter.collector.trend.ledger_history import LedgerHistory
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
 from edgemeter.collector.trend.trend_text import (
@@ -27,7 +27,7 @@ from edgemeter.collector.trend.trend_text import (
     step_text,
     trend_verdict,
 )
-from edgemeter.collector.trend.watch import trends_of, trends_of_one
+from edgemeter.collector.trend.watch import TrendResults, trend_of_one, trends_of
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, watch_file_beside
 from edgemeter.collector.units.odd_boards import board_types
 
@@ -103,14 +103,14 @@ class TrendEvents:
         with self._lock:
             if self._history is None:
                 return ()
-            trends = trends_of_one(self._history, annotations, metric, key)
+            trend = trend_of_one(self._history, annotations, metric, key, self._results)
         # What begins a level is a step of the trend already.
         remarks = [
             SeriesEvent(annotation.day * NS_PER_DAY, annotation.text, "remark")
             for annotation in annotations
             if not annotation.begins_level and annotation.is_about(key, metric)
         ]
-        return sorted([*(event for trend in trends for event in _steps(trend)), *remarks], key=lambda event: event.at_ns)
+        return sorted([*(_steps(trend) if trend else ()), *remarks], key=lambda event: event.at_ns)
 
     def alerts(self) -> tuple[Sequence[Alert], Sequence[Notified]]:
         """Return all alerts, the oldest first, and what each channel knows of them."""
@@ -132,9 +132,9 @@ class TrendEvents:
         version = (source.version() or "read once") if source else ""
         if version == self._seen or began < self._next or not isinstance(source, LedgerSource | DocumentSource):
             return
-        history = LedgerHistory(source.place, results=self._results) if isinstance(source, LedgerSource) else RunHistory(source.records)
+        history = LedgerHistory(source.place) if isinstance(source, LedgerSource) else RunHistory(source.records)
         # In the order that takes less memory: trends are dropped before runs are read.
-        findings, outlying = _findings(history, self._annotations()), _outlying(history)
+        findings, outlying = _findings(history, self._annotations(), self._results), _outlying(history)
         with self._lock:
             before, self._history, self._seen = self._history, history, version
             self.outlying, self.findings = outlying, findings
@@ -167,9 +167,9 @@ def _outlying(history: History) -> tuple[OutlyingDevice, ...]:
     )
 
 
-def _findings(history: History, annotations: Sequence[Annotation]) -> tuple[FindingShown, ...]:
+def _findings(history: History, annotations: Sequence[Annotation], results: TrendResults) -> tuple[FindingShown, ...]:
     """Return the newest step of each series that lies within the last weeks, an event told once."""
-    trends = trends_of(history, annotations, FOLLOWED)
+    trends = trends_of(history, annotations, FOLLOWED, results=results)
     oldest = max((trend.last_day for trend in trends), default=0) - FINDING_DAYS
     newest = ((trend, next((step for step in reversed(trend.steps) if is_event(trend.metric, step)), None)) for trend in trends)
     events = step_events([EventMember(trend, step) for trend, step in newest if step is not None and step.day >= oldest])

@@ -128,17 +128,10 @@ METRICS = ("energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled"
 
 def trends_in(path, results):
     """Return every finding of a ledger by series and by board type, and of what it had to be computed."""
-    history, computed = LedgerHistory(path, results=results), set()
-    keep = history.keep
-
-    def noted(name, results_of_series):
-        entries = list(results_of_series)
-        computed.update(key for key, _, _ in entries)
-        keep(name, entries)
-
-    history.keep = noted
-    with contextlib.closing(history):
-        return [watch.trends_of(history, (), METRICS, by_type=by_type) for by_type in (False, True)], computed
+    before = dict(results)
+    with contextlib.closing(LedgerHistory(path)) as history:
+        trends = [watch.trends_of(history, (), METRICS, by_type=by_type, results=results) for by_type in (False, True)]
+    return trends, {key for (name, key), result in results.items() if result is not before.get((name, key))}
 
 
 def arrivals_of(runs, received_ns):
@@ -189,11 +182,10 @@ def test_only_what_changed_is_computed(path):
 def test_a_declared_level_is_computed_anew_for_its_series(path):
     """The trends follow when a level is declared and when it is taken back."""
     keep(path, shuffled(seeded(2)))
-    note = Annotation(day=FIRST_DAY + 35, text="new firmware", device="pi-1")
+    note, results = Annotation(day=FIRST_DAY + 35, text="new firmware", device="pi-1"), {}
     for annotations in ((), (note,), ()):
-        history = LedgerHistory(path)
-        trends = watch.trends_of(history, annotations, ("energy_gross_mj",))
-        history.close()
+        with contextlib.closing(LedgerHistory(path)) as history:
+            trends = watch.trends_of(history, annotations, ("energy_gross_mj",), results=results)
         assert trends == watch.trends_of(RunHistory(shuffled(seeded(2))), annotations, ("energy_gross_mj",))
 
 

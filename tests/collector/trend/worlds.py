@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.contract.series import NO_SERIES, Fingerprint
+from edgemeter.agent.contract.series import Fingerprint, series_of
 from edgemeter.collector.trend.days import Days, days_of_series
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.run_columns import TEMPERATURE, CommonFacts, RunColumns
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
+from tests.fixtures.record_factory import make_record
 
 Array = NDArray[np.float64]
 DAYS = 400
@@ -196,4 +197,4 @@ def until(days: Days, points: int) -> Days:
 
 def findings(series: Sequence[Days]) -> list[SeriesTrend]:
     """Return the trend of each series."""
-    return trends(METRIC, [NO_SERIES] * len(series), series)
+    return trends(METRIC, [series_of(make_record())] * len(series), series)
