@@ -328,11 +328,9 @@ def _scan_next(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
         ends = [walk.ends.pop(0) for walk in part]
         spans = [(max(walk.begin, end - WINDOW), end) for walk, end in zip(part, ends, strict=True)]
         declared = _declared(part, spans, with_heat=with_heat)
-        is_newest = [end == len(walk.days.day) for walk, end in zip(part, ends, strict=True)]
-        is_requested = np.array([newest or declared_step is not None for newest, declared_step in zip(is_newest, declared, strict=True)])
-        result = _scan([walk.days for walk in part], spans, with_heat=with_heat, is_requested=is_requested)
-        for row, index in enumerate(result.rows.tolist()):
-            _record(metric, part[index], spans[index], (result, row), declared[index])
+        result = _scan([walk.days for walk in part], spans, with_heat=with_heat)
+        for row, walk in enumerate(part):
+            _record(metric, walk, spans[row], (result, row), declared[row])
 
 
 def _scan(
@@ -341,7 +339,6 @@ def _scan(
     *,
     with_heat: bool,
     only: NDArray[np.intp] | None = None,
-    is_requested: NDArray[np.bool_] | None = None,
 ) -> Scan:
     """Scan the spans, each at the end of a row; `only` are places of the series."""
     begins, ends = np.array(spans).T
@@ -357,7 +354,7 @@ def _scan(
             heat[row, present[row]] = without_gaps(heat[row, present[row]])
     if only is not None:
         only = only - ends + longest
-    return scan_series(x, known_variance, present, np.array([days.floor for days in series]), heat, only, is_requested)
+    return scan_series(x, known_variance, present, np.array([days.floor for days in series]), heat, only)
 
 
 def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> NDArray[np.float64]:

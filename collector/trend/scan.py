@@ -5,7 +5,7 @@ Thresholds are the scores from which a step is worth confirming, and from which 
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,6 @@ HIDDEN_RATIO = 0.85
 # A temperature that varies less than this (degrees) is constant.
 LEAST_TEMPERATURE_SD = 0.01
 _ROUNDS = 2
-_ROUNDING = 1e-9
 
 
 def step_score(points: int) -> float:
@@ -108,13 +107,6 @@ class SplitFit:
     split: NDArray[np.intp]
     found: Mask
     information: Array
-    is_any_hidden: Mask
-
-    def of(self, rows: NDArray[np.intp]) -> "SplitFit":
-        """Return the fit of these series alone."""
-        arrays: list[Any] = [None if array is None else array[rows] for array in self.regressors]
-        fields: dict[str, Any] = {name: getattr(self, name)[rows] for name in self.__slots__ if name != "regressors"}
-        return SplitFit(regressors=_Regressors(*arrays), **fields)
 
 
 def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array | None, only: NDArray[np.intp] | None) -> SplitFit:
@@ -124,13 +116,13 @@ def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: A
     clipped, residual = _clipped_residual(x, sd, regressors)
     later = _suffix(weight)
     scored, size = _every_split(residual, regressors, later)
-    allowed, is_any_hidden = _allowed(present, size, later, is_named=only is not None)
+    allowed = _allowed(present, size, later, is_named=only is not None)
     scores = np.where(allowed, np.abs(scored), 0.0)
     row = np.arange(len(x))
     split = np.argmax(scores, axis=1) if only is None else only
     is_possible = allowed[row, split]
     information = np.where(is_possible, size[row, split], 1.0)
-    return SplitFit(x, sd, present, regressors, clipped, residual, scores, split, is_possible, information, is_any_hidden)
+    return SplitFit(x, sd, present, regressors, clipped, residual, scores, split, is_possible, information)
 
 
 def _clipped_residual(x: Array, sd: Array, regressors: _Regressors) -> tuple[Array, Array]:
@@ -156,14 +148,13 @@ def _every_split(residual: Array, regressors: _Regressors, later: Array) -> tupl
     return _suffix(regressors.weight * residual) / np.sqrt(np.maximum(size, 1e-12)), size
 
 
-def _allowed(present: Mask, size: Array, mass: Array, *, is_named: bool) -> tuple[Mask, Mask]:
-    """Return where a step is possible, and whether the temperature hides any such place; a declared place may be hidden."""
+def _allowed(present: Mask, size: Array, mass: Array, *, is_named: bool) -> Mask:
+    """Return where a step is possible: where the temperature does not hide it, but a declared place may be hidden."""
     later = _suffix(present.astype(np.float64))
     far = present & (later >= AFTER) & (later <= RECENT) & (later[:, :1] - later >= BEFORE)
     without_heat = mass * (1 - mass / np.maximum(mass[:, :1], 1e-300))
-    hidden: Mask = far & (size < (1 - HIDDEN_RATIO) * without_heat)
-    is_any_hidden: Mask = np.any(hidden, axis=1)
-    return far & (~hidden | is_named) & (size > 1e-9), is_any_hidden
+    allowed: Mask = far & ((size >= (1 - HIDDEN_RATIO) * without_heat) | is_named) & (size > 1e-9)
+    return allowed
 
 
 def with_step(fit: SplitFit) -> tuple[Array, Array]:
@@ -197,7 +188,6 @@ def line_score(fit: SplitFit) -> Array:
 class Scan:
     """The result of the scan; arrays [series], in the unit of x.
 
-    `rows` are the places of these series among those that were scanned.
     `score` is the largest |t| of a step, 0 where no split is allowed; `split` is the place of its first point, `step` its size and `error`
     the standard error. `scores` [series, days] are the |t| of every split, `line` is that of a straight line over the points. `slope` is
     the coefficient per degree with its error, NaN without temperature.
@@ -205,7 +195,6 @@ class Scan:
     variance of days.
     """
 
-    rows: NDArray[np.intp]
     score: Array
     split: NDArray[np.intp]
     step: Array
@@ -225,64 +214,22 @@ def scan_series(
     floor: Array,
     temperature: Array | None = None,
     only: NDArray[np.intp] | None = None,
-    is_requested: Mask | None = None,
 ) -> Scan:
     """Return the best split of each series; with `only` [series] that place is tested, once.
 
-    `known_variance` is the variance that is known of each point, `floor` [series] the smallest standard deviation that one can have. With
-    `is_requested` [series] the result is only of these series and of those in which a step may be confirmed: most scans of history find
-    nothing.
+    `known_variance` is the variance that is known of each point, `floor` [series] the smallest standard deviation that one can have.
     """
     known_variance, between = day_variances(x, known_variance, present, floor)
     spread = np.sqrt(known_variance + between[:, None])
     first = fit_splits(x, 1 / spread**2, spread, present, temperature, only)
-    least = np.interp(present.sum(axis=1), *STEP_SCORE) - CONFIRMED_LESS
-    rows = np.arange(len(x))
-    if is_requested is not None and only is None:
-        rows = np.flatnonzero(is_requested | _may_reach(least, first, has_heat=temperature is not None))
-        first, is_requested = first.of(rows), is_requested[rows]
-        x, known_variance, between, spread, least = (array[rows] for array in (x, known_variance, between, spread, least))
-        present = present[rows]
-        temperature = None if temperature is None else temperature[rows]
     shared = shared_variance(with_step(first)[1] * spread, spread**2, present)
     sd = np.sqrt(known_variance + (between + shared)[:, None])
     fit = fit_splits(x, 1 / (known_variance + long_run(between, shared)[:, None]), sd, present, temperature, only)
-    all_rows = np.arange(len(x))
-    reported = all_rows if is_requested is None else np.flatnonzero(is_requested | (fit.scores[all_rows, fit.split] >= least))
-    return _scan_of(fit if len(reported) == len(x) else fit.of(reported), rows[reported], (between + shared)[reported])
-
-
-def _may_reach(least: Array, first: SplitFit, *, has_heat: bool) -> Mask:
-    """Return in which series the final score may be `least` or more, as far as the first fit tells.
-
-    What neighbours share only takes weight from the points. With weights of one ratio to the first ones, the score would be less by its
-    root; where the ratios differ, by up to `uneven` from each other, the square of the score is at most higher by a quarter of that times
-    what the first fit leaves, and a residual by half of it times the root of that. All this holds where no point is drawn near and no
-    split hidden, in either fit.
-    """
-    sd, weight = np.where(first.present, first.sd, 1.0), first.regressors.weight
-    residuals = np.where(first.present, first.residual, 0.0)
-    square = (weight * residuals**2).sum(axis=1)
-    uneven = (sd.max(axis=1, where=first.present, initial=0.0) / sd.min(axis=1, where=first.present, initial=np.inf)) ** 2 - 1
-    farthest = (np.abs(residuals) / sd).max(axis=1) + uneven / 2 * np.sqrt(square)
-    is_drawn = (np.abs(np.where(first.present, first.x - first.clipped, 0.0)) > _ROUNDING * sd).any(axis=1)
-    bound = first.scores[np.arange(len(least)), first.split] ** 2 + uneven / 4 * square
-    is_open: Mask = (
-        is_drawn | (uneven > 1) | (farthest >= CLIP * (1 - _ROUNDING)) | first.is_any_hidden | (bound * (1 + _ROUNDING) >= least**2)
-    )
-    if has_heat:
-        # A temperature that hardly varies might be a regressor in one of the fits only.
-        is_open |= first.regressors.heat_square <= 2 * LEAST_TEMPERATURE_SD**2 * weight.sum(axis=1)
-    return is_open
-
-
-def _scan_of(fit: SplitFit, rows: NDArray[np.intp], day_variance: Array) -> Scan:
     step, residuals = with_step(fit)
     regressors = fit.regressors
     is_known = regressors.heat_square > 0
     slope = regressors.slope(regressors.centred(fit.clipped))
     return Scan(
-        rows=rows,
         score=fit.scores[np.arange(len(fit.x)), fit.split],
         split=fit.split,
         step=step,
@@ -292,5 +239,5 @@ def _scan_of(fit: SplitFit, rows: NDArray[np.intp], day_variance: Array) -> Scan
         slope=np.where(is_known, slope, np.nan),
         slope_error=np.where(is_known, 1 / np.sqrt(np.where(is_known, regressors.heat_square, 1.0)), np.nan),
         left=np.where(fit.present, residuals, 0.0),
-        day_variance=day_variance,
+        day_variance=between + shared,
     )

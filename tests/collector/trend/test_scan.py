@@ -1,11 +1,9 @@
-import itertools
 
 import numpy as np
 import pytest
 
 from edgemeter.collector.trend import noise, scan
 from edgemeter.collector.trend.scan import scan_series
-from tests.fixtures.rows import table_row
 
 
 def looked(x, known_variance=None, temperature=None, only=None, present=None):
@@ -93,26 +91,3 @@ def test_a_temperature_that_never_changes_is_no_regressor():
     with_heat = looked(x, temperature=np.full(x.shape, 48.3))
     assert with_heat.split == pytest.approx(alone.split)
     assert with_heat.score == pytest.approx(alone.score)
-
-
-def test_what_is_not_fitted_a_second_time_cannot_be_a_step():
-    """Series with steps, outliers, gaps, neighbours that share noise and a temperature: the steps are those of a scan of every series."""
-    for days, uneven in itertools.product((15, 61), (0.0, 3.0)):
-        with table_row(days, uneven):
-            draw = np.random.default_rng(days)
-            x, heat = draw.normal(size=(100, days)), draw.normal(size=(100, days)) * draw.choice([0.0, 0.012, 1.0], size=(100, 1))
-            x += np.cumsum(draw.normal(size=x.shape), axis=1) * draw.choice([0.0, 0.3], size=(100, 1)) + 0.5 * heat
-            x[::2, -6:] += draw.uniform(0, 12, size=(50, 1))
-            x[::3] += (draw.random((34, days)) < 0.03) * 10
-            known_variance, present = (
-                0.3 * (1 + uneven * draw.random(x.shape)),
-                draw.random(x.shape) < draw.choice([0.8, 1.0], size=(100, 1)),
-            )
-            floor, is_requested = np.full(100, 0.01), np.zeros(100, dtype=bool)
-            for temperature in (None, heat):
-                full = scan_series(x, known_variance, present, floor, temperature)
-                partial = scan_series(x, known_variance, present, floor, temperature, is_requested=is_requested)
-                least = np.interp(present.sum(axis=1), *scan.STEP_SCORE) - scan.CONFIRMED_LESS
-                assert partial.rows.tolist() == np.flatnonzero(full.score >= least).tolist()
-                assert partial.score.tolist() == full.score[partial.rows].tolist()
-                assert partial.day_variance.tolist() == full.day_variance[partial.rows].tolist()
