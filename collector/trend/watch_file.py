@@ -8,10 +8,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
+
+import msgspec
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import TransientError
@@ -31,15 +33,7 @@ WATCH_FORMAT = FileFormat(
     version=1,
     schema="""CREATE TABLE annotations (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
-    day INTEGER NOT NULL,
-    text TEXT NOT NULL,
-    begins_level INTEGER NOT NULL,
-    fleet TEXT,
-    device TEXT,
-    model TEXT,
-    metric TEXT,
-    author TEXT,
-    made_ns INTEGER NOT NULL
+    body BLOB NOT NULL
 );
 CREATE TABLE alerts (
     number INTEGER PRIMARY KEY,
@@ -60,7 +54,6 @@ CREATE TABLE alert_checks (number INTEGER PRIMARY KEY, checked_ns INTEGER NOT NU
 """,
     elsewhere="move it away (annotations and alerts begin anew) or name another store",
 )
-_COLUMNS = "day, text, begins_level, fleet, device, model, metric, author"
 
 
 class WatchStore(Protocol):
@@ -181,16 +174,10 @@ class Annotation:
 
 def add_annotation(file: WatchStore, annotation: Annotation) -> int:
     """Store an annotation; return its number."""
-    day, text, begins_level, *about, _ = astuple(annotation)
-    insert = f"INSERT INTO annotations ({_COLUMNS}, made_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our own names
     with file.writing() as statements:
-        statements.execute(insert, (day, text, int(begins_level), *about, time.time_ns()))
-        return newest_number(statements, "annotations")
-
-
-def newest_number(statements: Statements, table: str) -> int:
-    """Return the number of the row that this transaction inserted last: writers wait for each other."""
-    return int(statements.execute(f"SELECT max(number) FROM {table}").fetchone()[0])  # noqa: S608 - our own names
+        statements.execute("INSERT INTO annotations (body) VALUES (?)", (msgspec.json.encode(annotation),))
+        # That of this transaction: writers wait for each other.
+        return int(statements.execute("SELECT max(number) FROM annotations").fetchone()[0])
 
 
 def remove_annotation(file: WatchStore, number: int) -> bool:
@@ -202,10 +189,10 @@ def remove_annotation(file: WatchStore, number: int) -> bool:
 
 def read_annotations(file: WatchStore) -> list[Annotation]:
     """Return every annotation by day."""
-    query = f"SELECT {_COLUMNS}, number FROM annotations ORDER BY day, number"  # noqa: S608 - our own names
     with file.reading() as connection:
-        rows = connection.execute(query).fetchall()
-    return [Annotation(row[0], row[1], bool(row[2]), *row[3:]) for row in rows]
+        rows = connection.execute("SELECT number, body FROM annotations ORDER BY number").fetchall()
+    annotations = [replace(msgspec.json.decode(bytes(body), type=Annotation), number=number) for number, body in rows]
+    return sorted(annotations, key=lambda annotation: annotation.day)
 
 
 def cuts(annotations: Sequence[Annotation], key: SeriesKey, metric: str) -> dict[int, str]:

@@ -40,8 +40,8 @@ def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
     """Records, their order, numbers that were taken, what sinks have, annotations; and a collector can go on with it."""
     path, copy = tmp_path / "ledger.sqlite", tmp_path / "elsewhere" / "copy.sqlite"
     keep(path, 1, 2, 3)
-    with watch_file.WatchFile(watch_file.watch_file_beside(str(path))) as file, file.writing() as connection:
-        connection.execute("INSERT INTO annotations (day, text, begins_level, made_ns) VALUES (7, 'new supply', 1, 7)")
+    with watch_file.open_watch(path) as file:
+        watch_file.add_annotation(file, watch_file.Annotation(7, "new supply"))
     with SqliteLedger(path) as ledger:
         ledger.advance("a sink", 2)
         named = ledger.identity()
