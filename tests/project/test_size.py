@@ -60,7 +60,7 @@ LINES = {
     "collector/runs": 737,
     "collector/show": 1115,
     "collector/store": 104,
-    "collector/trend": 3701,
+    "collector/trend": 3688,
     "collector/units": 83,
     "collector/upkeep": 244,
     "collector/web": 3256,
