@@ -45,10 +45,11 @@ def tip(name: str, title: str | None = None, form: str | None = None, kind: str 
     return {"field": name, "title": title or name.replace("_", " "), "type": kind, **({"format": form} if form else {}), **utc}
 
 
-def when(padding: int = 0) -> Spec:
+def when() -> Spec:
     """Return an axis of moments: days, and hours where it is zoomed that far."""
-    scale = {"type": "utc", "padding": padding} if padding else {"type": "utc"}
-    return {"field": "at", "type": "temporal", "scale": scale, "title": None, "axis": {"format": _MOMENTS}}
+    # A label so near to an end that half of it would stick out stands within.
+    axis = {"format": _MOMENTS, "labelFlush": 40}
+    return {"field": "at", "type": "temporal", "scale": {"type": "utc", "padding": 12}, "title": None, "axis": axis}
 
 
 def amount(name: str, title: str, values: Iterable[float | None], *, from_zero: bool = True) -> Spec:

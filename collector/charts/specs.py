@@ -24,7 +24,7 @@ def over_time(
     `levels` are stretches of `start`, `end` (ms since 1970) and `value`; `events` marks across, of `at` (ms), `text`, `kind` and `number`.
     `span_ns` is what several charts have in common.
     """
-    at = parts.when(padding=12)
+    at = parts.when()
     value = parts.channel("value", title=unit, scale={"zero": from_zero, "nice": True, "padding": 6})
     tips = [
         parts.tip("at", "started (UTC)", parts.DAY, "temporal"), parts.tip("value", unit, parts.NUMBER),

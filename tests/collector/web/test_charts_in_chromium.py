@@ -98,6 +98,22 @@ def test_a_chart_is_zoomed_and_moved_by_wheel_buttons_and_drag(charted):
     page.until(f"{DOMAIN}[0] < {before[0]}")
 
 
+def test_no_day_of_an_axis_is_cut_off(charted):
+    """However far it is moved: the last label stands within the drawing."""
+    page = charted("trend?device=simulated-pi5-01", width=1400)
+    cut = f"""(() => {{ const plot = {PLOT}.getBoundingClientRect();
+        const days = [...{PLOT}.querySelectorAll('.role-axis-label text')].filter(one => /[a-z]/.test(one.textContent));
+        return [days.length, ...days.map(one => one.getBoundingClientRect()).filter(one => one.right > plot.right || one.left < plot.left)];
+    }})()"""
+    for _ in range(25):
+        number, *outside = page.run(cut)
+        assert number > 1
+        assert outside == []
+        before = page.run(DOMAIN)
+        page.run("void zoomed(drawn[0], 1, 0.01)")
+        page.until(f"{DOMAIN}[0] > {before[0]}")
+
+
 def test_labels_of_a_front_cover_neither_marks_nor_each_other(charted):
     """The name of a case stands beside its mark, clear of all others; numbers of marks that are near each other are one."""
     for address, width in (("compare", 390), ("compare?board=simulated+Jetson+Orin+Nano", 1000), ("compare?device=simulated-pi5-01", 1400)):
