@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey
+from edgemeter.collector.compare.comparison import ComparedCase
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import apart, grouped
 from edgemeter.collector.runs.relation import load_text
@@ -30,6 +31,15 @@ def listed(texts: Sequence[str], limit: int = 4) -> str:
 def level_text(case: CaseSummary) -> str:
     """Return since when the runs of a case count, and how many came before; empty where all count."""
     return f"{case.segment.words}; {figures.count(case.segment.earlier, 'earlier run')} left out" if case.segment else ""
+
+
+def level_of_boards(boards: Sequence[ComparedCase]) -> str:
+    """Return since when the runs of boards of one type count, on how many of them, and how many came before; empty where all count."""
+    segments = [board.case.segment for board in boards if board.case.segment]
+    days = sorted(figures.stamp(segment.since_ns)[:10] for segment in segments)
+    period = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
+    earlier = figures.count(sum(segment.earlier for segment in segments), "earlier run")
+    return f"{len(segments)} of {len(boards)} boards since {period}; {earlier} left out" if segments else ""
 
 
 def case_names(cases: Sequence[CaseSummary]) -> list[str]:

@@ -11,7 +11,7 @@ from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
 from edgemeter.collector.index.sources import RecordSource
 
 _NS = 1_000_000_000
-# A campaign that has ended is shown for a day, and one that nobody reported on for so long is stale.
+# A campaign that has ended is listed for a day, and a running one that nobody reported on for so long is stale.
 CAMPAIGN_NS = 24 * 3600 * _NS
 _CAMPAIGN_TOPIC = "edgemeter/campaign/"
 # How many devices of a campaign are in which state.
@@ -38,7 +38,7 @@ class DeviceActivity:
 
 @dataclass(frozen=True, slots=True)
 class CampaignActivity:
-    """The progress of a campaign; `is_stale` when it should continue and was not reported on for a day."""
+    """The progress of a campaign; `is_stale` when it runs and was not reported on for a day."""
 
     progress: CampaignProgress
     received_ns: int
@@ -68,8 +68,8 @@ class CampaignActivity:
 
     @property
     def is_current(self) -> bool:
-        """Whether the overview shows it: a campaign for a day after its end, a job until its end."""
-        return self.progress.title is None or self.progress.state == "running"
+        """Whether a device measures for it, or is about to: what was aborted or paused still ends what is in flight."""
+        return self.progress.state == "running" or self.progress.running > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,10 @@ def activities_of(retained: Sequence[RetainedMessage], present: Sequence[DeviceP
         try:
             if retained_message.topic.startswith(_CAMPAIGN_TOPIC):
                 progress = decode_campaign(retained_message.payload)
-                is_over = progress.state in {"done", "cancelled"}
-                if not (is_over and age_ns > CAMPAIGN_NS):
-                    campaigns.append(CampaignActivity(progress, retained_message.received_ns, not is_over and age_ns > CAMPAIGN_NS))
+                is_old = age_ns > CAMPAIGN_NS
+                # One that was aborted or paused waits for somebody to resume it.
+                if not is_old or progress.state not in {"done", "cancelled"}:
+                    campaigns.append(CampaignActivity(progress, retained_message.received_ns, is_old and progress.state == "running"))
                 continue
             topic, activity = parse_topic(retained_message.topic), decode_activity(retained_message.payload)
         except ConfigError:

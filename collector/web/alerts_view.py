@@ -1,6 +1,7 @@
 """The alerts: what is open, when each was opened and closed, what each channel knows, and the way to its series and period."""
 
 from collections.abc import Sequence
+from functools import partial
 from operator import attrgetter
 
 from edgemeter.agent.base import figures
@@ -9,7 +10,7 @@ from edgemeter.collector.alerts.notified import Alert, waiting_texts
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
+from edgemeter.collector.web.view import Links, View, ViewColumn, ViewGrid, ViewRequest
 
 SHOWN = 200
 
@@ -18,21 +19,22 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     """Return the alerts, the open ones first, then the newest."""
     stored, notified = context.events.alerts()
     if not stored:
-        text = "No alert was ever opened here. `edgemeter trend alerts check --ledger LEDGER` evaluates the rules."
+        text = "No alert was ever opened here. Evaluate the rules: `edgemeter trend alerts check --ledger LEDGER`."
         return View("No alerts", context.render("message.html", text=text))
     alerts = sorted(stored, key=lambda alert: (alert.closed_ns is not None, -alert.opened_ns))
     channels = {number: "; ".join(map(str, rows)) for number, rows in grouped((row.alert, row) for row in notified).items()}
     by_channel: ViewColumn[Alert] = ViewColumn("channels", "Channels", lambda alert: channels.get(alert.number, ""), is_text=True)
     shown_alerts = ViewGrid("alerts", [*_COLUMNS, by_channel], [alerts[:SHOWN]])
-
-    def address(findings: Sequence[AlertFinding]) -> str | None:
-        view, fields = page_address(findings)
-        return context.links.to(view, **fields)
-
     waiting, older = waiting_texts(notified), len(alerts) - SHOWN
-    body = context.render("alerts.html", waiting=waiting, alerts=shown_alerts, address=address, older=older)
+    body = context.render("alerts.html", waiting=waiting, alerts=shown_alerts, address=partial(address_of, context.links), older=older)
     open_alerts = sum(alert.closed_ns is None for alert in alerts)
     return View(f"{figures.count(open_alerts, 'open alert')}, {len(alerts) - open_alerts} closed", body, "", (shown_alerts.plain,))
+
+
+def address_of(links: Links, findings: Sequence[AlertFinding]) -> str | None:
+    """Return the way to the series and period of findings."""
+    view, fields = page_address(findings)
+    return links.to(view, **fields)
 
 
 def _closed(alert: Alert) -> str:

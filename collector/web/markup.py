@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from html import escape
@@ -15,6 +16,8 @@ from edgemeter.agent.base.plugins import import_extra
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+# A command between backticks, and a day, which is read as one word.
+_COMMAND_OR_DAY = re.compile(r"`([^`]+)`|(\b\d{4}-\d\d-\d\d\b)")
 Attributes = Mapping[str, str | float | None]
 
 
@@ -59,7 +62,19 @@ def _environment() -> "Environment":
     )
     environment.globals["figures"] = figures
     environment.filters["attributes"] = _attributes
+    environment.filters["prose"] = _prose
     return environment
+
+
+def _prose(text: object) -> Markup:
+    """Return text, escaped unless markup, with its commands as such and its days in one piece."""
+    if isinstance(text, Markup):
+        return text
+    return Markup(
+        _COMMAND_OR_DAY.sub(
+            lambda match: f"<code>{match[1]}</code>" if match[1] else f'<span class="whole">{match[2]}</span>', escape(printable(str(text)))
+        )
+    )
 
 
 def _attributes(attributes: Attributes) -> Markup:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from edgemeter.collector.runs.relation import like_with_like
 from edgemeter.collector.show.figure_words import figure_text
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import Activities, read_activities
+from edgemeter.collector.web.alerts_view import address_of
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import FINDING_DAYS
 from edgemeter.collector.web.findings import findings_list
@@ -63,7 +65,7 @@ class _DeviceLine:
             "its connection was lost": self.state == "lost",
             f"no run since {figures.stamp(self.last_ns)[:10]}": self.is_silent,
             **dict.fromkeys(needs_attention(self.health, time.time_ns()) if self.health else (), True),
-            f"throttled in {self.throttled} of {figures.count(self.throttling_known, 'run')}": self.throttled > 0,
+            f"throttled in {self.throttled} of the {figures.count(self.throttling_known, 'run')} that reported it": self.throttled > 0,
             figures.count(self.invalid, "invalid run"): self.invalid > 0,
         }
         return [*self.outlying, *(text for text, is_so in reasons.items() if is_so)]
@@ -107,6 +109,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         open_alerts=sorted(
             (alert for alert in reversed(alerts) if alert.closed_ns is None), key=lambda alert: SEVERITIES.index(alert.firing.severity)
         ),
+        address=partial(address_of, context.links),
         findings=findings_list(context, request.fields),
         found=context.events.findings,
         finding_days=FINDING_DAYS,
@@ -164,8 +167,11 @@ def _device_table(lines: Sequence[_DeviceLine], common: str, common_cases: Mappi
 
         return ViewColumn(name, figure(name).heading, value, text, rank, common)
 
-    def of_health(name: str, heading: str, value: Callable[[Health], Plain], *, is_text: bool = False) -> ViewColumn[_DeviceLine]:
-        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, is_text=is_text, needs_width=True)
+    def of_health(name: str, heading: str, value: Callable[[Health], Plain], *, is_shown: bool = True) -> ViewColumn[_DeviceLine]:
+        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, is_shown=is_shown, needs_width=True)
+
+    def of_runs(line: _DeviceLine) -> str:
+        return ", ".join(f"{count:,} {name}" for name in ("disturbed", "invalid", "throttled") if (count := getattr(line, name)))
 
     now_ns = time.time_ns()
     columns: list[ViewColumn[_DeviceLine]] = [
@@ -178,12 +184,20 @@ def _device_table(lines: Sequence[_DeviceLine], common: str, common_cases: Mappi
         of_common(LATENCY),
         of_common(ENERGY),
         ViewColumn("last_started_at_ns", "Last run (UTC)", attrgetter("last_ns"), lambda line: figures.stamp(line.last_ns)[:16]),
-        *(ViewColumn(count, count.capitalize(), attrgetter(count), needs_width=True) for count in ("runs", "disturbed", "invalid")),
-        ViewColumn("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None, needs_width=True),
-        ViewColumn("temperature_max_c", "temperature °C", attrgetter("temperature_max_c"), needs_width=True),
-        of_health("agent", "Agent", attrgetter("agent"), is_text=True),
+        ViewColumn("runs", "Runs", attrgetter("runs"), small=of_runs, needs_width=True),
+        *(ViewColumn(count, "", attrgetter(count), is_shown=False) for count in ("disturbed", "invalid")),
+        ViewColumn("throttled", "", lambda line: line.throttled if line.throttling_known else None, is_shown=False),
+        ViewColumn("temperature_max_c", "Max °C", attrgetter("temperature_max_c"), needs_width=True),
+        ViewColumn(
+            "agent",
+            "Agent",
+            lambda line: line.health.agent if line.health else None,
+            small=lambda line: f"clock {clock_text(line.health)}" if line.health else None,
+            is_text=True,
+            needs_width=True,
+        ),
         of_health("certificate_days", "Certificate, days left", lambda health: certificate_days(health, now_ns)),
-        of_health("clock", "Clock", clock_text, is_text=True),
+        of_health("clock", "", clock_text, is_shown=False),
         of_health("disk_free_gb", "Disk free, GB", lambda health: health.disk.free_bytes and health.disk.free_bytes / 1e9),
         ViewColumn(
             "models", "Models", lambda line: " | ".join(line.models), lambda line: listed(line.models), is_text=True, needs_width=True

@@ -359,6 +359,8 @@ const headOf = (head) => head.textContent.trim();
 const sections = new Map();
 function makeTables(within) {
   for (const section of within.matches?.("section") ? [within] : within.querySelectorAll("main > section, main")) {
+    // Where not all rows are listed, the form searches all of them.
+    if (section.dataset.byForm !== undefined) continue;
     const tables = [...section.querySelectorAll("table.grid")].filter((table) => table.closest("main > section, main") === section);
     if (tables.length) makeTable(section, tables.map((table) => ({ table, units: unitsOf(table) })));
   }
@@ -536,7 +538,7 @@ async function route() {
   if (template) shown.innerHTML = text; else shown.replaceChildren(...original.cloneNode(true).childNodes);
   shown.dataset.shown = found ?? first;
   if (!found) {
-    shown.querySelector("main").prepend(make("p", { class: "caution" }, "This file does not hold that view: serve the ledger with `edgemeter collector web` to see it."));
+    shown.querySelector("main").prepend(make("p", { class: "caution" }, "This file does not hold that view. Serve the ledger: ", make("code", {}, "edgemeter collector web")));
   }
   document.title = `${shown.querySelector("h1").textContent} - Edgemeter`;
   const picked = { ...asked.fields };

@@ -27,10 +27,16 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
     except ConfigError as error:
         return View("Published figures", context.render("message.html", text=f"{error}."), LEAD)
     every_figure = sorted(judge(rows), key=_in_order)
-    judged = [figure for figure in every_figure if all(request.get(name) in ("", value) for name, value in _facets(figure).items())]
+    judged = [
+        figure
+        for figure in every_figure
+        if all(request.get(name) in ("", value) for name, value in _facets(figure).items())
+        and all(word in _text(figure) for word in request.get("q").casefold().split())
+    ]
     measured = summaries(context.connection, cases(context.connection, CaseFilter()), CaseFilter())
     runs_by_key = {figure.row.key: own_runs(figure.row, measured) for figure in judged}
-    columns, limit = _columns(runs_by_key), SHOWN if isinstance(context.links, ServedLinks) else len(judged)
+    is_served = isinstance(context.links, ServedLinks)
+    columns, limit = _columns(runs_by_key), SHOWN if is_served else len(judged)
     # MLCommons asks that its results stand apart, with its footnote.
     elsewhere = [figure for figure in judged if not figure.row.is_mlperf]
     official = [figure for figure in judged if figure.row.is_mlperf]
@@ -43,9 +49,12 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
         notices=(APART, LEGEND),
         footnote=footnote,
         count=len(judged),
+        is_served=is_served,
     )
     tables = (plain_table("published", columns, elsewhere), plain_table("published_mlperf", columns, official), _findings(judged))
-    return View(figures.count(len(judged), "published figure"), body, LEAD, tables, inputs=_inputs(every_figure, request))
+    return View(
+        figures.count(len(judged), "published figure"), body, LEAD, tables, inputs=_inputs(every_figure, request, can_search=is_served)
+    )
 
 
 def _facets(figure: JudgedFigure) -> dict[str, str]:
@@ -57,8 +66,14 @@ def _in_order(figure: JudgedFigure) -> tuple[object, ...]:
     return STATES.index(figure.state), figure.row.model.casefold(), figure.row.device.casefold(), figure.row.figure
 
 
-def _inputs(judged: Sequence[JudgedFigure], request: ViewRequest) -> tuple[FormInput, ...]:
-    inputs = []
+def _text(figure: JudgedFigure) -> str:
+    row = figure.row
+    parts = (row.model, row.precision, row.runtime, row.backend, row.device, figure_text(row), row.source, row.version, row.stated_by)
+    return " ".join(filter(None, (*parts, figure.state, figure.sentence))).casefold()
+
+
+def _inputs(judged: Sequence[JudgedFigure], request: ViewRequest, *, can_search: bool) -> tuple[FormInput, ...]:
+    inputs = [FormInput("q", "Search", request.get("q"), "words")] if can_search else []
     for name in ("model", "device", "verdict", "source"):
         values = STATES if name == "verdict" else sorted({_facets(figure)[name] for figure in judged}, key=str.casefold)
         options = (("", "all"), *((value, value) for value in values))

@@ -18,7 +18,7 @@ from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.index.index_file import COUNTED, FACETS, IndexedCase, decode_case
 from edgemeter.collector.index.stored_summaries import of_newest_runs, read_summaries
 
-LEVELS: dict[DaysCounted, str] = {"current": "current level", "all": "all days"}
+LEVELS: dict[DaysCounted, str] = {"current": "current level", "all": "all levels"}
 PERIODS = {"7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}
 _IN_ORDER = "ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ? OFFSET ?"
 _RUN_COLUMNS = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))

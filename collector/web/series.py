@@ -38,6 +38,8 @@ MARKS = 12
 FOLLOWED = {entry.name: entry for entry in in_view(FigureView.CHART)}
 CHARTS = 10
 RUNS_LISTED = 100
+# What a case is called by in the table of runs, besides its device.
+CASE_COLUMNS = ("model", "precision", "runtime", "backend", "threads", "batch", "scenario")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ def _level(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> float:
 
 def _plain(case: IndexedCase, entry: Figure, valued: Sequence[tuple[RunFigures, float]]) -> ViewTable:
     column = entry.name if entry.unit or entry.is_truth else "value"
-    names = ("fleet", "device", "board", "model", "precision", "runtime", "backend", "threads", "batch", "scenario")
+    names = ("fleet", "device", "board", *CASE_COLUMNS)
     key = tuple(case.board if name == "board" else getattr(case.key, name) for name in names)
     rows = tuple((run.id, *key, run.started_at_ns, value, *run.bounds(entry), run.verdict) for run, value in valued)
     return ViewTable("points", ("run", *names, "started_at_ns", column, "low", "high", "verdict"), rows)
@@ -222,7 +224,7 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         pages=pages,
         charts=[charted.chart for charted in shown_series],
         brush=BRUSH,
-        runs=ViewGrid("runs", _run_columns(table.columns[-4]), [newest[:RUNS_LISTED]], _row_facts),
+        runs=ViewGrid("runs", _run_columns(table.columns[-4], newest[:RUNS_LISTED]), [newest[:RUNS_LISTED]], _row_facts),
         count=len(newest),
         listed=RUNS_LISTED,
     )
@@ -233,7 +235,10 @@ def _row_facts(row: dict[str, Plain]) -> Attributes:
     return {"data-at": str(row["started_at_ns"])} | {f"data-{name}": str(row[name]) for name in FACETS}
 
 
-def _run_columns(figure: str) -> list[ViewColumn[dict[str, Plain]]]:
+def _run_columns(figure: str, rows: Sequence[dict[str, Plain]]) -> list[ViewColumn[dict[str, Plain]]]:
+    # On a phone there is room for what tells the rows apart; threads and such are shown nowhere unless they do.
+    telling = [name for name in CASE_COLUMNS if len({row[name] for row in rows}) > 1]
+
     def column(name: str, heading: str, *, is_text: bool = False, needs_width: bool = False) -> ViewColumn[dict[str, Plain]]:
         return ViewColumn(name, heading, itemgetter(name), is_text=is_text, needs_width=needs_width)
 
@@ -243,7 +248,11 @@ def _run_columns(figure: str) -> list[ViewColumn[dict[str, Plain]]]:
             "started_at_ns", "Started (UTC)", itemgetter("started_at_ns"), lambda row: figures.stamp(int(str(row["started_at_ns"])))
         ),
         *(column(name, name.capitalize(), is_text=True) for name in ("verdict", "device")),
-        *(column(name, name.capitalize(), is_text=True, needs_width=True) for name in ("model", "precision", "runtime")),
+        *(
+            column(name, name.capitalize(), is_text=True, needs_width=name not in telling)
+            for name in CASE_COLUMNS
+            if name in {*telling, "model", "precision", "runtime"}
+        ),
         column(figure, "Value"),
         column("low", "from"),
         column("high", "to"),

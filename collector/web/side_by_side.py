@@ -20,7 +20,7 @@ from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, anchor, energy_against_accuracy, latency_against_accuracy
 from edgemeter.collector.show.figure_words import figure_text
 from edgemeter.collector.show.sentence import decisions_text, figure_name
-from edgemeter.collector.show.wording import level_text, listed, names
+from edgemeter.collector.show.wording import level_of_boards, level_text, listed, names
 from edgemeter.collector.web.case_table import CaseTable, evidence
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
 from edgemeter.collector.web.context import ViewContext, compare, reference_names
@@ -34,6 +34,7 @@ NAMED = 3
 # What the template asks of a case.
 WORDS = {
     "anchor": anchor,
+    "level_of_boards": level_of_boards,
     "level_text": level_text,
     "listed": listed,
     "not_counted_text": not_counted_text,

@@ -194,8 +194,7 @@ class ViewColumn(Generic[Item]):
         """Return the attributes of a cell: what it is sorted by, and its heading, which stands nowhere else on a phone."""
         value = self.value(item)
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and not self.is_text
-        label = None if self.is_text else self.heading
-        return {"class": self.css_class, "data-label": label, "data-value": f"{value:.9g}" if is_number else None}
+        return {"class": self.css_class, "data-label": self.heading, "data-value": f"{value:.9g}" if is_number else None}
 
     def text(self, item: Item) -> str:
         """Return the text of a cell."""

@@ -4,12 +4,15 @@ import time
 
 import pytest
 
+from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
 from tests.fixtures.browser import Browser, find_chromium
+from tests.fixtures.health_factory import make_health
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_record
 
@@ -20,7 +23,11 @@ DAYS = 12
 def fleet_ledger(tmp_path_factory):
     """Return the ledger of a simulated fleet over some days."""
     runs = simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=DAYS)
-    return fill(tmp_path_factory.mktemp("fleet") / "ledger.sqlite", runs)
+    ledger = fill(tmp_path_factory.mktemp("fleet") / "ledger.sqlite", runs)
+    healths = [make_health(device=f"simulated-pi5-{number:02}", certificate_not_after_ns=2**62) for number in range(1, 25)]
+    with SqliteLedger(ledger) as opened:
+        opened.commit((), (), [PresenceChange("simulated", health.device, health, time.time_ns()) for health in healths])
+    return ledger
 
 
 @pytest.fixture(scope="session")

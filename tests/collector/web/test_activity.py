@@ -95,7 +95,14 @@ def test_what_nobody_reports_on_is_called_stale_and_a_campaign_is_shown_for_a_da
     """By the time of receipt: a device's own clock plays no part."""
     assert not activities_of([activity()], [], NOW_NS + ACTIVITY_STALE_NS).devices[0].is_stale
     assert activities_of([activity()], [], NOW_NS + ACTIVITY_STALE_NS + 1).devices[0].is_stale
-    for state, age_h, expected in (("running", 25, [True]), ("running", 23, [False]), ("done", 23, [False]), ("done", 25, [])):
+    for state, age_h, expected in (
+        ("running", 25, [True]),
+        ("running", 23, [False]),
+        ("done", 23, [False]),
+        ("done", 25, []),
+        # It waits for somebody, and nobody has to report on it.
+        ("aborted", 25, [False]),
+    ):
         with table_row(state, age_h):
             activities = activities_of([campaign(state=state)], [], NOW_NS + age_h * HOUR_NS)
             assert [campaign_activity.is_stale for campaign_activity in activities.campaigns] == expected

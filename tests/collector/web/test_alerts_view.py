@@ -33,7 +33,8 @@ def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
             overview.overview(context, ViewRequest("overview"), CaseFilter()),
         ):
             text = str(view.body)
-            assert "1 alert undelivered to pager since 2027-01-15 08:00:00 UTC: &lt;b&gt;503" in text
+            day = '<span class="whole">2027-01-15</span>'
+            assert f"1 alert undelivered to pager since {day} 08:00:00 UTC: &lt;b&gt;503" in text
             assert "undelivered to chat" not in text
         view = alerts_view(context, ViewRequest("alerts"), CaseFilter())
     # The open one first, though a newer one was closed.
@@ -45,7 +46,7 @@ def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
 
 
 def test_the_overview_names_critical_alerts_before_newer_ones(tmp_path):
-    """It has room for six: a warning takes no place of what is worse."""
+    """It has room for six: a warning takes no place of what is worse. Each leads to its series."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
     warning = BODY.replace(b'"critical", "title": "step"', b'"warning", "title": "drift"')
     with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
@@ -53,4 +54,7 @@ def test_the_overview_names_critical_alerts_before_newer_ones(tmp_path):
             statements.execute("INSERT INTO alerts VALUES (?, ?, ?, NULL)", (number, body, AT_NS + number))
     with view_context(ledger, TrendEvents(LedgerSource(ledger))) as context:
         text = str(overview.overview(context, ViewRequest("overview"), CaseFilter()).body)
-    assert re.findall(r"<b>(critical|warning)</b>: (\w+)", text) == [("critical", "step"), *[("warning", "drift")] * 5]
+    assert re.findall(r'<b>(critical|warning)</b>: <a href="/trend\?[^"]*device=pi-1[^"]*">(\w+)</a>', text) == [
+        ("critical", "step"),
+        *[("warning", "drift")] * 5,
+    ]

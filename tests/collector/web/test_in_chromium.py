@@ -190,7 +190,7 @@ TOO_WIDE = "[...document.querySelectorAll('main .scroll, nav')].filter(one => on
 
 
 def test_no_table_is_scrolled_sideways_on_a_desk(tab):
-    """Also where energies have values, and where limits have a column."""
+    """Also where energies have values, where limits have a column, and where boards report their health."""
     for address in TABLES:
         assert tab(address, width=1400).run(TOO_WIDE) == 0, address
 
@@ -202,6 +202,9 @@ def test_no_table_is_scrolled_sideways_on_a_phone_and_its_rows_are_short(tab):
         assert page.run(TOO_WIDE) == 0, address
         heights = page.run("[...document.querySelectorAll('main .grid tr:not(.boards)')].map(row => row.getBoundingClientRect().height)")
         assert max(heights) <= 160, address
+        # A value that has no heading above it has a label; the first is the name of the row.
+        unlabelled = "[...document.querySelectorAll('main .grid td:not(:first-child)')].filter(one => !one.dataset.label).length"
+        assert page.run(unlabelled) == 0, address
     page = tab("compare", width=390)
     assert page.run("document.querySelector('.grid tbody tr').getBoundingClientRect().bottom") <= 844
 
@@ -238,6 +241,15 @@ def test_the_file_works_without_a_network(tab, report, tmp_path):
     document = json.loads(page.download("document.querySelector('[data-export=json]').click()", tmp_path).read_text())
     assert [row["device"] for row in rows] == [row["device"] for row in document["tables"]["comparison"]]
     assert len(rows) == 80
+
+
+def test_a_form_without_fields_has_its_button_among_the_more_filters(tab, report):
+    """Of a comparison in a file nothing can be chosen anew: no button stands alone, and none is left out."""
+    for address, is_folded in (("compare", False), (f"{report}#/compare", True)):
+        page = tab(address)
+        page.until("document.querySelector('form.filters button') !== null")
+        assert page.run("document.querySelector('form.filters details button') !== null") is is_folded
+        assert page.run("document.querySelectorAll('form.filters button').length") == 1
 
 
 def test_the_file_narrows_as_the_server_does(tab, report):

@@ -116,12 +116,13 @@ def test_a_run_leads_to_its_job_also_when_nobody_reports_on_that_any_more(page):
         show("jobs", job="measure-9")
 
 
-def test_the_overview_shows_a_job_while_it_runs_and_a_campaign_for_a_day(page):
-    """Others are on the page of jobs."""
+def test_the_overview_shows_what_measures_now(page):
+    """A job while it runs, an aborted campaign until its last device is done; others are on the page of jobs."""
     show, report = page
-    report(RUNNING, CAMPAIGN)
-    assert "Job measure-1" in show("overview")
-    report(CampaignProgress(campaign="measure-1", title="t", state="done", group=1, groups=1, done=3, failed=0, running=0, waiting=0))
-    text = show("overview")
-    assert "Job measure-1" not in text
-    assert "Campaign autumn" in text
+    report(RUNNING, msgspec.structs.replace(CAMPAIGN, running=1))
+    for text in ("Job measure-1", "Campaign autumn"):
+        assert text in show("overview")
+    report(msgspec.structs.replace(RUNNING, state="done", done=2, running=0), CAMPAIGN)
+    for text in ("Job measure-1", "Campaign autumn", "Measuring now"):
+        assert text not in show("overview")
+    assert "Campaign autumn" in show("jobs")

@@ -14,3 +14,11 @@ def test_a_template_escapes_text_and_keeps_markup():
     assert f'<figure class="chart-figure" {escaped}' in figure
     assert "<noscript><svg></svg></noscript>" in figure
     assert isinstance(figure, Markup)
+
+
+def test_a_sentence_has_its_commands_and_days_as_such():
+    """No backtick is shown, and no line ends within a day; what a device sent stays text, and markup as it is."""
+    text = render("message.html", text="<b>: `edgemeter runs` since 2026-08-20 11:00, pi-2026-08-201")
+    assert text == (
+        '<p class="note">&lt;b&gt;: <code>edgemeter runs</code> since <span class="whole">2026-08-20</span> 11:00, pi-2026-08-201</p>\n'
+    )

@@ -11,7 +11,7 @@ from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.site import held_exports, show
-from edgemeter.collector.web.view import ServedLinks, ViewRequest
+from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.hostile import MARKUP
 from tests.fixtures.one_file import opened
@@ -57,14 +57,15 @@ def test_each_row_has_its_verdict_the_sentence_own_runs_and_the_source(tmp_path)
     assert "17.1 GB/s" in impossible["sentence"]
     assert latency["own_runs"][0].startswith("2.00x the 10")
     assert [row["limit"] for row in rows_of(view, "published_findings") if row["law"] == "memory"] == [17.1]
-    for text in ('<span class="badge impossible">impossible</span>', 'href="https://example.org/page"', "8.3.39, 2026-11-20", "2.00x"):
+    day = '<span class="whole">2026-11-20</span>'
+    for text in ('<span class="badge impossible">impossible</span>', 'href="https://example.org/page"', f"8.3.39, {day}", "2.00x"):
         assert text in view.body
 
 
 def test_the_filters_leave_what_they_name(tmp_path):
-    """Model, device, verdict and source; results of MLPerf stand apart; what is left of a filter that fits nothing is said."""
+    """Words, model, device, verdict and source; results of MLPerf stand apart; what is left of a filter that fits nothing is said."""
     folder = folder_of(tmp_path, IMPOSSIBLE, LATENCY)
-    for fields in ({"verdict": "impossible"}, {"model": "Llama 3.2 3B", "source": "A guide"}):
+    for fields in ({"verdict": "impossible"}, {"model": "Llama 3.2 3B", "source": "A guide"}, {"q": "q4_0  LLAMA"}, {"q": "gb/s guide"}):
         assert [row["model"] for row in rows_of(view_of(folder, **fields))] == ["Llama 3.2 3B"]
     row = published_row("throughput_per_s", 500.0, "resnet", source="MLPerf Inference v5.0")
     view = view_of(folder_of(tmp_path / "mlperf", row), source=row.source)
@@ -72,7 +73,23 @@ def test_the_filters_leave_what_they_name(tmp_path):
     assert [entry["model"] for entry in rows_of(view, "published_mlperf")] == ["resnet"]
     view = view_of(folder, device="nothing")
     assert "No published figure matches" in view.body
-    assert {field.name for field in view.inputs} == {"model", "device", "verdict", "source"}
+    assert {field.name for field in view.inputs} == {"q", "model", "device", "verdict", "source"}
+
+
+def test_a_search_sees_also_what_is_not_listed(tmp_path):
+    """The page lists the first; its own search, which would see only these, is left to the form. A file lists all."""
+    rows = [published_row("latency_p50_ms", 20.0 + number, f"model-{number:02}") for number in range(published_view.SHOWN + 3)]
+    folder = folder_of(tmp_path, *rows)
+    assert "model-14" not in view_of(folder).body
+    found = view_of(folder, q="MODEL-14")
+    assert "model-14" in found.body
+    assert [row["model"] for row in rows_of(found)] == ["model-14"]
+    assert 'id="published" data-by-form' in found.body
+    with indexed(own_runs()) as index, index.reading() as connection:
+        context = ViewContext(connection, index.source, FileLinks({"published"}), TrendEvents(), published=folder)
+        held = show(context, ViewRequest("published"))
+    assert "data-by-form" not in held.body
+    assert {field.name for field in held.inputs} == {"model", "device", "verdict", "source"}
 
 
 def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path):

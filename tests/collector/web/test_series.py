@@ -140,6 +140,20 @@ def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     assert devices == sorted(devices, key=lambda name: name != "simulated-pi5")
 
 
+def test_the_rows_of_runs_show_on_a_phone_what_tells_them_apart():
+    """Two precisions do, one does not need the room; threads, which have no column, get one where they differ."""
+    for runs, on_phone, nowhere in (
+        ([make_run(id="a"), make_run(id="b", precision="int8")], ["Precision"], ["Threads"]),
+        ([make_run(id="a"), make_run(id="b")], [], ["Threads"]),
+        ([make_run(id="a"), make_run(id="b", threads=4)], ["Threads"], []),
+    ):
+        with view_context(runs) as context:
+            body = str(trend_view(context, ViewRequest("trend"), CaseFilter()).body).partition('id="runs"')[2]
+        classes = {heading: name for name, heading in re.findall(r'<th scope="col" class="(text[^"]*)">(\w+)</th>', body)}
+        assert [name for name in ("Model", "Precision", "Runtime", "Threads") if classes.get(name) == "text"] == on_phone
+        assert all(name not in classes for name in nowhere)
+
+
 def test_thinning_keeps_the_outliers():
     """Of 100,000 values the one peak and the one dip stay."""
     values = [1.0] * 100_000

@@ -188,11 +188,25 @@ def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy
         make_run("quiet", id="quiet", p50_ms=14.0, started_at_ns=newest_ns - 20 * DAY_NS),
         make_run("alpha", id="other case", precision="int8", p50_ms=1.0, started_at_ns=newest_ns),
     ]
-    rows = rows_of(answers(runs, "overview?format=csv"))
+    csv_text, page = answers(runs, "overview?format=csv", "overview")
+    # Nobody knows of the others.
+    assert "hot</a>: throttled in 1 of the 1 run that reported it" in page
+    rows = rows_of(csv_text)
     assert [row["device"] for row in rows] == ["quiet", "hot", "server-1", "alpha", "beta"]
     assert [row["condition"] for row in rows] == ["silent", "throttled", "", "", ""]
     assert [float(row["latency_p50_ms"]) for row in rows] == [14.0, 13.0, 2.0, 10.0, 11.0]
     assert {float(row["energy_gross_mj"]) for row in rows} == {62.5}
+
+
+def test_the_level_of_a_board_type_is_that_of_all_its_boards(fleet_page):
+    """Since when, on how many boards, and all their earlier runs: not those of one of them."""
+    text = text_of(fleet_page, "/compare?board=simulated+Raspberry+Pi+5&precision=int8")
+    first, *boards = re.findall(r'class="level">(.*?)</small>', text)
+    count, period, earlier = re.fullmatch(r"(\d+) of 24 boards since (.*); (\d+) earlier runs left out", first).groups()
+    assert int(count) == len(boards) > 1
+    days, counts = zip(*(re.match(r"since (.*?), .*; (\d+) earlier runs? left out$", level).groups() for level in boards), strict=True)
+    assert period == " to ".join(sorted({min(days), max(days)}))
+    assert int(earlier) == sum(map(int, counts))
 
 
 def test_the_health_of_a_device_stands_on_the_overview_and_on_its_page(tmp_path):
