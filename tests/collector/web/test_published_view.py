@@ -81,15 +81,15 @@ def test_a_search_sees_also_what_is_not_listed(tmp_path):
     rows = [published_row("latency_p50_ms", 20.0 + number, f"model-{number:02}") for number in range(published_view.SHOWN + 3)]
     folder = folder_of(tmp_path, *rows)
     assert "model-14" not in view_of(folder).body
-    found = view_of(folder, q="MODEL-14")
-    assert "model-14" in found.body
-    assert [row["model"] for row in rows_of(found)] == ["model-14"]
-    assert 'id="published" data-by-form' in found.body
+    searched = view_of(folder, q="MODEL-14")
+    assert "model-14" in searched.body
+    assert [row["model"] for row in rows_of(searched)] == ["model-14"]
+    assert 'id="published" data-by-form' in searched.body
     with indexed(own_runs()) as index, index.reading() as connection:
         context = ViewContext(connection, index.source, FileLinks({"published"}), TrendEvents(), published=folder)
-        held = show(context, ViewRequest("published"))
-    assert "data-by-form" not in held.body
-    assert {field.name for field in held.inputs} == {"model", "device", "verdict", "source"}
+        of_file = show(context, ViewRequest("published"))
+    assert "data-by-form" not in of_file.body
+    assert {field.name for field in of_file.inputs} == {"model", "device", "verdict", "source"}
 
 
 def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path):
