@@ -45,7 +45,7 @@ LINES = {
     "agent/vision": 2111,
     "collector": 1,
     "collector/alerts": 842,
-    "collector/charts": 527,
+    "collector/charts": 528,
     "collector/cli": 2548,
     "collector/compare": 2065,
     "collector/datacenter": 482,
@@ -58,12 +58,12 @@ LINES = {
     "collector/published": 1102,
     "collector/receive": 2052,
     "collector/runs": 737,
-    "collector/show": 1115,
+    "collector/show": 1125,
     "collector/store": 104,
     "collector/trend": 3688,
     "collector/units": 83,
     "collector/upkeep": 244,
-    "collector/web": 3256,
+    "collector/web": 3312,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 82350,
+    "tests": 82447,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
