@@ -56,19 +56,22 @@ class History(Protocol):
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""
 
+    def runs(self, key: SeriesKey) -> int:
+        """Return how many runs a series has."""
+
     def version(self, key: SeriesKey) -> object:
         """Return what changes with the runs of a series."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunHistory:
-    """The history of `runs` in memory."""
+    """The history of `records` in memory."""
 
-    runs: Sequence[RunRecord]
+    records: Sequence[RunRecord]
     _series: dict[SeriesKey, Points] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for run in sorted(judged_together(self.runs), key=lambda run: run.started_at_ns):
+        for run in sorted(judged_together(self.records), key=lambda run: run.started_at_ns):
             self._series.setdefault(series_of(run), []).append((figures_of(run), subject_of(run).fingerprint))
 
     def series(self) -> Sequence[SeriesKey]:
@@ -94,6 +97,10 @@ class RunHistory:
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""
         return max((run.received_ns for run, _ in self.points(key)), default=0)
+
+    def runs(self, key: SeriesKey) -> int:
+        """Return how many runs a series has."""
+        return len(self._series.get(key, ()))
 
     def version(self, key: SeriesKey) -> object:
         """Return what changes with the runs of a series."""

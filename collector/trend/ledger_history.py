@@ -21,7 +21,9 @@ from edgemeter.collector.trend.run_columns import CommonFacts, RunColumns
 
 # So many subjects stand in one query.
 _SUBJECTS = 500
-# In a table of columns the first figure comes after so many others.
+# To look a run up takes so many times as long as to read it among all, of which so many are read at once.
+_LOOKED_UP, _PAGE = 3, 50_000
+# Among the columns of a row the first figure comes after so many others.
 _FIRST = 5
 _decode = msgspec.msgpack.Decoder(RunSubject).decode
 # Counts without reading rows: by the index of subject and day.
@@ -100,34 +102,39 @@ class LedgerHistory:
         """Return the runs of each series since a day, with the figures of these names."""
         members_of_keys = [(number, member) for number, key in enumerate(keys) for member in self._members.get(key, ())]
         members = [member for _, member in members_of_keys]
-        table = self._table([member.number for member in members], names, since_day)
+        rows = self._rows(members, names, since_day)
         numbers = np.array([member.number for member in members], np.float64)
         by_number = np.argsort(numbers)
-        member_of_row = by_number[np.searchsorted(numbers, table[:, 0], sorter=by_number)] if members else table[:, 0].astype(np.intp)
+        member_of_row = by_number[np.searchsorted(numbers, rows[:, 0], sorter=by_number)] if members else rows[:, 0].astype(np.intp)
         series = np.array([number for number, _ in members_of_keys], np.intp)[member_of_row]
-        order = np.lexsort((table[:, 4], table[:, 3], series))
-        table, member_of_row = table[order], member_of_row[order]
+        order = np.lexsort((rows[:, 4], rows[:, 3], series))
+        member_of_row = member_of_row[order]
         facts = {fact: number for number, fact in enumerate(dict.fromkeys(member.facts for member in members))}
         has_own_energy = np.array([bool(member.has_own_energy) for member in members], np.bool_)[member_of_row]
         return RunColumns(
             edges=np.searchsorted(series[order], np.arange(len(keys) + 1)),
-            day=table[:, 1].astype(np.int64),
-            is_ok=table[:, 2] > 0,
+            day=rows[order, 1].astype(np.int64),
+            is_ok=rows[order, 2] > 0,
             common=np.array([facts[member.facts] for member in members], np.intp)[member_of_row],
             facts=list(facts),
-            figures={name: _followed(name, table[:, _FIRST + column], has_own_energy) for column, name in enumerate(names)},
+            figures={name: _followed(name, rows[order, _FIRST + column], has_own_energy) for column, name in enumerate(names)},
         )
 
-    def _table(self, numbers: Sequence[int], names: Sequence[str], since_day: int) -> NDArray[np.float64]:
+    def _rows(self, members: Sequence[_Member], names: Sequence[str], since_day: int) -> NDArray[np.float64]:
         """Return the runs of these subjects: subject, day, whether it is ok, time, row, and the figures of these names."""
         selected = ", ".join((f"subject, at_ns / {NS_PER_DAY}, verdict = 'ok' AND siblings IS NULL, at_ns, row", *names))
-        parts = [np.zeros((0, _FIRST + len(names)))]
-        for first in range(0, len(numbers), _SUBJECTS):
-            part = numbers[first : first + _SUBJECTS]
-            query = f"SELECT {selected} FROM runs WHERE subject IN ({', '.join('?' * len(part))}) AND at_ns >= ?"  # noqa: S608 - our own names
-            rows = self._ledger.query(query, *part, since_day * NS_PER_DAY)
-            parts.append(np.array(rows, np.float64).reshape(-1, _FIRST + len(names)))
-        return np.concatenate(parts)
+        numbers, last_row = [member.number for member in members], max((member.newest_row for member in members), default=0)
+        if _LOOKED_UP * sum(member.runs for member in members) > last_row:
+            parts = [("row > ? AND row <= ?", [first, first + _PAGE]) for first in range(0, last_row, _PAGE)]
+        else:
+            some = [numbers[first : first + _SUBJECTS] for first in range(0, len(numbers), _SUBJECTS)]
+            parts = [(f"subject IN ({', '.join('?' * len(part))})", part) for part in some]
+        pages = [np.zeros((0, _FIRST + len(names)))]
+        for condition, values in parts:
+            query = f"SELECT {selected} FROM runs WHERE {condition} AND at_ns >= ?"  # noqa: S608 - our own names
+            page = np.array(self._ledger.query(query, *values, since_day * NS_PER_DAY), np.float64).reshape(-1, _FIRST + len(names))
+            pages.append(page[np.isin(page[:, 0], numbers)])
+        return np.concatenate(pages)
 
     def last_day(self, key: SeriesKey) -> int:
         """Return the day of the newest run of a series."""
@@ -142,6 +149,10 @@ class LedgerHistory:
         row = max((member.newest_row for member in self._members.get(key, ())), default=0)
         query = "SELECT coalesce(max(received_ns), 0) FROM runs JOIN chunks USING (chunk) WHERE row = ?"
         return int(self._ledger.query(query, row)[0][0])
+
+    def runs(self, key: SeriesKey) -> int:
+        """Return how many runs a series has."""
+        return sum(member.runs for member in self._members.get(key, ()))
 
     def version(self, key: SeriesKey) -> object:
         """Return what changes with the runs of a series."""

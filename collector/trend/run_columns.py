@@ -38,6 +38,12 @@ class RunColumns:
     facts: Sequence[CommonFacts]
     figures: Mapping[str, NDArray[np.float64]]
 
+    def part(self, begin: int, end: int) -> "RunColumns":
+        """Return the runs of the series from one place to before another."""
+        edges, part = self.edges[begin : end + 1], slice(self.edges[begin], self.edges[end])
+        figures = {name: values[part] for name, values in self.figures.items()}
+        return RunColumns(edges - edges[0], self.day[part], self.is_ok[part], self.common[part], self.facts, figures)
+
     def values(self, metric: TrendMetric) -> NDArray[np.float64]:
         """Return the metric's figure of each run, NaN where it has none."""
         return self.figures[metric.figure.name]

@@ -1,6 +1,6 @@
 """The watch: the trends of all selected series, from the last result where no run is new. So many at once as memory holds."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -21,7 +21,8 @@ from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # How many names an error lists.
 SHOWN = 8
-MOST_SERIES = 500
+# So many runs are read at once, and so many series of these computed together: more do not fit into memory, or the processor's cache.
+MOST_RUNS, MOST_SERIES = 1_000_000, 500
 # Without the board that moved most, the others show at least this share of the type's step.
 SHARED_RATIO = 0.5
 Progress = Callable[[str, int, int], None]
@@ -118,34 +119,37 @@ def _compute(
     versions = {key: list(map(history.version, members)) for key, members in selected.items()}
     declared = {(name, key): cuts(annotations, key, name) for key in selected for name in metrics}
     true = {about for about in declared if about in results and results[about][:2] == (versions[about[1]], declared[about])}
-    stale = {key: len(members) for key, members in selected.items() if any((name, key) not in true for name in metrics)}
+    stale = [key for key in selected if any((name, key) not in true for name in metrics)]
     completed, names = 0, names_of(METRICS[name] for name in metrics)
-    for part in parts_of(stale):
-        runs = history.columns([member for key in part for member in selected[key]], names)
-        for name in metrics:
-            all_days = iter(days_of_series(METRICS[name], runs))
-            boards = [list(islice(all_days, len(selected[key]))) for key in part]
-            days = [members[0] if key.device else of_type(members) for key, members in zip(part, boards, strict=True)]
-            by_key = {trend.key: trend for trend in trends(name, part, days, [declared[name, key] for key in part])}
-            for key, members in zip(part, boards, strict=True):
-                trend = by_key.get(key)
-                if trend is not None and not key.device:
-                    trend = _of_several_boards(METRICS[name], trend, members)
-                results[name, key] = versions[key], declared[name, key], trend
-        completed += len(part)
-        progress("looking for changes in series", completed, len(stale))
+    for read in _parts(stale, lambda key: sum(map(history.runs, selected[key])), MOST_RUNS):
+        runs, first = history.columns([member for key in read for member in selected[key]], names), 0
+        for part in _parts(read, lambda key: len(selected[key]), MOST_SERIES):
+            last = first + sum(len(selected[key]) for key in part)
+            portion, first = runs.part(first, last), last
+            for name in metrics:
+                all_days = iter(days_of_series(METRICS[name], portion))
+                boards = [list(islice(all_days, len(selected[key]))) for key in part]
+                days = [members[0] if key.device else of_type(members) for key, members in zip(part, boards, strict=True)]
+                by_key = {trend.key: trend for trend in trends(name, part, days, [declared[name, key] for key in part])}
+                for key, members in zip(part, boards, strict=True):
+                    trend = by_key.get(key)
+                    if trend is not None and not key.device:
+                        trend = _of_several_boards(METRICS[name], trend, members)
+                    results[name, key] = versions[key], declared[name, key], trend
+            completed += len(part)
+            progress("looking for changes in series", completed, len(stale))
 
 
-def parts_of(sizes: Mapping[SeriesKey, int]) -> Iterator[list[SeriesKey]]:
-    """Yield the keys in parts whose runs fit into memory at once."""
+def _parts(keys: Iterable[SeriesKey], size_of: Callable[[SeriesKey], int], most: int) -> Iterator[list[SeriesKey]]:
+    """Yield the keys in parts of no more than so much together, but for one that is larger."""
     part: list[SeriesKey] = []
     size = 0
-    for key, members in sizes.items():
-        if part and size + members > MOST_SERIES:
+    for key in keys:
+        if part and size + size_of(key) > most:
             yield part
             part, size = [], 0
         part.append(key)
-        size += members
+        size += size_of(key)
     if part:
         yield part
 

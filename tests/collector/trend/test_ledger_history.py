@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.trend import watch
+from edgemeter.collector.trend import ledger_history, watch
 from edgemeter.collector.trend.days import days_of, days_of_series
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.ledger_history import LedgerHistory, open_history
@@ -67,8 +67,9 @@ def fleet(ledger):
     return ledger
 
 
-def test_columns_hold_the_figures_of_the_points(fleet):
-    """Of the series in the order asked for, each with its own runs and facts; an unknown figure is NaN."""
+def test_columns_hold_the_figures_of_the_points(fleet, monkeypatch):
+    """Of the series in the order asked for, each with its own runs and facts, few looked up, many read in pages; what is unknown is NaN."""
+    monkeypatch.setattr(ledger_history, "_PAGE", 70)
     history, names = LedgerHistory(fleet), names_of(KNOWN.values())
     keys = list(history.series())
     assert len(keys) > 3
