@@ -67,15 +67,6 @@ class Break:
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentLevel:
-    """The newest scan: a split that is not confirmed yet, and the coefficient of the temperature."""
-
-    unconfirmed: Break | None
-    slope: float
-    slope_error: float
-
-
-@dataclass(frozen=True, slots=True)
 class Away:
     """The points from the place `begin` to before `end` are at another level, by `size`; those after are back."""
 
@@ -86,20 +77,32 @@ class Away:
 
 @dataclass(slots=True)
 class ChangePoints:
-    """The result for one series: `breaks` in order, and the current level, None if there are too few points.
+    """The result for one series: `breaks` in order, and from the newest scan a split that is not confirmed yet and the temperature's slope.
 
-    `cuts` are the places at which a person declared a new level; the first is always 0. `days` are the
-    days without what is no step: the two `modes` (since the newest cut), the `episodes`, levels that come and go,
-    and the slow change (`ramp`, the newest), at the level of the last day.
+    `cuts` are the places at which a person declared a new level; the first is always 0. `days` are the days without what is no step: the
+    two `modes` (since the newest cut), the `episodes`, levels that come and go, and the slow change (`ramp`, the newest), at the level of
+    the last day.
     """
 
     cuts: tuple[int, ...]
     days: Days
     breaks: list[Break] = field(default_factory=list)
-    now: CurrentLevel | None = None
+    unconfirmed: Break | None = None
+    slope: float = math.nan
+    slope_error: float = math.nan
     modes: TwoModes | None = None
     episodes: list[Away] = field(default_factory=list)
     ramp: Ramp | None = None
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Return the spans between cuts."""
+        return pairwise([*self.cuts, len(self.days.day)])
+
+    def take(self, part: slice, apart: NDArray[np.float64] | float) -> None:
+        """Take what is no step out of the days."""
+        x = self.days.x.copy()
+        x[part] -= apart
+        self.days = replace(self.days, x=x)
 
 
 @dataclass(slots=True)
@@ -110,7 +113,6 @@ class _Walk:
     fingerprint changed, `is_warm` is whether the temperature is a regressor.
     """
 
-    days: Days
     changes: ChangePoints
     begin: int
     stop: int
@@ -130,37 +132,50 @@ class _Walk:
         is_even = len(ends) > 1 and float(np.ptp(known_variance)) <= EVEN_RATIO * float(moved @ moved) / (2 * len(moved))
         self.is_screened = not is_even
 
+    @property
+    def days(self) -> Days:
+        """The days of the series."""
+        return self.changes.days
 
-def change_points(
-    metric: TrendMetric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = EVERY
-) -> list[ChangePoints]:
+
+def change_points(series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = EVERY) -> list[ChangePoints]:
     """Return the change points of each series, scanned at every `stride` points; at each of its `cuts` (annotations) a new level begins."""
-    begins = [sorted({0, *(cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day))}) for index, days in enumerate(series)]
-    results, walks = _without_modes(metric, series, begins), []
+    results, walks = [], []
+    for index, days in enumerate(series):
+        begins = {cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day)}
+        results.append(ChangePoints((0, *sorted(begins)), days))
+    _take_modes(results)
     for changes, days in zip(results, series, strict=True):
-        changed = [at for at, texts in enumerate(days.changed) if texts] if any(days.changed) else []
-        is_warm = _is_warm(metric, days)
-        for begin, stop in pairwise([*changes.cuts, len(days.day)]):
-            walks.append(_Walk(changes.days, changes, begin, stop, _ends(days, begin, stop, stride, is_warm=is_warm), changed, is_warm))
-    _scan_all(metric, walks)
+        changed, is_warm = [at for at, texts in enumerate(days.changed) if texts], days.is_warm
+        for begin, stop in changes.spans():
+            first = begin + BEFORE + AFTER
+            # A figure that never changes (most accuracies) has no step to find, but may have a slope.
+            moves = stop >= first and days.x[begin:stop].min() < days.x[begin:stop].max()
+            # Multiples of the index, so that tomorrow's scans include today's.
+            ends = list(range(first + -first % stride, stop, stride)) if moves else []
+            if moves or (is_warm and stop >= first):
+                walks.append(_Walk(changes, begin, stop, [*ends, stop], changed, is_warm))
+    _scan_all(walks)
     for changes in results:
         changes.breaks.sort(key=lambda step: step.place)
-    _scan_all(metric, [walk for changes in _unsettled(metric, results) if (walk := _settled(metric, changes))])
+    _scan_all([walk for changes in _unsettled(results) if (walk := _settled(changes))])
     return results
 
 
-def _scan_all(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
+def _scan_all(walks: Sequence[_Walk]) -> None:
     while walks := [walk for walk in walks if walk.ends]:
-        for is_warm in (True, False):
-            part = [walk for walk in walks if walk.is_warm == is_warm and not walk.is_screened]
-            for first in range(0, len(part), _TOGETHER):
-                _screen(part[first : first + _TOGETHER])
         for first in range(0, len(walks), _TOGETHER):
-            _scan_next(metric, walks[first : first + _TOGETHER])
+            together = walks[first : first + _TOGETHER]
+            for is_warm in (True, False):
+                if part := [walk for walk in together if walk.is_warm == is_warm]:
+                    _screen([walk for walk in part if not walk.is_screened])
+                    _scan_next(part)
 
 
 def _screen(walks: Sequence[_Walk]) -> None:
     """Leave out the scans of history that cannot confirm a step."""
+    if not walks:
+        return
     begin, stop = np.array([(walk.begin, walk.stop) for walk in walks]).T
     present = np.arange(stop.max())[None, :] < stop[:, None]
     names = ("x", "known", "temperature_c") if walks[0].is_warm else ("x", "known")
@@ -171,112 +186,101 @@ def _screen(walks: Sequence[_Walk]) -> None:
     for row, walk in enumerate(walks):
         walk.is_screened = True
         possible = set(ends[may_step[:, row]].tolist())
-        walk.ends = [
-            *(end for end in walk.scheduled[:-1] if end in possible or (walk.changed and _may_be_declared(walk, end))),
-            walk.stop,
-        ]
+        walk.ends = [*(end for end in walk.scheduled[:-1] if end in possible or _may_be_declared(walk, end)), walk.stop]
 
 
 def _may_be_declared(walk: _Walk, end: int) -> bool:
     return any(max(walk.begin, end - WINDOW) + BEFORE <= changed <= end - AFTER for changed in walk.changed)
 
 
-def _without_modes(metric: TrendMetric, series: Sequence[Days], begins: Sequence[Sequence[int]]) -> list[ChangePoints]:
-    """Return the changes of each series before it is scanned: without its two modes, as far as the temperature does not explain them."""
-    results = [ChangePoints(tuple(begin), days) for begin, days in zip(begins, series, strict=True)]
+def _take_modes(results: Sequence[ChangePoints]) -> None:
+    """Take the two modes out of the days of each series, as far as the temperature does not explain them."""
     modes_of_span: dict[tuple[int, int], TwoModes | None] = {}
     for spans in _of_one_length(results):
         x = np.stack([results[row].days.x[part] for row, part in spans])
         heat = np.zeros(x.shape)
         for index, (row, part) in enumerate(spans):
-            if _is_warm(metric, series[row]):
-                heat[index] = without_gaps(series[row].temperature_c)[part]
+            if results[row].days.is_warm:
+                heat[index] = without_gaps(results[row].days.temperature_c)[part]
         places = ((row, part.start) for row, part in spans)
-        modes_of_span.update(zip(places, modes_beside_heat(x, heat, metric.reported_from), strict=True))
+        modes_of_span.update(zip(places, modes_beside_heat(x, heat, results[0].days.metric.reported_from), strict=True))
     for (row, begin), modes in sorted(modes_of_span.items(), key=lambda entry: entry[0]):
         results[row].modes = modes
         if modes is not None:
-            _take(results[row], slice(begin, begin + len(modes.is_high)), modes.apart())
-    return results
+            results[row].take(slice(begin, begin + len(modes.is_high)), modes.apart())
 
 
 def _of_one_length(results: Sequence[ChangePoints]) -> Iterator[list[tuple[int, slice]]]:
     """Yield the spans between cuts that are long enough to have a step, each with the place of its series, in groups of one length."""
-    spans = ((row, span) for row, changes in enumerate(results) for span in pairwise([*changes.cuts, len(changes.days.day)]))
+    spans = ((row, span) for row, changes in enumerate(results) for span in changes.spans())
     by_length = grouped((stop - begin, (row, slice(begin, stop))) for row, (begin, stop) in spans)
     yield from (rows for length, rows in by_length.items() if length >= BEFORE + AFTER)
 
 
-def _unsettled(metric: TrendMetric, results: Sequence[ChangePoints]) -> list[ChangePoints]:
+def _unsettled(results: Sequence[ChangePoints]) -> list[ChangePoints]:
     """Return the changes of series of which something may be no step: of those with breaks, and of those that may move slowly."""
     unsettled = {row for row, changes in enumerate(results) if changes.breaks}
     for spans in _of_one_length(results):
         x = np.stack([results[row].days.x[part] for row, part in spans])
-        may_be = np.flatnonzero(may_be_slow(x, SLOW_RATIO * metric.reported_from))
+        may_be = np.flatnonzero(may_be_slow(x, SLOW_RATIO * results[0].days.metric.reported_from))
         slow = [spans[index] for index in may_be if spans[index][0] not in unsettled]
-        daily = [
-            (row, part)
-            for row, part in slow
-            for day in [results[row].days.day[part]]
-            if day[-1] - day[0] == len(day) - 1 and not _is_warm(metric, results[row].days)
-        ]
-        unsettled.update(row for row, part in slow if (row, part) not in daily)
+        daily = []
+        for row, part in slow:
+            days, day = results[row].days, results[row].days.day[part]
+            if day[-1] - day[0] == len(day) - 1 and not days.is_warm:
+                daily.append((row, days.x[part], days.known[part], days.floor))
+            else:
+                unsettled.add(row)
         if daily:
-            x, known_variance = (np.stack([getattr(results[row].days, name)[part] for row, part in daily]) for name in ("x", "known"))
-            floor = np.array([results[row].days.floor for row, _ in daily])
-            unsettled.update(row for (row, _), may_have in zip(daily, may_have_ramp(x, known_variance, floor), strict=True) if may_have)
+            rows, x_of_rows, known_variance, floor = zip(*daily, strict=True)
+            may_have = may_have_ramp(np.stack(x_of_rows), np.stack(known_variance), np.array(floor))
+            unsettled.update(row for row, may_move in zip(rows, may_have, strict=True) if may_move)
     return [results[row] for row in sorted(unsettled)]
 
 
-def _settled(metric: TrendMetric, changes: ChangePoints) -> _Walk | None:
+def _settled(changes: ChangePoints) -> _Walk | None:
     """Take what is no step, and the breaks that were its work, out of the days; return the scan that this calls for."""
     days, size = changes.days, len(changes.days.day)
-    is_warm = _is_warm(metric, days)
-    for span in pairwise([*changes.cuts, size]):
-        _take_episodes(metric, changes, span)
-        if not _settle_span(metric, changes, span, is_warm=is_warm) and changes.now is not None:
+    for span in changes.spans():
+        _take_episodes(changes, span)
+        if not _settle_span(changes, span):
             # A scan of one level among many would find the next one.
-            changes.now = replace(changes.now, unconfirmed=None)
+            changes.unconfirmed = None
             days = changes.days
     if changes.days is days:
         return None
-    begin, changes.now = max([*changes.cuts, *(step.place for step in changes.breaks)]), None
-    return _Walk(changes.days, changes, begin, size, [size] if size - begin >= BEFORE + AFTER else [], [], is_warm)
+    begin, changes.unconfirmed = max([*changes.cuts, *(step.place for step in changes.breaks)]), None
+    changes.slope = changes.slope_error = math.nan
+    return _Walk(changes, begin, size, [size] if size - begin >= BEFORE + AFTER else [], [], days.is_warm)
 
 
-def _settle_span(metric: TrendMetric, changes: ChangePoints, span: tuple[int, int], *, is_warm: bool) -> bool:
+def _settle_span(changes: ChangePoints, span: tuple[int, int]) -> bool:
     """Take the slow change of a span, or its levels that come and go, out of the days; return whether no such levels were found."""
     days, (begin, stop) = changes.days, span
     breaks = [step for step in changes.breaks if begin <= step.place < stop]
-    if stop - begin < BEFORE + AFTER or not (breaks or may_be_slow(days.x[begin:stop], SLOW_RATIO * metric.reported_from)):
+    if stop - begin < BEFORE + AFTER or not (breaks or may_be_slow(days.x[begin:stop], SLOW_RATIO * days.metric.reported_from)):
         return True
     doubted = [step.place for step in breaks if not _is_explained(days, step)]
 
     def levels() -> Levels:
-        return Levels(days, span, [step.place for step in breaks], with_heat=is_warm)
+        return Levels(days, span, [step.place for step in breaks])
 
     # Shares of single days, 0 or 1, have no levels.
-    has_levels = metric.rule.scale != "share"
+    has_levels = days.metric.rule.scale != "share"
     recurring = levels().recurring(doubted) if has_levels and doubted else []
     steps = [step.place for step in breaks if step.place not in recurring]
-    remaining, ramp = without_slow(days, span, steps, [at for at in doubted if at not in recurring], with_heat=is_warm)
+    remaining, ramp = without_slow(days, span, steps, [at for at in doubted if at not in recurring])
     if ramp is not None and (not has_levels or levels().follow(ramp, remaining)):
         changes.breaks = [step for step in changes.breaks if step.place in remaining or step not in breaks]
         changes.ramp = ramp
-        _take(changes, slice(begin, stop), ramp.of(days.day[begin:stop]))
+        changes.take(slice(begin, stop), ramp.of(days.day[begin:stop]))
         return True
     if recurring:
         _take_levels(changes, span, recurring)
     return not recurring
 
 
-def _take(changes: ChangePoints, part: slice, apart: NDArray[np.float64] | float) -> None:
-    x = changes.days.x.copy()
-    x[part] -= apart
-    changes.days = replace(changes.days, x=x)
-
-
-def _take_episodes(metric: TrendMetric, changes: ChangePoints, span: tuple[int, int]) -> None:
+def _take_episodes(changes: ChangePoints, span: tuple[int, int]) -> None:
     """Make an episode of two breaks without a known cause, within weeks, of which the second takes back the first."""
     breaks = [step for step in changes.breaks if span[0] < step.place < span[1]]
     edges = [span[0], *(step.place for step in breaks), span[1]]
@@ -285,13 +289,15 @@ def _take_episodes(metric: TrendMetric, changes: ChangePoints, span: tuple[int, 
         if lasted > EPISODE_DAYS or first not in changes.breaks or _is_explained(changes.days, first) or _is_explained(changes.days, last):
             continue
         (begin, away, away_error), (end, back, back_error) = at_breaks(
-            metric, [(changes.days, edges[index], first, last.place), (changes.days, first.place, last, edges[index + 3])]
+            [(changes.days, edges[index], first, last.place), (changes.days, first.place, last, edges[index + 3])]
         )
-        if away * back < 0 and abs(away + back) <= max(CONFIDENCE_Z * math.hypot(away_error, back_error), metric.rule.matters / 2):
+        if away * back < 0 and abs(away + back) <= max(
+            CONFIDENCE_Z * math.hypot(away_error, back_error), changes.days.metric.rule.matters / 2
+        ):
             episode = Away(begin.place, end.place, (away - back) / 2)
             changes.episodes.append(episode)
             changes.breaks = [step for step in changes.breaks if step not in (first, last)]
-            _take(changes, slice(episode.begin, episode.end), episode.size)
+            changes.take(slice(episode.begin, episode.end), episode.size)
 
 
 def _take_levels(changes: ChangePoints, span: tuple[int, int], recurring: Collection[int]) -> None:
@@ -300,47 +306,25 @@ def _take_levels(changes: ChangePoints, span: tuple[int, int], recurring: Collec
     for begin, end in pairwise([span[0], *(step.place for step in changes.breaks if span[0] < step.place < span[1]), span[1]]):
         mean = changes.days.x[begin:end].mean()
         for first, last in pairwise([begin, *(step.place for step in breaks if begin < step.place < end), end]):
-            _take(changes, slice(first, last), changes.days.x[first:last].mean() - mean)
-
-
-def _is_warm(metric: TrendMetric, days: Days) -> bool:
-    return metric.rule.scale == "log" and days.has_temperature()
+            changes.take(slice(first, last), changes.days.x[first:last].mean() - mean)
 
 
 def _is_explained(days: Days, step: Break) -> bool:
     return any(days.changed[step.low : step.high + 1])
 
 
-def _ends(days: Days, begin: int, stop: int, stride: int, *, is_warm: bool) -> list[int]:
-    first = begin + BEFORE + AFTER
-    # A figure that never changes (most accuracies) has no step to find, but may have a slope.
-    moves = stop >= first and days.x[begin:stop].min() < days.x[begin:stop].max()
-    # Multiples of the index, so that tomorrow's scans include today's.
-    return [*(range(first + -first % stride, stop, stride) if moves else ()), *([stop] if moves or (is_warm and stop >= first) else [])]
-
-
-def _scan_next(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
+def _scan_next(walks: Sequence[_Walk]) -> None:
     """Run the next scan of each series, and continue after a confirmed step."""
-    for with_heat in (True, False):
-        part = [walk for walk in walks if walk.is_warm == with_heat]
-        if not part:
-            continue
-        ends = [walk.ends.pop(0) for walk in part]
-        spans = [(max(walk.begin, end - WINDOW), end) for walk, end in zip(part, ends, strict=True)]
-        declared = _declared(part, spans, with_heat=with_heat)
-        result = _scan([walk.days for walk in part], spans, with_heat=with_heat)
-        for row, walk in enumerate(part):
-            _record(metric, walk, spans[row], (result, row), declared[row])
+    ends = [walk.ends.pop(0) for walk in walks]
+    spans = [(max(walk.begin, end - WINDOW), end) for walk, end in zip(walks, ends, strict=True)]
+    declared = _declared(walks, spans)
+    result = _scan([walk.days for walk in walks], spans)
+    for row, walk in enumerate(walks):
+        _record(walk, spans[row], (result, row), declared[row])
 
 
-def _scan(
-    series: Sequence[Days],
-    spans: Sequence[tuple[int, int]],
-    *,
-    with_heat: bool,
-    only: NDArray[np.intp] | None = None,
-) -> Scan:
-    """Scan the spans, each at the end of a row; `only` are places of the series."""
+def _scan(series: Sequence[Days], spans: Sequence[tuple[int, int]], only: NDArray[np.intp] | None = None) -> Scan:
+    """Scan the spans, each at the end of a row, with temperatures or all without; `only` are places of the series."""
     begins, ends = np.array(spans).T
     longest = int((ends - begins).max())
     present = np.arange(longest)[None, :] >= longest - (ends - begins)[:, None]
@@ -348,7 +332,7 @@ def _scan(
     x = _rows([days.x[begin:end] for days, (begin, end) in parts], present)
     known_variance = _rows([days.known[begin:end] for days, (begin, end) in parts], present)
     heat = None
-    if with_heat:
+    if series[0].is_warm:
         heat = _rows([days.temperature_c[begin:end] for days, (begin, end) in parts], present)
         for row in np.flatnonzero(np.isnan(heat).any(axis=1)):
             heat[row, present[row]] = without_gaps(heat[row, present[row]])
@@ -366,21 +350,20 @@ def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> N
     return rows
 
 
-def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool) -> list[_DeclaredStep | None]:
+def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]]) -> list[_DeclaredStep | None]:
     """Return for each series the step at the newest place where its fingerprint changed; None if it did not, or nothing stepped there."""
     newest = [bisect_right(walk.changed, end - AFTER) - 1 for walk, (_, end) in zip(walks, spans, strict=True)]
     places = {row: walks[row].changed[index] for row, index in enumerate(newest) if index >= 0}
     rows = [row for row, first_day in places.items() if first_day >= spans[row][0] + BEFORE]
     steps: list[_DeclaredStep | None] = [None] * len(walks)
     if rows:
-        only = np.array([places[row] for row in rows])
-        result = _scan([walks[row].days for row in rows], [spans[row] for row in rows], with_heat=with_heat, only=only)
+        result = _scan([walks[row].days for row in rows], [spans[row] for row in rows], np.array([places[row] for row in rows]))
         for row, score, step, error in zip(rows, result.score.tolist(), result.step.tolist(), result.error.tolist(), strict=True):
             steps[row] = (places[row], score, step, error) if score >= DECLARED_SCORE else None
     return steps
 
 
-def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _DeclaredStep | None) -> None:
+def _record(walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _DeclaredStep | None) -> None:
     """Record one scan: a confirmed step begins a new level, the newest scan gives the current one."""
     begin, end = span
     result, row = scanned
@@ -396,16 +379,20 @@ def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tu
     if declared and declared[1] >= line and (split is None or split.low <= declared[0] <= split.high):
         index, score, step, error = declared
         split, is_step = Break(index, index, index, score), True
-    is_settled = split is not None and is_step and _is_settled(metric, step, error, end - split.place)
+    is_settled = split is not None and is_step and _is_settled(walk.days.metric, step, error, end - split.place)
     if (
         split is not None
         and is_settled
-        and not is_slow(walk.days, (walk.begin, end), split.place, with_heat=walk.is_warm)
+        and not is_slow(walk.days, (walk.begin, end), split.place)
         and _survives(walk, span, split, step, float(result.slope[row]))
     ):
         _begin_level(walk, split, end)
     elif end == len(walk.days.day):
-        walk.changes.now = CurrentLevel(split, float(result.slope[row]), float(result.slope_error[row]))
+        walk.changes.unconfirmed, walk.changes.slope, walk.changes.slope_error = (
+            split,
+            float(result.slope[row]),
+            float(result.slope_error[row]),
+        )
 
 
 def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float, slope: float) -> bool:
@@ -430,10 +417,12 @@ def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float,
     ]
     temperatures_c += [] if days.read_c is None else [without_gaps(days.read_c[begin:end])]
     repeated = _scan(
-        [replace(days, temperature_c=np.concatenate([days.temperature_c[:begin], other])) for other in temperatures_c],
+        [
+            replace(days, temperature_c=np.concatenate([days.temperature_c[:begin], other, days.temperature_c[end:]]))
+            for other in temperatures_c
+        ],
         [span] * len(temperatures_c),
-        with_heat=True,
-        only=np.full(len(temperatures_c), candidate.place),
+        np.full(len(temperatures_c), candidate.place),
     )
     return bool(((repeated.step * step > 0) & (repeated.score >= SURVIVING_RATIO * candidate.score)).all())
 
@@ -461,21 +450,20 @@ def _is_settled(metric: TrendMetric, step: float, error: float, after: int) -> b
     return abs(step) >= metric.reported_from or abs(step) + CONFIDENCE_Z * error <= metric.rule.matters or after >= SETTLED
 
 
-def at_breaks(metric: TrendMetric, breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Break, float, float]]:
+def at_breaks(breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Break, float, float]]:
     """Return breaks, each of some days between its neighbours, as all later points place them, the step and its standard error."""
     placed: dict[int, tuple[Break, float, float]] = {}
-    for is_warm, indices in grouped((_is_warm(metric, days), index) for index, (days, *_) in enumerate(breaks)).items():
+    for indices in grouped((days.is_warm, index) for index, (days, *_) in enumerate(breaks)).values():
         for first in range(0, len(indices), _BREAKS_TOGETHER):
             part = indices[first : first + _BREAKS_TOGETHER]
-            placed.update(zip(part, _placed([breaks[index] for index in part], with_heat=is_warm), strict=True))
+            placed.update(zip(part, _placed([breaks[index] for index in part]), strict=True))
     return [placed[index] for index in range(len(breaks))]
 
 
-def _placed(breaks: Sequence[tuple[Days, int, Break, int]], *, with_heat: bool) -> Iterator[tuple[Break, float, float]]:
+def _placed(breaks: Sequence[tuple[Days, int, Break, int]]) -> Iterator[tuple[Break, float, float]]:
     tried = [_places_near(*about) for about in breaks]
     rows = [(days, span, split) for (days, *_), (span, places) in zip(breaks, tried, strict=True) for split in places]
-    only = np.array([split for _, _, split in rows])
-    scanned = _scan([days for days, _, _ in rows], [span for _, span, _ in rows], with_heat=with_heat, only=only)
+    scanned = _scan([days for days, _, _ in rows], [span for _, span, _ in rows], np.array([split for _, _, split in rows]))
     last = 0
     for (days, _, step_break, _), (span, places) in zip(breaks, tried, strict=True):
         part, last = slice(last, last + len(places)), last + len(places)

@@ -16,7 +16,7 @@ from edgemeter.agent.contract.run_subject import subject_of
 from edgemeter.agent.contract.series import Fingerprint
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment
 from edgemeter.collector.trend.change_points import ChangePoints, change_points
-from edgemeter.collector.trend.days import Days, days_of
+from edgemeter.collector.trend.days import days_of
 from edgemeter.collector.trend.history import Points
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, on_scale
 from edgemeter.collector.trend.series_trend import newest_step
@@ -55,8 +55,8 @@ def segment_starts(cases: Sequence[Points]) -> list[SegmentStart | None]:
         # A figure that never changes has no step: most accuracies.
         moving = [index for index, points in enumerate(counted) if len({metric.value(figures) for figures, _ in points} - {None}) > 1]
         days = [days_of(metric, counted[index]) for index in moving]
-        for index, case_days, changes in zip(moving, days, change_points(metric, days, stride=EVERY), strict=True):
-            stepped = _stepped(name, counted[index], case_days, changes)
+        for index, changes in zip(moving, change_points(days, stride=EVERY), strict=True):
+            stepped = _stepped(name, counted[index], changes)
             start = _carried(name, counted[index], stepped.place if stepped else 0) or stepped
             newest = starts[index]
             if start is not None and (newest is None or start.place > newest.place):
@@ -80,11 +80,11 @@ def level_figures(figures: RunFigures) -> RunFigures:
     return figures.with_value("latency_p50_ms", 1000 / throughput_per_s)
 
 
-def _stepped(name: str, points: Points, days: Days, changes: ChangePoints) -> SegmentStart | None:
+def _stepped(name: str, points: Points, changes: ChangePoints) -> SegmentStart | None:
     """Return the start of the level after the newest step that the trend confirms, or after the newest episode."""
-    step, away = newest_step(METRICS[name], days, changes), max(changes.episodes, key=lambda episode: episode.end, default=None)
-    if away is not None and (step is None or step.day < days.day[away.end]):
-        back = next(index for index, (figures, _) in enumerate(points) if figures.day >= days.day[away.end])
+    step, away = newest_step(changes), max(changes.episodes, key=lambda episode: episode.end, default=None)
+    if away is not None and (step is None or step.day < changes.days.day[away.end]):
+        back = next(index for index, (figures, _) in enumerate(points) if figures.day >= changes.days.day[away.end])
         return SegmentStart(back, _reason(name, difference(METRICS[name], -away.size), ()))
     if step is None:
         return None

@@ -23,15 +23,16 @@ ENOUGH_TEMPERATURES = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """The points of a series; arrays [days], oldest first.
+    """The points of a metric in a series; arrays [days], oldest first.
 
-    `x` is the figure on its metric's scale, `known` the variance that is known of it, `floor` the least standard deviation that a day has,
+    `x` is the figure on the metric's scale, `known` the variance that is known of it, `floor` the least standard deviation that a day has,
     `runs` how many it is the mean of; `temperature_c` is NaN if unknown, and before an exchange of the sensor as the newest would read.
     `read_c` are the temperatures as they were read, None if these are they.
     `changed` are changes of the fingerprint since the previous point. `left_out` runs are of another
     kind than the newest, `not_ok` ones do not count, the newest of them on the day `not_ok_until` (0: there is none).
     """
 
+    metric: TrendMetric
     day: NDArray[np.int64]
     x: Array
     known: Array
@@ -46,9 +47,12 @@ class Days:
     not_ok_until: int = 0
     read_c: Array | None = None
 
-    def has_temperature(self) -> bool:
-        """Return whether enough days have a temperature to use it as a regressor."""
-        return len(self.day) > 0 and float(np.count_nonzero(np.isfinite(self.temperature_c))) / len(self.day) >= ENOUGH_TEMPERATURES
+    @property
+    def is_warm(self) -> bool:
+        """Whether the temperature is a regressor: enough days have one."""
+        if self.metric.rule.scale != "log" or not len(self.day):
+            return False
+        return float(np.count_nonzero(np.isfinite(self.temperature_c))) / len(self.day) >= ENOUGH_TEMPERATURES
 
 
 def days_of(metric: TrendMetric, runs: Sequence[tuple[RunFigures, Fingerprint]]) -> Days:
@@ -116,7 +120,7 @@ def _points(
         heat = regressor(read_c[part], mean_x[part]) if jumps[index] else read_c[part]
         kind, left_out, not_ok, until = about[index]
         columns = day_of_point[part], mean_x[part], known_variance[part], count[part], heat, tuple(changed[part])
-        points.append(Days(*columns, float(floor[index]), kind, 1, left_out, not_ok, until, read_c[part]))
+        points.append(Days(metric, *columns, float(floor[index]), kind, 1, left_out, not_ok, until, read_c[part]))
     return points
 
 
@@ -138,7 +142,7 @@ def of_type(members: Sequence[Days]) -> Days:
     usable = [member for member in members if len(member.day)]
     if not usable:
         empty, no_days = np.zeros(0), np.zeros(0, np.int64)
-        return Days(no_days, empty, empty, no_days, empty, (), 0.0)
+        return Days(members[0].metric, no_days, empty, empty, no_days, empty, (), 0.0)
     floor = float(np.median([member.floor for member in usable])) / math.sqrt(len(usable))
     level = float(np.median([np.median(member.x) for member in usable]))
     all_days = np.unique(np.concatenate([member.day for member in usable]))
@@ -156,7 +160,7 @@ def of_type(members: Sequence[Days]) -> Days:
             warm[indices[has_heat]] += 1
     temperature_c = np.where(warm > 0, warmth / np.maximum(warm, 1), np.nan)
     points = all_days, level + total / devices, variance / devices**2, runs, temperature_c, _common_changes(usable, all_days)
-    return Days(*points, floor, usable[0].kind, len(usable))
+    return Days(members[0].metric, *points, floor, usable[0].kind, len(usable))
 
 
 def _common_changes(members: Sequence[Days], all_days: NDArray[np.int64]) -> tuple[tuple[str, ...], ...]:

@@ -29,8 +29,8 @@ NEAR = BEFORE - 1
 class Levels:
     """The levels of the days of a span in which steps were found at the places `breaks`."""
 
-    def __init__(self, days: Days, span: tuple[int, int], breaks: Sequence[int], *, with_heat: bool) -> None:
-        x, variance = _without_heat(days, span, breaks, with_heat=with_heat)
+    def __init__(self, days: Days, span: tuple[int, int], breaks: Sequence[int]) -> None:
+        x, variance = _without_heat(days, span, breaks)
         starts = _starts(x, variance, 0, len(x))
         weight, total = np.cumsum([0.0, *(1 / variance)]), np.cumsum([0.0, *(x / variance)])
         placed: dict[int, int] = {}
@@ -97,11 +97,11 @@ class Levels:
         return (square + ASSUMED * self._own_variance) / (max(len(self.means) - coefficients, 0) + ASSUMED)
 
 
-def _without_heat(days: Days, span: tuple[int, int], breaks: Sequence[int], *, with_heat: bool) -> tuple[Array, Array]:
+def _without_heat(days: Days, span: tuple[int, int], breaks: Sequence[int]) -> tuple[Array, Array]:
     """Return the figures of a span without the effect of the temperature and without wild days, and the variances of its days."""
     part = slice(*span)
     x = days.x[part]
-    if with_heat:
+    if days.is_warm:
         heat = without_gaps(days.temperature_c[part])
         sides = np.split(heat, [at - span[0] for at in breaks])
         within = np.concatenate([side - side.mean() for side in sides])

@@ -3,11 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.runs.cases import grouped
@@ -21,7 +19,7 @@ from edgemeter.collector.trend.change_points import (
 )
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Modes, Step
-from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, off_scale
+from edgemeter.collector.trend.metrics import METRICS, difference, off_scale
 from edgemeter.collector.trend.modes import TwoModes
 from edgemeter.collector.trend.noise import median
 from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT
@@ -70,49 +68,40 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
         return Missing(self.last_day, silent, self.every_days, has_runs=until - self.not_ok_until <= patience)
 
 
-def trends(
-    name: str, keys: Sequence[SeriesKey], series: Sequence[Days], cuts: Sequence[Mapping[int, str]] | None = None
-) -> list[SeriesTrend]:
+def trends(keys: Sequence[SeriesKey], series: Sequence[Days], cuts: Sequence[Mapping[int, str]] | None = None) -> list[SeriesTrend]:
     """Return the trend of each series that has a point; `cuts` are for each the days of declared new levels, and the reasons."""
-    metric = METRICS[name]
     declared = cuts if cuts is not None else [{}] * len(series)
     places = [
         {int(np.searchsorted(days.day, day)): text for day, text in texts.items()} for days, texts in zip(series, declared, strict=True)
     ]
-    all_changes = change_points(metric, series, [list(texts) for texts in places])
-    breaks = [
-        (row, (days, changes, step_break, state))
-        for row, (days, changes) in enumerate(zip(series, all_changes, strict=True))
-        for step_break, state in _breaks(changes, len(days.day))
+    results = change_points(series, [list(texts) for texts in places])
+    breaks = [(row, (changes, step_break, state)) for row, changes in enumerate(results) for step_break, state in _breaks(changes)]
+    by_row = grouped(zip((row for row, _ in breaks), _steps([about for _, about in breaks]), strict=True))
+    return [
+        _trend(key, changes, by_row.get(row, []), places[row])
+        for row, (key, changes) in enumerate(zip(keys, results, strict=True))
+        if len(changes.days.day)
     ]
-    by_row = grouped(zip((row for row, _ in breaks), _steps(metric, [about for _, about in breaks]), strict=True))
-    inputs = enumerate(zip(keys, series, all_changes, places, strict=True))
-    return [_trend(name, key, days, changes, by_row.get(row, []), texts) for row, (key, days, changes, texts) in inputs if len(days.day)]
 
 
-def _breaks(changes: ChangePoints, size: int) -> Iterator[tuple[Break, FindingState]]:
+def _breaks(changes: ChangePoints) -> Iterator[tuple[Break, FindingState]]:
+    size = len(changes.days.day)
     yield from ((step_break, "confirmed") for step_break in changes.breaks)
     yield from ((Break(cut, cut, cut, 0.0), "declared") for cut in changes.cuts[1:] if size - cut >= AFTER and cut >= BEFORE)
-    if changes.now is not None and changes.now.unconfirmed is not None:
-        yield changes.now.unconfirmed, "unconfirmed"
+    if changes.unconfirmed is not None:
+        yield changes.unconfirmed, "unconfirmed"
 
 
-def _trend(name: str, key: SeriesKey, days: Days, changes: ChangePoints, steps: Sequence[Step], cuts: Mapping[int, str]) -> SeriesTrend:
-    metric, now, size = METRICS[name], changes.now, len(days.day)
+def _trend(key: SeriesKey, changes: ChangePoints, steps: Sequence[Step], cuts: Mapping[int, str]) -> SeriesTrend:
+    days, size = changes.days, len(changes.days.day)
     steps = [
         replace(step, candidates=(cuts[int(np.searchsorted(days.day, step.day))],)) if step.state == "declared" else step for step in steps
     ]
-    current: dict[str, Any] = {"drift": _drift(metric, days, changes.ramp)} if changes.ramp else {}
-    if changes.modes is not None:
-        current["modes"] = _modes(metric, days.day[changes.cuts[-1] :], changes.modes)
-    # A step too small to matter is not worth confirming.
-    current["unconfirmed"] = next((step for step in steps if step.state == "unconfirmed" and step.matters is not False), None)
-    if now is not None and math.isfinite(now.slope):
-        current |= {"temperature_slope": now.slope, "temperature_slope_u": now.slope_error}
+    has_slope = math.isfinite(changes.slope)
     begin = max([*changes.cuts, *(step_break.place for step_break in changes.breaks)])
     return SeriesTrend(
         key=key,
-        metric=name,
+        metric=days.metric.figure.name,
         kind=days.kind,
         devices=days.devices,
         points=size,
@@ -121,12 +110,17 @@ def _trend(name: str, key: SeriesKey, days: Days, changes: ChangePoints, steps: 
         last_day=int(days.day[-1]),
         every_days=median(days.day[-GAPS:][1:] - days.day[-GAPS:][:-1]) if size > 1 else 1.0,
         begin_day=int(days.day[begin]),
-        level=off_scale(metric, _level(changes.days, begin, size)),
+        level=off_scale(days.metric, _level(days, begin, size)),
         steps=tuple(sorted((step for step in steps if step.state != "unconfirmed"), key=lambda step: step.day)),
+        # A step too small to matter is not worth confirming.
+        unconfirmed=next((step for step in steps if step.state == "unconfirmed" and step.matters is not False), None),
+        drift=_drift(days, changes.ramp) if changes.ramp else None,
+        modes=_modes(changes, changes.modes) if changes.modes else None,
+        temperature_slope=changes.slope if has_slope else None,
+        temperature_slope_u=changes.slope_error if has_slope else None,
         left_out=days.left_out,
         not_ok=days.not_ok,
         not_ok_until=days.not_ok_until,
-        **current,
     )
 
 
@@ -135,9 +129,9 @@ def is_event(metric: str, step: Step) -> bool:
     return step.state == "confirmed" and step.matters is not False and abs(step.size) >= METRICS[metric].reported_from
 
 
-def newest_step(metric: TrendMetric, days: Days, changes: ChangePoints) -> Step | None:
+def newest_step(changes: ChangePoints) -> Step | None:
     """Return the newest confirmed step, None where there is none."""
-    return next(iter(_steps(metric, [(days, changes, step_break, "confirmed") for step_break in changes.breaks[-1:]])), None)
+    return next(iter(_steps([(changes, step_break, "confirmed") for step_break in changes.breaks[-1:]])), None)
 
 
 def _level(days: Days, begin: int, end: int) -> float:
@@ -145,28 +139,21 @@ def _level(days: Days, begin: int, end: int) -> float:
     return float((days.x[begin:end] * weight).sum() / weight.sum())
 
 
-def _steps(metric: TrendMetric, breaks: Sequence[tuple[Days, ChangePoints, Break, FindingState]]) -> list[Step]:
-    """Return the steps at breaks, each in its days and among their changes."""
-    spans = []
-    for days, changes, step_break, _ in breaks:
-        edges = [*changes.cuts, *(other.place for other in changes.breaks), len(days.day)]
+def _steps(breaks: Sequence[tuple[ChangePoints, Break, FindingState]]) -> list[Step]:
+    """Return the steps at breaks, each among the changes of its series."""
+    jobs = []
+    for changes, step_break, _ in breaks:
+        edges = [*changes.cuts, *(other.place for other in changes.breaks), len(changes.days.day)]
         begin, end = max(edge for edge in edges if edge < step_break.place), min(edge for edge in edges if edge > step_break.place)
-        spans.append((begin, end))
-    jobs = [(changes.days, begin, step_break, end) for (_, changes, step_break, _), (begin, end) in zip(breaks, spans, strict=True)]
+        jobs.append((changes.days, begin, step_break, end))
     return [
-        _step(metric, days, changes, state, span, placed)
-        for (days, changes, _, state), span, placed in zip(breaks, spans, at_breaks(metric, jobs), strict=True)
+        _step(changes, state, (begin, end), placed)
+        for (changes, _, state), (_, begin, _, end), placed in zip(breaks, jobs, at_breaks(jobs), strict=True)
     ]
 
 
-def _step(
-    metric: TrendMetric,
-    days: Days,
-    changes: ChangePoints,
-    state: FindingState,
-    span: tuple[int, int],
-    placed: tuple[Break, float, float],
-) -> Step:
+def _step(changes: ChangePoints, state: FindingState, span: tuple[int, int], placed: tuple[Break, float, float]) -> Step:
+    days, metric = changes.days, changes.days.metric
     (begin, end), (settled, size, error) = span, placed
     index, low, high = settled.place, settled.low, settled.high
     if changes.ramp is not None:
@@ -174,7 +161,7 @@ def _step(
         error = math.hypot(error, changes.ramp.error_of_step(*near_days))
     reach = CONFIDENCE_Z * error
     is_above, is_below = abs(size) - reach >= metric.rule.matters, abs(size) + reach <= metric.rule.matters
-    level = _level(changes.days, begin, index) + (float(changes.ramp.of(days.day[[index, -1]])[0]) if changes.ramp else 0.0)
+    level = _level(days, begin, index) + (float(changes.ramp.of(days.day[[index, -1]])[0]) if changes.ramp else 0.0)
     # The boards of a type do not all change on the same day.
     near = 1 if days.devices > 1 else 0
     nearby = range(max(low - near, begin + 1), min(high + near + 1, end))
@@ -200,7 +187,8 @@ def _step(
     )
 
 
-def _modes(metric: TrendMetric, day: NDArray[np.int64], modes: TwoModes) -> Modes:
+def _modes(changes: ChangePoints, modes: TwoModes) -> Modes:
+    metric, day = changes.days.metric, changes.days.day[changes.cuts[-1] :]
     return Modes(
         low=off_scale(metric, modes.low),
         high=off_scale(metric, modes.high),
@@ -212,13 +200,13 @@ def _modes(metric: TrendMetric, day: NDArray[np.int64], modes: TwoModes) -> Mode
     )
 
 
-def _drift(metric: TrendMetric, days: Days, ramp: Ramp) -> Drift | None:
+def _drift(days: Days, ramp: Ramp) -> Drift | None:
     """Return the drift, if it came to half of the smallest step that is reported: it goes on."""
+    metric = days.metric
     total = ramp.a_day * (ramp.last_day - ramp.first_day)
     if abs(total) < SLOW_RATIO * metric.reported_from:
         return None
     reach = CONFIDENCE_Z * ramp.error
-    last = int(days.day[-1])
     return Drift(
         per_30_days=difference(metric, 30 * ramp.a_day),
         low=difference(metric, 30 * (ramp.a_day - reach)),
@@ -229,5 +217,5 @@ def _drift(metric: TrendMetric, days: Days, ramp: Ramp) -> Drift | None:
         is_worse=metric.is_worse(ramp.a_day, days.kind),
         last_day=ramp.last_day,
         total=difference(metric, total),
-        is_over=ramp.last_day < last,
+        is_over=ramp.last_day < int(days.day[-1]),
     )

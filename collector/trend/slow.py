@@ -106,12 +106,12 @@ class _Weighted:
 class SlowSpan:
     """The days of a span, with noise as the steps at the places `breaks` and a ramp leave it, so that fits of it can be compared."""
 
-    def __init__(self, days: Days, span: tuple[int, int], breaks: Sequence[int], *, with_heat: bool) -> None:
+    def __init__(self, days: Days, span: tuple[int, int], breaks: Sequence[int]) -> None:
         part = slice(*span)
         x = days.x[None, part]
         self._known, self._between = day_variances(x, days.known[None, part], np.ones_like(x, np.bool_), np.array([days.floor]))
         self.day, self._places = days.day[part], np.arange(*span)
-        self._heat = [without_gaps(days.temperature_c[part])] if with_heat else []
+        self._heat = [without_gaps(days.temperature_c[part])] if days.is_warm else []
         self._own_variance = self._known + self._between[:, None]
         self._x = drawn_near(x, CLIP * np.sqrt(self._own_variance))[0]
         self._first = self._weighted(breaks, self._own_variance[0])
@@ -267,20 +267,18 @@ def may_have_ramp(x: Array, known_variance: Array, floor: Array) -> Mask:
     return may_have
 
 
-def is_slow(days: Days, span: tuple[int, int], split: int, *, with_heat: bool) -> bool:
+def is_slow(days: Days, span: tuple[int, int], split: int) -> bool:
     """Return whether a ramp explains the days of a span clearly better than a step at the place `split`, and leaves nothing of it."""
-    slow, limit = SlowSpan(days, span, (split,), with_heat=with_heat), step_score(span[1] - span[0]) ** 2
+    slow, limit = SlowSpan(days, span, (split,)), step_score(span[1] - span[0]) ** 2
     with_step, without_step = slow.fit((split,)), slow.fit(())
     has_both = with_step.without - with_step.square >= limit
     return without_step.square < (with_step.square + limit if has_both else with_step.without - REPLACING)
 
 
-def without_slow(
-    days: Days, span: tuple[int, int], breaks: Sequence[int], doubted: Sequence[int], *, with_heat: bool
-) -> tuple[list[int], Ramp | None]:
+def without_slow(days: Days, span: tuple[int, int], breaks: Sequence[int], doubted: Sequence[int]) -> tuple[list[int], Ramp | None]:
     """Return the breaks of a span that a slow change does not explain, and that change, if there is one; only `doubted` ones may go."""
     least = step_score(span[1] - span[0])
-    slow = SlowSpan(days, span, breaks, with_heat=with_heat)
+    slow = SlowSpan(days, span, breaks)
     remaining = best = list(breaks)
     if not doubted:
         return best, _confirmed(slow, best, least)

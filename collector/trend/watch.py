@@ -13,7 +13,7 @@ from edgemeter.collector.trend.change_points import Break, at_breaks
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History, without_garbage_collection
-from edgemeter.collector.trend.metrics import METRICS, TrendMetric, on_scale
+from edgemeter.collector.trend.metrics import METRICS, on_scale
 from edgemeter.collector.trend.run_columns import names_of
 from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT, UNCONFIRMED_SCORE
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
@@ -130,11 +130,11 @@ def _compute(
                 all_days = iter(days_of_series(METRICS[name], portion))
                 boards = [list(islice(all_days, len(selected[key]))) for key in part]
                 days = [members[0] if key.device else of_type(members) for key, members in zip(part, boards, strict=True)]
-                by_key = {trend.key: trend for trend in trends(name, part, days, [declared[name, key] for key in part])}
+                by_key = {trend.key: trend for trend in trends(part, days, [declared[name, key] for key in part])}
                 for key, members in zip(part, boards, strict=True):
                     trend = by_key.get(key)
                     if trend is not None and not key.device:
-                        trend = _of_several_boards(METRICS[name], trend, members)
+                        trend = _of_several_boards(trend, members)
                     results[name, key] = versions[key], declared[name, key], trend
             completed += len(part)
             progress("looking for changes in series", completed, len(stale))
@@ -154,27 +154,27 @@ def _parts(keys: Iterable[SeriesKey], size_of: Callable[[SeriesKey], int], most:
         yield part
 
 
-def _of_several_boards(metric: TrendMetric, trend: SeriesTrend, boards: Sequence[Days]) -> SeriesTrend:
+def _of_several_boards(trend: SeriesTrend, boards: Sequence[Days]) -> SeriesTrend:
     """Return the trend of a board type without the steps that one of its `boards` explains: its mean also moves with one board alone."""
     days = [trend.first_day, *(step.day for step in trend.steps), trend.last_day + 1]
     steps = tuple(
         step
         for step, begin_day, end_day in zip(trend.steps, days, days[2:], strict=False)
-        if step.state == "declared" or _is_shared(metric, step, (begin_day, end_day), boards)
+        if step.state == "declared" or _is_shared(step, (begin_day, end_day), boards)
     )
     return msgspec.structs.replace(trend, steps=steps)
 
 
-def _is_shared(metric: TrendMetric, step: Step, span: tuple[int, int], boards: Sequence[Days]) -> bool:
+def _is_shared(step: Step, span: tuple[int, int], boards: Sequence[Days]) -> bool:
     """Return whether a step between two days is there without the board that moved most, too."""
-    sign = np.sign(step.after - step.before)
+    sign, metric = np.sign(step.after - step.before), boards[0].metric
     moved = [sign * _moved(days, step.day, span) for days in boards]
     farthest = int(np.argmax(moved))
     remaining = of_type([days for index, days in enumerate(boards) if index != farthest])
     begin, split, end = np.searchsorted(remaining.day, (span[0], step.day, span[1])).tolist()
     if split - begin < BEFORE or end - split < AFTER:
         return False
-    _, size, error = at_breaks(metric, [(remaining, begin, Break(split, split, split, 0.0), end)])[0]
+    _, size, error = at_breaks([(remaining, begin, Break(split, split, split, 0.0), end)])[0]
     return bool(
         sign * size >= max(SHARED_RATIO * abs(on_scale(metric, step.after) - on_scale(metric, step.before)), UNCONFIRMED_SCORE * error)
     )

@@ -94,8 +94,8 @@ def edgemeter_alerts(series_days: Drawn, draw: np.random.Generator) -> FirstAlar
         rows = np.flatnonzero(first == NEVER)
         days = [_days(series_days, row, x[row, : day + 1]) for row in rows]
         # Only the newest look: those before it were had on their days.
-        for row, series, look in zip(rows, days, change_points(METRICS["latency_p50_ms"], days, stride=DAYS + 1), strict=True):
-            step = newest_step(METRICS["latency_p50_ms"], series, look)
+        for row, look in zip(rows, change_points(days, stride=DAYS + 1), strict=True):
+            step = newest_step(look)
             if step is not None and is_event("latency_p50_ms", step):
                 first[row] = day
     return first
@@ -103,10 +103,10 @@ def edgemeter_alerts(series_days: Drawn, draw: np.random.Generator) -> FirstAlar
 
 def _days(series_days: Drawn, row: int, x: Array) -> Days:
     """Return the days of one series as the product has them."""
-    size, floor = len(x), METRICS["latency_p50_ms"].rule.floor
+    size, metric = len(x), METRICS["latency_p50_ms"]
     read_c = np.full(size, np.nan) if series_days.temperature_c is None else series_days.temperature_c[row, :size]
     known_variance, runs = series_days.u[row, :size] ** 2, np.ones(size, dtype=np.int64)
-    return Days(np.arange(size), x, known_variance, runs, regressor(read_c, x), ((),) * size, floor, read_c=read_c)
+    return Days(metric, np.arange(size), x, known_variance, runs, regressor(read_c, x), ((),) * size, metric.rule.floor, read_c=read_c)
 
 
 def scaled(series_days: Drawn, factor: float) -> Drawn:

@@ -32,7 +32,7 @@ def confirmed_ratio(x, temperatures_c):
         ])
         for values, heat in zip(x, temperatures_c, strict=True)
     ]  # fmt: skip
-    return np.mean([bool(changes.breaks) for changes in change_points(metric, days, stride=2)])
+    return np.mean([bool(changes.breaks) for changes in change_points(days, stride=2)])
 
 
 def world(seed, slope):
@@ -98,5 +98,5 @@ def test_a_step_on_another_day_than_the_exchange_is_still_found():
     warmth[60:] += 8
     points = [(figures_of(run), None) for run in make_days(values, temperatures_c=warmth)]
     days = days_of(METRICS["energy_gross_mj"], points)
-    (changes,) = change_points(METRICS["energy_gross_mj"], [days])
+    (changes,) = change_points([days])
     assert [abs(step.place - 90) <= 1 for step in changes.breaks] == [True]

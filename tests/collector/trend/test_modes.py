@@ -41,13 +41,13 @@ def test_what_does_not_return_again_and_again_has_no_modes():
 
 def in_a_room(x, temperatures_c):
     """Return the change points of boards (rows) whose figures in per cent are `x`, and whose thermometer shows these temperatures."""
-    size = x.shape[1]
+    size, metric = x.shape[1], METRICS["latency_p50_ms"]
     names = ((),) * size
     boards = [
-        Days(np.arange(size), row, np.full(size, 0.01), np.ones(size, np.int64), temperature_c, names, 0.05)
+        Days(metric, np.arange(size), row, np.full(size, 0.01), np.ones(size, np.int64), temperature_c, names, 0.05)
         for row, temperature_c in zip(x, temperatures_c, strict=True)
     ]
-    return change_points(METRICS["latency_p50_ms"], boards)
+    return change_points(boards)
 
 
 def test_a_step_in_a_season_that_grows_warmer_has_no_modes():

@@ -5,6 +5,7 @@ import pytest
 
 from edgemeter.collector.trend import days
 from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.watch import trends_of
 from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
 
@@ -40,7 +41,14 @@ def test_a_day_of_a_type_is_the_mean_of_the_devices_that_ran():
     def device(ran_on, levels):
         size = len(ran_on)
         return days.Days(
-            np.array(ran_on), np.array(levels), np.ones(size), np.ones(size, np.int64), np.full(size, np.nan), ((),) * size, 0.1
+            METRICS["energy_gross_mj"],
+            np.array(ran_on),
+            np.array(levels),
+            np.ones(size),
+            np.ones(size, np.int64),
+            np.full(size, np.nan),
+            ((),) * size,
+            0.1,
         )
 
     both = days.of_type([device([1, 2, 3], [10.0, 10.0, 16.0]), device([1, 2], [20.0, 20.0])])

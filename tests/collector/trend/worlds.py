@@ -197,4 +197,4 @@ def until(days: Days, points: int) -> Days:
 
 def findings(series: Sequence[Days]) -> list[SeriesTrend]:
     """Return the trend of each series."""
-    return trends(METRIC, [series_of(make_record())] * len(series), series)
+    return trends([series_of(make_record())] * len(series), series)
