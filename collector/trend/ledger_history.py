@@ -127,8 +127,8 @@ class LedgerHistory:
         if _LOOKED_UP * sum(member.runs for member in members) > last_row:
             parts = [("row > ? AND row <= ?", [first, first + _PAGE]) for first in range(0, last_row, _PAGE)]
         else:
-            some = [numbers[first : first + _SUBJECTS] for first in range(0, len(numbers), _SUBJECTS)]
-            parts = [(f"subject IN ({', '.join('?' * len(part))})", part) for part in some]
+            batches = [numbers[first : first + _SUBJECTS] for first in range(0, len(numbers), _SUBJECTS)]
+            parts = [(f"subject IN ({', '.join('?' * len(part))})", part) for part in batches]
         pages = [np.zeros((0, _FIRST + len(names)))]
         for condition, values in parts:
             query = f"SELECT {selected} FROM runs WHERE {condition} AND at_ns >= ?"  # noqa: S608 - our own names

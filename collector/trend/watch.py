@@ -140,12 +140,12 @@ def _compute(
             progress("looking for changes in series", completed, len(stale))
 
 
-def _parts(keys: Iterable[SeriesKey], size_of: Callable[[SeriesKey], int], most: int) -> Iterator[list[SeriesKey]]:
+def _parts(keys: Iterable[SeriesKey], size_of: Callable[[SeriesKey], int], limit: int) -> Iterator[list[SeriesKey]]:
     """Yield the keys in parts of no more than so much together, but for one that is larger."""
     part: list[SeriesKey] = []
     size = 0
     for key in keys:
-        if part and size + size_of(key) > most:
+        if part and size + size_of(key) > limit:
             yield part
             part, size = [], 0
         part.append(key)
