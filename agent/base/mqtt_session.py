@@ -361,6 +361,7 @@ class MqttSession:
 
     def _on_socket_open(self, _client: Any, _data: Any, opened: Any) -> None:
         self._socket = opened
+        self._generation = next(_GENERATIONS)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _on_connect(self, client: Any, _data: Any, _flags: Any, reason: Any, properties: Any) -> None:
@@ -374,7 +375,6 @@ class MqttSession:
         if self.version == "5":
             self._window = min(RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM))
             self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
-        self._generation = next(_GENERATIONS)
         self._is_up = True
         # paho-mqtt would send all of it again, beside the owners, who do so themselves: over a line that breaks often it piles up.
         client.drop_out_messages()

@@ -196,7 +196,6 @@ def up(
     """
     from edgemeter.collector.index import keeper
     from edgemeter.collector.receive import monitor
-    from edgemeter.collector.receive.presence import CollectorPresence
     from edgemeter.collector.receive.service import Collector
 
     if group and not (broker or fleet_folder):
@@ -214,10 +213,7 @@ def up(
     with until_stopped() as stopped, _broker(broker_address, port) as address, keeper.index_keeper(path):
         service = Collector(address, path, config, group=group, retention=retention)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
-        presence = (
-            CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None, service.flooders) if broker_address else None
-        )
-        parts = [part for part in (service, presence, metrics_server) if part is not None]
+        parts = [part for part in (service, metrics_server) if part is not None]
         try:
             for part in parts:
                 part.start()
@@ -256,7 +252,8 @@ def _broker_address(broker: str | None, folder: Path | None) -> BrokerAddress | 
 def _watch(service: "Collector", manager: ServiceManager, stopped: threading.Event) -> None:
     """Return when it is stopped; the service manager restarts a collector that hangs."""
     while not stopped.wait(STATUS_POLL_S):
-        if not service.is_stalled():
+        service.receiver.report()
+        if not service.receiver.is_stalled():
             manager.alive()
 
 

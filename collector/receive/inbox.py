@@ -35,14 +35,13 @@ class _Waiting:
 
 
 class Inbox:
-    """A queue of messages, bounded in bytes: the producer checks `is_full` first; `has_room` is called when it no longer is.
+    """A queue of messages, bounded in bytes: the producer waits until it `has_room`.
 
     Devices take turns, so that none starves the others; the messages of one device keep their order.
     """
 
-    def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES, has_room: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        self._has_room = has_room
         self._waiting: dict[str, _Waiting] = {}
         self._turns: deque[str] = deque()
         self._count = 0
@@ -66,9 +65,10 @@ class Inbox:
             self._changed.notify_all()
         return shed
 
-    def is_full(self) -> bool:
-        """Return whether the producer should wait: backpressure, not loss."""
-        return self._bytes >= self._limit_bytes or self._count >= MOST_WAITING
+    def has_room(self, timeout_s: float = 0.0) -> bool:
+        """Return whether the producer may go on, waiting at most `timeout_s` until it may: backpressure, not loss."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_closed or not self._is_full(), timeout_s)
 
     def take(self, limit: int, limit_bytes: int, timeout_s: float) -> list[Message]:
         """Return the next messages, up to `limit` or `limit_bytes`, waiting at most `timeout_s` for the first; call `done` afterwards."""
@@ -76,14 +76,14 @@ class Inbox:
         taken_bytes = 0
         with self._changed:
             self._changed.wait_for(lambda: self._count or self._is_closed, timeout_s)
-            was_full = self.is_full()
+            was_full = self._is_full()
             while self._turns and len(batch) < limit and taken_bytes < limit_bytes:
                 taken_bytes += self._take_turn(batch, limit, limit_bytes - taken_bytes)
             self._count -= len(batch)
             self._bytes -= taken_bytes
             self._taken = len(batch)
-        if was_full and not self.is_full():
-            self._has_room()
+            if was_full:
+                self._changed.notify_all()
         return batch
 
     def done(self) -> None:
@@ -101,6 +101,9 @@ class Inbox:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+    def _is_full(self) -> bool:
+        return self._bytes >= self._limit_bytes or self._count >= MOST_WAITING
 
     def _add(self, message: Message) -> bool:
         device, _, kind = message.topic.rpartition("/")

@@ -13,8 +13,9 @@ from typing import Literal, TypeVar
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.log_limit import about
-from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message
+from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, SHORT_LIFE_S, SHORT_LIVES, TAKEN_OVER, Message, SessionProfile, Will
 from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, CollectorState
 from edgemeter.agent.ledger.chunks import RecordKey, coalesce
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
@@ -22,7 +23,7 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.admission import Admitted
 from edgemeter.collector.receive.collector_name import CollectorName
-from edgemeter.collector.receive.feed import Feed
+from edgemeter.collector.receive.feed import Feed, FeedEvents
 from edgemeter.collector.receive.inbox import Inbox, UselessMessages, source_of
 from edgemeter.collector.receive.monitor import Histogram
 
@@ -40,6 +41,7 @@ AHEAD_MESSAGES = 50
 
 IDLE_S = 1.0
 RETRY_S = 2.0
+GOODBYE_S = 2.0
 
 # What is measured now; a broker with an older ACL does not let us read it.
 LIVE_TOPICS = (messages.topics_of("activity"), messages.EVERY_CAMPAIGN_STATE)
@@ -79,7 +81,7 @@ class ReceiverCounts:
         return self.rejections.total() + self.collisions
 
 
-class Receiver:
+class Receiver(FeedEvents):
     """Receives into the ledger at `ledger_place`, and calls `committed` after each commit; `start` once, `stop` once or more.
 
     Without a thread of its own: `open`, and then `poll` again and again.
@@ -115,10 +117,14 @@ class Receiver:
             raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
         self._group = group
         self.useless = UselessMessages()
-        self.inbox = Inbox(has_room=lambda: self._feed.wake() if self._feed is not None else None)
+        self.inbox = Inbox()
         self._stopping = threading.Event()
         self._name: CollectorName | None = None
         self._feed: Feed | None = None
+        self._topics: Sequence[str] = ()
+        self._report_due_s = self._connected_s = float("-inf")
+        self._short_lives = 0
+        self._lost_reason: str | None = None
         self._ledger: Ledger | None = None
         self._writer: threading.Thread | None = None
         self._committer = ThreadPoolExecutor(1, "edgemeter-commit")
@@ -148,16 +154,20 @@ class Receiver:
         # group the others can have what we do not take: nothing is kept for one that is gone.
         lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
         shared = f"$share/{self._group}/" if self._group is not None else ""
-        topics = (
+        self._topics = (
             f"{shared}{messages.topics_of('result')}",
             messages.topics_of("state"),
             messages.topics_of("birth"),
             messages.topics_of("health"),
             *LIVE_TOPICS,
         )
-        feed = self._feed = self._feed_of(self._address, f"collector-{self._name.id}", topics, self, lasting=lasting)
+        # A fleet's service knows by it that results arrive.
+        will = Will(self._state_topic(), messages.encode_message(CollectorState(state="offline")))
+        feed = self._feed = self._feed_of(self._address, SessionProfile(f"collector-{self._name.id}", lasting, will), self)
         try:
             feed.connect(timeout_s)
+            # What the broker has answered by then came after our subscriptions.
+            feed.flush(timeout_s)
         except EdgemeterError:
             ledger.close()
             self._name.release()
@@ -177,6 +187,8 @@ class Receiver:
             self._writer = None
         self._committer.shutdown()
         if self._feed is not None:
+            self._publish_state(self._feed, CollectorState(state="offline"))
+            self._feed.flush(GOODBYE_S)
             self._feed.close()
         if self._ledger is not None:
             self._ledger.close()
@@ -196,38 +208,76 @@ class Receiver:
         """Return whether the broker is connected."""
         return self._feed is not None and self._feed.is_connected()
 
-    def is_full(self) -> bool:
-        """Feed event: return whether the inbox is full."""
-        return self.inbox.is_full()
+    def unwell(self) -> str | None:
+        """Return why nothing can be received now, None if it can; it asks nobody, so that whoever supervises has an answer at once."""
+        trouble = self.refusal or self.trouble
+        stalled_s = self.stalled_s()
+        if trouble is None and stalled_s > UNWELL_S:
+            return f"no commit has ended for {stalled_s:.0f} s: see the log, the disk and who else uses the ledger"
+        if not self.is_connected():
+            return f"no connection to the broker at {self._address}"
+        return trouble
 
-    def received(self, messages: Sequence[Message]) -> None:
+    def is_stalled(self) -> bool:
+        """Return whether the writer has made no progress for so long that only a restart can help."""
+        return self.trouble is None and self.stalled_s() > STALLED_S
+
+    def report(self) -> None:
+        """Publish, if that is due, the state of this collector, and the devices that send more useless messages than any board does."""
+        if self._feed is None or not self._feed.is_connected():
+            return
+        state: Literal["online", "offline"] = "online" if self.unwell() is None else "offline"
+        if self._clock() >= self._report_due_s:
+            self._report_due_s = self._clock() + COLLECTOR_STATE_S
+            self._publish_state(self._feed, CollectorState(state=state))
+        if flooders := self.useless.flooders():
+            # Not retained: the fleet's service bans them once.
+            self._publish_state(self._feed, CollectorState(state=state, flooding=tuple(flooders)), "passing")
+
+    def connected(self) -> None:
+        """Session event: the broker may have published the Will."""
+        self._connected_s, self._report_due_s, self._lost_reason = self._clock(), float("-inf"), None
+        if self._feed is not None:
+            self._feed.subscribe(self._topics)
+            self.report()
+
+    def disconnected(self, reason: str) -> None:
+        """Session event: the connection is gone; or a try to have it back was refused, which is logged once."""
+        self.refusal = None
+        is_repeated, self._lost_reason = reason == self._lost_reason, reason
+        if reason == TAKEN_OVER:
+            logger.error("another collector uses a copy of this ledger and took over its client id: stop one of the two")
+        elif not (self._stopping.is_set() or is_repeated):
+            self._short_lives = self._short_lives + 1 if self._clock() - self._connected_s < SHORT_LIFE_S else 0
+            again = ", again and again: does another collector work with a copy of this ledger?" if self._short_lives > SHORT_LIVES else ""
+            logger.warning("lost the connection to the broker at %s: %s%s; reconnecting", self._address, reason, again)
+
+    def answered(self, refusal: str | None) -> None:
+        """Session event: the broker refuses a subscription. Without those of what is measured now, results are received all the same."""
+        if refusal is None or not refusal.startswith("subscription "):
+            # Our state: an older ACL does not allow its topic, which costs nothing but the report.
+            return
+        if any(f" {topic}:" in refusal for topic in LIVE_TOPICS):
+            text = "the broker at %s refuses the %s: the page cannot show what is measured now; update its ACL"
+            logger.warning(text, self._address, refusal)
+            return
+        self.refusal = f"the broker at {self._address} refuses the collector's {refusal}: allow it to read edgemeter/v1/#"
+        logger.error("%s", self.refusal)
+
+    def has_room(self, timeout_s: float) -> bool:
+        """Feed event: wait for room in the inbox."""
+        return self.inbox.has_room(timeout_s)
+
+    def received_all(self, messages: Sequence[Message]) -> None:
         """Feed event: messages."""
         shed = self.inbox.put(messages)
         if shed and self._feed is not None:
             self.counts.shed += len(shed)
-            self._feed.acknowledge(shed)
+            self._feed.acknowledge_all(shed)
             for message in shed:
                 self.useless.count(message.topic, len(message.payload))
             device = source_of(shed[0].topic)
             logger.warning("%s sends more than can be stored: some messages have to come again", device, extra=about(device))
-
-    def disconnected(self, reason: str) -> None:
-        """Feed event: the connection is gone."""
-        self.refusal = None
-        if reason == TAKEN_OVER:
-            logger.error("another collector uses a copy of this ledger and took over its client id: stop one of the two")
-        elif not self._stopping.is_set():
-            logger.warning("lost the connection to the broker at %s: %s; reconnecting", self._address, reason)
-
-    def refused(self, reasons: Mapping[str, str]) -> None:
-        """Feed event: the broker rejects subscriptions. Without those of what is measured now, results are received all the same."""
-        reason = next((why for topic, why in reasons.items() if topic not in LIVE_TOPICS), None)
-        if reason is None:
-            text = "the broker at %s does not let the collector read %s: the page cannot show what is measured now; update its ACL"
-            logger.warning(text, self._address, " and ".join(reasons))
-            return
-        self.refusal = f"the broker at {self._address} rejects the collector's subscription ({reason}): allow it to read edgemeter/v1/#"
-        logger.error("%s", self.refusal)
 
     def poll(self, wait_s: float = 0.0) -> None:
         """Commit what was received, waiting `wait_s` for the first message, and send receipts."""
@@ -242,6 +292,12 @@ class Receiver:
         if self._underway is None:
             self.inbox.done()
         self._apply_retention(self._ledger)
+
+    def _state_topic(self) -> str:
+        return messages.COLLECTOR_STATE.format(collector=self.name)
+
+    def _publish_state(self, feed: Feed, state: CollectorState, lasting: Literal["passing", "retained"] = "retained") -> None:
+        feed.publish(self._state_topic(), messages.encode_message(state), lasting=lasting)
 
     def _write(self) -> None:
         while not self._stopping.is_set() or not self.inbox.is_idle():
@@ -294,7 +350,7 @@ class Receiver:
         for arrived_s, times in arrivals_s.items():
             self.counts.receipt_s.observe(now_s - arrived_s, times)
         self.counts.messages += len(group)
-        feed.acknowledge(group)
+        feed.acknowledge_all(group)
         return True
 
     def _note(self, rejections: Sequence[Rejection]) -> None:
@@ -348,4 +404,4 @@ def _send_receipts(feed: Feed, record_keys: tuple[RecordKey, ...], received_ns: 
         receipt = messages.Receipt(session=number, held=tuple(coalesce(sorted(seqs))), received_ns=only_ns)
         receipts.append((str(messages.Topic(fleet, device, "receipt")), messages.encode_message(receipt)))
     # QoS 0: a receipt is lost only with the connection; then the device sends again and gets another.
-    feed.publish(receipts)
+    feed.publish_all(receipts)

@@ -21,7 +21,7 @@ from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.allocator import keep_freed_buffers
 from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.monitor import MonitorMetric, process_metrics
-from edgemeter.collector.receive.receiver import STALLED_S, UNWELL_S, Receiver
+from edgemeter.collector.receive.receiver import Receiver
 from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 
 # Devices choose the names of their fleets: these many have labels of their own.
@@ -90,10 +90,6 @@ class Collector:
         if self._drain is not None:
             self._drain.stop()
 
-    def flooders(self) -> list[str]:
-        """Return the devices that sent more useless messages than any board does, since the last call."""
-        return self.receiver.useless.flooders()
-
     def settled(self, timeout_s: float) -> bool:
         """Wait until everything received is committed, and drained; return False after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
@@ -108,14 +104,8 @@ class Collector:
         return self._drain.trouble if self._drain is not None else None
 
     def unwell(self) -> str | None:
-        """Return why nothing can be received now, None if it can; it asks nobody, so that whoever supervises has an answer at once."""
-        trouble = self.receiver.refusal or self.receiver.trouble
-        stalled_s = self.receiver.stalled_s()
-        if trouble is None and stalled_s > UNWELL_S:
-            return f"no commit has ended for {stalled_s:.0f} s: see the log, the disk and who else uses the ledger"
-        if not self.receiver.is_connected():
-            return f"no connection to the broker at {self.address}"
-        return trouble
+        """Return why nothing can be received now, None if it can."""
+        return self.receiver.unwell()
 
     def safety(self) -> str:
         """Return when a record is acknowledged, in words: on how many disks it is then.
@@ -125,10 +115,6 @@ class Collector:
         """
         with open_ledger(self.place, "read") as ledger:
             return ledger.safety()
-
-    def is_stalled(self) -> bool:
-        """Return whether the writer has made no progress for so long that only a restart can help."""
-        return self.receiver.trouble is None and self.receiver.stalled_s() > STALLED_S
 
     def metrics(self) -> Iterator[MonitorMetric]:
         """Yield every metric.

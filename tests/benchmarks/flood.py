@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from edgemeter.agent.contract import messages, record
-from edgemeter.collector.receive import mqtt_wire
+from edgemeter.collector.receive.feed import PacketReader
+from tests.fixtures.mqtt_packets import connect_packet, publish_packet, subscribe_packet
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 
 WINDOW = 1500
@@ -40,7 +41,7 @@ class Settings:
 def _connected(port: int, name: str) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.sendall(mqtt_wire.connect_packet(mqtt_wire.MqttLogin(name, 0, 0), "3.1.1"))
+    connection.sendall(connect_packet(name))
     assert connection.recv(4)[3] == 0
     return connection
 
@@ -66,13 +67,12 @@ def packets(settings: Settings, session: int) -> Iterator[bytes]:
     """Yield PUBLISH packets; every device has the numbers 1, 2, 3 ... of one session."""
     texts = Texts(session)
     topics = [f"edgemeter/v1/lab/pi-{device}/result" for device in range(settings.devices)]
-    heads = [len(topic).to_bytes(2, "big") + topic.encode() for topic in topics]
     batch = settings.batch
     for number in range(settings.count // batch):
         device, turn = number % settings.devices, number // settings.devices
         several = [texts.one(device, turn * batch + offset + 1, number * batch + offset) for offset in range(batch)]
         payload = several[0] if batch == 1 else zlib.compress(messages.join_records(several), 1)
-        yield b"\x32" + mqtt_wire.sized(heads[device] + (number % 65535 + 1).to_bytes(2, "big") + payload)
+        yield publish_packet(topics[device], payload, mid=number % 65535 + 1, version="3.1.1")
 
 
 class Receipts:
@@ -80,17 +80,18 @@ class Receipts:
 
     def __init__(self, port: int) -> None:
         self.socket = _connected(port, "flood-receipts")
-        self.socket.sendall(mqtt_wire.subscribe_packet(["edgemeter/v1/lab/+/receipt"], "3.1.1"))
+        self.socket.sendall(subscribe_packet("edgemeter/v1/lab/+/receipt"))
         self.socket.recv(16)
         self.socket.setblocking(False)
         self.named = 0
         self.seen: list[tuple[str, int, int, float]] = []
-        self._reader = mqtt_wire.PacketReader("3.1.1", 1)
+        self._reader = PacketReader("3.1.1", 1)
 
     def read(self, *, remember: bool) -> None:
         """Take what has come."""
         now_s = time.perf_counter()
-        for message in self._reader.read(self.socket.recv(1 << 20))[0]:
+        came = [message for part in self._reader.read(self.socket.recv(1 << 20)) if isinstance(part, list) for message in part]
+        for message in came:
             for first, last in messages.decode_receipt(message.payload).held:
                 self.named += last - first + 1
                 if remember:

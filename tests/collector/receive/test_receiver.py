@@ -5,14 +5,15 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base import postgres_session, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.mqtt_session import SHORT_LIFE_S, TAKEN_OVER
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.contract.messages import Receipt
+from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, CollectorState, Receipt
 from edgemeter.agent.ledger.chunks import COLLISION
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
-from edgemeter.collector.receive import receiver, service
+from edgemeter.collector.receive import inbox, receiver, service
 from edgemeter.collector.receive.receiver import FORGET_S
 from tests.fixtures.collecting import intake
 from tests.fixtures.record_factory import make_record
@@ -124,16 +125,16 @@ def test_nothing_is_receipted_while_it_cannot_be_committed(path, monkeypatch, ca
 
 def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(path):
     """By its clock; a pass without work counts as well. Whoever is not connected receives nothing."""
-    assert min(sqlite_file.BUSY_TIMEOUT_S, postgres_session.DEADLINE_S) > service.UNWELL_S
+    assert min(sqlite_file.BUSY_TIMEOUT_S, postgres_session.DEADLINE_S) > receiver.UNWELL_S
     with intake(path) as bench:
         for at_s, is_well, is_stalled in (
-            (service.UNWELL_S, True, False),
-            (service.UNWELL_S + 1, False, False),
-            (service.STALLED_S, False, False),
-            (service.STALLED_S + 1, False, True),
+            (receiver.UNWELL_S, True, False),
+            (receiver.UNWELL_S + 1, False, False),
+            (receiver.STALLED_S, False, False),
+            (receiver.STALLED_S + 1, False, True),
         ):
             bench.now_s = at_s
-            assert (bench.collector.unwell() is None, bench.collector.is_stalled()) == (is_well, is_stalled)
+            assert (bench.collector.unwell() is None, bench.collector.receiver.is_stalled()) == (is_well, is_stalled)
         bench.bring()
         assert bench.collector.unwell() is None
         bench.is_up = False
@@ -143,11 +144,65 @@ def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(pa
 def test_who_may_not_read_results_is_unwell_and_who_may_not_read_what_is_measured_is_not(path):
     """A broker with an older ACL shows nothing live; results come all the same."""
     with intake(path) as bench:
-        for topics, is_well in ((receiver.LIVE_TOPICS, True), (bench.topics, False)):
-            bench.collector.receiver.refused(dict.fromkeys(topics, "reason 0x87"))
+        for refusals, is_well in (
+            ([None, "Not authorized"], True),
+            ([f"subscription {topic}: Not authorized" for topic in receiver.LIVE_TOPICS], True),
+            ([f"subscription {topic}: Not authorized" for topic in bench.topics[:1]], False),
+        ):
+            for refusal in refusals:
+                bench.collector.receiver.answered(refusal)
             assert (bench.collector.unwell() is None) == is_well
+        assert bench.topics[0] in bench.collector.unwell()
         bench.collector.receiver.disconnected("gone")
         assert bench.collector.unwell() is None
+
+
+def test_a_fight_for_one_name_at_the_broker_is_named(path, caplog):
+    """Two collectors with copies of one ledger: the broker says so, or the connection ends early again and again."""
+    with intake(path) as bench:
+        bench.collector.receiver.disconnected(TAKEN_OVER)
+        assert [entry.levelname for entry in caplog.records] == ["ERROR"]
+        lines = []
+        for lasts_s in (1, 1, SHORT_LIFE_S, 1, 1, 1, 1):
+            caplog.clear()
+            bench.collector.receiver.connected()
+            bench.now_s += lasts_s
+            for _ in range(2):
+                # The second is a try to come back that the broker refuses.
+                bench.collector.receiver.disconnected("cut")
+            lines += caplog.messages
+        assert ["copy of this ledger" in line for line in lines] == [False] * 6 + [True]
+
+
+def test_its_state_is_retained_at_the_broker_and_flooders_are_named_once(path, monkeypatch):
+    """With every connection, as the Will may have been published; every half minute then, and when it goes."""
+    monkeypatch.setattr(inbox, "USELESS_AT_ONCE", 1.0)
+
+    def online(*flooding, lasting="retained"):
+        return CollectorState(state="online", flooding=flooding), lasting
+
+    with intake(path) as bench:
+        for at_s, is_new, sent in (
+            (0, False, [online()]),
+            (1, False, []),
+            (2, True, [online()]),
+            (COLLECTOR_STATE_S + 1, False, []),
+            (COLLECTOR_STATE_S + 2, False, [(CollectorState(state="offline"), "retained")]),
+        ):
+            bench.now_s = at_s
+            if is_new:
+                bench.collector.receiver.connected()
+            bench.collector.receiver.report()
+            assert [state[1:] for state in bench.states] == sent
+            bench.states.clear()
+        bench.bring(*[b"garbage"] * 3)
+        for sent in ([online("pi-1", lasting="passing")], []):
+            bench.collector.receiver.report()
+            assert [state[1:] for state in bench.states] == sent
+            bench.states.clear()
+    assert bench.states == [(bench.profile.will.topic, CollectorState(state="offline"), "retained")]
+    assert bench.profile.will.topic == f"edgemeter/collector/{bench.profile.client_id.removeprefix('collector-')}/state"
+    assert messages.decode_collector_state(bench.profile.will.payload).state == "offline"
 
 
 def test_messages_of_a_device_that_sends_too_much_are_acknowledged_and_counted(path, monkeypatch):
@@ -176,12 +231,12 @@ def test_old_records_are_removed_as_often_as_is_due(path):
 def test_a_ledger_has_one_collector_and_a_group_a_name(path):
     """Started twice by mistake, the second ends with what to do; the first goes on, and after it the ledger is free."""
     with intake(path) as bench:
-        assert (bench.lasting, bench.topics[0]) == ("persistent", messages.topics_of("result"))
+        assert (bench.profile.lasting, bench.topics[0]) == ("persistent", messages.topics_of("result"))
         with pytest.raises(UnavailableError, match="--ledger"):
             service.Collector(bench.collector.address, path).receiver.open()
         assert bench.collector.unwell() is None
     with intake(path, group="g") as bench:
-        assert (bench.lasting, bench.topics[0]) == ("clean", f"$share/g/{messages.topics_of('result')}")
+        assert (bench.profile.lasting, bench.topics[0]) == ("clean", f"$share/g/{messages.topics_of('result')}")
     for name in ("", "a/b", "a b"):
         with pytest.raises(ConfigError, match="group name"):
             service.Collector(bench.collector.address, path, group=name)

@@ -9,7 +9,6 @@ from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.messages import CollectorState, encode_message
 from edgemeter.collector.receive.fleet_address import fleet_address
-from edgemeter.collector.receive.presence import CollectorPresence
 from edgemeter.collector.receive.service import Collector
 from edgemeter.provisioning.health import server_status
 from edgemeter.provisioning.health.server_status import ServerStatus, StatusHandler, TakeOvers
@@ -45,12 +44,10 @@ def test_what_is_down_is_listed(broker_lab):
     assert wait_until(lambda: problems(lab) == ["no collector answers"])
     address = fleet_address(lab.folder.path)
     service = Collector(address, lab.path / "ledger.sqlite")
-    presence = CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None)
-    for part in (service, presence):
-        part.start()
-        lab.stack.callback(part.stop)
+    service.start()
+    lab.stack.callback(service.stop)
     assert wait_until(lambda: problems(lab) == [])
-    presence.stop()
+    service.stop()
     assert wait_until(lambda: problems(lab) == ["no collector answers"])
 
 

@@ -12,11 +12,11 @@ from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.agent.contract import orders
 from edgemeter.agent.contract.orders import Doctor, ExecutionReport, Order
-from edgemeter.collector.receive import mqtt_wire
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.certificates import active_bans
 from edgemeter.provisioning.registry.jobs import NewJob
 from tests.fixtures.fleet_key import command_in, online
+from tests.fixtures.mqtt_packets import connect_packet, publish_packet
 from tests.fixtures.mqtt_peer import Peer, wait_until
 
 pytestmark = pytest.mark.mosquitto
@@ -27,9 +27,8 @@ FLOOD_S = 6.0
 
 def flood(board, name):
     """Flood a topic over raw TLS lines with the board's certificate, anew where it is cut; return how often it was let in."""
-    topic = f"edgemeter/v1/lab/{name}/job".encode()
-    head = len(topic).to_bytes(2, "big") + topic
-    block = b"".join(b"\x30" + mqtt_wire.sized(head + REPORT % number) for number in range(2000))
+    topic = f"edgemeter/v1/lab/{name}/job"
+    block = b"".join(publish_packet(topic, REPORT % number, version="3.1.1") for number in range(2000))
     context = ssl.create_default_context(cafile=str(board.files.ca))
     context.load_cert_chain(board.files.certificate, board.files.key)
     connects, end_s = 0, time.monotonic() + FLOOD_S
@@ -37,7 +36,7 @@ def flood(board, name):
         try:
             connection = socket.create_connection(("127.0.0.1", board.lab.port), 10)
             with context.wrap_socket(connection, server_hostname="127.0.0.1") as line:
-                line.sendall(mqtt_wire.connect_packet(mqtt_wire.MqttLogin(name, 0, 0), "3.1.1"))
+                line.sendall(connect_packet(name))
                 line.recv(4)
                 connects += 1
                 while time.monotonic() < end_s:
