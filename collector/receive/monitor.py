@@ -1,13 +1,10 @@
-"""The monitor: `/metrics` for Prometheus and `/healthz`, over HTTP; on the loopback by default, because it has no authentication.
+"""The monitor: `/metrics` for Prometheus and `/healthz`, over HTTP; on the loopback by default, because it has no authentication."""
 
-Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text format 0.0.4).
-"""
-
-import resource
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any, Literal, Protocol
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
@@ -38,14 +35,13 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class MonitorMetric:
-    """One metric: its name after `prefix`, its help text, and its value, several values by one label, or a histogram."""
+    """One metric: its name after `PREFIX`, its help text, and its value, several values by one label, or a histogram."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     description: str
     value: float | Mapping[str, float] | Histogram
     label: str = ""
-    prefix: str = PREFIX
 
 
 class MonitoredService(Protocol):
@@ -62,7 +58,7 @@ class Monitor(HttpServer):
     """Serves the metrics and the health of `service`."""
 
     def __init__(self, service: MonitoredService, host: str = LOOPBACK, port: int = 0) -> None:
-        _psutil()
+        _prometheus()
         self.service = service
         super().__init__(host, port, _MonitorHandler, "--metrics HOST:PORT")
 
@@ -75,46 +71,33 @@ def parse_monitor_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or LOOPBACK, int(port)
 
 
-def as_text(metrics: Iterator[MonitorMetric]) -> str:
-    """Return metrics in Prometheus' text format."""
-    lines: list[str] = []
-    for metric in metrics:
-        name = f"{metric.prefix}{metric.name}"
-        lines += [f"# HELP {name} {metric.description}", f"# TYPE {name} {metric.kind}"]
-        if isinstance(metric.value, Histogram):
-            counts = metric.value.cumulative()
-            bounds = [*map(repr, metric.value.bounds), "+Inf"]
-            lines += [f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in zip(bounds, counts, strict=True)]
-            lines += [f"{name}_sum {_number(metric.value.sum)}", f"{name}_count {counts[-1]}"]
-        elif isinstance(metric.value, Mapping):
-            lines += [f'{name}{{{metric.label}="{_escaped(key)}"}} {_number(value)}' for key, value in metric.value.items()]
-        else:
-            lines.append(f"{name} {_number(metric.value)}")
-    return "\n".join(lines) + "\n"
+def as_text(metrics: Iterable[MonitorMetric]) -> str:
+    """Return metrics in Prometheus' text format, and after them those of this process."""
+    prometheus = _prometheus()
+    families = [_family(prometheus, metric) for metric in metrics]
+    process = prometheus.ProcessCollector(registry=None)
+    return str(prometheus.generate_latest(SimpleNamespace(collect=lambda: [*families, *process.collect()])).decode())
 
 
-def process_metrics() -> Iterator[MonitorMetric]:
-    """Yield the metrics of this process, named as Prometheus' own clients name them.
-
-    Source: https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics.
-    """
-    process = _psutil().Process()
-    with process.oneshot():
-        cpu, memory = process.cpu_times(), process.memory_info()
-        values: tuple[tuple[str, Literal["counter", "gauge"], str, float], ...] = (
-            ("cpu_seconds_total", "counter", "User and system CPU time of the collector.", cpu.user + cpu.system),
-            ("resident_memory_bytes", "gauge", "Resident memory of the collector.", memory.rss),
-            ("virtual_memory_bytes", "gauge", "Virtual memory of the collector.", memory.vms),
-            ("open_fds", "gauge", "Open file descriptors.", process.num_fds()),
-            ("max_fds", "gauge", "Highest number of open file descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-            ("start_time_seconds", "gauge", "Start of the collector, Unix time.", process.create_time()),
-        )
-    for name, kind, description, value in values:
-        yield MonitorMetric(name, kind, description, value, prefix="process_")
+def _family(prometheus: Any, metric: MonitorMetric) -> Any:
+    name = PREFIX + metric.name
+    family = prometheus.Metric(name.removesuffix("_total"), metric.description, metric.kind)
+    if isinstance(metric.value, Histogram):
+        counts = metric.value.cumulative()
+        for bound, count in zip([*map(str, metric.value.bounds), "+Inf"], counts, strict=True):
+            family.add_sample(f"{name}_bucket", {"le": bound}, count)
+        family.add_sample(f"{name}_sum", {}, metric.value.sum)
+        family.add_sample(f"{name}_count", {}, counts[-1])
+    elif isinstance(metric.value, Mapping):
+        for key, value in metric.value.items():
+            family.add_sample(name, {metric.label: key}, value)
+    else:
+        family.add_sample(name, {}, metric.value)
+    return family
 
 
-def _psutil() -> Any:
-    return import_extra("psutil", "collector", "/metrics needs psutil")
+def _prometheus() -> Any:
+    return import_extra("prometheus_client", "collector", "/metrics needs prometheus-client")
 
 
 class _MonitorHandler(HttpHandler):
@@ -138,11 +121,3 @@ class _MonitorHandler(HttpHandler):
 
     def _respond(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
         self.respond(status, text.encode(), [("Content-Type", kind)])
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(value)

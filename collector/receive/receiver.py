@@ -6,6 +6,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeVar
@@ -22,7 +23,7 @@ from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.admission import Admitted
-from edgemeter.collector.receive.collector_name import CollectorName
+from edgemeter.collector.receive.collector_name import hold_name
 from edgemeter.collector.receive.feed import Feed, FeedEvents
 from edgemeter.collector.receive.inbox import Inbox, UselessMessages, source_of
 from edgemeter.collector.receive.monitor import Histogram
@@ -119,7 +120,9 @@ class Receiver(FeedEvents):
         self.useless = UselessMessages()
         self.inbox = Inbox()
         self._stopping = threading.Event()
-        self._name: CollectorName | None = None
+        # At the broker; empty before the start.
+        self.name = ""
+        self._opened = ExitStack()
         self._feed: Feed | None = None
         self._topics: Sequence[str] = ()
         self._report_due_s = self._connected_s = float("-inf")
@@ -143,12 +146,14 @@ class Receiver(FeedEvents):
             ConfigError: the file is no ledger, or the broker refuses the credentials.
             UnavailableError: the ledger cannot be opened or is in use by another collector, or no broker answers within `timeout_s`.
         """
-        ledger = self._ledger = open_ledger(self._place)
-        try:
-            self._name = CollectorName(self._place, ledger)
-        except EdgemeterError:
-            ledger.close()
-            raise
+        with ExitStack() as stack:
+            self._ledger = stack.enter_context(open_ledger(self._place))
+            self.name, lock = hold_name(self._place, self._ledger)
+            stack.callback(lock.release)
+            self._connect(timeout_s)
+            self._opened = stack.pop_all()
+
+    def _connect(self, timeout_s: float) -> None:
         # A name that stays lets the broker keep for us what comes while we are away. Messages are acknowledged after the commit, so
         # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
         # group the others can have what we do not take: nothing is kept for one that is gone.
@@ -163,15 +168,10 @@ class Receiver(FeedEvents):
         )
         # A fleet's service knows by it that results arrive.
         will = Will(self._state_topic(), messages.encode_message(CollectorState(state="offline")))
-        feed = self._feed = self._feed_of(self._address, SessionProfile(f"collector-{self._name.id}", lasting, will), self)
-        try:
-            feed.connect(timeout_s)
-            # What the broker has answered by then came after our subscriptions.
-            feed.flush(timeout_s)
-        except EdgemeterError:
-            ledger.close()
-            self._name.release()
-            raise
+        feed = self._feed = self._feed_of(self._address, SessionProfile(f"collector-{self.name}", lasting, will), self)
+        feed.connect(timeout_s)
+        # What the broker has answered by then came after our subscriptions.
+        feed.flush(timeout_s)
         if self._group is not None and feed.version == "3.1.1":
             logger.warning(
                 "the broker at %s supports MQTT 3.1.1 only, which has no shared subscriptions: unless it adds them, no result arrives",
@@ -190,15 +190,7 @@ class Receiver(FeedEvents):
             self._publish_state(self._feed, CollectorState(state="offline"))
             self._feed.flush(GOODBYE_S)
             self._feed.close()
-        if self._ledger is not None:
-            self._ledger.close()
-        if self._name is not None:
-            self._name.release()
-
-    @property
-    def name(self) -> str:
-        """The name of this collector at the broker; empty before the start."""
-        return self._name.id if self._name is not None else ""
+        self._opened.close()
 
     def stalled_s(self) -> float:
         """Return for how many seconds neither a commit nor a pass of the writer has ended; a writer without work passes every second."""

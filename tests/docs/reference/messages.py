@@ -13,6 +13,7 @@ from edgemeter.agent.contract import identity, messages
 from edgemeter.agent.contract.message_schema import MESSAGES
 from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.receive.monitor import PREFIX
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
@@ -62,9 +63,7 @@ def metrics_page() -> str:
             statements.execute("INSERT INTO alert_checks VALUES (1, 1)")
         metrics = list(Collector(parse_address("127.0.0.1:1", environ={}), ledger).metrics())
     rows = [
-        (f"`{metric.prefix}{metric.name}{f'{{{metric.label}}}' if metric.label else ''}`", metric.kind, metric.description)
-        for metric in metrics
-        if metric.prefix != "process_"
+        (f"`{PREFIX}{metric.name}{f'{{{metric.label}}}' if metric.label else ''}`", metric.kind, metric.description) for metric in metrics
     ]
     trends = [
         (f"`{name}`", metric.figure.title, metric.figure.unit or "1", metric.figure.better or "-", f"{metric.rule.matters:g}")
