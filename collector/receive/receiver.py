@@ -241,8 +241,10 @@ class Receiver(FeedEvents):
             logger.error("another collector uses a copy of this ledger and took over its client id: stop one of the two")
         elif not (self._stopping.is_set() or is_repeated):
             self._short_lives = self._short_lives + 1 if self._clock() - self._connected_s < SHORT_LIFE_S else 0
-            again = ", again and again: does another collector work with a copy of this ledger?" if self._short_lives > SHORT_LIVES else ""
-            logger.warning("lost the connection to the broker at %s: %s%s; reconnecting", self._address, reason, again)
+            warning = (
+                ", again and again: does another collector work with a copy of this ledger?" if self._short_lives > SHORT_LIVES else ""
+            )
+            logger.warning("lost the connection to the broker at %s: %s%s; reconnecting", self._address, reason, warning)
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker refuses a subscription. Without those of what is measured now, results are received all the same."""

@@ -187,7 +187,7 @@ def test_packets_are_the_same_however_the_stream_is_cut(version):
     """Cut anywhere, even within the length: none lost, none doubled, none changed, order kept, also with packets of other kinds between."""
     draw = random.Random(7)  # noqa: S311
     properties = [b"", b"\x02\x00\x00\x00\x07", b"\x26\x00\x01a\x00" + bytes([200]) + b"v" * 200]
-    others = [b"\x20\x03\x00\x87\x00", b"\x90\x06\x00\x01\x00\x01\x87\x80", b"\xe0\x01\x8e", b"\xe0\x00", b"\xd0\x00"]
+    other_packets = [b"\x20\x03\x00\x87\x00", b"\x90\x06\x00\x01\x00\x01\x87\x80", b"\xe0\x01\x8e", b"\xe0\x00", b"\xd0\x00"]
     expected, stream = [], b""
     for number in range(1, 60):
         payload = draw.randbytes(draw.choice([0, 1, 113, 127, 128, 16_384, 70_000]))
@@ -195,7 +195,7 @@ def test_packets_are_the_same_however_the_stream_is_cut(version):
         stream += publish_packet(f"a/{number}", payload, mid=mid, version=version, properties=draw.choice(properties))
         expected.append(Message(f"a/{number}", payload, mid, 1 if mid else 0, 4, 7.5))
         if number % 4:
-            expected.append(others[number % len(others)])
+            expected.append(other_packets[number % len(other_packets)])
             stream += expected[-1]
     for sizes in ([2, 3], [7, 4096], [100_000], [len(stream)]):
         read, _ = came(PacketReader(version, 4, clock=lambda: 7.5), stream, *sizes, draw=draw)
