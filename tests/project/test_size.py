@@ -46,7 +46,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 842,
     "collector/charts": 528,
-    "collector/cli": 2548,
+    "collector/cli": 2545,
     "collector/compare": 2065,
     "collector/datacenter": 482,
     "collector/demo": 382,
@@ -56,7 +56,7 @@ LINES = {
     "collector/ledgers": 77,
     "collector/postgresql": 723,
     "collector/published": 1102,
-    "collector/receive": 2052,
+    "collector/receive": 1630,
     "collector/runs": 737,
     "collector/show": 1125,
     "collector/store": 104,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 82453,
+    "tests": 82425,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
