@@ -10,7 +10,7 @@ from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend import trend_text, watch
-from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, step_events
+from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, device_events, step_events
 from edgemeter.collector.trend.finding import Missing, Step, iso
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS
@@ -181,7 +181,7 @@ def _missing(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for trend in context.trends(rule):
         if missing := trend.missing(context.now_ns // NS_PER_DAY):
             gaps.setdefault(trend.key, EventMember(trend, missing))
-    for event in gap_events(list(gaps.values())):
+    for event in device_events(list(gaps.values())):
         yield _of_event(rule, event)
 
 
@@ -248,7 +248,7 @@ def _of_event(rule: AlertRule, event: TrendEvent) -> Firing:
 def _of_member(member: EventMember) -> AlertFinding:
     trend, finding = member.series, member.finding
     if isinstance(finding, Missing):
-        return _of_series(trend, trend_text.gap_kind([finding]), trend_text.missing_text(finding), finding.day)
+        return _of_series(trend, trend_text.gap_kind(finding), trend_text.missing_text(finding), finding.day)
     return _of_series(trend, "step", trend_text.step_text(trend.metric, finding), finding.day, (finding.day_low, finding.day_high))
 
 

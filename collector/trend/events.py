@@ -29,6 +29,21 @@ class EventMember:
     series: SeriesTrend
     finding: Step | Missing
 
+    @property
+    def name(self) -> FindingName:
+        """What distinguishes it from every other finding."""
+        return self.series.key, self.series.metric, self.finding.day if isinstance(self.finding, Step) else None
+
+    @property
+    def days(self) -> tuple[int, int]:
+        """The earliest and the latest day on which it may have begun."""
+        return (self.finding.day_low, self.finding.day_high) if isinstance(self.finding, Step) else (self.finding.day, self.finding.day)
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """What changed on that day."""
+        return self.finding.candidates if isinstance(self.finding, Step) else ()
+
 
 @dataclass(frozen=True, slots=True)
 class TrendEvent:
@@ -55,7 +70,7 @@ def events_of(trends: Sequence[SeriesTrend], until: int) -> list[TrendEvent]:
     """Return the events of several findings among the confirmed steps and the gaps of `trends`, the newest first."""
     events = [
         *step_events([EventMember(trend, step) for trend in trends for step in trend.steps]),
-        *gap_events([EventMember(trend, gap) for trend in trends if (gap := trend.missing(until)) is not None]),
+        *device_events([EventMember(trend, gap) for trend in trends if (gap := trend.missing(until)) is not None]),
     ]
     return sorted((event for event in events if not event.is_alone), key=lambda event: (-event.day_high, -len(event.members)))
 
@@ -64,38 +79,34 @@ def step_events(steps: Sequence[EventMember]) -> list[TrendEvent]:
     """Return the events of steps, those of the whole fleet first, single steps last."""
     events = list(_fleet_wide(steps))
     fleet_wide = told_by(events)
-    return [*events, *_of_devices([step for step in steps if member_name(step) not in fleet_wide], "device")]
+    return [*events, *device_events([step for step in steps if step.name not in fleet_wide])]
 
 
-def gap_events(gaps: Sequence[EventMember]) -> list[TrendEvent]:
-    """Return the events of gaps, by device and by whether runs came that do not count; single ones last."""
-    by_kind = grouped((isinstance(gap.finding, Missing) and gap.finding.has_runs, gap) for gap in gaps)
-    events = (event for of_kind in by_kind.values() for event in _of_devices(of_kind, "missing"))
+def device_events(findings: Sequence[EventMember]) -> list[TrendEvent]:
+    """Return the events of steps, or of gaps, by device and by whether runs came that do not count; single ones last."""
+    events = []
+    devices = ((member.series.key.fleet, member.series.key.board, member.series.key.device) for member in findings)
+    has_runs = (isinstance(member.finding, Missing) and member.finding.has_runs for member in findings)
+    for members in grouped(zip(zip(has_runs, devices, strict=True), findings, strict=True)).values():
+        for together in _together(members):
+            shared = set.intersection(*(set(member.causes) for member in together))
+            is_gap, is_type = isinstance(members[0].finding, Missing), not members[0].series.key.device
+            events.append(_event("missing" if is_gap else "fleet" if is_type else "device", ", ".join(sorted(shared)) or None, together))
     return sorted(events, key=lambda event: event.is_alone)
 
 
 def told_by(events: Iterable[TrendEvent]) -> set[FindingName]:
     """Return the findings that the events tell."""
-    return {member_name(member) for event in events for member in event.members}
-
-
-def finding_name(trend: SeriesTrend, finding: Step | Missing) -> FindingName:
-    """Return what distinguishes a step, or the gap at the end of a series, from every other finding."""
-    return trend.key, trend.metric, finding.day if isinstance(finding, Step) else None
-
-
-def member_name(member: EventMember) -> FindingName:
-    """Return what distinguishes the finding of a member from every other."""
-    return finding_name(member.series, member.finding)
+    return {member.name for event in events for member in event.members}
 
 
 def _fleet_wide(steps: Sequence[EventMember]) -> Iterator[TrendEvent]:
     """Yield the events with one cause on several devices; a step that coincides with several changes counts for the most frequent one."""
-    often = Counter((step.series.key.fleet, cause) for step in steps for cause in set(_causes(step)))
+    often = Counter((step.series.key.fleet, cause) for step in steps for cause in set(step.causes))
     by_cause: dict[tuple[str, str], list[EventMember]] = defaultdict(list)
     for step in steps:
-        if causes := _causes(step):
-            cause = max(causes, key=lambda cause: (often[step.series.key.fleet, cause], cause))
+        if step.causes:
+            cause = max(step.causes, key=lambda cause: (often[step.series.key.fleet, cause], cause))
             by_cause[step.series.key.fleet, cause].append(step)
     for (_, cause), members in by_cause.items():
         for together in _together(members):
@@ -104,32 +115,12 @@ def _fleet_wide(steps: Sequence[EventMember]) -> Iterator[TrendEvent]:
                 yield event
 
 
-def _of_devices(members: Sequence[EventMember], kind: EventKind) -> list[TrendEvent]:
-    events = []
-    by_device = grouped(((member.series.key.fleet, member.series.key.board, member.series.key.device), member) for member in members)
-    for of_device in by_device.values():
-        for together in _together(of_device):
-            shared = set.intersection(*(set(_causes(member)) for member in together))
-            # A board type has no device.
-            events.append(_event(kind if of_device[0].series.key.device else "fleet", ", ".join(sorted(shared)) or None, together))
-    return sorted(events, key=lambda event: event.is_alone)
-
-
-def _causes(member: EventMember) -> tuple[str, ...]:
-    return member.finding.candidates if isinstance(member.finding, Step) else ()
-
-
-def _days(member: EventMember) -> tuple[int, int]:
-    finding = member.finding
-    return (finding.day_low, finding.day_high) if isinstance(finding, Step) else (finding.day, finding.day)
-
-
 def _together(members: Sequence[EventMember]) -> Iterator[list[EventMember]]:
     """Yield the members in groups whose first days overlap or nearly do."""
     group: list[EventMember] = []
     last = 0
-    for member in sorted(members, key=_days):
-        low, high = _days(member)
+    for member in sorted(members, key=lambda member: member.days):
+        low, high = member.days
         if group and low > last + SPREAD_DAYS:
             yield group
             group = []
@@ -140,5 +131,5 @@ def _together(members: Sequence[EventMember]) -> Iterator[list[EventMember]]:
 
 
 def _event(kind: EventKind, cause: str | None, members: Sequence[EventMember]) -> TrendEvent:
-    days = [_days(member) for member in members]
+    days = [member.days for member in members]
     return TrendEvent(kind, cause, min(low for low, _ in days), max(high for _, high in days), tuple(members))

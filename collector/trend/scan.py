@@ -5,7 +5,6 @@ Thresholds are the scores from which a step is worth confirming, and from which 
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,17 +57,23 @@ def less_where_confirmed(
     return np.where(confirming & unusual & mostly_runs, CONFIRMED_LESS, 0.0)
 
 
-class _Regressors(NamedTuple):
+class _Regressors:
     """The regressors of a fit: a weighted mean, and the temperature if there is one; `heat_square` is its weighted sum of squares."""
 
-    weight: Array
-    total: Array
-    heat: Array | None
-    weighted_heat: Array
-    heat_square: Array
+    def __init__(self, weight: Array, temperature: Array | None) -> None:
+        self.weight, self.heat = weight, None
+        self._total = np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
+        self.weighted_heat, self.heat_square = np.zeros_like(weight), np.zeros(len(weight))
+        if temperature is not None:
+            heat = self.centred(np.where(weight > 0, temperature, 0.0))
+            variance = (weight * heat**2).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
+            # Of a temperature that hardly varies, rounding errors must not become a regressor.
+            self.heat = np.where((variance >= LEAST_TEMPERATURE_SD**2)[:, None], heat, 0.0)
+            self.weighted_heat = weight * self.heat
+            self.heat_square = (self.weighted_heat * self.heat).sum(axis=1)
 
     def centred(self, values: Array) -> Array:
-        centred: Array = values - (self.weight * values).sum(axis=1, keepdims=True) / self.total
+        centred: Array = values - (self.weight * values).sum(axis=1, keepdims=True) / self._total
         return centred
 
     def slope(self, centred: Array) -> Array:
@@ -80,22 +85,12 @@ class _Regressors(NamedTuple):
         return centred if self.heat is None else centred - self.slope(centred)[:, None] * self.heat
 
 
-def _regressors(weight: Array, temperature: Array | None) -> _Regressors:
-    total = np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
-    without_heat = _Regressors(weight, total, None, np.zeros_like(weight), np.zeros(len(weight)))
-    if temperature is None:
-        return without_heat
-    heat = without_heat.centred(np.where(weight > 0, temperature, 0.0))
-    variance = (weight * heat**2).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
-    # Of a temperature that hardly varies, rounding errors must not become a regressor.
-    heat = np.where((variance >= LEAST_TEMPERATURE_SD**2)[:, None], heat, 0.0)
-    weighted = weight * heat
-    return _Regressors(weight, total, heat, weighted, (weighted * heat).sum(axis=1))
-
-
 @dataclass(frozen=True, slots=True)
 class SplitFit:
-    """Every split of each series, and the best; `clipped` are the points with those far off drawn near, `residual` what they leave."""
+    """Every split of each series, and the best; `clipped` are the points with those far off drawn near, `residual` what they leave.
+
+    `scores` [series, days] are |t| of a step at each place, 0 where none is possible, `error` is the standard error of the best one.
+    """
 
     x: Array
     sd: Array
@@ -106,55 +101,41 @@ class SplitFit:
     scores: Array
     split: NDArray[np.intp]
     found: Mask
-    information: Array
+    error: Array
 
 
 def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array | None, only: NDArray[np.intp] | None) -> SplitFit:
     """Return the fit of the series; with `only` [series] that place is the split. Points further off than some `sd` are drawn near."""
     weight = np.where(present, weight, 0.0)
-    regressors = _regressors(weight, temperature)
-    clipped, residual = _clipped_residual(x, sd, regressors)
-    later = _suffix(weight)
-    scored, size = _every_split(residual, regressors, later)
-    allowed = _allowed(present, size, later, is_named=only is not None)
-    scores = np.where(allowed, np.abs(scored), 0.0)
-    row = np.arange(len(x))
-    split = np.argmax(scores, axis=1) if only is None else only
-    is_possible = allowed[row, split]
-    information = np.where(is_possible, size[row, split], 1.0)
-    return SplitFit(x, sd, present, regressors, clipped, residual, scores, split, is_possible, information)
-
-
-def _clipped_residual(x: Array, sd: Array, regressors: _Regressors) -> tuple[Array, Array]:
-    is_present, reach = regressors.weight > 0, CLIP * sd
+    regressors = _Regressors(weight, temperature)
+    is_present, reach = weight > 0, CLIP * sd
     clipped = np.where(is_present, x, 0.0)
     for _ in range(_ROUNDS):
         fitted = clipped - regressors.residuals(clipped)
         clipped = np.where(is_present, fitted + np.clip(x - fitted, -reach, reach), 0.0)
-    return clipped, regressors.residuals(clipped)
+    residual = regressors.residuals(clipped)
+    # The information (1 / variance) about the size of a step at each place, from the weight from there on.
+    later = _suffix(weight)
+    size = without_heat = later * (1 - later / np.maximum(later[:, :1], 1e-300))
+    if regressors.heat is not None:
+        square = regressors.heat_square[:, None]
+        size = size - _suffix(regressors.weighted_heat) ** 2 / np.where(square > 0, square, 1.0)
+    points = _suffix(present.astype(np.float64))
+    allowed = present & (points >= AFTER) & (points <= RECENT) & (points[:, :1] - points >= BEFORE) & (size > 1e-9)
+    if only is None:
+        # A declared place may be hidden by the temperature.
+        allowed &= size >= (1 - HIDDEN_RATIO) * without_heat
+    scores = np.where(allowed, np.abs(_suffix(weight * residual) / np.sqrt(np.maximum(size, 1e-12))), 0.0)
+    row = np.arange(len(x))
+    split = np.argmax(scores, axis=1) if only is None else only
+    is_possible = allowed[row, split]
+    error = np.where(is_possible, 1 / np.sqrt(np.where(is_possible, size[row, split], 1.0)), np.inf)
+    return SplitFit(x, sd, present, regressors, clipped, residual, scores, split, is_possible, error)
 
 
 def _suffix(values: Array) -> Array:
     summed: Array = np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
     return summed
-
-
-def _every_split(residual: Array, regressors: _Regressors, later: Array) -> tuple[Array, Array]:
-    """Return t of a step at every place, and the information (1 / variance) about its size; `later` is the weight from there on."""
-    size = later * (1 - later / np.maximum(later[:, :1], 1e-300))
-    if regressors.heat is not None:
-        square = regressors.heat_square[:, None]
-        size = size - _suffix(regressors.weighted_heat) ** 2 / np.where(square > 0, square, 1.0)
-    return _suffix(regressors.weight * residual) / np.sqrt(np.maximum(size, 1e-12)), size
-
-
-def _allowed(present: Mask, size: Array, mass: Array, *, is_named: bool) -> Mask:
-    """Return where a step is possible: where the temperature does not hide it, but a declared place may be hidden."""
-    later = _suffix(present.astype(np.float64))
-    far = present & (later >= AFTER) & (later <= RECENT) & (later[:, :1] - later >= BEFORE)
-    without_heat = mass * (1 - mass / np.maximum(mass[:, :1], 1e-300))
-    allowed: Mask = far & ((size >= (1 - HIDDEN_RATIO) * without_heat) | is_named) & (size > 1e-9)
-    return allowed
 
 
 def with_step(fit: SplitFit) -> tuple[Array, Array]:
@@ -174,14 +155,6 @@ def with_step(fit: SplitFit) -> tuple[Array, Array]:
         residuals = np.clip((x - fitted) / sd, -CLIP, CLIP)
         clipped = np.where(is_present, fitted + residuals * sd, 0.0)
     return step, residuals
-
-
-def line_score(fit: SplitFit) -> Array:
-    """Return |t| of a straight line over the points."""
-    time = fit.regressors.residuals(np.where(fit.present, np.cumsum(fit.present, axis=1), 0).astype(np.float64))
-    weighted = fit.regressors.weight * time
-    score: Array = np.abs((weighted * fit.residual).sum(axis=1)) / np.sqrt(np.maximum((weighted * time).sum(axis=1), 1e-12))
-    return score
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,15 +200,17 @@ def scan_series(
     fit = fit_splits(x, 1 / (known_variance + long_run(between, shared)[:, None]), sd, present, temperature, only)
     step, residuals = with_step(fit)
     regressors = fit.regressors
+    time = regressors.residuals(np.where(present, np.cumsum(present, axis=1), 0).astype(np.float64))
+    weighted_time = regressors.weight * time
     is_known = regressors.heat_square > 0
     slope = regressors.slope(regressors.centred(fit.clipped))
     return Scan(
         score=fit.scores[np.arange(len(fit.x)), fit.split],
         split=fit.split,
         step=step,
-        error=np.where(fit.found, 1 / np.sqrt(fit.information), np.inf),
+        error=fit.error,
         scores=fit.scores,
-        line=line_score(fit),
+        line=np.abs((weighted_time * fit.residual).sum(axis=1)) / np.sqrt(np.maximum((weighted_time * time).sum(axis=1), 1e-12)),
         slope=np.where(is_known, slope, np.nan),
         slope_error=np.where(is_known, 1 / np.sqrt(np.where(is_known, regressors.heat_square, 1.0)), np.nan),
         left=np.where(fit.present, residuals, 0.0),

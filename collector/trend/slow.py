@@ -57,21 +57,6 @@ class Ramp:
         return self.error * float(np.clip(after, *ends).mean() - np.clip(before, *ends).mean())
 
 
-class SlowFit(NamedTuple):
-    """Chi-squared that steps leave without a ramp, and with the best one."""
-
-    without: float
-    square: float
-
-
-class _Ramps(NamedTuple):
-    """Ramps between first and last days, as columns [ramps, days]."""
-
-    first: _Integers
-    last: _Integers
-    columns: Array
-
-
 class _Best(NamedTuple):
     """The ramp that explains most: its days, the size a day, what it explains (chi-squared), its column without what the basis explains."""
 
@@ -120,26 +105,30 @@ class SlowSpan:
         """Return whether a ramp may explain `least` (chi-squared): what neighbours share only takes weight from the days."""
         return bool(self._heat) or self._first.square * (1 + _ROUNDING) >= least
 
-    def fit(self, breaks: Sequence[int]) -> SlowFit:
-        """Return the fit with steps at these places."""
+    def squares(self, breaks: Sequence[int]) -> tuple[float, float]:
+        """Return the chi-squared that steps at these places leave, without a ramp and with the best one."""
         weighted = self._weighted(breaks, self._variance)
-        best, without = _best(weighted, self._ramps), weighted.square
-        return SlowFit(without, without if best is None else without - best.gain)
+        best = _best(weighted, *self._knots)
+        return weighted.square, weighted.square - (best.gain if best else 0.0)
 
     def ramp(self, breaks: Sequence[int]) -> Ramp | None:
         """Return the best ramp beside steps at these places, of any days; None in too few days."""
         weighted = self._weighted(breaks, self._variance)
-        best = _best(weighted, self._ramps)
-        best = best and _best(weighted, _ramps(self.day, *_knots_near(self.day, best)))
+        best = _best(weighted, *self._knots)
+        best = best and _best(weighted, *_knots_near(self.day, best))
         return best and _ramp_of(weighted, best)
 
     @cached_property
-    def _ramps(self) -> _Ramps:
-        return _ramps(self.day, *_knots(self.day))
+    def _knots(self) -> tuple[_Integers, _Integers]:
+        """The first and last days of the ramps to try: the line over all days, and others of a month or more."""
+        knots = np.unique(np.linspace(self.day[0], self.day[-1], KNOTS).round().astype(np.int64))
+        first, last = (knots[side] for side in np.triu_indices(len(knots), 1))
+        is_tried = (last - first >= SHORTEST_DAYS) | (last - first == self.day[-1] - self.day[0])
+        return first[is_tried], last[is_tried]
 
     @cached_property
     def _variance(self) -> Array:
-        best, first = _best(self._first, self._ramps), self._first
+        best, first = _best(self._first, *self._knots), self._first
         moved = None if best is None else _moved(self.day, best.first_day, best.last_day, best.a_day)
         remainder = first.remainder if moved is None else first.remainder - first.without_basis(moved)
         shared = shared_variance((remainder / first.root)[None], self._own_variance, np.ones_like(self._own_variance, np.bool_))
@@ -165,14 +154,6 @@ def drawn_near(x: Array, reach: Array) -> Array:
     return near
 
 
-def _knots(day: _Integers) -> tuple[_Integers, _Integers]:
-    """Return the first and last days of the ramps to try: the line over all days, and others of a month or more."""
-    knots = np.unique(np.linspace(day[0], day[-1], KNOTS).round().astype(np.int64))
-    first, last = (knots[side] for side in np.triu_indices(len(knots), 1))
-    is_tried = (last - first >= SHORTEST_DAYS) | (last - first == day[-1] - day[0])
-    return first[is_tried], last[is_tried]
-
-
 def _knots_near(day: _Integers, ramp: _Best) -> tuple[_Integers, _Integers]:
     """Return the first and last days near those of a ramp; the first and the last of all days stay."""
     spacing = (day[-1] - day[0]) / (KNOTS - 1)
@@ -184,21 +165,18 @@ def _knots_near(day: _Integers, ramp: _Best) -> tuple[_Integers, _Integers]:
     return every_first[is_tried], every_last[is_tried]
 
 
-def _ramps(day: _Integers, first: _Integers, last: _Integers) -> _Ramps:
-    return _Ramps(first, last, (np.clip(day, first[:, None], last[:, None]) - first[:, None]).astype(np.float64))
-
-
 def _moved(day: _Integers, first_day: int, last_day: int, a_day: float) -> Array:
     within = np.clip(day, first_day, last_day).astype(np.float64)
     moved: Array = a_day * (within - min(int(day[-1]), last_day))
     return moved
 
 
-def _best(fit: _Weighted, tried: _Ramps) -> _Best | None:
-    day, (first, last, columns) = fit.day, tried
+def _best(fit: _Weighted, first: _Integers, last: _Integers) -> _Best | None:
+    """Return the best of the ramps from these first to these last days."""
+    day = fit.day
     if day[-1] - day[0] < 2 or not len(first):
         return None
-    ramps = fit.without_basis(columns)
+    ramps = fit.without_basis((np.clip(day, first[:, None], last[:, None]) - first[:, None]).astype(np.float64))
     square, product = (ramps**2).sum(axis=1), ramps @ fit.remainder
     # Where steps explain all of a ramp, it explains nothing.
     gain = np.where(square > 1e-6, product**2 / np.maximum(square, 1e-6), 0.0)
@@ -270,9 +248,8 @@ def may_have_ramp(x: Array, known_variance: Array, floor: Array) -> Mask:
 def is_slow(days: Days, span: tuple[int, int], split: int) -> bool:
     """Return whether a ramp explains the days of a span clearly better than a step at the place `split`, and leaves nothing of it."""
     slow, limit = SlowSpan(days, span, (split,)), step_score(span[1] - span[0]) ** 2
-    with_step, without_step = slow.fit((split,)), slow.fit(())
-    has_both = with_step.without - with_step.square >= limit
-    return without_step.square < (with_step.square + limit if has_both else with_step.without - REPLACING)
+    (step_alone, both), (_, ramp_alone) = slow.squares((split,)), slow.squares(())
+    return ramp_alone < (both + limit if step_alone - both >= limit else step_alone - REPLACING)
 
 
 def without_slow(days: Days, span: tuple[int, int], breaks: Sequence[int], doubted: Sequence[int]) -> tuple[list[int], Ramp | None]:
@@ -282,14 +259,14 @@ def without_slow(days: Days, span: tuple[int, int], breaks: Sequence[int], doubt
     remaining = best = list(breaks)
     if not doubted:
         return best, _confirmed(slow, best, least)
-    with_all = slow.fit(breaks)
+    steps_alone, with_ramp = slow.squares(breaks)
     # Each step is one that the scan would confirm, and so is the ramp beside them.
-    cost = min(with_all.without, with_all.square + REPLACING + least**2) + len(breaks) * least**2
+    cost = min(steps_alone, with_ramp + REPLACING + least**2) + len(breaks) * least**2
     while candidates := [split for split in doubted if split in remaining]:
-        fits = {split: slow.fit([at for at in remaining if at != split]) for split in candidates}
-        weakest = min(fits, key=lambda split: fits[split].square)
+        squares = {split: slow.squares([at for at in remaining if at != split])[1] for split in candidates}
+        weakest = min(squares, key=lambda split: squares[split])
         remaining = [at for at in remaining if at != weakest]
-        without_it = fits[weakest].square + REPLACING + (1 + len(remaining)) * least**2
+        without_it = squares[weakest] + REPLACING + (1 + len(remaining)) * least**2
         if without_it < cost:
             best, cost = remaining, without_it
     ramp = _confirmed(slow, best, least)

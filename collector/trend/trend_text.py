@@ -1,7 +1,6 @@
 """Trends as text: a sentence for each finding, a JSON document, and the points as CSV."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.events import FindingName, TrendEvent, events_of, finding_name
+from edgemeter.collector.trend.events import EventMember, FindingName, TrendEvent, events_of
 from edgemeter.collector.trend.finding import Drift, Missing, Modes, Step, iso
 from edgemeter.collector.trend.metrics import METRICS, off_scale
 from edgemeter.collector.trend.series_trend import SeriesTrend
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 NAMED_DEVICES = 3
 # The units of differences by their scale.
 UNITS = {"log": "%", "points": " points", "share": "% of runs"}
-_DAYS = ("first_day", "last_day", "begin_day", "day", "day_low", "day_high")
+_DAYS = {"first_day", "last_day", "begin_day", "day", "day_low", "day_high"}
 
 
 def amount_text(metric: str, value: float) -> str:
@@ -104,17 +103,16 @@ def modes_text(metric: str, modes: Modes) -> str:
 def missing_text(missing: Missing) -> str:
     """Return a gap in words."""
     usual = "every day" if missing.every_days <= 1 else f"every {significant(missing.every_days, 2)} days"
-    runs = "run that is ok" if missing.has_runs else "run"
-    return f"no {runs} for {count(missing.silent_days, 'day')}, the last on {iso(missing.day)}; usually {usual}"
+    return f"{_no_run(missing)} for {count(missing.silent_days, 'day')}, the last on {iso(missing.day)}; usually {usual}"
 
 
-def _gaps(event: TrendEvent) -> list[Missing]:
-    return [member.finding for member in event.members if isinstance(member.finding, Missing)]
+def _no_run(missing: Missing) -> str:
+    return "no run that is ok" if missing.has_runs else "no run"
 
 
-def gap_kind(gaps: Sequence[Missing]) -> str:
-    """Return the kind of a gap, or of several of one kind, in a few words: `missing`, or `not ok` where runs came that do not count."""
-    return "not ok" if any(gap.has_runs for gap in gaps) else "missing"
+def gap_kind(missing: Missing) -> str:
+    """Return the kind of a gap in a few words: `missing`, or `not ok` where runs came that do not count."""
+    return "not ok" if missing.has_runs else "missing"
 
 
 def trend_verdict(step: Step) -> str:
@@ -129,22 +127,23 @@ def trend_verdict(step: Step) -> str:
 
 def finding_lines(trend: SeriesTrend, until: int, reported: Collection[FindingName] = ()) -> list[tuple[str, str]]:
     """Return the findings of a series: the kind (`step, worse`) and the sentence; without those in `reported`, which events report."""
-    steps = [step for step in trend.steps if finding_name(trend, step) not in reported] + ([trend.unconfirmed] if trend.unconfirmed else [])
+    steps = [step for step in trend.steps if EventMember(trend, step).name not in reported]
+    steps += [trend.unconfirmed] if trend.unconfirmed else []
     lines = [(f"step, {trend_verdict(step)}", step_text(trend.metric, step)) for step in steps]
     if trend.drift is not None:
         lines.append((f"drift, {'worse' if trend.drift.is_worse else 'better'}", drift_text(trend.metric, trend.drift)))
     if trend.modes is not None:
         lines.append(("two modes", modes_text(trend.metric, trend.modes)))
     missing = trend.missing(until)
-    if missing is not None and finding_name(trend, missing) not in reported:
-        lines.append((gap_kind([missing]), missing_text(missing)))
+    if missing is not None and EventMember(trend, missing).name not in reported:
+        lines.append((gap_kind(missing), missing_text(missing)))
     return lines
 
 
 def event_kind(event: TrendEvent) -> str:
     """Return an event's kind in a few words: `fleet, worse`, `board, better`, `missing`."""
-    if event.kind == "missing":
-        return gap_kind(_gaps(event))
+    if isinstance(missing := event.members[0].finding, Missing):
+        return gap_kind(missing)
     worse = {member.finding.is_worse for member in event.members if isinstance(member.finding, Step)}
     way = "worse and better" if len(worse) > 1 else "worse" if True in worse else "better"
     return f"{'fleet' if event.kind == 'fleet' else 'board'}, {way}"
@@ -152,13 +151,12 @@ def event_kind(event: TrendEvent) -> str:
 
 def event_text(event: TrendEvent) -> str:
     """Return an event in words: its days, its size by metric, and what changed with it; a single step as such."""
-    if event.is_alone and isinstance(step := event.members[0].finding, Step):
-        metric = event.members[0].series.metric
-        return f"{METRICS[metric].figure.title} {step_text(metric, step)}"
+    first = event.members[0]
+    if event.is_alone and isinstance(first.finding, Step):
+        return f"{METRICS[first.series.metric].figure.title} {step_text(first.series.metric, first.finding)}"
     days = iso(event.day_low) if event.day_low == event.day_high else f"{iso(event.day_low)} to {iso(event.day_high)}"
-    if event.kind == "missing":
-        runs = "run that is ok" if any(gap.has_runs for gap in _gaps(event)) else "run"
-        return f"no {runs} in {len(event.members):,} series since {days}"
+    if isinstance(first.finding, Missing):
+        return f"{_no_run(first.finding)} in {len(event.members):,} series since {days}"
     steps = grouped((member.series.metric, member.finding) for member in event.members if isinstance(member.finding, Step))
     amounts = "; ".join(_amount_of_steps(metric, of_metric) for metric, of_metric in steps.items())
     cause = f"changed with it: {event.cause}" if event.cause else "no known change on that day"
@@ -183,25 +181,21 @@ def event_of(event: TrendEvent) -> str:
 
 def trends_document(trends: Sequence[SeriesTrend], until: int) -> str:
     """Return the trends as JSON."""
-    body = {
-        "until": iso(until) if trends else None,
-        "series": [_row(trend, until) for trend in trends],
-        "events": [_event(event) for event in events_of(trends, until)],
-    }
-    return json_document(body)
+    series, events = [_row(trend, until) for trend in trends], [_event(event) for event in events_of(trends, until)]
+    return json_document({"until": iso(until) if trends else None, "series": _dated(series), "events": _dated(events)})
 
 
 def _row(trend: SeriesTrend, until: int) -> dict[str, Any]:
-    rule, missing = METRICS[trend.metric].rule, trend.missing(until)
+    metric = METRICS[trend.metric]
     row: dict[str, Any] = msgspec.to_builtins(trend)
-    row["case"] = trend.key.case()
-    row["unit"] = METRICS[trend.metric].figure.unit
-    row["differences_in"] = "per cent" if rule.scale == "log" else "points"
-    row["matters"] = rule.matters
-    row["missing"] = asdict(missing) if missing else None
-    row["findings"] = [{"what": kind, "text": text} for kind, text in finding_lines(trend, until)]
-    for part in (row, *row["steps"], row["unconfirmed"], row["drift"], row["modes"], row["missing"]):
-        _write_days(part or {})
+    row |= {
+        "case": trend.key.case(),
+        "unit": metric.figure.unit,
+        "differences_in": "per cent" if metric.rule.scale == "log" else "points",
+        "matters": metric.rule.matters,
+        "missing": msgspec.to_builtins(trend.missing(until)),
+        "findings": [{"what": kind, "text": text} for kind, text in finding_lines(trend, until)],
+    }
     return row
 
 
@@ -219,13 +213,14 @@ def _event(event: TrendEvent) -> dict[str, Any]:
     ]
     row: dict[str, Any] = {"kind": event.kind, "what": event_kind(event), "cause": event.cause}
     row |= {"day_low": event.day_low, "day_high": event.day_high, "devices": list(event.devices), "text": event_text(event)}
-    for part in (row, *members):
-        _write_days(part)
     return row | {"members": members}
 
 
-def _write_days(row: dict[str, Any]) -> None:
-    row |= {name: iso(row[name]) for name in _DAYS if name in row}
+def _dated(document: Any) -> Any:
+    """Return a document with its days as text."""
+    if isinstance(document, dict):
+        return {name: iso(entry) if name in _DAYS else _dated(entry) for name, entry in document.items()}
+    return [_dated(entry) for entry in document] if isinstance(document, list | tuple) else document
 
 
 def points_csv(series: Sequence[tuple[SeriesKey, str, Days]]) -> str:

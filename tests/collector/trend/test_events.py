@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from edgemeter.collector.cli.trend import trend
 from edgemeter.collector.trend.events import events_of
 from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.trend_text import event_kind, event_text
 from edgemeter.collector.trend.watch import trends_of
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
@@ -67,6 +68,14 @@ def test_a_board_that_is_gone_is_reported_once():
     _, events = found_in(board(1, firmwares=None, step_ratio=1.0), board(2, firmwares=None, step_ratio=1.0, days=60))
     (event,) = events
     assert (event.kind, event.devices, len(event.members)) == ("missing", ("pi-2",), 2)
+
+
+def test_a_board_type_that_is_gone_is_reported_as_missing():
+    """In words, too: no step of it was found."""
+    runs = [run for number in (1, 2) for run in board(number, firmwares=None, step_ratio=1.0)]
+    trends = trends_of(RunHistory(runs), (), METRICS, by_type=True)
+    (event,) = events_of(trends, FIRST_DAY + DAYS + 9)
+    assert (event_kind(event), event_text(event)) == ("missing", "no run in 2 series since 2024-12-12")
 
 
 def test_the_command_shows_the_event_and_its_members_on_demand(tmp_path):
