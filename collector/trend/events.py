@@ -31,7 +31,7 @@ class EventMember:
 
     @property
     def name(self) -> FindingName:
-        """What distinguishes it from every other finding."""
+        """The name that distinguishes it from every other finding."""
         return self.series.key, self.series.metric, self.finding.day if isinstance(self.finding, Step) else None
 
     @property
@@ -41,7 +41,7 @@ class EventMember:
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """What changed on that day."""
+        """The changes on that day."""
         return self.finding.candidates if isinstance(self.finding, Step) else ()
 
 
