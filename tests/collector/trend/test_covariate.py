@@ -3,52 +3,22 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.run_figures import figures_of
 from edgemeter.collector.trend.change_points import change_points
 from edgemeter.collector.trend.covariate import regressor, without_jump
-from edgemeter.collector.trend.days import days_of
+from edgemeter.collector.trend.days import days_of, days_of_series
 from edgemeter.collector.trend.metrics import METRICS
-from tests.collector.trend.stepped_worlds import season
-from tests.fixtures.comparison_factory import make_run
+from tests.collector.trend.worlds import METRIC, Noise, columns, weather
 from tests.fixtures.series_factory import make_days, noisy
-
-DAYS, EXCHANGED = 230, 115
-SERIES = 100
-
-
-def confirmed_ratio(x, temperatures_c):
-    """Return the share of series [series, days] in which a step is confirmed, at looks on every second day."""
-    template = figures_of(make_run())
-    metric = METRICS["latency_p50_ms"]
-    days = [
-        days_of(metric, [
-            (
-                template._replace(at_ns=day * NS_PER_DAY, temperature_before_c=warmth)
-                .with_value("latency_p50_ms", float(np.exp(value / 100))),
-                None,
-            )
-            for day, (value, warmth) in enumerate(zip(values, heat, strict=True))
-        ])
-        for values, heat in zip(x, temperatures_c, strict=True)
-    ]  # fmt: skip
-    return np.mean([bool(changes.breaks) for changes in change_points(days, stride=2)])
-
-
-def world(seed, slope):
-    """Return what 1% of noise and the temperature make of stable boards, and what a sensor reads of it."""
-    draw = np.random.default_rng(seed)
-    true = season(draw, SERIES)
-    return draw.normal(size=true.shape) + slope * true, 45 + true + 0.5 * draw.normal(size=true.shape)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("slope", "jump_c"), [(0.25, 3), (0.5, -8), (0.5, 20)])
 def test_an_exchanged_sensor_confirms_a_step_in_at_most_one_stable_series_of_25(slope, jump_c):
     """The readings jump, the metric does not: 36 to 96 of 100 when each reading was believed (18 to 22 at 3 degrees)."""
-    x, read = world(1, slope)
-    read[:, EXCHANGED:] += jump_c
-    assert confirmed_ratio(x, read) <= 0.04
+    draw = np.random.default_rng(1)
+    days = days_of_series(METRICS[METRIC], columns(weather(slope, jump_c), Noise(day=1.0, run=0.0), draw, 100))
+    assert np.mean([bool(changes.breaks) for changes in change_points(days, stride=2)]) <= 0.04
 
 
 def test_a_jump_is_taken_out_at_the_place_and_of_the_sign_that_are_asked_for():

@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 
 from edgemeter.collector.trend.series_trend import is_event
-from tests.collector.trend.worlds import DAYS, findings, world
+from tests.collector.trend.worlds import DAYS, findings, reported, world
 
 SERIES = 40
-
-
-def reported(trend):
-    """Return what a trend reports: its drift, and the steps that matter."""
-    return [*([trend.drift] if trend.drift else []), *(step for step in trend.steps if is_event("latency_p50_ms", step))]
 
 
 @pytest.mark.parametrize(

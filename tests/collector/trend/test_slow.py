@@ -5,12 +5,7 @@ import pytest
 
 from edgemeter.collector.trend.series_trend import is_event
 from edgemeter.collector.trend.slow import may_be_slow
-from tests.collector.trend.worlds import findings, until, world
-
-
-def reported(trend):
-    """Return what a trend tells people: its drift, and the steps that matter."""
-    return [*([trend.drift] if trend.drift else []), *(step for step in trend.steps if is_event("latency_p50_ms", step))]
+from tests.collector.trend.worlds import findings, reported, until, world
 
 
 def test_a_quarter_of_a_per_cent_a_month_is_a_drift_within_a_year_and_no_step():

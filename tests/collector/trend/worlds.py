@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.contract.series import Fingerprint, series_of
 from edgemeter.collector.trend.days import Days, days_of_series
+from edgemeter.collector.trend.finding import Drift, Step
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.run_columns import TEMPERATURE, CommonFacts, RunColumns
-from edgemeter.collector.trend.series_trend import SeriesTrend, trends
+from edgemeter.collector.trend.series_trend import SeriesTrend, is_event, trends
 from tests.fixtures.record_factory import make_record
 
 Array = NDArray[np.float64]
@@ -38,15 +39,18 @@ class Noise:
 
     def of(self, draw: np.random.Generator, series: int) -> Array:
         """Return what the days of so many series have beside their signal, in per cent."""
-        size = (series, DAYS + 60)
-        shocks = (
-            draw.normal(size=size) if self.tails is None else draw.standard_t(self.tails, size) / math.sqrt(self.tails / (self.tails - 2))
-        )
-        x = shocks
-        for day in range(1, size[1]):
-            x[:, day] = self.lag1 * x[:, day - 1] + math.sqrt(1 - self.lag1**2) * shocks[:, day]
+        x = autoregressive(draw, series, self.lag1, self.tails)
         week = (np.arange(DAYS)[None, :] + draw.integers(7, size=(series, 1))) % 7 >= 5
-        return self.day * x[:, 60:] + self.weekly * week
+        return self.day * x + self.weekly * week
+
+
+def autoregressive(draw: np.random.Generator, series: int, lag1: float, tails: float | None = None) -> Array:
+    """Return days of unit variance that share `lag1` with their neighbours."""
+    size = (series, DAYS + 60)
+    x = draw.normal(size=size) if tails is None else draw.standard_t(tails, size) / math.sqrt(tails / (tails - 2))
+    for day in range(1, size[1]):
+        x[:, day] = lag1 * x[:, day - 1] + math.sqrt(1 - lag1**2) * x[:, day]
+    return x[:, 60:]
 
 
 NOISES = {
@@ -70,8 +74,13 @@ def steps(*sizes: tuple[int, float]) -> Signal:
 
 
 def both(*signals: Signal) -> Signal:
-    """Return the sum of signals without temperature."""
-    return lambda draw, day: (sum((signal(draw, day)[0] for signal in signals), np.zeros_like(day)), None)
+    """Return the sum of signals, with the temperature of the first."""
+
+    def signal(draw: np.random.Generator, day: Array) -> tuple[Array, Array | None]:
+        parts = [of(draw, day) for of in signals]
+        return sum((level for level, _ in parts), np.zeros_like(day)), parts[0][1]
+
+    return signal
 
 
 def modes(apart: float, stay_days: float) -> Signal:
@@ -120,6 +129,17 @@ def hot_days(days: int, warmer_c: float, a_degree: float, *, is_read: bool) -> S
     return signal
 
 
+def weather(a_degree: float, exchanged_c: float = 0.0) -> Signal:
+    """Return a level that follows a year of +-4 degrees and weather of some days; the sensor, exchanged on day 115, shows so much more."""
+
+    def signal(draw: np.random.Generator, day: Array) -> tuple[Array, Array]:
+        year = 4 * np.sin(2 * np.pi * (day / 365 + draw.random((len(day), 1))))
+        warmth = year + autoregressive(draw, len(day), 0.7)
+        return a_degree * warmth, 45 + warmth + 0.5 * draw.normal(size=day.shape) + exchanged_c * (day >= 115)
+
+    return signal
+
+
 def season(size: float) -> Signal:
     """Return a year's rhythm that nothing recorded explains."""
     return lambda draw, day: (size * np.sin(2 * np.pi * (day / 365 + draw.random((len(day), 1)))), None)
@@ -158,6 +178,9 @@ SIGNALS: Mapping[str, Signal] = {
     "hot 14 days, unread": hot_days(14, 12.0, 0.5, is_read=False),
     "episode 20": episode(20, 6.0),
     "season 2": season(2.0),
+    "step 3 at 100": steps((100, 3.0)),
+    "weather": weather(0.15),
+    "step 3 at 100 in weather": both(weather(0.15), steps((100, 3.0))),
 }
 
 
@@ -193,6 +216,11 @@ def until(days: Days, points: int) -> Days:
     fields = ("day", "x", "known", "runs", "temperature_c", "changed")
     read_c = None if days.read_c is None else days.read_c[:points]
     return replace(days, read_c=read_c, **{name: getattr(days, name)[:points] for name in fields})
+
+
+def reported(trend: SeriesTrend) -> list[Drift | Step]:
+    """Return what a trend tells people: its drift, and the steps that matter."""
+    return [*([trend.drift] if trend.drift else []), *(step for step in trend.steps if is_event(METRIC, step))]
 
 
 def findings(series: Sequence[Days]) -> list[SeriesTrend]:
