@@ -60,7 +60,7 @@ LINES = {
     "collector/runs": 737,
     "collector/show": 1125,
     "collector/store": 104,
-    "collector/trend": 3694,
+    "collector/trend": 3632,
     "collector/units": 83,
     "collector/upkeep": 244,
     "collector/web": 3312,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 82425,
+    "tests": 82308,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
