@@ -75,23 +75,19 @@ class Chart:
     def document(self) -> Spec:
         """Return the chart as a page holds it: columns and rows apart, so that no name is repeated."""
         times = [name.endswith("_ns") for name in self.table.columns]
-        rows = [[_seen(value, is_time) for value, is_time in zip(row, times, strict=True)] for row in self.table.rows]
+        rows = [
+            [
+                value // NS_PER_MS * NS_PER_MS if is_time and isinstance(value, int) else short(value)
+                for value, is_time in zip(row, times, strict=True)
+            ]
+            for row in self.table.rows
+        ]
         return {"spec": self.spec, "columns": self.table.columns, "rows": rows, "legend": self.legend, "brushes": self.brushes}
 
 
 def script_data(value: object) -> str:
     """Return a value as JSON that cannot end the script element in which it stands."""
     return msgspec.json.encode(value).decode().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def spread_ratio(values: Iterable[float | None]) -> float:
-    """Return the ratio of the largest to the smallest amount, 1 where there is none above 0."""
-    present = [value for value in values if value is not None and 0 < value < math.inf]
-    return max(present) / min(present) if present else 1.0
-
-
-def _seen(value: Plain, is_time: bool) -> Plain:  # noqa: FBT001 - one of a row
-    return value // NS_PER_MS * NS_PER_MS if is_time and isinstance(value, int) else short(value)
 
 
 def short(value: Plain, digits: int = DIGITS) -> Plain:

@@ -1,9 +1,10 @@
 """The parts that specifications of charts are made of: amounts on an axis, intervals, tooltips, zoom, legend, brush."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from edgemeter.collector.charts.chart import Spec, spread_ratio
+from edgemeter.collector.charts.chart import Spec
 
 # From this ratio of largest to smallest on, a linear axis presses the small values together.
 LOG_FROM_RATIO = 12.0
@@ -54,7 +55,8 @@ def when() -> Spec:
 
 def amount(name: str, title: str, values: Iterable[float | None], *, from_zero: bool = True) -> Spec:
     """Return an axis for amounts above 0: logarithmic, and said to be so, where the range asks for it."""
-    if spread_ratio(values) >= LOG_FROM_RATIO:
+    present = [value for value in values if value is not None and 0 < value < math.inf]
+    if present and max(present) / min(present) >= LOG_FROM_RATIO:
         return channel(name, title=f"{title}, logarithmic", scale={"type": "log", "nice": False, "padding": 12})
     return channel(name, title=title, scale={"zero": from_zero, "padding": 0 if from_zero else 12, "nice": from_zero})
 
@@ -63,11 +65,6 @@ def colour(styles: Sequence[Style]) -> Spec:
     """Return the colour of each series, with its legend."""
     scale = {"domain": [style[0] for style in styles], "range": [style[1] for style in styles]}
     return channel("series", "nominal", scale=scale, legend=LEGEND)
-
-
-def painted(colour: Spec) -> Spec:
-    """Return outline and filling in one colour: a filling may be left out."""
-    return {"stroke": colour, "fill": colour}
 
 
 def rule(encoding: Spec, middle: str) -> Spec:

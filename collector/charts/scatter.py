@@ -53,7 +53,7 @@ def against_accuracy(
             for name in ("cost", "accuracy")
         ],
         "mark": {"type": "point", "size": 90, "strokeWidth": 1.6},
-        "encoding": {"x": x, "y": y, **parts.painted(colour), "shape": shape, "fillOpacity": parts.HOLLOW, "tooltip": tips},
+        "encoding": {"x": x, "y": y, "stroke": colour, "fill": colour, "shape": shape, "fillOpacity": parts.HOLLOW, "tooltip": tips},
         "params": [parts.zoom(["x", "y"])],
     }  # fmt: skip
     names = {

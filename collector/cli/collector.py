@@ -2,11 +2,9 @@
 
 import gc
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -26,9 +24,6 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_option
 from edgemeter.collector.influx import influx_config
 from edgemeter.collector.ledgers.place import LedgerPlace
-
-if TYPE_CHECKING:
-    from edgemeter.collector.receive.service import Collector
 
 COMMANDS: Sections = {
     "Set up": {
@@ -196,8 +191,11 @@ def up(
     """
     from edgemeter.collector.index import keeper
     from edgemeter.collector.receive import monitor
+    from edgemeter.collector.receive.fleet_address import fleet_address
     from edgemeter.collector.receive.service import Collector
 
+    if broker and fleet_folder:
+        raise click.UsageError("--folder names the broker too: give it or --broker")
     if group and not (broker or fleet_folder):
         raise click.UsageError("--group shares the messages of one broker: name it with --broker; the embedded broker cannot share")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
@@ -206,7 +204,7 @@ def up(
     monitor_address = monitor.parse_monitor_address(metrics) if metrics else None
     retention = Retention(keep_days, keep_samples_days, keep_mb * 1_000_000 if keep_mb else None)
     config = influx_config.parse_influx(influx, token_file=influx_token_file) if influx else None
-    broker_address = _broker_address(broker, fleet_folder)
+    broker_address = fleet_address(fleet_folder) if fleet_folder else parse_address(broker) if broker else None
     manager = ServiceManager()
     # A broker that is not up yet is no reason to be restarted by the watchdog's clock.
     manager.ready()
@@ -230,31 +228,17 @@ def up(
                     f"the broker at {address} lets anybody in, who may write any device's results unless an ACL forbids it: {remedy}",
                     err=True,
                 )
-            _watch(service, manager, stopped)
+            while not stopped.wait(STATUS_POLL_S):
+                service.receiver.report()
+                # The service manager restarts a collector that hangs.
+                if not service.receiver.is_stalled():
+                    manager.alive()
         finally:
             for part in reversed(parts):
                 part.stop()
         counts = service.counts
         stored = count(counts.inserted, "new record")
         click.echo(f"stored {stored}, {counts.duplicates} were here already, quarantined {counts.quarantined}", err=True)
-
-
-def _broker_address(broker: str | None, folder: Path | None) -> BrokerAddress | None:
-    from edgemeter.collector.receive.fleet_address import fleet_address
-
-    if broker and folder:
-        raise click.UsageError("--folder names the broker too: give it or --broker")
-    if folder is not None:
-        return fleet_address(folder)
-    return parse_address(broker) if broker else None
-
-
-def _watch(service: "Collector", manager: ServiceManager, stopped: threading.Event) -> None:
-    """Return when it is stopped; the service manager restarts a collector that hangs."""
-    while not stopped.wait(STATUS_POLL_S):
-        service.receiver.report()
-        if not service.receiver.is_stalled():
-            manager.alive()
 
 
 @contextmanager

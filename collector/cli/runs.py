@@ -108,7 +108,9 @@ def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -
     console = console_for(form)
     remark = f", with {count(len(case_runs) - 1, 'other run')} of its case in its session" if len(case_runs) > 1 else ""
     excluded = "" if is_counted else ", EXCLUDED from statistics"
-    print_text(console, f"run {record.id}, {_origin(record)} {stamp(record.started_at_ns)} UTC{remark or excluded}")
+    print_text(
+        console, f"run {record.id}, {record.provenance.get('latency') or MEASURED} {stamp(record.started_at_ns)} UTC{remark or excluded}"
+    )
     print_runs(case_runs, console, wide=wide)
     for event in events:
         print_text(console, f"{stamp(event.at_ns)} {event.author} {event.action} it{f': {event.text}' if event.text else ''}")
@@ -125,10 +127,6 @@ def _runs_in_session(history: LedgerRuns, record: RunRecord) -> list[RunRecord]:
     return [
         run.record for run in reversed(listed) if run.state == "counted" and case_in_session(run.record) == case_in_session(record)
     ] or [record]
-
-
-def _origin(record: RunRecord) -> str:
-    return record.provenance.get("latency") or MEASURED
 
 
 runs.add_command(bundle)

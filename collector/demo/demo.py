@@ -24,10 +24,8 @@ from edgemeter.collector.web import one_file
 DEVICE = "this-machine"
 SETTLE_S = 30.0
 
-Reporter = Callable[[str], None]
 
-
-def run_demo(folder: Path, influx: InfluxConfig | None, report: Reporter, *, delivers: bool) -> Path:
+def run_demo(folder: Path, influx: InfluxConfig | None, report: Callable[[str], None], *, delivers: bool) -> Path:
     """Measure and keep the runs, delivered by MQTT if it `delivers`; return the ledger. `folder` takes suites, outbox and ledger.
 
     Raises:

@@ -46,7 +46,9 @@ def plan_of_this_machine() -> DemoPlan:
 def _plan(findings: Sequence[dict[str, str]]) -> DemoPlan:
     by_name = {finding["name"]: finding for finding in findings}
     runtimes = [name for name in READS if by_name.get(name, {}).get("state") == "ok"]
-    shipped = _shipped()
+    shipped = [card.with_suffix("") for data_folder in _places() for card in sorted((data_folder / "shipped").glob("*.toml"))]
+    if not shipped:
+        raise UnavailableError("the shipped models are not here: install edgemeter from its wheel")
     if not runtimes:
         raise UnavailableError("no runtime is installed: `pip install 'edgemeter[litert,onnx]'`, then run the demo again")
     left_out = tuple(
@@ -93,11 +95,3 @@ def _places() -> list[Path]:
     """Return where the data of the package `models` is, whose code stays where it is."""
     package = find_spec("edgemeter.models")
     return [Path(location) for location in package.submodule_search_locations or ()] if package else []
-
-
-def _shipped() -> list[Path]:
-    """Return the model files that ship with a card."""
-    files = [card.with_suffix("") for data_folder in _places() for card in sorted((data_folder / "shipped").glob("*.toml"))]
-    if not files:
-        raise UnavailableError("the shipped models are not here: install edgemeter from its wheel")
-    return files

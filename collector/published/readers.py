@@ -208,10 +208,7 @@ def quantity(cell: str) -> tuple[float, str]:
     return float(matched[1].replace(",", "")), (matched[2] or "").strip()
 
 
-_Table = tuple[list[str], list[tuple[int, list[str]]]]
-
-
-def _tables(text: str, headings: Sequence[str]) -> Iterator[_Table]:
+def _tables(text: str, headings: Sequence[str]) -> Iterator[tuple[list[str], list[tuple[int, list[str]]]]]:
     """Yield the Markdown tables of a page, else the CSV table of a file: the headings in small letters, and rows with their lines."""
     lines = text.splitlines()
     delimiters = [

@@ -23,14 +23,14 @@ from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.relation import load_text
 from edgemeter.collector.show.sentence import outcome_of
 from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
-from edgemeter.collector.show.wording import case_names, listed, names
+from edgemeter.collector.show.wording import case_names, listed
 
 # So many devices are named where something is missing.
 NAMED = 8
 # With more points than this none carries its name.
 MOST_LABELLED = 10
 MS_PER_NS = 1e-6
-LATENCY_TITLE, ENERGY_TITLE = "Latency p50, ms", "Energy per inference, gross, mJ"
+COST_TITLES = {LATENCY: "Latency p50, ms", ENERGY: "Energy per inference, gross, mJ"}
 HOW_TO_READ_MARKS = (
     "Farther left costs less; farther up is the higher figure of accuracy. Bars are 95% intervals. The star is the reference; the tooltip"
     " of a mark says what the table decides. A mark with a number stands for that many boards of one type, or for cases that would overlap;"
@@ -58,16 +58,15 @@ def latency_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, wi
     for rows in _facets(drawn_rows, lambda case: case.key.provenance):
         provenance = rows[0].case.key.provenance
         title = _facet_title(rows) + ("" if provenance == "measured" else f", {provenance}")
-        charts.append(_against_accuracy(rows, styles, _Axis(LATENCY_TITLE, LATENCY), title, with_boards=with_boards))
+        charts.append(_against_accuracy(rows, styles, LATENCY, title, with_boards=with_boards))
     return Charts(tuple(charts), tuple(_missing(comparison, drawn_rows, "accuracy", lambda case: case.accuracy_reason)))
 
 
 def energy_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
     """Return energy against accuracy, as `latency_against_accuracy` does, with a chart for each class of energies."""
     having = [row for row in comparison.rows if row.case.energy and ENERGY in row.case.figures]
-    across = _Axis(ENERGY_TITLE, ENERGY)
     charts = [
-        _against_accuracy(rows, styles, across, f"{_facet_title(rows)}, {_energy_class(rows[0].case)}", with_boards=with_boards)
+        _against_accuracy(rows, styles, ENERGY, f"{_facet_title(rows)}, {_energy_class(rows[0].case)}", with_boards=with_boards)
         for rows in _facets([row for row in having if row.case.accuracy], _energy_class)
         if not all(map(styles.is_reference, rows))
     ]
@@ -133,16 +132,11 @@ def _energy_class(case: CaseSummary) -> str:
     return "" if case.energy is None else str(case.energy.ranks_as)
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
-    """The cost axis: its title, and the name of the figure."""
-
-    title: str
-    figure: str
-
-
-def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, across: _Axis, title: str, *, with_boards: bool) -> Chart:
-    bounds = [_bounds_of(row.case, across.figure) for row in rows]
+def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, cost: str, title: str, *, with_boards: bool) -> Chart:
+    """Return the chart of rows that have a figure `cost` and an accuracy."""
+    bounds = [_bounds_of(row.case, cost) for row in rows]
+    ranked = [f"not ranked: {row.not_ranked}" if row.not_ranked else outcome_of(row) for row in rows]
+    standings = ["the reference" if styles.is_reference(row) else standing for row, standing in zip(rows, ranked, strict=True)]
     labels = case_names([row.case for row in rows]) if len(rows) <= MOST_LABELLED else [None] * len(rows)
     boards = [(board, row) for row in rows if with_boards for board in row.boards]
     called = names_of((row.case.key for row in (*rows, *(board for board, _ in boards))), _called)
@@ -150,24 +144,24 @@ def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, across
         _mark(row, styles, called)
         | bounds[index]
         | {
-            "standing": "the reference" if styles.is_reference(row) else _standing(row),
+            "standing": standings[index],
             "label": labels[index], "boards": max(1, len(row.boards)), "of": None,
         }
         for index, row in enumerate(rows)
     ]  # fmt: skip
     values_of_boards = [
         _mark(board, styles, called)
-        | _bounds_of(board.case, across.figure)
+        | _bounds_of(board.case, cost)
         | {"standing": OF_SEVERAL, "label": None, "boards": 1, "of": anchor(row)}
         for board, row in boards
-        if board.case.accuracy and across.figure in board.case.figures
+        if board.case.accuracy and cost in board.case.figures
     ]
     present = {("reference" if styles.is_reference(row) else styles.series(row)): styles.of(row) for row in rows}
     ordered = sorted(present.items(), key=lambda item: (item[0] == "reference", item[0]))
     legend = tuple((name, style.paint, style.shape) for name, style in ordered)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
-    spec = scatter.against_accuracy(across.title, metric, legend, values)
-    chart_title = f"{across.title.partition(',')[0]} against {metric}: {title}"
+    spec = scatter.against_accuracy(COST_TITLES[cost], metric, legend, values)
+    chart_title = f"{COST_TITLES[cost].partition(',')[0]} against {metric}: {title}"
     return Chart(chart_title, spec, rows_table([*values, *values_of_boards]), legend=legend)
 
 
@@ -188,10 +182,6 @@ def _called(key: CaseKey) -> str:
     return f"{key.device}, {key.model}, {key.precision} on {key.runtime_text}"
 
 
-def _standing(row: ComparedCase) -> str:
-    return f"not ranked: {row.not_ranked}" if row.not_ranked else outcome_of(row)
-
-
 def _bounds_of(case: CaseSummary, name: str) -> dict[str, float | None]:
     """Return the figure of that name and the accuracy of a case, which has both, with their intervals."""
     cost, accuracy = case.figures[name], case.figures[ACCURACY]
@@ -206,4 +196,4 @@ def _missing(comparison: Comparison, rows: Sequence[ComparedCase], word: str, re
     drawn_ids = set(map(id, rows))
     absent = [row.case for row in comparison.rows if id(row) not in drawn_ids]
     devices_by_reason = grouped((reason(case) or "too few queries for a median", case.key.device) for case in absent)
-    return [f"No {word} of {listed(names(devices), NAMED)}: {text}." for text, devices in devices_by_reason.items()]
+    return [f"No {word} of {listed(sorted(set(devices)), NAMED)}: {text}." for text, devices in devices_by_reason.items()]

@@ -16,11 +16,6 @@ def only(texts: Iterable[str]) -> str | None:
     return different[0] if len(different) == 1 else None
 
 
-def names(texts: Iterable[str]) -> list[str]:
-    """Return the different texts, sorted."""
-    return sorted(set(texts))
-
-
 def listed(texts: Sequence[str], limit: int = 4) -> str:
     """Return `a, b and c`; of more than `limit` the first and how many more."""
     if len(texts) > limit:

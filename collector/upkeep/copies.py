@@ -99,7 +99,10 @@ def _copy_file(source: Path, to: Path, form: FileFormat) -> None:
             # The copy is another file; the ledger itself is not written.
             connection.execute("PRAGMA query_only = OFF")
             connection.execute("VACUUM INTO ?", (str(part),))
-        _check(part, source, form)
+        with sqlite_file.mapped(part, form), closing(sqlite3.connect(part)) as connection:
+            result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if result != "ok":
+            raise UnavailableError(f"the copy of {str(source)!r} is damaged ({result}): check the disk and the {form.what}")
         durable_file.sync(part)
         part.rename(to)
         durable_file.sync(to.parent)
@@ -109,10 +112,3 @@ def _copy_file(source: Path, to: Path, form: FileFormat) -> None:
         for stray in (part, part.with_name(f"{part.name}-journal")):
             with contextlib.suppress(OSError):
                 stray.unlink()
-
-
-def _check(part: Path, source: Path, form: FileFormat) -> None:
-    with sqlite_file.mapped(part, form), closing(sqlite3.connect(part)) as connection:
-        result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if result != "ok":
-        raise UnavailableError(f"the copy of {str(source)!r} is damaged ({result}): check the disk and the {form.what}")

@@ -49,7 +49,11 @@ def request_again(address: BrokerAddress, ledger: LedgerPlace, devices: Collecti
         by_name = {(device.fleet, device.device): device for device in (*_of_ledger(ledger), *listener.wait())}
         asked_devices = [device for _, device in sorted(by_name.items()) if not devices or device.device in devices]
         _check(asked_devices, devices)
-        numbers = [_ask(session, device, since_ns) for device in asked_devices]
+        numbers = []
+        for device in asked_devices:
+            request = messages.encode_message(AgainRequest(again=secrets.token_hex(16), since_ns=since_ns))
+            topic = str(Topic(device.fleet, device.device, "receipt"))
+            numbers.append(session.publish(topic, request, lasting="retained", expires_s=EXPIRES_S))
         session.flush(FLUSH_S)
         if any(session.is_on_its_way(number) for number in numbers):
             raise UnavailableError(f"the broker at {address} did not confirm every request in {FLUSH_S:.0f} s: repeat the command")
@@ -58,12 +62,6 @@ def request_again(address: BrokerAddress, ledger: LedgerPlace, devices: Collecti
     if listener.refusal is not None:
         raise UnavailableError(f"the broker at {address} refuses {listener.refusal}: use the collector's own user or certificate")
     return asked_devices
-
-
-def _ask(session: MqttSession, device: AskedDevice, since_ns: int) -> int:
-    request = AgainRequest(again=secrets.token_hex(16), since_ns=since_ns)
-    topic = str(Topic(device.fleet, device.device, "receipt"))
-    return session.publish(topic, messages.encode_message(request), lasting="retained", expires_s=EXPIRES_S)
 
 
 def _check(asked_devices: Sequence[AskedDevice], devices: Collection[str]) -> None:

@@ -1,7 +1,7 @@
 """The page of one run: every figure of its record down to the raw samples."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -52,7 +52,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         time_line=_time_line(record, latencies) if latencies else None,
         distribution=distribution_chart(record, POINTS // 8),
         latency=_latency(record) | (_tokens(record.generation) if record.generation else {}),
-        over_time=over_time(record),
+        over_time=_over_time(record),
         energy=_energy(record),
         accuracy=_accuracy(record),
         conditions=[(condition.when.capitalize(), facts_of(condition)) for condition in record.conditions],
@@ -69,13 +69,21 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
 
 def _time_line(record: RunRecord, latencies: Sequence[float]) -> tuple[str, Chart]:
     """Return a heading, and latency and power on one time axis; without the moments of the queries latency alone, in their order."""
-    starts = values_of(record, "query_start")
-    if starts is None or len(starts) != len(latencies):
-        return "Latency, query by query", _in_order(latencies)
+    starts = values_of(record, "query_start") or ()
+    has_moments = len(starts) == len(latencies)
     rows: list[dict[str, Any]] = [
-        {"at_s": starts[index] * NS_S, "latency_ms": value, "power_w": None, "sensor": None, "query": index + 1}
+        {
+            "at_s": starts[index] * NS_S if has_moments else index + 1,
+            "latency_ms": value,
+            "power_w": None,
+            "sensor": None,
+            "query": index + 1,
+        }
         for index, value in thinned([value * NS_MS for value in latencies], POINTS)
     ]
+    if not has_moments:
+        spec = run_time_line((), (), [row["latency_ms"] for row in rows], "query")
+        return "Latency, query by query", Chart("Latency of every query, in order", spec, rows_table(rows), kind="wide")
     sensors = []
     for trace in record.power_traces:
         if points := power_trace(record, trace.name):
@@ -107,13 +115,6 @@ def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
         if stretch_ns:
             stretches.append((f"idle {name}", stretch_ns[0] * NS_S, stretch_ns[1] * NS_S, words.get(name, "")))
     return [{"name": name, "start": start, "end": end, "text": text or "not reported"} for name, start, end, text in stretches]
-
-
-def _in_order(latencies: Sequence[float]) -> Chart:
-    dots = thinned([value * NS_MS for value in latencies], POINTS)
-    rows = [{"at_s": index + 1, "latency_ms": value, "power_w": None, "sensor": None, "query": index + 1} for index, value in dots]
-    spec = run_time_line((), (), [value for _, value in dots], "query")
-    return Chart("Latency of every query, in order", spec, rows_table(rows), kind="wide")
 
 
 def _latency(record: RunRecord) -> dict[str, str | None]:
@@ -191,16 +192,8 @@ def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool 
     return [(name, value if isinstance(value, str | int | float | bool) or value is None else str(value))]
 
 
-class _Energy(NamedTuple):
-    """The energy of a query in words: of a token, gross, above idle, and how it was measured."""
-
-    per_token: str
-    gross: str
-    net: str
-    evidence: str
-
-
-def _energy(run: RunRecord) -> _Energy | None:
+def _energy(run: RunRecord) -> dict[str, str] | None:
+    """Return the energy of a query in words: of a token, gross, above idle, and how it was measured."""
     energy = run.energy
     if energy is None:
         return None
@@ -214,25 +207,16 @@ def _energy(run: RunRecord) -> _Energy | None:
     if energy.gross_u_mj is not None and energy.gross_mj:
         certainty = f"with an uncertainty of ± {figures.percentage(energy.gross_u_mj / abs(energy.gross_mj))}"
     excludes = f"; leaves out {', '.join(energy.excludes)}" if energy.excludes else ""
-    return _Energy(
-        "" if tokens is None else f"{figures.significant(tokens / 1000)} J/token, ",
-        f"{figures.significant(energy.gross_mj)} mJ{label}",
-        net,
-        f"By {energy.sensor} at {energy.scope}, {certainty}{excludes}; over {figures.significant(energy.window_ms / 1000)} s.",
-    )
+    return {
+        "per_token": "" if tokens is None else f"{figures.significant(tokens / 1000)} J/token, ",
+        "gross": f"{figures.significant(energy.gross_mj)} mJ{label}",
+        "net": net,
+        "evidence": f"By {energy.sensor} at {energy.scope}, {certainty}{excludes}; over {figures.significant(energy.window_ms / 1000)} s.",
+    }
 
 
-class OverTime(NamedTuple):
-    """The result of a long run, or of one of frames: a heading, a sentence, facts and charts."""
-
-    heading: str
-    text: str
-    facts: Mapping[str, str]
-    charts: Sequence[Chart]
-
-
-def over_time(run: RunRecord) -> OverTime | None:
-    """Return what a long run, or one of frames, came to; None of a run that was short and had no frames."""
+def _over_time(run: RunRecord) -> dict[str, Any] | None:
+    """Return heading, sentence, facts and charts of a long run, or of one of frames; None of a run that was short and had no frames."""
     text, facts = "", {}
     if run.steady:
         facts = {name.capitalize(): text for name, text in steady_facts(run, run.steady).items()}
@@ -242,7 +226,8 @@ def over_time(run: RunRecord) -> OverTime | None:
         text = f"{run.model.name} {held_out(run.sustained)}."
     is_long = run.sustained is not None and len(run.sustained.points) > 1
     charts = charts_of(run.sustained, of_frames=run.steady is not None) if run.sustained and is_long else []
-    return OverTime("Frames and the run over time" if run.steady else "Over time", text, facts, charts) if text else None
+    heading = "Frames and the run over time" if run.steady else "Over time"
+    return {"heading": heading, "text": text, "facts": facts, "charts": charts} if text else None
 
 
 def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:

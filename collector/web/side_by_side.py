@@ -20,7 +20,7 @@ from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, anchor, energy_against_accuracy, latency_against_accuracy
 from edgemeter.collector.show.figure_words import figure_text
 from edgemeter.collector.show.sentence import decisions_text, figure_name
-from edgemeter.collector.show.wording import level_of_boards, level_text, listed, names
+from edgemeter.collector.show.wording import level_of_boards, level_text, listed
 from edgemeter.collector.web.case_table import CaseTable, evidence
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
 from edgemeter.collector.web.context import ViewContext, compare, reference_names
@@ -83,9 +83,9 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
 def _title(comparison: Comparison) -> str:
     """Return the compared sides."""
     compared = [row for row in comparison.rows if not row.is_reference]
-    references = names(row.reference.key.device for row in comparison.rows)
-    devices = names(row.case.key.device for row in compared or comparison.rows)
-    models = names(row.case.key.model for row in compared or comparison.rows)
+    references = sorted({row.reference.key.device for row in comparison.rows})
+    devices = sorted({row.case.key.device for row in compared or comparison.rows})
+    models = sorted({row.case.key.model for row in compared or comparison.rows})
     if not models:
         return "Nothing could be compared"
     is_short = len(devices) <= NAMED
