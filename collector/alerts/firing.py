@@ -94,7 +94,8 @@ class FiringContext:
 
     def trends(self, rule: AlertRule, *, by_type: bool = False) -> list[SeriesTrend]:
         """Return the trends of the metrics and series of a rule."""
-        return watch.trends_of(self.history, self.annotations, rule.metrics, rule, by_type=by_type, results=self.results)
+        keys = filter(rule.takes, self.history.series())
+        return watch.trends_of(self.history, self.annotations, rule.metrics, keys, by_type=by_type, results=self.results)
 
 
 def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:

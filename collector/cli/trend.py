@@ -117,7 +117,9 @@ def trend(
         annotations = annotations_of(where[0])
         selection = watch.SeriesSelection(**selected)
         history = _history_of(where, selection)
-        trends = watch.trends_of(history, annotations, metrics, selection, by_type=by_type, progress=progress)
+        trends = watch.trends_of(
+            history, annotations, metrics, filter(selection.takes, history.series()), by_type=by_type, progress=progress
+        )
     newest = history.newest_day()
     if until is not None and until < newest:
         raise click.UsageError(f"--until {iso(until)} is before the newest run, of {iso(newest)}: give that day or a later one")

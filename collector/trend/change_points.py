@@ -372,9 +372,12 @@ def _record(walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], decla
     split, is_step = None, False
     if score >= UNCONFIRMED_SCORE:
         index = int(result.split[row]) - result.scores.shape[1] + end
-        split = Break(index, *_around(result.scores[row], end), score)
-        runs, known_variance = walk.days.runs[None, begin:end], walk.days.known[None, begin:end]
-        lowered = float(less_where_confirmed(runs, known_variance, result.day_variance[row : row + 1], np.array([index - begin]))[0])
+        # Of the places, those whose step fits nearly as well as the best: chi-squared within 3.84.
+        scores = result.scores[row]
+        near = np.flatnonzero(scores**2 >= max(float(scores.max()) ** 2 - CONFIDENCE_Z**2, 1e-12)) - len(scores) + end
+        split = Break(index, int(near[0]), int(near[-1]), score)
+        part = slice(begin, end)
+        lowered = less_where_confirmed(walk.days.runs[part], walk.days.known[part], float(result.day_variance[row]), index - begin)
         is_step = score >= max(step_score(end - begin) - lowered, line)
     if declared and declared[1] >= line and (split is None or split.low <= declared[0] <= split.high):
         index, score, step, error = declared
@@ -434,12 +437,6 @@ def _begin_level(walk: _Walk, step: Break, end: int) -> None:
     # The newest scan is repeated, on the new level alone.
     newest_end = [end] if end == walk.stop and end >= first else []
     walk.schedule([later for later in walk.scheduled if later >= max(first, end + 1)] or newest_end)
-
-
-def _around(scores: NDArray[np.float64], end: int) -> tuple[int, int]:
-    """Return the first and the last place whose step fits nearly as well as the best: chi-squared within 3.84."""
-    near = np.flatnonzero(scores**2 >= max(float(scores.max()) ** 2 - CONFIDENCE_Z**2, 1e-12)) - len(scores) + end
-    return int(near[0]), int(near[-1])
 
 
 def _is_settled(metric: TrendMetric, step: float, error: float, after: int) -> bool:

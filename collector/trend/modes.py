@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask, masked_median, median
+from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask, median, row_medians
 
 # A series changes between its modes at least so often, is twice in each for three points or more, and never for more than so many; in the
 # newest for no more than so many times its usual stay, or that is a new level.
@@ -115,7 +115,7 @@ def _middles(x: Array, least: float) -> Array:
     before = total[:, places - 1]
     apart = (total[:, -1:] - before) / (size - places) - before / places
     row, best = np.arange(len(x)), np.argmax(apart**2 * (places * (size - places)), axis=1)
-    scatter = masked_median(np.abs(x[:, 1:] - x[:, :-1]), np.ones((len(x), size - 1), np.bool_)) / HALF_NORMAL / math.sqrt(2)
+    scatter = row_medians(np.abs(x[:, 1:] - x[:, :-1]), np.full(len(x), size - 1)) / HALF_NORMAL / math.sqrt(2)
     is_apart = (ordered[:, -fewest] - ordered[:, fewest] >= least) & (apart[row, best] >= 0.8 * APART * scatter)
     return np.where(is_apart, (ordered[row, places[best] - 1] + ordered[row, places[best]]) / 2, np.nan)
 

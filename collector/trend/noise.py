@@ -21,12 +21,7 @@ POORLY_KNOWN = 0.3
 ENOUGH_DIFFERENCES = 8
 
 
-def masked_median(values: Array, present: Mask) -> Array:
-    """Return the median of the present values of each row, NaN where a row has none."""
-    return _median_of_first(np.where(present, values, np.inf), present.sum(axis=1))
-
-
-def _median_of_first(values: Array, count: NDArray[np.int64]) -> Array:
+def row_medians(values: Array, count: NDArray[np.int64]) -> Array:
     """Return the median of the `count` least values of each row, NaN for none; the values are sorted in place."""
     values.sort(axis=1)
     row = np.arange(len(values))
@@ -40,34 +35,24 @@ def median(values: NDArray[np.float64] | NDArray[np.int64]) -> float:
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def packed_days(values: Array, present: Mask) -> Array:
-    """Return each row's present values, in order, at its end, with 0 before them."""
-    if not (present[:, :-1] & ~present[:, 1:]).any():
-        return np.where(present, values, 0.0)
-    order = np.argsort(present, axis=1, kind="stable")
-    return np.where(np.take_along_axis(present, order, axis=1), np.take_along_axis(values, order, axis=1), 0.0)
-
-
 def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) -> tuple[Array, Array]:
     """Return the own variance of each point, and the scatter of days beside it, one for each series.
 
     Where days scatter less than the points' own variances promise, those are taken down: a meter's common error moves no day against
-    another. `floor` [series] is the smallest standard deviation that any point has: figures are rounded.
+    another. `floor` [series] is the smallest standard deviation that any point has: figures are rounded. The points of a row are at its
+    end, as `present` says.
     Source: the median of absolute differences of neighbours, as a step moves only one of them.
     """
-    size = present.sum(axis=1)
-    values, variances = packed_days(x, present), packed_days(known_variance, present)
-    follows = np.arange(x.shape[1] - 1)[None, :] >= (x.shape[1] - size)[:, None]
-    difference = np.abs(np.diff(values, axis=1))
-    both = variances[:, 1:] + variances[:, :-1]
+    difference = np.abs(np.diff(x, axis=1))
+    both = known_variance[:, 1:] + known_variance[:, :-1]
     tiny = np.maximum(floor, 1e-9)[:, None] ** 2
-    difference[~follows] = np.inf
-    count = follows.sum(axis=1)
-    ratio_alone = _median_of_first(difference / np.sqrt(both + tiny), count) / HALF_NORMAL
-    low, high = np.zeros(len(x)), np.nan_to_num(_median_of_first(difference.copy(), count)) / HALF_NORMAL + 1e-12
+    difference[~present[:, :-1]] = np.inf
+    count = present[:, :-1].sum(axis=1)
+    ratio_alone = row_medians(difference / np.sqrt(both + tiny), count) / HALF_NORMAL
+    low, high = np.zeros(len(x)), np.nan_to_num(row_medians(difference.copy(), count)) / HALF_NORMAL + 1e-12
     for _ in range(_BISECTIONS):
         tried = (low + high) / 2
-        ratio = _median_of_first(difference / np.sqrt(both + 2 * tried[:, None] ** 2 + _TINY), count)
+        ratio = row_medians(difference / np.sqrt(both + 2 * tried[:, None] ** 2 + _TINY), count)
         low, high = np.where(ratio > HALF_NORMAL, tried, low), np.where(ratio > HALF_NORMAL, high, tried)
     between = ((low + high) / 2)[:, None] ** 2
     taken_down = np.clip(np.nan_to_num(ratio_alone, nan=1.0), 0.0, 1.0)[:, None] ** 2
@@ -89,7 +74,7 @@ def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
     `residuals` are what a level and a step leave, which takes a part of what neighbours share away: that is added again. Where nothing
     is seen, a part of what could have stayed unseen in so few points is taken.
     """
-    values, spread = packed_days(residuals, present), packed_days(1 / variance, present)
+    values, spread = np.where(present, residuals, 0.0), np.where(present, 1 / variance, 0.0)
     weight = spread[:, 1:] * spread[:, :-1]
     total = np.maximum(weight.sum(axis=1), 1e-300)
     mean_product = (weight * values[:, 1:] * values[:, :-1]).sum(axis=1) / total

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run, masked_median, shared_variance
+from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run, median, shared_variance
 
 # Numbers of points, and the scores from which a step is confirmed.
 STEP_SCORE = ((20, 30, 40, 60, 80, 100, 120), (9.0, 8.0, 7.0, 5.8, 5.1, 4.8, 4.7))
@@ -40,21 +40,14 @@ def step_score(points: int) -> float:
     return float(np.interp(points, *STEP_SCORE))
 
 
-def less_where_confirmed(
-    runs: NDArray[np.int64], known_variance: NDArray[np.float64], day_variance: NDArray[np.float64], split: NDArray[np.intp]
-) -> NDArray[np.float64]:
-    """Return by how much the threshold is lowered, 0 or `CONFIRMED_LESS` [series].
-
-    `runs` and `known_variance` [series, days] are how many runs a day has (0: it has no point) and the variance that is known of it.
-    """
-    after = np.arange(runs.shape[1])[None, :] >= split[:, None]
-    is_repeated, is_there = runs > 1, runs > 0
-    confirming = (is_repeated & after).sum(axis=1) >= CONFIRMING_DAYS
-    before = (is_there & ~after).sum(axis=1)
-    unusual = (is_repeated & ~after).sum(axis=1) <= _USUAL_RATIO * np.maximum(before, 1)
-    single = np.nan_to_num(masked_median(known_variance * runs, is_there))
-    mostly_runs = single >= RUN_SHARE * (single + day_variance)
-    return np.where(confirming & unusual & mostly_runs, CONFIRMED_LESS, 0.0)
+def less_where_confirmed(runs: NDArray[np.int64], known_variance: Array, day_variance: float, split: int) -> float:
+    """Return by how much the threshold is lowered: 0 or `CONFIRMED_LESS`; `runs` are how many a day has, of one series [days]."""
+    is_repeated = runs > 1
+    is_confirmed = np.count_nonzero(is_repeated[split:]) >= CONFIRMING_DAYS
+    if not is_confirmed or np.count_nonzero(is_repeated[:split]) > _USUAL_RATIO * max(split, 1):
+        return 0.0
+    single = median(known_variance * runs)
+    return CONFIRMED_LESS if single >= RUN_SHARE * (single + day_variance) else 0.0
 
 
 class _Regressors:

@@ -1,7 +1,7 @@
 """The findings of the trend in a terminal: of each the sentence first, then what it is of; a pipe and Markdown get a row for each."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.terminal import MARKDOWN_WIDTH, entry_table, plain_table, print_text, safe_text, writable
@@ -15,18 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class ListedFinding(NamedTuple):
-    """A finding or an event as the cells of its row; an event has no `level`. `names_figure` is whether its evidence names the figure."""
-
-    device: str
-    case: str
-    figure: str
-    level: str
-    kind: str
-    evidence: str
-    names_figure: bool = True
-
-
 def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *, with_quiet: bool, with_members: bool = True) -> None:
     """Print events (unless every member is to be shown), the other findings of each series, then notes.
 
@@ -35,11 +23,12 @@ def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *
     listed = list(_listed(trends, until, with_quiet=with_quiet, with_members=with_members))
     if console.width >= MARKDOWN_WIDTH:
         table = plain_table("device", "case", "figure", "level now", "what", "evidence")
-        for finding in listed:
-            table.add_row(*(safe_text(cell, console) for cell in finding[:-1]))
+        for cells, _ in listed:
+            table.add_row(*(safe_text(cell, console) for cell in cells))
     else:
         entries = [
-            (f"{of.device}{'' if of.names_figure else f', {of.figure}'}: {of.evidence}", of.kind, of.level, of.case) for of in listed
+            (f"{device}{'' if names_figure else f', {figure}'}: {evidence}", kind, level, case)
+            for (device, case, figure, level, kind, evidence), names_figure in listed
         ]
         table = entry_table("", ("finding", "what", "level now", "case"), [[writable(cell, console) for cell in row] for row in entries])
     if listed:
@@ -48,22 +37,25 @@ def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *
         print_text(console, line)
 
 
-def _listed(trends: Sequence[SeriesTrend], until: int, *, with_quiet: bool, with_members: bool) -> Iterator[ListedFinding]:
+def _listed(
+    trends: Sequence[SeriesTrend], until: int, *, with_quiet: bool, with_members: bool
+) -> Iterator[tuple[tuple[str, str, str, str, str, str], bool]]:
+    """Yield of each finding or event the cells of its row, and whether its evidence names the figure; an event has no level."""
     events = [] if with_members else events_of(trends, until)
     for event in events:
         cases = sorted({member.series.key.case() for member in event.members})
         titles = ", ".join(dict.fromkeys(METRICS[member.series.metric].figure.title for member in event.members))
         case = cases[0] if len(cases) == 1 else count(len(cases), "case")
-        yield ListedFinding(event_of(event), case, titles, "", event_kind(event), event_text(event))
+        yield (event_of(event), case, titles, "", event_kind(event), event_text(event)), True
     reported = told_by(events)
     for trend in trends:
         lines = finding_lines(trend, until, reported)
         if with_quiet and not lines and not finding_lines(trend, until):
             lines = [("steady", _steady(trend))]
         device = trend.key.device or f"{trend.key.board} ({trend.devices} devices)"
-        level = level_text(trend.metric, trend.level)
-        title, names_it = METRICS[trend.metric].figure.title, METRICS[trend.metric].rule.scale == "share"
-        yield from (ListedFinding(device, trend.key.case(), title, level, *line, names_it) for line in lines)
+        level, metric = level_text(trend.metric, trend.level), METRICS[trend.metric]
+        for kind, evidence in lines:
+            yield (device, trend.key.case(), metric.figure.title, level, kind, evidence), metric.rule.scale == "share"
 
 
 def _steady(trend: SeriesTrend) -> str:

@@ -47,7 +47,6 @@ class SeriesSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SELECTORS = SeriesSelection.__struct_fields__
-EVERY_SERIES = SeriesSelection()
 
 
 def keys_of(history: History, selection: SeriesSelection) -> list[SeriesKey]:
@@ -70,18 +69,18 @@ def trends_of(
     history: History,
     annotations: Sequence[Annotation],
     metrics: Sequence[str],
-    selection: SeriesSelection = EVERY_SERIES,
+    keys: Iterable[SeriesKey] | None = None,
     *,
     by_type: bool = False,
     results: TrendResults | None = None,
     progress: Progress = lambda *_: None,
 ) -> list[SeriesTrend]:
-    """Return the trends of the metrics in every series, or board type of two devices or more.
+    """Return the trends of the metrics in every series, or those of these keys, or in each of their board types of two devices or more.
 
     Of `results`, those of an earlier call, what is still true is taken over, and the others are added. `progress` gets how many series are
     done, of all.
     """
-    keys = filter(selection.takes, history.series())
+    keys = history.series() if keys is None else keys
     # Boards of unknown type have no trend in common.
     selected = grouped((key.of_type() if by_type else key, key) for key in keys if not by_type or key.board != UNKNOWN_BOARD)
     if by_type:
@@ -90,14 +89,6 @@ def trends_of(
     with without_garbage_collection():
         _compute(history, annotations, metrics, selected, results, progress)
     return [trend for name in metrics for key in selected if (trend := results[name, key][2]) is not None]
-
-
-def trend_of_one(
-    history: History, annotations: Sequence[Annotation], name: str, key: SeriesKey, results: TrendResults
-) -> SeriesTrend | None:
-    """Return the trend of a metric in a series, None where no run has it. `results` as in `trends_of`."""
-    _compute(history, annotations, (name,), {key: [key]}, results)
-    return results[name, key][2]
 
 
 def points(history: History, key: SeriesKey, name: str) -> Days:
@@ -113,7 +104,7 @@ def _compute(
     metrics: Sequence[str],
     selected: Mapping[SeriesKey, Sequence[SeriesKey]],
     results: TrendResults,
-    progress: Progress = lambda *_: None,
+    progress: Progress,
 ) -> None:
     """Compute the trends of the selected series or board types, each of these members, whose results are not true any more."""
     versions = {key: list(map(history.version, members)) for key, members in selected.items()}

@@ -27,7 +27,7 @@ from edgemeter.collector.trend.trend_text import (
     step_text,
     trend_verdict,
 )
-from edgemeter.collector.trend.watch import TrendResults, trend_of_one, trends_of
+from edgemeter.collector.trend.watch import TrendResults, trends_of
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, watch_file_beside
 from edgemeter.collector.units.odd_boards import board_types
 
@@ -103,14 +103,14 @@ class TrendEvents:
         with self._lock:
             if self._history is None:
                 return ()
-            trend = trend_of_one(self._history, annotations, metric, key, self._results)
+            trends = trends_of(self._history, annotations, (metric,), (key,), results=self._results)
         # What begins a level is a step of the trend already.
         remarks = [
             SeriesEvent(annotation.day * NS_PER_DAY, annotation.text, "remark")
             for annotation in annotations
             if not annotation.begins_level and annotation.is_about(key, metric)
         ]
-        return sorted([*(_steps(trend) if trend else ()), *remarks], key=lambda event: event.at_ns)
+        return sorted([*(event for trend in trends for event in _steps(trend)), *remarks], key=lambda event: event.at_ns)
 
     def alerts(self) -> tuple[Sequence[Alert], Sequence[Notified]]:
         """Return all alerts, the oldest first, and what each channel knows of them."""

@@ -192,6 +192,5 @@ def test_the_history_of_one_board_is_that_of_all_for_this_board(fleet):
         keys = of_board.series()
         assert keys == [key for key in of_all.series() if key.device == "pi-9"]
         assert [of_board.points(key) for key in keys] == [of_all.points(key) for key in keys]
-        selection = watch.SeriesSelection(device="pi-9")
-        assert watch.trends_of(of_board, (), METRICS) == watch.trends_of(of_all, (), METRICS, selection)
+        assert watch.trends_of(of_board, (), METRICS) == watch.trends_of(of_all, (), METRICS, keys)
         assert of_board.newest_day() == of_all.newest_day() == max(map(of_all.last_day, of_all.series()))

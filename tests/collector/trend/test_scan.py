@@ -39,13 +39,10 @@ def test_a_large_step_is_not_taken_for_outliers():
     assert np.allclose(result.step, 40.0, atol=1.5)
 
 
-def test_days_without_a_point_change_nothing():
-    """The same points with gaps between them give the same score."""
+def test_a_shorter_series_beside_longer_ones_has_the_score_that_it_has_alone():
+    """Its points stand at the end of the row."""
     x = np.random.default_rng(4).normal(size=(5, 60))
-    wide = np.zeros((5, 90))
-    present = np.zeros((5, 90), dtype=bool)
-    places = np.sort(np.random.default_rng(5).choice(90, 60, replace=False))
-    wide[:, places], present[:, places] = x, True
+    wide, present = np.pad(x, ((0, 0), (30, 0))), np.pad(np.ones_like(x, dtype=bool), ((0, 0), (30, 0)))
     assert looked(wide, present=present).score == pytest.approx(looked(x).score)
 
 
@@ -67,19 +64,12 @@ def test_an_uncertainty_that_all_days_share_does_not_blunt_the_scan():
 
 def test_fresh_runs_that_confirm_a_step_lower_the_threshold_and_nothing_else_does():
     """Six days of five runs after the split, where runs scatter most; not before it too, not for days that scatter, not for two days."""
-    known_variance, split = np.full((1, 60), 0.15), np.array([50])
-    once = np.ones((1, 60), dtype=np.int64)
-    confirmed, always, briefly = once.copy(), np.full((1, 60), 5), once.copy()
-    confirmed[0, 54:] = briefly[0, 58:] = 5
+    once, always = np.ones(60, dtype=np.int64), np.full(60, 5)
+    confirmed, briefly = np.where(np.arange(60) >= 54, 5, once), np.where(np.arange(60) >= 58, 5, once)
     variance = np.where(confirmed > 1, 0.15, 0.75)
-
-    def less(runs, known_variance, day_variance):
-        return scan.less_where_confirmed(runs, known_variance, np.array([day_variance]), split)[0]
-
-    assert less(confirmed, variance, 0.25) == scan.CONFIRMED_LESS
-    assert less(confirmed, variance, 2.0) == 0
-    assert less(always, known_variance, 0.25) == 0
-    assert less(briefly, variance, 0.25) == 0
+    assert scan.less_where_confirmed(confirmed, variance, 0.25, 50) == scan.CONFIRMED_LESS
+    for runs, known_variance, day_variance in ((confirmed, variance, 2.0), (always, np.full(60, 0.15), 0.25), (briefly, variance, 0.25)):
+        assert scan.less_where_confirmed(runs, known_variance, day_variance, 50) == 0
 
 
 def test_a_temperature_that_never_changes_is_no_regressor():
