@@ -9,24 +9,20 @@ import asyncio
 import logging
 import threading
 import weakref
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.plugins import require_extra
-
-if TYPE_CHECKING:
-    from amqtt.broker import Broker
 
 logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 START_S = 10.0
 STOP_S = 5.0
-
-_Result = TypeVar("_Result")
 
 
 def check_installed() -> None:
@@ -47,9 +43,7 @@ class EmbeddedBroker:
     def __init__(self, port: int = 0) -> None:
         check_installed()
         self.port = port
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="edgemeter-broker", daemon=True)
-        self._broker: Broker | None = None
+        self._thread: threading.Thread | None = None
         self._connections: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
 
     def start(self) -> BrokerAddress:
@@ -58,82 +52,71 @@ class EmbeddedBroker:
         Raises:
             UnavailableError: the port is taken.
         """
-        from amqtt.broker import Broker  # noqa: PLC0415 - 0.3 s, and the extra may be absent
-        from amqtt.contexts import BrokerConfig, ListenerConfig  # noqa: PLC0415 - as above
-        from amqtt.errors import BrokerError  # noqa: PLC0415 - as above
-
-        # It logs every client that tries MQTT 5 first, as ours do, as an error.
-        logging.getLogger("amqtt").setLevel(logging.CRITICAL)
-        logging.getLogger("transitions").setLevel(logging.CRITICAL)
-        listener = ListenerConfig(bind=f"{LOOPBACK}:{self.port}")
-        plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
-        # Its tasks fail whenever a client disconnects; nothing can be done about that, and receipts make it harmless.
-        self._loop.set_exception_handler(lambda _loop, context: logger.debug("in the embedded broker: %s", context.get("message")))
+        port: Future[int] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(port)), name="edgemeter-broker", daemon=True)
         self._thread.start()
         try:
-            self._broker = self._call(self._start(Broker, BrokerConfig(listeners={"default": listener}, plugins=plugins)), START_S)
-        except (BrokerError, OSError) as error:
-            self.stop()
-            raise UnavailableError(
-                f"the embedded broker cannot listen at {LOOPBACK}:{self.port} ({error}): choose another port (--port, 0: any free one)"
-            ) from error
-        # amqtt has no public attribute for the port that the system chose.
-        self.port = int(self._broker._servers["default"].instance.sockets[0].getsockname()[1])  # noqa: SLF001
+            self.port = port.result(START_S)
+        except EdgemeterError:
+            self._thread.join()
+            raise
         return BrokerAddress(LOOPBACK, self.port)
 
     def stop(self) -> None:
         """End the broker, its connections and its thread; may be called twice."""
-        if self._loop.is_closed():
-            return
-        if self._broker is not None:
-            self._call(self._shut_down(self._broker), 2 * STOP_S)
-            self._broker = None
-        if self._thread.is_alive():
-            self._call(_cancel_others(), STOP_S)
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._thread is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
-        self._loop.close()
 
-    def _call(self, work: Coroutine[Any, Any, _Result], timeout_s: float) -> _Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+    async def _serve(self, port: "Future[int]") -> None:
+        from amqtt.broker import Broker  # noqa: PLC0415 - 0.3 s, and the extra may be absent
+        from amqtt.contexts import BrokerConfig, ListenerConfig  # noqa: PLC0415 - as above
+        from amqtt.errors import BrokerError  # noqa: PLC0415 - as above
 
-    async def _start(self, kind: Any, configuration: Any) -> "Broker":
-        # The constructor uses the running loop, so it is called there.
-        broker: Broker = kind(configuration)
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        # It logs every client that tries MQTT 5 first, as ours do, as an error.
+        logging.getLogger("amqtt").setLevel(logging.CRITICAL)
+        logging.getLogger("transitions").setLevel(logging.CRITICAL)
+        # Its tasks fail whenever a client disconnects; nothing can be done about that, and receipts make it harmless.
+        self._loop.set_exception_handler(lambda _loop, context: logger.debug("in the embedded broker: %s", context.get("message")))
+        listener = ListenerConfig(bind=f"{LOOPBACK}:{self.port}")
+        plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
+        broker = self._broker = Broker(BrokerConfig(listeners={"default": listener}, plugins=plugins))
         broker._subscriptions = _Subscriptions()  # noqa: SLF001 - amqtt takes it from nobody
-        take = broker.stream_connected
-
-        async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str) -> None:
-            self._connections.add(writer)
-            # amqtt takes an error of writing for the end, with a DISCONNECT before it still unread, and tells all that the client was lost.
-            reader.set_exception = lambda _: reader.feed_eof()  # type: ignore[assignment, method-assign]
-            drain = writer.drain
-
-            async def drained() -> None:
-                with suppress(ConnectionError):
-                    await drain()
-
-            writer.drain = drained  # type: ignore[method-assign]
-            try:
-                await take(reader, writer, listener_name)
-            finally:
-                # amqtt leaves the connection of a rejected client open.
-                writer.close()
-
-        broker.stream_connected = noted
-        await broker.start()
-        return broker
-
-    async def _shut_down(self, broker: "Broker") -> None:
-        await asyncio.wait_for(broker.shutdown(), STOP_S)
+        self._take = broker.stream_connected
+        broker.stream_connected = self._connected
+        try:
+            await broker.start()
+        except (BrokerError, OSError) as error:
+            port.set_exception(
+                UnavailableError(
+                    f"the embedded broker cannot listen at {LOOPBACK}:{self.port} ({error}): choose another port (--port, 0: any free one)"
+                )
+            )
+            return
+        # amqtt has no public attribute for the port that the system chose.
+        port.set_result(int(broker._servers["default"].instance.sockets[0].getsockname()[1]))  # noqa: SLF001
+        await self._stopping.wait()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(broker.shutdown(), STOP_S)
         # Clients that connect during the shutdown remain.
         for writer in list(self._connections):
             writer.transport.abort()
         await asyncio.sleep(0)
 
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str) -> None:
+        self._connections.add(writer)
+        # amqtt takes an error of writing for the end, with a DISCONNECT before it still unread, and tells all that the client was lost.
+        reader.set_exception = lambda _: reader.feed_eof()  # type: ignore[assignment, method-assign]
+        drain = writer.drain
 
-async def _cancel_others() -> None:
-    other_tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in other_tasks:
-        task.cancel()
-    await asyncio.gather(*other_tasks, return_exceptions=True)
+        async def drained() -> None:
+            with suppress(ConnectionError):
+                await drain()
+
+        writer.drain = drained  # type: ignore[method-assign]
+        try:
+            await self._take(reader, writer, listener_name)
+        finally:
+            # amqtt leaves the connection of a rejected client open.
+            writer.close()

@@ -86,7 +86,7 @@ def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it():
 
     try:
         for goodbye, is_lost in ((b"\xe0\x00", False), (b"", True)):
-            broker._call(end(goodbye), 60)
+            asyncio.run_coroutine_threadsafe(end(goodbye), broker._loop).result(60)
             assert ("w" in broker._broker._retained_messages) == is_lost
     finally:
         broker.stop()
