@@ -65,14 +65,6 @@ def test_text_just_at_its_limit_is_taken_and_one_more_is_not():
         wire.payload_text(many + b" ")
 
 
-def test_a_batch_with_one_foreign_record_gives_the_others():
-    """A record of another device in the middle: it alone is refused."""
-    admitted = admit(messages.join_records([encoded(1), encoded(2, device="pi-2"), encoded(3)]))
-    assert not admitted.batches
-    assert [arrival.record.seq for arrival in admitted.arrivals] == [1, 3]
-    assert "but arrived on the topic of device 'pi-1'" in admitted.rejections[0].reason
-
-
 def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_marked(tmp_path):
     """A board that thinks it is 1970: the ledger has the time of receipt, and who set it; a clock that was right is left alone."""
     for many in (1, 2):
