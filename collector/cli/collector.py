@@ -210,7 +210,7 @@ def up(
     manager.ready()
     with until_stopped() as stopped, _broker(broker_address, port) as address, keeper.index_keeper(path):
         service = Collector(address, path, config, group=group, retention=retention)
-        metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
+        metrics_server = monitor.Monitor(service.metrics, service.receiver.unwell, *monitor_address) if monitor_address else None
         parts = [part for part in (service, metrics_server) if part is not None]
         try:
             for part in parts:

@@ -78,7 +78,7 @@ class Feed(MqttSession):
 
     def _on_socket_open(self, client: Any, data: Any, opened: Any) -> None:
         super()._on_socket_open(client, data, opened)
-        self._reader = PacketReader(self.version, self._generation)
+        self._reader, self._packet = PacketReader(self.version, self._generation), None
 
     def _take_packet(self, size: int) -> bytes:
         if self._packet is None:

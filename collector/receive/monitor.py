@@ -1,11 +1,11 @@
 """The monitor: `/metrics` for Prometheus and `/healthz`, over HTTP; on the loopback by default, because it has no authentication."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from types import SimpleNamespace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.http_server import LOOPBACK, HttpHandler, HttpServer
@@ -44,22 +44,14 @@ class MonitorMetric:
     label: str = ""
 
 
-class MonitoredService(Protocol):
-    """The monitored service. Called from the monitor's threads."""
-
-    def metrics(self) -> Iterator[MonitorMetric]:
-        """Yield every metric; raises an EdgemeterError if they are unavailable."""
-
-    def unwell(self) -> str | None:
-        """Return why nothing can be received now, None if it can."""
-
-
 class Monitor(HttpServer):
-    """Serves the metrics and the health of `service`."""
+    """Serves `metrics`, which may raise an EdgemeterError, and why the service is `unwell`, None if it is not; asked from its threads."""
 
-    def __init__(self, service: MonitoredService, host: str = LOOPBACK, port: int = 0) -> None:
+    def __init__(
+        self, metrics: Callable[[], Iterable[MonitorMetric]], unwell: Callable[[], str | None], host: str = LOOPBACK, port: int = 0
+    ) -> None:
         _prometheus()
-        self.service = service
+        self.metrics, self.unwell = metrics, unwell
         super().__init__(host, port, _MonitorHandler, "--metrics HOST:PORT")
 
 
@@ -107,11 +99,11 @@ class _MonitorHandler(HttpHandler):
     def answer(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/healthz":
-            reason = self.server.service.unwell()
+            reason = self.server.unwell()
             self._respond(200 if reason is None else 503, f"{reason or 'ok'}\n")
         elif path == "/metrics":
             try:
-                text = as_text(self.server.service.metrics())
+                text = as_text(self.server.metrics())
             except EdgemeterError as error:
                 self._respond(503, f"{error}\n")
             else:

@@ -25,18 +25,13 @@ _has_samples = re.compile(rb'"samples"\s*:\s*\[').search
 _is_array = re.compile(rb"\s*\[").match
 
 
-def is_compressed(payload: bytes) -> bool:
-    """Return whether a payload is compressed, by its first byte."""
-    return payload[:1] == ZLIB_FIRST_BYTE
-
-
 def payload_text(payload: bytes) -> bytes:
     """Return the JSON text of a payload: at most 2 MiB of many records; unpacked, at most 24 MiB with raw samples and 1 MiB without.
 
     Raises:
         ConfigError: it is not valid zlib data, or longer.
     """
-    if is_compressed(payload):
+    if payload[:1] == ZLIB_FIRST_BYTE:
         try:
             return deflate.expand(payload, _longest_bytes)
         except ConfigError as error:
@@ -69,7 +64,7 @@ class _SamplesOnly(msgspec.Struct, frozen=True, gc=False):
     samples: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-# How many more series and records this thread may read.
+# How many more series this thread may read.
 _remaining = threading.local()
 _samples_only = msgspec.json.Decoder(_SamplesOnly)
 _counted_series = msgspec.json.Decoder(list[_CountedSeries])
@@ -99,22 +94,18 @@ def split_records(payload: bytes) -> list[bytes]:
     Raises:
         ConfigError: the payload is a list, but not one of up to 10,000 objects that look like records.
     """
-    if payload.lstrip()[:1] != b"[":
+    if not is_batch(payload):
         return [payload]
     try:
-        _remaining.records = messages.LONGEST_BATCH
-        decode_json(payload, list[_Outline])
+        # Most of what is no batch has no ids, and costs little to read so.
+        if len(decode_json(payload, list[_Outline])) > messages.LONGEST_BATCH:
+            raise ConfigError(f"not a batch of records: more than {messages.LONGEST_BATCH}")
         return [bytes(raw) for raw in decode_json(payload, list[msgspec.Raw])]
     except msgspec.MsgspecError as error:
         raise ConfigError(f"not a batch of records: {error}") from error
 
 
 class _Outline(msgspec.Struct, frozen=True, gc=False):
-    """The minimum content of a record. The count ends the decoding: millions of them would take many times their text."""
+    """The minimum content of a record."""
 
     id: str
-
-    def __post_init__(self) -> None:
-        _remaining.records -= 1
-        if _remaining.records < 0:
-            raise ValueError(f"more than {messages.LONGEST_BATCH}")

@@ -100,10 +100,6 @@ class Collector:
         """Return why the drain makes no progress, None when it does."""
         return self._drain.trouble if self._drain is not None else None
 
-    def unwell(self) -> str | None:
-        """Return why nothing can be received now, None if it can."""
-        return self.receiver.unwell()
-
     def safety(self) -> str:
         """Return when a record is acknowledged, in words: on how many disks it is then.
 

@@ -1,5 +1,6 @@
 import urllib.error
 import urllib.request
+from unittest.mock import Mock
 
 import pytest
 
@@ -8,33 +9,20 @@ from edgemeter.collector.receive.monitor import Histogram, Monitor, MonitorMetri
 from tests.fixtures.exposition import read_metrics
 
 
-class Watched:
-    """Something to watch, well or not."""
-
-    def __init__(self):
-        self.reason = None
-        self.error = None
-
-    def metrics(self):
-        """Yield one of each kind."""
-        if self.error is not None:
-            raise self.error
-        yield MonitorMetric("records_total", "counter", "Records.", 12_345_678_901)
-        latency_s = Histogram((0.1, 1.0))
-        for value_s in (0.1, 0.25, 7.5):
-            latency_s.observe(value_s)
-        yield MonitorMetric("receipt_seconds", "histogram", "Latency.", latency_s)
-        yield MonitorMetric("sink_row", "gauge", "Rows.", {'a "b"\n\\': 3, "c": 0.5}, "sink")
-
-    def unwell(self):
-        """Say what is wrong."""
-        return self.reason
+def metrics():
+    """Yield one of each kind."""
+    yield MonitorMetric("records_total", "counter", "Records.", 12_345_678_901)
+    latency_s = Histogram((0.1, 1.0))
+    for value_s in (0.1, 0.25, 7.5):
+        latency_s.observe(value_s)
+    yield MonitorMetric("receipt_seconds", "histogram", "Latency.", latency_s)
+    yield MonitorMetric("sink_row", "gauge", "Rows.", {'a "b"\n\\': 3, "c": 0.5}, "sink")
 
 
 @pytest.fixture
 def monitor():
     """Return a monitor that answers."""
-    monitor = Monitor(Watched())
+    monitor = Monitor(metrics, lambda: None)
     monitor.start()
     yield monitor
     monitor.stop()
@@ -52,7 +40,7 @@ def get(monitor, path):
 
 def test_metrics_are_what_prometheus_reads():
     """Every line of the text format; labels are escaped; a bound belongs to its bucket; those of the process come after ours."""
-    read = read_metrics(as_text(Watched().metrics()))
+    read = read_metrics(as_text(metrics()))
     process = {name: value for name, value in read.items() if isinstance(name, str) and name.startswith("process_")}
     assert process["process_max_fds"] > process["process_open_fds"] > 0
     assert {name: value for name, value in read.items() if name not in process} == {
@@ -73,10 +61,10 @@ def test_metrics_and_health_are_served_and_what_cannot_be_is_reported(monitor):
     status, text = get(monitor, "/metrics")
     assert (status, read_metrics(text)["edgemeter_collector_records_total"]) == (200, 12_345_678_901)
     assert get(monitor, "/healthz") == (200, "ok\n")
-    monitor.service.reason = "no connection to the broker"
+    monitor.unwell = lambda: "no connection to the broker"
     assert get(monitor, "/healthz") == (503, "no connection to the broker\n")
-    monitor.service.error = TransientError("the ledger is held")
+    monitor.metrics = Mock(side_effect=TransientError("the ledger is held"))
     assert get(monitor, "/metrics") == (503, "the ledger is held\n")
     assert get(monitor, "/else")[0] == 404
     with pytest.raises(UnavailableError, match="--metrics"):
-        Monitor(Watched(), port=monitor.port).start()
+        Monitor(metrics, lambda: None, port=monitor.port).start()

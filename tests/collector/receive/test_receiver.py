@@ -109,7 +109,7 @@ def test_nothing_is_receipted_while_it_cannot_be_committed(path, monkeypatch, ca
 
     def full_at_first(ledger, *arguments):
         if len(troubles) < 3:
-            troubles.append(bench.collector.unwell())
+            troubles.append(bench.collector.receiver.unwell())
             raise TransientError("the disk is full")
         return commit(ledger, *arguments)
 
@@ -119,7 +119,7 @@ def test_nothing_is_receipted_while_it_cannot_be_committed(path, monkeypatch, ca
         bench.bring(run(1))
         assert troubles == [None, "the disk is full", "the disk is full"]
         assert bench.events == [("receipts", 1), ("acknowledged", [1])]
-        assert bench.collector.unwell() is None
+        assert bench.collector.receiver.unwell() is None
     assert caplog.text.count("cannot commit") == 1
 
 
@@ -134,11 +134,11 @@ def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(pa
             (receiver.STALLED_S + 1, False, True),
         ):
             bench.now_s = at_s
-            assert (bench.collector.unwell() is None, bench.collector.receiver.is_stalled()) == (is_well, is_stalled)
+            assert (bench.collector.receiver.unwell() is None, bench.collector.receiver.is_stalled()) == (is_well, is_stalled)
         bench.bring()
-        assert bench.collector.unwell() is None
+        assert bench.collector.receiver.unwell() is None
         bench.is_up = False
-        assert "no connection" in bench.collector.unwell()
+        assert "no connection" in bench.collector.receiver.unwell()
 
 
 def test_who_may_not_read_results_is_unwell_and_who_may_not_read_what_is_measured_is_not(path):
@@ -151,10 +151,10 @@ def test_who_may_not_read_results_is_unwell_and_who_may_not_read_what_is_measure
         ):
             for refusal in refusals:
                 bench.collector.receiver.answered(refusal)
-            assert (bench.collector.unwell() is None) == is_well
-        assert bench.topics[0] in bench.collector.unwell()
+            assert (bench.collector.receiver.unwell() is None) == is_well
+        assert bench.topics[0] in bench.collector.receiver.unwell()
         bench.collector.receiver.disconnected("gone")
-        assert bench.collector.unwell() is None
+        assert bench.collector.receiver.unwell() is None
 
 
 def test_a_fight_for_one_name_at_the_broker_is_named(path, caplog):
@@ -234,7 +234,7 @@ def test_a_ledger_has_one_collector_and_a_group_a_name(path):
         assert (bench.profile.lasting, bench.topics[0]) == ("persistent", messages.topics_of("result"))
         with pytest.raises(UnavailableError, match="--ledger"):
             service.Collector(bench.collector.address, path).receiver.open()
-        assert bench.collector.unwell() is None
+        assert bench.collector.receiver.unwell() is None
     with intake(path, group="g") as bench:
         assert (bench.profile.lasting, bench.topics[0]) == ("clean", f"$share/g/{messages.topics_of('result')}")
     for name in ("", "a/b", "a b"):
