@@ -95,7 +95,7 @@ class Feed(MqttSession):
         parts = []
         left_bytes = READ_BYTES
         is_at_end = False
-        # Over TLS each message is a record, and a `recv`, of its own; what was decrypted already no `select` sees.
+        # Over TLS each message is a record, and a `recv`, of its own: one a pass of paho-mqtt would be slow.
         while left_bytes > 0 and not is_at_end:
             try:
                 data = self._receive(left_bytes)

@@ -148,7 +148,7 @@ def test_a_broker_that_dies_is_found_again_and_old_acknowledgements_are_dropped(
 @pytest.mark.needs("openssl")
 @pytest.mark.mosquitto
 def test_many_messages_come_whole_through_mtls(tmp_path):
-    """What TLS has decrypted and no `select` sees is read too."""
+    """What TLS has decrypted already is read too."""
     authority = Authority(tmp_path / "ca")
     pair = authority.signed("broker", "IP:127.0.0.1")
     files = (f"cafile {authority.certificate}", f"certfile {pair.certificate}", f"keyfile {pair.key}", "require_certificate true")
