@@ -56,7 +56,7 @@ LINES = {
     "collector/ledgers": 77,
     "collector/postgresql": 723,
     "collector/published": 1099,
-    "collector/receive": 1630,
+    "collector/receive": 1592,
     "collector/runs": 737,
     "collector/show": 1110,
     "collector/store": 104,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 82295,
+    "tests": 82285,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
