@@ -30,6 +30,8 @@ from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_op
 from edgemeter.collector.ledgers.place import LedgerPlace
 
 NEWEST = 20
+_run_ids = click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
+_reason = click.option("--reason", default="", help="Why; it is kept in the history.")
 
 
 @click.group(cls=DefaultGroup, invoke_without_command=True)
@@ -148,7 +150,7 @@ def add_note(run_id: str, text: str, ledger: LedgerPlace | None) -> None:
 
 
 @runs.command(short_help="Take runs out of every statistic; they stay in the list.")
-@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
+@_run_ids
 @click.option("--reason", required=True, help="Why; it is listed with the runs.")
 @ledger_option
 def exclude(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -> None:
@@ -167,8 +169,8 @@ def exclude(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
 
 
 @runs.command(short_help="Count excluded runs again.")
-@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--reason", default="", help="Why; it is kept in the history.")
+@_run_ids
+@_reason
 @ledger_option
 def include(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -> None:
     """Count excluded runs again, as they were.
@@ -182,8 +184,8 @@ def include(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
 
 
 @runs.command(short_help="Delete runs for good.")
-@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--reason", default="", help="Why; it is kept in the history.")
+@_run_ids
+@_reason
 @click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Do not ask.")
 @ledger_option
 def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *, is_confirmed: bool) -> None:
@@ -211,7 +213,7 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
 
 
 @runs.command(short_help="Write runs as a table, a document or bundles.")
-@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
+@_run_ids
 @click.option(
     "-o", "--output", type=click.Path(allow_dash=True), required=True, help=".csv, .parquet or .json; FOLDER/ takes bundles; - prints CSV."
 )

@@ -166,6 +166,11 @@ class Comparison:
     choice: Choice | None = None
     gate: Gate | None = None
 
+    @property
+    def compared(self) -> list[ComparedCase]:
+        """The rows without those of the reference."""
+        return [row for row in self.rows if not row.is_reference]
+
 
 def compare(
     contents: StoreContents,

@@ -16,6 +16,7 @@ from edgemeter.collector.published.published_folder import APART, LEGEND, footno
 from edgemeter.collector.published.row import PublishedRow
 
 STATES: tuple[State, ...] = get_args(State)
+OF_MLPERF = "MLPerf\N{TRADE MARK SIGN} results, not ranked"
 OwnRunsByKey = Mapping[tuple[object, ...], Sequence[OwnRun]]
 
 
@@ -35,6 +36,11 @@ def document(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, left_out
         for figure in judged
     ]
     return {"ranks": False, "rows": rows, "left_out": list(left_out), "summary": summary(judged)}
+
+
+def apart_from_mlperf(judged: Sequence[JudgedFigure]) -> tuple[list[JudgedFigure], list[JudgedFigure]]:
+    """Return the figures, and those of MLPerf: MLCommons asks that its results stand apart, with its footnote."""
+    return [figure for figure in judged if not figure.row.is_mlperf], [figure for figure in judged if figure.row.is_mlperf]
 
 
 def summary(judged: Sequence[JudgedFigure]) -> str:
@@ -62,11 +68,10 @@ def own_text(own_run: OwnRun, unit: str) -> str:
 
 def show(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, console: Console, limit: int | None = None) -> None:
     """Print the figures, those of MLPerf apart, of each the first `limit`, and a summary of several."""
-    elsewhere = [figure for figure in judged if not figure.row.is_mlperf]
-    official = [figure for figure in judged if figure.row.is_mlperf]
+    elsewhere, official = apart_from_mlperf(judged)
     _print_figures(console, elsewhere, runs_by_key, limit)
     if official:
-        print_text(console, "MLPerf\N{TRADE MARK SIGN} results, not ranked", "bold")
+        print_text(console, OF_MLPERF, "bold")
         _print_figures(console, official, runs_by_key, limit)
         footnotes = [*dict.fromkeys(footnote(figure.row) for figure in official[:limit]), APART, LEGEND]
         print_lines(

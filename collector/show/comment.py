@@ -31,7 +31,7 @@ _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<
 def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
     """Return the comment on two sides, at most as long as may be posted; what is cut is counted."""
     gate = comparison.gate
-    compared = [row for row in comparison.rows if not row.is_reference]
+    compared = comparison.compared
 
     def order(row: ComparedCase) -> tuple[int, int, float]:
         failing = sum(finding.outcome == "fail" for finding in row.limited)

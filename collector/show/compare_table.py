@@ -229,7 +229,7 @@ def _shared(rows: Sequence[ComparedCase]) -> str:
 
 def _lines(comparison: Comparison) -> Iterator[str]:
     """Yield the lines below the tables: each case in a sentence, what was chosen, what became of limits, and what to know of the cases."""
-    compared = [row for row in comparison.rows if not row.is_reference]
+    compared = comparison.compared
     if 1 < len(compared) <= SENTENCES_SHOWN:
         yield from (f"{row.name}: {decisions_text(row)}" for row in compared)
     if comparison.choice:
@@ -254,7 +254,7 @@ def _cases(comparison: Comparison) -> list[CaseSummary]:
 
 def notes_on(comparison: Comparison) -> Iterator[str]:
     """Yield what to know of the cases, and the verdicts on their runs."""
-    compared = [row for row in comparison.rows if not row.is_reference]
+    compared = comparison.compared
     cases = _cases(comparison)
     for mark, names in grouped((mark, row.name) for row in compared for mark in row.marks if mark not in _SAID).items():
         yield f"{mark}{f' ({listed(names)})' if len(names) < len(compared) else ''}: {MARKS[mark]}"

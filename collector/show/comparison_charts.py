@@ -156,7 +156,7 @@ def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, cost: 
         for board, row in boards
         if board.case.accuracy and cost in board.case.figures
     ]
-    present = {("reference" if styles.is_reference(row) else styles.series(row)): styles.of(row) for row in rows}
+    present = {styles.series(row): styles.of(row) for row in rows}
     ordered = sorted(present.items(), key=lambda item: (item[0] == "reference", item[0]))
     legend = tuple((name, style.paint, style.shape) for name, style in ordered)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
@@ -167,7 +167,7 @@ def _against_accuracy(rows: Sequence[ComparedCase], styles: SeriesStyles, cost: 
 
 def _mark(row: ComparedCase, styles: SeriesStyles, called: Mapping[CaseKey, str]) -> dict[str, Any]:
     return {
-        "case": called[row.case.key], "series": "reference" if styles.is_reference(row) else styles.series(row),
+        "case": called[row.case.key], "series": styles.series(row),
         "verdict": _verdict(row), "anchor": anchor(row),
         **{name.removeprefix("data-"): value for name, value in facts(row).items() if name != "data-kept"},
     }  # fmt: skip

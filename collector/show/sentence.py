@@ -17,7 +17,7 @@ OUTCOMES = ("worse", IN_PART, "inconclusive", WITHIN, "better", "no difference",
 
 def headline(comparison: Comparison) -> str:
     """Return in a line what came of a comparison, of several cases how many are better, worse or neither; and what is recommended."""
-    rows = [row for row in comparison.rows if not row.is_reference]
+    rows = comparison.compared
     if not rows:
         return "There is nothing to compare the reference with." if comparison.rows else "No run could be compared."
     if len(rows) == 1:

@@ -54,7 +54,9 @@ class SeriesStyles:
         return row.is_reference and self.has_reference
 
     def series(self, row: ComparedCase) -> str:
-        """Return the name of the series that `row` belongs to."""
+        """Return the name of the series that `row` belongs to; that of the reference is `reference`."""
+        if self.is_reference(row):
+            return "reference"
         if self.by_board:
             return row.board
         key = row.case.key

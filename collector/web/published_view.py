@@ -7,7 +7,7 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.published.laws import JudgedFigure, judge
-from edgemeter.collector.published.listing import STATES, OwnRunsByKey, figure_text, own_text, summary
+from edgemeter.collector.published.listing import OF_MLPERF, STATES, OwnRunsByKey, apart_from_mlperf, figure_text, own_text, summary
 from edgemeter.collector.published.own_runs import own_runs
 from edgemeter.collector.published.published_folder import APART, LEGEND, footnote
 from edgemeter.collector.published.row import PublishedRow
@@ -37,15 +37,14 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
     runs_by_key = {figure.row.key: own_runs(figure.row, measured) for figure in judged}
     is_served = isinstance(context.links, ServedLinks)
     columns, limit = _columns(runs_by_key), SHOWN if is_served else len(judged)
-    # MLCommons asks that its results stand apart, with its footnote.
-    elsewhere = [figure for figure in judged if not figure.row.is_mlperf]
-    official = [figure for figure in judged if figure.row.is_mlperf]
+    elsewhere, official = apart_from_mlperf(judged)
     body = context.render(
         "published.html",
         summary=summary(judged),
         elsewhere=_grid("published", columns, elsewhere[:limit]),
         official=_grid("published-mlperf", columns, official[:limit]),
         hidden=(len(elsewhere) - limit, len(official) - limit),
+        of_mlperf=OF_MLPERF,
         notices=(APART, LEGEND),
         footnote=footnote,
         count=len(judged),

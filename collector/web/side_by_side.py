@@ -82,7 +82,7 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
 
 def _title(comparison: Comparison) -> str:
     """Return the compared sides."""
-    compared = [row for row in comparison.rows if not row.is_reference]
+    compared = comparison.compared
     references = sorted({row.reference.key.device for row in comparison.rows})
     devices = sorted({row.case.key.device for row in compared or comparison.rows})
     models = sorted({row.case.key.model for row in compared or comparison.rows})
@@ -96,8 +96,7 @@ def _title(comparison: Comparison) -> str:
 def _lead(comparison: Comparison) -> str:
     """Return what the models come to on the devices, where these are few."""
     identity = attrgetter("fleet", "device", "model", "dataset_sha256", "scenario")
-    compared = [row for row in comparison.rows if not row.is_reference]
-    groups = grouped((identity(row.case.key), row) for row in compared or comparison.rows).values()
+    groups = grouped((identity(row.case.key), row) for row in comparison.compared or comparison.rows).values()
     fastest = [min(rows, key=lambda row: (row.not_ranked is not None, _duration(row.case))) for rows in groups]
     return " ".join(map(_sentence, fastest)) if len(fastest) <= NAMED else ""
 

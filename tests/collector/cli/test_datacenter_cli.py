@@ -64,19 +64,24 @@ def store(tmp_path):
     return write
 
 
-def run(*arguments):
-    """Run the command; an error of ours comes through."""
-    return CliRunner().invoke(datacenter, [str(argument) for argument in arguments], catch_exceptions=False)
+def run(where, *arguments):
+    """Return what the command prints about a store; an error of ours comes through."""
+    return CliRunner().invoke(datacenter, ["--ledger", where, *map(str, arguments)], catch_exceptions=False).stdout
+
+
+def answer(where, *arguments):
+    """Return what it answers as JSON."""
+    return json.loads(run(where, "--format", "json", *arguments))
 
 
 def test_single_stream_and_batch_saturated_servers_stand_apart(store):
     """Each has its own table, break-evens and cost."""
     where = store(*edge_runs(), *server_runs(), *server_runs("single_stream", 500.0))
-    printed = json.loads(run("--ledger", where, "--format", "json").stdout)
+    printed = answer(where)
     assert [part["server"]["load"] for part in printed["against"]] == ["batch-saturated", "single stream"]
     batched, single = (part["gross"][0]["datacenter"]["value"] for part in printed["against"])
     assert single / batched == pytest.approx(12, rel=1e-6)
-    output = run("--ledger", where).stdout
+    output = run(where)
     assert output.count("equal where:") == 2
     assert "PUE 1.1 to 1.6; 100,000 bytes a request" in output
 
@@ -84,18 +89,18 @@ def test_single_stream_and_batch_saturated_servers_stand_apart(store):
 def test_energies_come_from_the_records(store):
     """The numbers by hand: 150 mJ gross at full speed, 3,075 mJ at one a second; the server at 80% and a PUE of 1.1."""
     where = store(*edge_runs(), *server_runs())
-    printed = json.loads(run("--ledger", where, "--format", "json", "--rate", 1).stdout)
+    printed = answer(where, "--rate", 1)
     assert printed["edge_gross_mj"]["value"] == pytest.approx(3075.0)
     at_80 = printed["against"][0]["gross"][-1]["datacenter"]
     assert at_80["low"] < 1.1 * (300 + 600 * 0.8) / (0.8 * 6000) * 1000 < at_80["value"] < at_80["high"]
-    assert json.loads(run("--ledger", where, "--format", "json").stdout)["edge_gross_mj"]["value"] == pytest.approx(150.0)
+    assert answer(where)["edge_gross_mj"]["value"] == pytest.approx(150.0)
 
 
 def test_a_band_of_few_runs_is_the_meters_alone_and_a_note_says_so(store):
     """Two runs show no scatter worth the name; three widen the band."""
     widths = []
     for runs in (2, 3):
-        printed = json.loads(run("--ledger", store(*edge_runs()[:runs], *server_runs()), "--format", "json").stdout)
+        printed = answer(store(*edge_runs()[:runs], *server_runs()))
         assert any("tiny-detector" in note and "fewer than three runs" in note for note in printed["notes"]) == (runs == 2)
         band = printed["edge"]["full_mj"]
         widths.append(band["high"] - band["low"])
@@ -106,7 +111,7 @@ def test_a_band_of_few_runs_is_the_meters_alone_and_a_note_says_so(store):
 def test_only_what_is_alike_is_compared(store):
     """A server on other data, a published energy, a ruined model or a device without energy is left out, and its reason is named."""
     odd = server_runs(data=OTHER_DATA)
-    printed = json.loads(run("--ledger", store(*edge_runs(), *server_runs("single_stream", 500.0), *odd), "--format", "json").stdout)
+    printed = answer(store(*edge_runs(), *server_runs("single_stream", 500.0), *odd))
     assert [part["server"]["load"] for part in printed["against"]] == ["single stream"]
     assert "differs in data" in printed["notes"][0]
     for runs, message in (
@@ -116,7 +121,7 @@ def test_only_what_is_alike_is_compared(store):
         ((make_run(**no_energy()), *server_runs()), "no power sensor here"),
     ):
         with table_row(message), pytest.raises(UnavailableError, match=message):
-            run("--ledger", store(*runs))
+            run(store(*runs))
 
 
 def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
@@ -129,11 +134,11 @@ def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
         idle_after_w=300.0,
     )  # fmt: skip
     runs = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu, other_energies=(energy,)) for _ in NOISE]
-    server = json.loads(run("--ledger", store(*edge_runs(), *runs), "--format", "json").stdout)["against"][0]["server"]
+    server = answer(store(*edge_runs(), *runs))["against"][0]["server"]
     assert (server["idle_w"]["value"], server["max_w"]["value"]) == (pytest.approx(350.0), pytest.approx(1000.0))
     assert (server["scope"], server["excludes"]) == ("gpu-board + cpu-package", ["fans", "board"])
     alone = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu) for _ in NOISE]
-    server = json.loads(run("--ledger", store(*edge_runs(), *alone, runs[0]), "--format", "json").stdout)["against"][0]["server"]
+    server = answer(store(*edge_runs(), *alone, runs[0]))["against"][0]["server"]
     assert (server["max_w"]["value"], server["scope"]) == (pytest.approx(900.0), "gpu-board")
 
 
@@ -141,9 +146,9 @@ def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
     """716 mJ at full load and a PUE of 1.54 is the published case; here over the bands."""
     constants = tmp_path / "own.toml"
     constants.write_text(STATED)
-    output = run("--ledger", store(*edge_runs()), "--constants", constants).stdout
+    output = run(store(*edge_runs()), "--constants", constants)
     assert "stated: our data sheet: stated, not measured" in output
-    printed = json.loads(run("--ledger", store(*edge_runs()), "--constants", constants, "--format", "json", "--bytes", 50_000).stdout)
+    printed = answer(store(*edge_runs()), "--constants", constants, "--bytes", 50_000)
     at_20 = next(cell for cell in printed["against"][0]["gross"] if cell["utilisation_ratio"] == 0.2)
     ends = at_20["datacenter"]["low"], at_20["datacenter"]["high"]
     assert ends == (pytest.approx(1513.91 / 1.54 * 1.1, rel=1e-4), pytest.approx(1513.91 / 1.54 * 1.6, rel=1e-4))
@@ -161,19 +166,19 @@ def test_what_is_absent_is_reported_with_what_is_available(store):
         (("--rate", "1000"), r"40 .*1000"),
     ):
         with table_row(arguments), pytest.raises(ConfigError, match=message):
-            run("--ledger", path, *arguments)
+            run(path, *arguments)
     where = store(*edge_runs(), *edge_runs(model="other"), *server_runs())
     with pytest.raises(ConfigError, match="--model: other, tiny-detector"):
-        run("--ledger", where)
+        run(where)
 
 
 def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
     """Its int8 takes less, and is another thing than the edge's fp32; only where there is no fp32 it stands there, and that is noted."""
     int8 = server_runs(rate=12000.0, precision="int8")
-    printed = json.loads(run("--ledger", store(*edge_runs(), *server_runs(), *int8), "--format", "json").stdout)
+    printed = answer(store(*edge_runs(), *server_runs(), *int8))
     assert "fp32" in printed["against"][0]["server"]["name"]
     assert not any("like with like" in note for note in printed["notes"])
-    printed = json.loads(run("--ledger", store(*edge_runs(), *int8), "--format", "json").stdout)
+    printed = answer(store(*edge_runs(), *int8))
     assert "int8" in printed["against"][0]["server"]["name"]
     assert any("not like with like" in note for note in printed["notes"])
 
@@ -181,7 +186,7 @@ def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
 def test_the_energy_is_of_the_level_that_the_board_has_now(store):
     """Sixty days of which the last twenty take a tenth more: 110 mJ and not 100; the caution says since when."""
     where = store(*make_days(noisy(100, 60, step_at=40, step_ratio=1.1)), *server_runs())
-    now, all_days = (json.loads(run("--ledger", where, "--format", "json", *options).stdout) for options in ((), ("--all-days",)))
+    now, all_days = (answer(where, *options) for options in ((), ("--all-days",)))
     assert now["edge_gross_mj"]["value"] == pytest.approx(110, rel=0.01)
     assert all_days["edge_gross_mj"]["value"] == pytest.approx(103.2, rel=0.005)
     assert "since 2024-11-13" in json.dumps(now)

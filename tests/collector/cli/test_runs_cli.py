@@ -189,22 +189,15 @@ def test_a_run_is_shown_with_its_case_in_the_figures_that_run_and_compare_print(
 
 
 def test_a_run_that_lies_apart_from_its_siblings_is_listed_as_disturbed(home):
-    """As the commands that compare take it, although nothing was seen that disturbed it."""
-    runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 15.0, 10.2)])
-    fill(home / "ledger.sqlite", [msgspec.structs.replace(run, id=run_id) for run, run_id in zip(runs, ids_of(4), strict=True)])
-    verdicts = [run["verdict"] for run in json.loads(edgemeter("runs", "--format", "json").stdout)["runs"]]
-    assert verdicts == ["ok", "disturbed", "ok", "ok"]
-    assert [line.split()[-1] for line in edgemeter("runs").stdout.splitlines()[1:]] == ["ok", "disturbed", "ok", "ok"]
-
-
-def test_a_list_that_ends_within_a_session_has_the_verdict_of_the_whole_session(home):
-    """Its oldest runs are not listed; one that is excluded is no sibling any more, and has no verdict."""
+    """As commands compare it, though its siblings are not listed; one that is excluded is no sibling any more, and has no verdict."""
     runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 15.0)])
     fill(home / "ledger.sqlite", [msgspec.structs.replace(run, id=run_id) for run, run_id in zip(runs, ids_of(4), strict=True)])
 
     def verdicts(*arguments):
         return [run["verdict"] for run in json.loads(edgemeter("runs", "--format", "json", *arguments).stdout)["runs"]]
 
+    assert verdicts() == ["disturbed", "ok", "ok", "ok"]
+    assert [line.split()[-1] for line in edgemeter("runs").stdout.splitlines()[1:]] == verdicts()
     assert verdicts("-n", "1") == ["disturbed"]
     for run_id in ids_of(4)[:2]:
         edgemeter("runs", "exclude", run_id, "--reason", "the fan was off")
