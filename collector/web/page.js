@@ -543,21 +543,14 @@ async function route() {
   document.title = `${shown.querySelector("h1").textContent} - Edgemeter`;
   const picked = { ...asked.fields };
   for (const name of ROUTES[asked.view] ?? []) delete picked[name];
-  narrowed(shown, picked, asked.fields);
+  shown.querySelectorAll("form.filters [name]").forEach((field) => { if (asked.fields[field.name]) field.value = asked.fields[field.name]; });
+  narrow(shown, picked);
+  dress(shown, picked);
   scrollTo(0, 0);
-}
-
-function fillForm(within, fields) {
-  within.querySelectorAll("form.filters [name]").forEach((field) => { if (fields[field.name]) field.value = fields[field.name]; });
-}
-function narrowed(within, picked, fields = picked) {
-  fillForm(within, fields);
-  narrow(within, picked);
-  return dress(within, picked);
 }
 async function dress(within, picked = {}) {
   for (const chart of drawn) chart.view?.finalize();
-  const mine = (drawn = []);
+  drawn = [];
   sections.clear();
   makeTables(within);
   addCopyLink(within);
@@ -585,9 +578,7 @@ async function dress(within, picked = {}) {
     });
   });
   within.querySelectorAll("[data-export]").forEach((one) => one.addEventListener("click", () => writeTables(within, one.dataset.export)));
-  within.querySelector(".period button")?.addEventListener("click", () => {
-    pickPeriod(null);
-  });
+  within.querySelector(".period button")?.addEventListener("click", () => pickPeriod(null));
   setPeriod(rangeOf("between"));
   await drawAll([within], picked);
 }
