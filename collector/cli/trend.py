@@ -1,5 +1,6 @@
 """The commands `edgemeter trend`: changes over time, `units`, `annotate`; `alerts` is in its own file."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +11,7 @@ import msgspec
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count, printable
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -31,7 +33,6 @@ from edgemeter.collector.trend.watch_file import (
     open_watch,
     read_annotations,
     remove_annotation,
-    today,
 )
 from edgemeter.collector.units.odd_boards import FEWEST, BoardType, board_types
 
@@ -159,7 +160,7 @@ def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, r
             named = watch.SeriesSelection(fleet=about["fleet"], device=about["device"], model=about["model"])
             _history_of(where, named)
             day = about.pop("day")
-            entry = Annotation(day=today() if day is None else day, text=text, begins_level=not remark, **about)
+            entry = Annotation(day=time.time_ns() // NS_PER_DAY if day is None else day, text=text, begins_level=not remark, **about)
             click.echo(f"annotation {add_annotation(file, entry)} saved in {file.where}", err=True)
         elif remove is not None:
             if not remove_annotation(file, remove):

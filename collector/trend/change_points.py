@@ -17,7 +17,6 @@ from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.covariate import without_gaps, without_jump
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.levels import Levels
-from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.modes import TwoModes, modes_beside_heat
 from edgemeter.collector.trend.scan import (
     AFTER,
@@ -186,11 +185,12 @@ def _screen(walks: Sequence[_Walk]) -> None:
     for row, walk in enumerate(walks):
         walk.is_screened = True
         possible = set(ends[may_step[:, row]].tolist())
-        walk.ends = [*(end for end in walk.scheduled[:-1] if end in possible or _may_be_declared(walk, end)), walk.stop]
-
-
-def _may_be_declared(walk: _Walk, end: int) -> bool:
-    return any(max(walk.begin, end - WINDOW) + BEFORE <= changed <= end - AFTER for changed in walk.changed)
+        declared = [
+            end
+            for end in walk.scheduled[:-1]
+            if any(max(walk.begin, end - WINDOW) + BEFORE <= changed <= end - AFTER for changed in walk.changed)
+        ]
+        walk.ends = [*sorted(possible.union(declared).intersection(walk.scheduled[:-1])), walk.stop]
 
 
 def _take_modes(results: Sequence[ChangePoints]) -> None:
@@ -382,20 +382,24 @@ def _record(walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], decla
     if declared and declared[1] >= line and (split is None or split.low <= declared[0] <= split.high):
         index, score, step, error = declared
         split, is_step = Break(index, index, index, score), True
-    is_settled = split is not None and is_step and _is_settled(walk.days.metric, step, error, end - split.place)
-    if (
-        split is not None
-        and is_settled
-        and not is_slow(walk.days, (walk.begin, end), split.place)
-        and _survives(walk, span, split, step, float(result.slope[row]))
-    ):
+    slope, slope_error = float(result.slope[row]), float(result.slope_error[row])
+    if split is not None and is_step and _is_new_level(walk, span, split, (step, error, slope)):
         _begin_level(walk, split, end)
     elif end == len(walk.days.day):
-        walk.changes.unconfirmed, walk.changes.slope, walk.changes.slope_error = (
-            split,
-            float(result.slope[row]),
-            float(result.slope_error[row]),
-        )
+        walk.changes.unconfirmed, walk.changes.slope, walk.changes.slope_error = split, slope, slope_error
+
+
+def _is_new_level(walk: _Walk, span: tuple[int, int], split: Break, scanned: tuple[float, float, float]) -> bool:
+    """Return whether a step, of this size, error and slope of the temperature, is large enough to report and no slow or warm change.
+
+    Or clearly too small to matter; others wait for more points. To wait until a step is clearly more takes 30 days for one of just that
+    size, and finds no fewer false ones: the score decides those.
+    """
+    step, error, slope = scanned
+    metric, after = walk.days.metric, span[1] - split.place
+    if abs(step) < metric.reported_from and abs(step) + CONFIDENCE_Z * error > metric.rule.matters and after < SETTLED:
+        return False
+    return not is_slow(walk.days, (walk.begin, span[1]), split.place) and _survives(walk, span, split, step, slope)
 
 
 def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float, slope: float) -> bool:
@@ -437,14 +441,6 @@ def _begin_level(walk: _Walk, step: Break, end: int) -> None:
     # The newest scan is repeated, on the new level alone.
     newest_end = [end] if end == walk.stop and end >= first else []
     walk.schedule([later for later in walk.scheduled if later >= max(first, end + 1)] or newest_end)
-
-
-def _is_settled(metric: TrendMetric, step: float, error: float, after: int) -> bool:
-    """Return whether the step is large enough to report or clearly too small to matter; others wait for more points.
-
-    To wait until a step is clearly more takes 30 days for one of just that size, and finds no fewer false ones: the score decides those.
-    """
-    return abs(step) >= metric.reported_from or abs(step) + CONFIDENCE_Z * error <= metric.rule.matters or after >= SETTLED
 
 
 def at_breaks(breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Break, float, float]]:

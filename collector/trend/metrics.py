@@ -25,11 +25,6 @@ class TrendMetric:
         return REPORTED_RATIO * self.rule.matters
 
     @property
-    def kind_column(self) -> str | None:
-        """The field of a run that names the kind of its figure, None where the metric has only one kind."""
-        return _KIND_COLUMNS.get(self.figure.group)
-
-    @property
     def u_column(self) -> str | None:
         """The column of its expanded uncertainty; None of most figures."""
         return field_name(self.figure.u) or None
@@ -43,7 +38,8 @@ class TrendMetric:
 
     def kind(self, run: object) -> str | None:
         """Return the kind of the figure of a run (or of the facts that runs share), None where the metric has only one kind."""
-        return None if self.kind_column is None else getattr(run, self.kind_column)
+        column = _KIND_COLUMNS.get(self.figure.group)
+        return None if column is None else getattr(run, column)
 
     def is_worse(self, moved: float, kind: str | None) -> bool:
         """Return whether a series of this kind that moved so got worse: an error of predictions does as it rises, other accuracies fall."""

@@ -49,15 +49,12 @@ def modes_beside_heat(x: Array, heat: Array, least: float) -> list[TwoModes | No
     for row in np.flatnonzero(np.isfinite(_middles(remainder, least))):
         modes = two_modes(remainder[row], least)
         modes = modes and two_modes(x[row] - _heat_effect(x[row], heat[row], modes.is_high), least)
-        modes_of_series[row] = modes if modes is not None and _changes_with(modes, x[row]) else None
+        if modes is not None:
+            # From one day to the next at a change of mode, most of the way to the other level.
+            places = np.flatnonzero(modes.is_high[1:] != modes.is_high[:-1]) + 1
+            changes = (x[row, places] - x[row, places - 1]) * np.where(modes.is_high[places], 1.0, -1.0)
+            modes_of_series[row] = modes if median(changes) >= (modes.high - modes.low) / 2 else None
     return modes_of_series
-
-
-def _changes_with(modes: TwoModes, x: Array) -> bool:
-    """Return whether `x` goes, from one day to the next at a change of mode, most of the way to the other level."""
-    places = np.flatnonzero(modes.is_high[1:] != modes.is_high[:-1]) + 1
-    changes = (x[places] - x[places - 1]) * np.where(modes.is_high[places], 1.0, -1.0)
-    return bool(median(changes) >= (modes.high - modes.low) / 2)
 
 
 def _heat_effect(x: Array, heat: Array, is_high: Mask) -> Array:
@@ -77,7 +74,9 @@ def two_modes(x: Array, least: float) -> TwoModes | None:
     if math.isnan(middle):
         return None
     for _ in range(3):
-        is_high = _stays(x > middle)
+        # A single point on the other side is no stay, unless its neighbours differ.
+        beyond = np.pad((x > middle).astype(np.int64), 1, mode="edge")
+        is_high = beyond[:-2] + beyond[1:-1] + beyond[2:] >= 2
         if not LEAST_RATIO <= is_high.mean() <= 1 - LEAST_RATIO:
             return None
         low, high = median(x[~is_high]), median(x[is_high])
@@ -118,10 +117,3 @@ def _middles(x: Array, least: float) -> Array:
     scatter = row_medians(np.abs(x[:, 1:] - x[:, :-1]), np.full(len(x), size - 1)) / HALF_NORMAL / math.sqrt(2)
     is_apart = (ordered[:, -fewest] - ordered[:, fewest] >= least) & (apart[row, best] >= 0.8 * APART * scatter)
     return np.where(is_apart, (ordered[row, places[best] - 1] + ordered[row, places[best]]) / 2, np.nan)
-
-
-def _stays(is_beyond: Mask) -> Mask:
-    """Return the mode of each point: a single one on the other side is none, unless its neighbours differ."""
-    padded = np.concatenate([is_beyond[:1], is_beyond, is_beyond[-1:]]).astype(np.int64)
-    stays: Mask = padded[:-2] + padded[1:-1] + padded[2:] >= 2
-    return stays

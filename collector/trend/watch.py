@@ -12,7 +12,7 @@ from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.change_points import Break, at_breaks
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.finding import Step
-from edgemeter.collector.trend.history import History, without_garbage_collection
+from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS, on_scale
 from edgemeter.collector.trend.run_columns import names_of
 from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT, UNCONFIRMED_SCORE
@@ -86,8 +86,7 @@ def trends_of(
     if by_type:
         selected = {key: members for key, members in selected.items() if len(members) > 1}
     results = {} if results is None else results
-    with without_garbage_collection():
-        _compute(history, annotations, metrics, selected, results, progress)
+    _compute(history, annotations, metrics, selected, results, progress)
     return [trend for name in metrics for key in selected if (trend := results[name, key][2]) is not None]
 
 

@@ -5,7 +5,6 @@ An annotation marks the start of an expected new level, which ends the compariso
 
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -209,8 +208,3 @@ def annotations_of(store: str | LedgerPlace) -> list[Annotation]:
         return []
     with open_watch(store, "read") as file:
         return read_annotations(file)
-
-
-def today() -> int:
-    """Return today (UTC) in days since 1970."""
-    return int(time.time() // 86_400)
