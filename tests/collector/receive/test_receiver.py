@@ -190,9 +190,7 @@ def test_its_state_is_retained_at_the_broker_and_flooders_are_named_once(path, m
             (COLLECTOR_STATE_S + 2, False, [(CollectorState(state="offline"), "retained")]),
         ):
             bench.now_s = at_s
-            if is_new:
-                bench.collector.receiver.connected()
-            bench.collector.receiver.report()
+            (bench.collector.receiver.connected if is_new else bench.collector.receiver.report)()
             assert [state[1:] for state in bench.states] == sent
             bench.states.clear()
         bench.bring(*[b"garbage"] * 3)
