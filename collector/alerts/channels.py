@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError, TransientError, one_line
 from edgemeter.agent.base.http_client import FAILURES, open_url
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.collector.alerts.firing import Firing, page_address
-from edgemeter.collector.alerts.notified import AlertChange
+from edgemeter.collector.alerts.notified import Alert
 from edgemeter.collector.alerts.rules import Channel
 
 POST_TIMEOUT_S = 10.0
@@ -25,23 +25,10 @@ _SECRET_LENGTH = 5
 _TYPES = {"critical": "failure", "warning": "warning", "info": "info"}
 
 
-def _title(notice: AlertChange) -> str:
-    return ("over: " if notice.event == "closed" else "") + notice.alert.firing.title
+def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, now_ns: int) -> Iterator[Sequence[Alert]]:
+    """Send alerts as they are to a channel, a message with each step of the iteration; yield those in it once the channel has accepted it.
 
-
-def _text(notice: AlertChange, page: str | None) -> str:
-    """Return two lines, and a link to the series and the period below the address of the fleet's `page`."""
-    number, firing, *_ = notice.alert
-    return f"[{firing.severity}] {_title(notice)} (#{number})\n{firing.text}" + (f"\n{_link(firing, page)}" if page else "")
-
-
-def _link(firing: Firing, page: str) -> str:
-    view, fields = page_address(firing.findings)
-    return f"{page.rstrip('/')}/{view}?{urlencode(sorted(fields.items()))}"
-
-
-def sent_messages(channel: Channel, notices: Sequence[AlertChange], page: str | None, now_ns: int) -> Iterator[Sequence[AlertChange]]:
-    """Send notices to a channel, a message with each step of the iteration; yield those in it once the channel has accepted it.
+    Each has a link to its series and period below the address of the fleet's `page`.
 
     Raises:
         ConfigError: the channel's address cannot be read, or is invalid.
@@ -49,19 +36,19 @@ def sent_messages(channel: Channel, notices: Sequence[AlertChange], page: str | 
         TransientError: the message was not accepted; it names no secret.
     """
     if channel.kind == "alertmanager":
-        _post_alerts(channel.address(), notices, page, now_ns)
-        yield notices
+        _post_alerts(channel.address(), alerts, page, now_ns)
+        yield alerts
     else:
-        yield from _apprised(channel.address(), notices, page)
+        yield from _apprised(channel.address(), alerts, page)
 
 
-def _post_alerts(url: str, notices: Sequence[AlertChange], page: str | None, now_ns: int) -> None:
+def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: int) -> None:
     """Send alerts to Prometheus Alertmanager; open ones end by themselves unless they are sent again.
 
     Source: API v2, https://prometheus.io/docs/alerting/latest/clients/.
     """
     ends_ns = now_ns + ALERTMANAGER_S * 1_000_000_000
-    alerts = [
+    posted = [
         {
             "labels": {**firing.facts, "alertname": firing.rule, "severity": firing.severity, "number": f"{number}"},
             "annotations": {"summary": firing.title, "description": firing.text},
@@ -69,13 +56,13 @@ def _post_alerts(url: str, notices: Sequence[AlertChange], page: str | None, now
             "endsAt": _rfc3339(closed_ns or ends_ns),
             **({"generatorURL": _link(firing, page)} if page else {}),
         }
-        for _, (number, firing, opened_ns, closed_ns) in notices
+        for number, firing, opened_ns, closed_ns in alerts
     ]
     if urlsplit(url).scheme not in ("http", "https"):
         raise ConfigError("the address of an Alertmanager begins with http:// or https://: correct it")
     address, headers = f"{url.rstrip('/')}/api/v2/alerts", {"Content-Type": "application/json"}
     try:
-        with open_url(address, lambda *_: False, POST_TIMEOUT_S, json.dumps(alerts).encode(), headers) as answer:
+        with open_url(address, lambda *_: False, POST_TIMEOUT_S, json.dumps(posted).encode(), headers) as answer:
             status, reason = answer.status, answer.reason
     except FAILURES as error:
         raise TransientError(_without_secrets(f"Alertmanager cannot be reached ({error})", url)) from error
@@ -87,8 +74,17 @@ def _rfc3339(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // 1_000_000_000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _apprised(url: str, notices: Sequence[AlertChange], page: str | None) -> Iterator[Sequence[AlertChange]]:
-    """Send notices by Apprise (BSD-2), as many in a message as the service takes."""
+def _title(alert: Alert) -> str:
+    return ("over: " if alert.state == "closed" else "") + alert.firing.title
+
+
+def _link(firing: Firing, page: str) -> str:
+    view, fields = page_address(firing.findings)
+    return f"{page.rstrip('/')}/{view}?{urlencode(sorted(fields.items()))}"
+
+
+def _apprised(url: str, alerts: Sequence[Alert], page: str | None) -> Iterator[Sequence[Alert]]:
+    """Send alerts by Apprise (BSD-2), as many in a message as the service takes."""
     apprise = import_extra("apprise", "collector", "alerts need Apprise")
     # It may log an address.
     logging.getLogger("apprise").disabled = True
@@ -102,20 +98,24 @@ def _apprised(url: str, notices: Sequence[AlertChange], page: str | None) -> Ite
     is_mqtt = service.secure_protocol == "mqtts"
     if is_mqtt:
         _ask_for_receipts(service)
-    texts = [_text(notice, page) for notice in notices]
+    texts = [
+        f"[{alert.firing.severity}] {_title(alert)} (#{alert.number})\n{alert.firing.text}"
+        + (f"\n{_link(alert.firing, page)}" if page else "")
+        for alert in alerts
+    ]
     try:
         while texts:
             size = max(1, sum(end <= service.body_maxlen for end in accumulate(len(text) + 2 for text in texts)))
-            part, body = notices[:size], "\n\n".join(texts[:size])[: service.body_maxlen]
+            part, body = alerts[:size], "\n\n".join(texts[:size])[: service.body_maxlen]
             title = _title(part[0]) + (f" and {size - 1} more" if size > 1 else "")
-            severity = next(name for name in _TYPES if name in {notice.alert.firing.severity for notice in part})
-            kind = "success" if all(notice.event == "closed" for notice in part) else _TYPES[severity]
+            severity = next(name for name in _TYPES if name in {alert.firing.severity for alert in part})
+            kind = "success" if all(alert.state == "closed" for alert in part) else _TYPES[severity]
             is_accepted = service.notify(body=body, title=title if service.title_maxlen else "", notify_type=kind)
             if not is_accepted or (is_mqtt and log.buffer):
                 reasons = "; ".join(record.getMessage() for record in log.buffer)
                 raise TransientError(_without_secrets(reasons or "Apprise could not deliver", url))
             yield part
-            notices, texts = notices[size:], texts[size:]
+            alerts, texts = alerts[size:], texts[size:]
     finally:
         if is_mqtt:
             service.client.disconnect()

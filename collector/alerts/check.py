@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.channels import sent_messages
-from edgemeter.collector.alerts.firing import AlertFinding, Firing, FiringContext, firings
+from edgemeter.collector.alerts.firing import Firing, FiringContext, firings
 from edgemeter.collector.alerts.notified import Alert, AlertChange, read_alerts, settle, waiting_texts
 from edgemeter.collector.alerts.rules import AlertRules, Channel
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
@@ -31,7 +31,7 @@ NEWEST_DAYS = 7
 STORE_S, STORE_AGAIN_S = 20.0, 0.5
 _SENT = "UPDATE notified SET state = ?, sent_ns = ?, due_ns = NULL, error = NULL WHERE alert = ? AND channel = ?"
 _NOT_SENT = "UPDATE notified SET error = ? WHERE channel = ? AND due_ns IS NOT NULL"
-_Answer = tuple[Channel, Sequence[AlertChange], EdgemeterError | None]
+_Answer = tuple[Channel, Sequence[Alert], EdgemeterError | None]
 
 
 class AlertCheck(NamedTuple):
@@ -67,7 +67,7 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
             {channel: sent_messages(channel, by_channel[channel.name], rules.link, now_ns) for channel in channels}
         ):
             sent[channel.name] += len(answered)
-            rows = [("closed" if event == "closed" else "open", now_ns, alert.number, channel.name) for event, alert in answered]
+            rows = [(alert.state, now_ns, alert.number, channel.name) for alert in answered]
             _write(file, *((_SENT, rows) if error is None else (_NOT_SENT, [(str(error), channel.name)])))
         with file.reading() as statements:
             waiting = waiting_texts(read_alerts(statements)[1])
@@ -89,15 +89,14 @@ def send_test(rules: AlertRules, name: str) -> None:
     if channel is None:
         raise ConfigError(f"no channel {name!r}: the rules define {', '.join(channel.name for channel in rules.channel) or 'none'}")
     text = "Sent by `edgemeter trend alerts test`: no alert has opened."
-    now_ns, finding = time.time_ns(), AlertFinding("test", "test of Edgemeter", text, 0, {"fleet": "", "device": ""})
-    firing = Firing("test", "info", finding.title, text, {}, (finding,))
-    messages = sent_messages(channel, [AlertChange("opened", Alert(0, firing, now_ns))], None, now_ns)
+    alert = Alert(0, Firing("test", "info", "test of Edgemeter", text, {}, ()), time.time_ns())
+    messages = sent_messages(channel, [alert], None, alert.opened_ns)
     for _, _, error in _answers({channel: messages}):
         if error is not None:
             raise error
 
 
-def _answers(messages: Mapping[Channel, Iterator[Sequence[AlertChange]]]) -> Iterator[_Answer]:
+def _answers(messages: Mapping[Channel, Iterator[Sequence[Alert]]]) -> Iterator[_Answer]:
     """Yield what a channel accepts, or why it does not, as answers come; its next message goes when whoever reads this is ready."""
     answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
     deadlines_s: dict[Channel, float] = {}

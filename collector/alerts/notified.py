@@ -19,6 +19,9 @@ from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 SAME_DAYS = 5
 
 
+AlertState = Literal["open", "closed"]
+
+
 class Alert(NamedTuple):
     """A firing from check to check; `closed_ns` is None while it is open."""
 
@@ -27,13 +30,18 @@ class Alert(NamedTuple):
     opened_ns: int
     closed_ns: int | None = None
 
+    @property
+    def state(self) -> AlertState:
+        """Whether it is open."""
+        return "open" if self.closed_ns is None else "closed"
+
 
 class Notified(NamedTuple):
     """The state of an alert as a channel knows it (None: it knows nothing), and since when and why it does not know how the alert is."""
 
     alert: int
     channel: str
-    state: Literal["open", "closed"] | None
+    state: AlertState | None
     sent_ns: int
     due_ns: int | None
     error: str | None
@@ -44,7 +52,7 @@ class Notified(NamedTuple):
 
 
 class AlertChange(NamedTuple):
-    """A change of an alert, in a check or for a channel; one that has `joined` goes on in another, which is no news."""
+    """A change of an alert in a check; one that has `joined` goes on in another, which is no news."""
 
     event: Literal["opened", "updated", "closed", "joined"]
     alert: Alert
@@ -66,7 +74,7 @@ def settled(alerts: Sequence[Alert], firings: Sequence[Firing], now_ns: int) -> 
             for earlier, alert in by_mark.get((firing.rule, finding.subject), ())
             if alert.number not in changes and _is_same(finding, earlier, alert, now_ns)
         }
-        still_open = [number for number, alert in same.items() if alert.closed_ns is None]
+        still_open = [number for number, alert in same.items() if alert.state == "open"]
         joined.update(still_open)
         if still_open:
             number = min(still_open)
@@ -75,7 +83,7 @@ def settled(alerts: Sequence[Alert], firings: Sequence[Firing], now_ns: int) -> 
             newest += not same
             number = min(same, default=newest)
             changes[number] = AlertChange("opened", Alert(number, firing, same[number].opened_ns if same else now_ns))
-    ended = [alert._replace(closed_ns=now_ns) for alert in alerts if alert.closed_ns is None and alert.number not in changes]
+    ended = [alert._replace(closed_ns=now_ns) for alert in alerts if alert.state == "open" and alert.number not in changes]
     return [*changes.values(), *(AlertChange("joined" if alert.number in joined else "closed", alert) for alert in ended)]
 
 
@@ -92,24 +100,19 @@ def _is_same(finding: AlertFinding, earlier: AlertFinding, alert: Alert, now_ns:
     return is_near and finding.first_days[0] * NS_PER_DAY <= alert.opened_ns
 
 
-def differences(alerts: Iterable[Alert], notified: Iterable[Notified], rules: AlertRules) -> dict[str, list[AlertChange]]:
-    """Return by channel what it is to be sent."""
-    rows = {(row.channel, row.alert): row for row in notified}
-    return grouped(
-        (channel.name, change)
-        for channel in rules.channel
-        for alert in alerts
-        if (change := _difference(alert, rows.get((channel.name, alert.number)), channel, rules))
-    )
+def differences(alerts: Iterable[Alert], notified: Iterable[Notified], rules: AlertRules) -> dict[str, list[Alert]]:
+    """Return by channel the alerts that it is to be sent, as they are now."""
+    states = {(row.channel, row.alert): row.state for row in notified}
+    named = {(rule.name, channel) for rule in rules.rule for channel in rule.channels}
 
+    def is_due(channel: Channel, alert: Alert) -> bool:
+        state = states.get((channel.name, alert.number), "unheard of")
+        if alert.state == "closed":
+            return state in (None, "open")
+        # Alertmanager ends an alert that is not sent again.
+        return (alert.firing.rule, channel.name) in named and (state != "open" or channel.kind == "alertmanager")
 
-def _difference(alert: Alert, notified: Notified | None, channel: Channel, rules: AlertRules) -> AlertChange | None:
-    if alert.closed_ns is not None:
-        return AlertChange("closed", alert) if notified is not None and notified.state != "closed" else None
-    is_named = any(rule.name == alert.firing.rule and channel.name in rule.channels for rule in rules.rule)
-    # Alertmanager ends an alert that is not sent again.
-    is_known = notified is not None and notified.state == "open" and channel.kind != "alertmanager"
-    return AlertChange("opened", alert) if is_named and not is_known else None
+    return grouped((channel.name, alert) for channel in rules.channel for alert in alerts if is_due(channel, alert))
 
 
 def read_alerts(statements: Statements) -> tuple[list[Alert], list[Notified]]:
@@ -140,7 +143,7 @@ def waiting_texts(notified: Iterable[Notified]) -> list[str]:
 
 def settle(
     statements: Statements, firings: Sequence[Firing], rules: AlertRules, now_ns: int
-) -> tuple[list[AlertChange], Mapping[str, Sequence[AlertChange]]]:
+) -> tuple[list[AlertChange], Mapping[str, Sequence[Alert]]]:
     """Write how alerts change, and what each channel is to be sent; return both."""
     # Also where nothing changes: where nothing can be written, nothing is sent that would be sent again.
     statements.execute("INSERT INTO alert_checks VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET checked_ns = ?", (now_ns, now_ns))
@@ -153,7 +156,7 @@ def settle(
             statements.execute("UPDATE notified SET state = 'closed' WHERE alert = ?", (alert.number,))
     alerts, notified = read_alerts(statements)
     by_channel = differences(alerts, notified, rules)
-    due = {(alert.number, channel) for channel, of_channel in by_channel.items() for _, alert in of_channel}
+    due = {(alert.number, channel) for channel, of_channel in by_channel.items() for alert in of_channel}
     clear = "UPDATE notified SET due_ns = NULL, error = NULL WHERE alert = ? AND channel = ?"
     statements.executemany(clear, [row[:2] for row in notified if row.due_ns is not None and row[:2] not in due])
     insert = "INSERT INTO notified VALUES (?, ?, NULL, 0, ?, NULL) ON CONFLICT (alert, channel)"

@@ -54,7 +54,7 @@ def check(rules_file: Path | None, stores: tuple[str, ...]) -> None:
             click.echo(printable(f"{event} [{alert.firing.severity}] {alert.firing.title}: {alert.firing.text}"))
     for channel, notices in result.sent.items():
         click.echo(f"sent {count(notices, 'notification')} to {channel}")
-    open_alerts = sum(alert.closed_ns is None for _, alert in result.changes)
+    open_alerts = sum(alert.state == "open" for _, alert in result.changes)
     state = f"{count(open_alerts, 'alert')} open" if open_alerts else "no alert"
     click.echo(f"judged {result.series:,} series: {state}")
     for waiting in result.waiting:
@@ -74,14 +74,14 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, form: Format) -> None
     """
     stored, notified = alerts_of(ledger_place(existing_store(chosen_stores(stores)[0])))
     channels = grouped((row.alert, row) for row in notified)
-    listed = [alert for alert in stored if with_closed or alert.closed_ns is None]
+    listed = [alert for alert in stored if with_closed or alert.state == "open"]
     rows = [alert._asdict() | {"channels": [row._asdict() for row in channels.get(alert.number, ())]} for alert in listed]
     if print_data(form, {"alerts": rows}):
         return
     table = Table(*(Column(name, overflow="fold") for name in ("#", "state", "severity", "since", "rule", "alert", "evidence", "channels")))
     for alert in listed:
-        firing, state = alert.firing, "open" if alert.closed_ns is None else "closed"
-        cells = (f"{alert.number}", state, firing.severity, stamp(alert.opened_ns), firing.rule, firing.title, firing.text)
+        firing = alert.firing
+        cells = (f"{alert.number}", alert.state, firing.severity, stamp(alert.opened_ns), firing.rule, firing.title, firing.text)
         lines = "\n".join(printable(str(row)) for row in channels.get(alert.number, ()))
         table.add_row(*(Text(printable(cell)) for cell in cells), Text(lines))
     if listed:

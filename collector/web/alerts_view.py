@@ -21,13 +21,13 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     if not stored:
         text = "No alert was ever opened here. Evaluate the rules: `edgemeter trend alerts check --ledger LEDGER`."
         return View("No alerts", context.render("message.html", text=text))
-    alerts = sorted(stored, key=lambda alert: (alert.closed_ns is not None, -alert.opened_ns))
+    alerts = sorted(stored, key=lambda alert: (alert.state == "closed", -alert.opened_ns))
     channels = {number: "; ".join(map(str, rows)) for number, rows in grouped((row.alert, row) for row in notified).items()}
     by_channel: ViewColumn[Alert] = ViewColumn("channels", "Channels", lambda alert: channels.get(alert.number, ""), is_text=True)
     shown_alerts = ViewGrid("alerts", [*_COLUMNS, by_channel], [alerts[:SHOWN]])
     waiting, older = waiting_texts(notified), len(alerts) - SHOWN
     body = context.render("alerts.html", waiting=waiting, alerts=shown_alerts, address=partial(address_of, context.links), older=older)
-    open_alerts = sum(alert.closed_ns is None for alert in alerts)
+    open_alerts = sum(alert.state == "open" for alert in alerts)
     return View(f"{figures.count(open_alerts, 'open alert')}, {len(alerts) - open_alerts} closed", body, "", (shown_alerts.plain,))
 
 
@@ -43,7 +43,7 @@ def _closed(alert: Alert) -> str:
 
 _COLUMNS: list[ViewColumn[Alert]] = [
     ViewColumn("number", "#", attrgetter("number")),
-    ViewColumn("state", "State", lambda alert: "open" if alert.closed_ns is None else "closed", is_text=True),
+    ViewColumn("state", "State", attrgetter("state"), is_text=True),
     ViewColumn("severity", "Severity", attrgetter("firing.severity"), is_text=True),
     ViewColumn("started_at_ns", "Opened (UTC)", attrgetter("opened_ns"), lambda alert: figures.stamp(alert.opened_ns)),
     ViewColumn("closed_at_ns", "Closed (UTC)", attrgetter("closed_ns"), _closed),

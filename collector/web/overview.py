@@ -107,7 +107,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         models=len(models),
         waiting=waiting_texts(notified),
         open_alerts=sorted(
-            (alert for alert in reversed(alerts) if alert.closed_ns is None), key=lambda alert: SEVERITIES.index(alert.firing.severity)
+            (alert for alert in reversed(alerts) if alert.state == "open"), key=lambda alert: SEVERITIES.index(alert.firing.severity)
         ),
         address=partial(address_of, context.links),
         findings=findings_list(context, request.fields),

@@ -130,7 +130,7 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
     assert metrics["alerts_readable"] == 1
     away = None
     assert [len(checked(hours).waiting) for hours in (1, 2)] == [0, 0]
-    assert [notice.event for notice in notices] == ["opened", "opened"]
+    assert [alert.state for alert in notices] == ["open", "open"]
     assert [row.state for row in alerts_of(ledger_place)[1]] == ["open"]
 
 

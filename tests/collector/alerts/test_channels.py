@@ -9,7 +9,7 @@ from edgemeter.agent.base.errors import ConfigError, TransientError, Unavailable
 from edgemeter.collector.alerts import check
 from edgemeter.collector.alerts.channels import sent_messages
 from edgemeter.collector.alerts.firing import AlertFinding, Firing
-from edgemeter.collector.alerts.notified import Alert, AlertChange
+from edgemeter.collector.alerts.notified import Alert
 from edgemeter.collector.alerts.rules import AlertRules, Channel
 from tests.fixtures.listeners import real_http, real_mail
 from tests.fixtures.mqtt_peer import Peer, wait_until
@@ -23,20 +23,20 @@ PAGE = "https://fleet.example/"
 pytestmark = [pytest.mark.needs(module="apprise"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
-def change(event, number, *, severity="critical", text="+5%"):
-    """Return a change of an alert."""
+def make_alert(number, *, closed_ns=None, severity="critical", text="+5%"):
+    """Return an alert."""
     firing = Firing(
         "confirmed step", severity, "step: energy on pi-1", text, FACTS, (AlertFinding("s", "step: energy on pi-1", text, 20_000, FACTS),)
     )
-    return AlertChange(event, Alert(number, firing, NOW_NS, NOW_NS + 10**9 if event == "closed" else None))
+    return Alert(number, firing, NOW_NS, closed_ns)
 
 
-OPENED, CLOSED = change("opened", 3), change("closed", 4, severity="info")
+OPENED, CLOSED = make_alert(3), make_alert(4, closed_ns=NOW_NS + 10**9, severity="info")
 
 
-def send(notices, **channel):
-    """Send notices to a channel; return those of each message."""
-    return list(sent_messages(Channel(name="c", **channel), notices, PAGE, NOW_NS))
+def send(alerts, **channel):
+    """Send alerts to a channel; return those of each message."""
+    return list(sent_messages(Channel(name="c", **channel), alerts, PAGE, NOW_NS))
 
 
 @pytest.mark.services
@@ -83,9 +83,9 @@ def test_a_webhook_gets_what_happened_and_a_refusal_shows_no_secret():
 def test_what_is_too_long_for_one_message_goes_in_several():
     """As many alerts in one as the service takes, here 32,768 characters."""
     with real_http() as http:
-        changes = [change("opened", number, text=f"{number} " + 9000 * "x") for number in range(1, 6)]
-        parts = send(changes, url=http.url.replace("http", "json"))
-        assert [[notice.alert.number for notice in part] for part in parts] == [[1, 2, 3], [4, 5]]
+        alerts = [make_alert(number, text=f"{number} " + 9000 * "x") for number in range(1, 6)]
+        parts = send(alerts, url=http.url.replace("http", "json"))
+        assert [[alert.number for alert in part] for part in parts] == [[1, 2, 3], [4, 5]]
         assert len(http.kept) == 2
 
 

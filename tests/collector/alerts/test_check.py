@@ -26,13 +26,13 @@ class Receivers:
     def __init__(self):
         self.messages, self.away = [], set()
 
-    def sent(self, channel, notices, _page, _now_ns):
-        """Accept each notice in a message of its own."""
-        for notice in notices:
+    def sent(self, channel, alerts, _page, _now_ns):
+        """Accept each alert in a message of its own."""
+        for alert in alerts:
             if channel.name in self.away:
                 raise TransientError("503")
-            self.messages.append((channel.name, notice.event, notice.alert.firing.title))
-            yield [notice]
+            self.messages.append((channel.name, alert.state, alert.firing.title))
+            yield [alert]
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def test_each_channel_is_told_once_and_of_the_end(ledger, receivers):
     assert dict(at(ledger, 2).sent) == {"chat": 1, "pager": 1}
     assert dict(at(ledger, 3).sent) == {}
     assert sorted(receivers.messages) == [
-        ("chat", "closed", "device lost: a"), ("chat", "opened", "device lost: a"), ("chat", "opened", "device lost: b"),
-        ("pager", "closed", "device lost: a"), ("pager", "opened", "device lost: a"), ("pager", "opened", "device lost: b"),
+        ("chat", "closed", "device lost: a"), ("chat", "open", "device lost: a"), ("chat", "open", "device lost: b"),
+        ("pager", "closed", "device lost: a"), ("pager", "open", "device lost: a"), ("pager", "open", "device lost: b"),
     ]  # fmt: skip
     alerts, notified = alerts_of(ledger)
     assert [alert.closed_ns is None for alert in alerts] == [False, True]
@@ -96,7 +96,7 @@ def test_what_ended_before_a_channel_heard_of_it_is_told_as_over(ledger, receive
     receivers.away = set()
     at(ledger, 2)
     assert sorted(receivers.messages) == [
-        ("chat", "closed", "device lost: a"), ("pager", "closed", "device lost: a"), ("pager", "opened", "device lost: a"),
+        ("chat", "closed", "device lost: a"), ("pager", "closed", "device lost: a"), ("pager", "open", "device lost: a"),
     ]  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_rules_without_a_channel_for_a_while_tell_nothing_twice(ledger, receiver
     assert at(ledger, 1, AlertRules(rule=(AlertRule(name="lost", kind="device-lost", hours=1.0),))).waiting == []
     receivers.away = set()
     at(ledger, 2)
-    assert receivers.messages == [("chat", "opened", "device lost: a"), ("pager", "opened", "device lost: a")]
+    assert receivers.messages == [("chat", "open", "device lost: a"), ("pager", "open", "device lost: a")]
 
 
 def test_one_check_runs_at_a_time(ledger, receivers):
@@ -131,4 +131,4 @@ def test_a_check_reads_nothing_before_no_other_can_run(ledger, receivers, monkey
 
     monkeypatch.setattr(check, "open_history", read_while_another_begins)
     at(ledger, 0)
-    assert receivers.messages == [("chat", "opened", "device lost: a"), ("pager", "opened", "device lost: a")]
+    assert receivers.messages == [("chat", "open", "device lost: a"), ("pager", "open", "device lost: a")]

@@ -58,23 +58,23 @@ def test_a_channel_is_sent_what_it_does_not_know():
     """By what it was sent last, and what its kind needs."""
     plain, manager = Channel(name="c", url="json://h"), Channel(name="c", kind="alertmanager", url="http://h")
     is_open, is_over = Alert(1, firing("a"), NOW), Alert(1, firing("a"), NOW, NOW)
-    for channel, alert, state, expected in (
-        (plain, is_open, None, "opened"),
-        (plain, is_open, "open", None),
-        (plain, is_open, "closed", "opened"),
-        (plain, is_over, "open", "closed"),
+    for channel, alert, state, is_due in (
+        (plain, is_open, None, True),
+        (plain, is_open, "open", False),
+        (plain, is_open, "closed", True),
+        (plain, is_over, "open", True),
         # It was over before the channel heard that it opened.
-        (plain, is_over, None, "closed"),
-        (plain, is_over, "closed", None),
+        (plain, is_over, None, True),
+        (plain, is_over, "closed", False),
         # It takes for over what is not sent again.
-        (manager, is_open, "open", "opened"),
-        (manager, is_over, "closed", None),
+        (manager, is_open, "open", True),
+        (manager, is_over, "closed", False),
     ):
         with table_row((channel.kind, alert.closed_ns, state)):
             rules = AlertRules(rule=(AlertRule(name="rule", kind="step", channels=("c",)),), channel=(channel,))
             notified = [Notified(1, "c", state, NOW, None, None)]
-            events = [notice.event for notice in differences([alert], notified, rules).get("c", ())]
-            assert events == ([expected] if expected else [])
+            states = [sent.state for sent in differences([alert], notified, rules).get("c", ())]
+            assert states == ([alert.state] if is_due else [])
 
 
 def test_a_channel_is_sent_open_alerts_only_when_it_is_new_and_of_none_that_is_not_its_own():
@@ -84,6 +84,4 @@ def test_a_channel_is_sent_open_alerts_only_when_it_is_new_and_of_none_that_is_n
         channel=(Channel(name="new", url="json://h"), Channel(name="other", url="json://h")),
     )
     alerts = [Alert(1, firing("a"), NOW, NOW), Alert(2, firing("b"), NOW)]
-    assert {name: [notice.alert.number for notice in of_channel] for name, of_channel in differences(alerts, (), rules).items()} == {
-        "new": [2]
-    }
+    assert {name: [alert.number for alert in of_channel] for name, of_channel in differences(alerts, (), rules).items()} == {"new": [2]}
