@@ -44,7 +44,7 @@ LINES = {
     "agent/verdict": 938,
     "agent/vision": 2111,
     "collector": 1,
-    "collector/alerts": 843,
+    "collector/alerts": 845,
     "collector/charts": 521,
     "collector/cli": 2532,
     "collector/compare": 2070,
@@ -86,7 +86,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 82274,
+    "tests": 82254,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
