@@ -9,7 +9,7 @@ from edgemeter.agent.base.figures import ABSENT, plain_digits, significant, with
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import LATENCY, MISSED, THROUGHPUT, figure
+from edgemeter.agent.contract.figures import LATENCY, MISSED, THROUGHPUT, Figure, figure, takes_a_minute
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict, VerdictState, worst
 from edgemeter.agent.verdict.judge import counted
@@ -70,10 +70,14 @@ class MeasuredCase:
     def interval(self, name: str) -> IntervalOverRuns | None:
         """Return the interval of a figure over the runs; None where they are too few or do not show how it varies, or it is a share."""
         entry = figure(name)
-        if entry.is_share or not entry.shows_scatter(self.counted):
+        if entry.is_share or not self._shows_scatter(entry):
             return None
         # What a program takes in memory is no matter of the session.
         return interval_over_runs(self.values(name), 0.0 if entry.group == "memory" else self.session_sd)
+
+    def _shows_scatter(self, entry: Figure) -> bool:
+        values = [entry.value(run) or 0.0 for run in self.counted]
+        return entry.shows_scatter(values, take_a_minute=all(map(takes_a_minute, self.counted)))
 
     def middle(self, name: str, unit: str = "") -> str:
         """Return the mean of a figure over the runs without its interval; "-" where it has no value."""
@@ -87,7 +91,7 @@ class MeasuredCase:
             return ABSENT
         if entry.is_share:
             evidence = mean_of([RunValue(value, "", 0) for value in values])
-            bounds = evidence.share_bounds() if entry.shows_scatter(self.counted) else None
+            bounds = evidence.share_bounds() if self._shows_scatter(entry) else None
             return entry.table_text(evidence.middle) + (f" (95% {entry.range_text(*bounds)})" if bounds else "")
         interval, value = self.interval(name), f"{significant(middle_of(values) / per)} {unit}".rstrip()
         return with_interval(value, *(end / per for end in interval)) if interval else value

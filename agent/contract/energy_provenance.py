@@ -57,10 +57,15 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
             "a reversed clamp or shunt, or a load below what the sensor shows"
         )
     provenance = group_provenance(run, group_name)
-    if provenance in ("measured", "replayed"):
-        return None
     if provenance == "shared" and run.together is not None:
         return f"{group_name}: shared with {run.together.names}, which ran at the same time: it is no cost of one model"
+    return why_unranked(provenance, group_name)
+
+
+def why_unranked(provenance: str | None, group_name: str) -> str | None:
+    """Return why numbers of this provenance cannot be compared, None if they were measured (or replayed)."""
+    if provenance in ("measured", "replayed"):
+        return None
     if provenance is None:
         return f"{group_name}: the record does not state that it was measured"
     return f"{group_name}: {provenance}, not measured: it does not rank beside measurements"

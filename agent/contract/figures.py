@@ -1,7 +1,7 @@
 """The table of figures: every number that a view shows of a run, each declared once and whole.
 
 An entry says what a figure is called, its unit, which way is better, where it stands in the record, its uncertainty, how the trend follows
-it, and in which views it appears. Its name is the same everywhere: in the record, JSON, CSV, InfluxDB, the ledger's index, the page's
+it, and in which views it appears. Its name is the same everywhere: in the record, JSON, CSV, InfluxDB, the ledger's columns, the page's
 addresses and the options of commands. All of these are loops over the table, so that a figure is added here and in the record alone.
 """
 
@@ -130,24 +130,16 @@ class Figure:
         """Whether it is a share, which may be 0: two of them are compared by their difference."""
         return self.shown is share
 
-    def shows_scatter(self, runs: Sequence[RunRecord]) -> bool:
-        """Return whether these runs show how it varies: what is rare comes in bursts, and a run that saw none says nothing of them."""
+    def shows_scatter(self, values: Sequence[float], *, take_a_minute: bool) -> bool:
+        """Return whether values of runs show how it varies: what is rare comes in bursts, and a run that saw none says nothing of them."""
         if not self.is_rare:
             return True
-        if not all(map(_takes_a_minute, runs)):
-            return False
-        values = [self.value(run) or 0.0 for run in runs]
-        return not self.is_share or (min(values) > 0 and len(set(values)) > 1)
+        return take_a_minute and (not self.is_share or (min(values) > 0 and len(set(values)) > 1))
 
     @property
     def change_name(self) -> str:
         """The name of its change: `latency_p50_ms_ratio`, for a share or an accuracy `steady_missed_ratio_difference`."""
         return f"{self.name}_{'difference' if self.is_share or self.group == 'accuracy' else 'ratio'}"
-
-    @property
-    def is_indexed(self) -> bool:
-        """Whether the ledger's index keeps it of every run."""
-        return bool(self.trend) or bool(self.views & (LIST | CHART))
 
     @property
     def is_of_text(self) -> bool:
@@ -222,7 +214,8 @@ def why_unequal_questions(run: RunRecord) -> str | None:
     return f"{queries} queries ask {questions} questions: some are in the energy more often than in the score"
 
 
-def _takes_a_minute(run: RunRecord) -> bool:
+def takes_a_minute(run: RunRecord) -> bool:
+    """Return whether a run is long enough to show what is rare."""
     if run.steady:
         # Frames come until the next one would be due.
         return run.steady.frames >= MINUTE_S * run.steady.rate_per_s

@@ -1,4 +1,4 @@
-"""One run in figures, as the index keeps it, so that no record is read again to compare it or to follow it over time."""
+"""One run in figures, as a ledger has them in columns, so that no record is read again to compare it or to follow it over time."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,12 +7,13 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.energy_provenance import energy_provenance, not_measured
+from edgemeter.agent.contract.energy_provenance import not_measured
 from edgemeter.agent.contract.figures import FIGURES, Figure, Group, field_name
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_time import off_by_ns, placed
+from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.contract.record_time import off_by_ns
+from edgemeter.agent.contract.run_subject import RunSubject
 
-INDEXED = tuple(entry for entry in FIGURES if entry.is_indexed)
 # Stands for a figure that a run has not: SQLite stores it as NULL, and binds it in a tenth of the time that None takes.
 ABSENT = math.nan
 _RANKED = frozenset(("measured", "replayed"))
@@ -87,24 +88,24 @@ class RunFigures(NamedTuple):
     """One run in figures; a figure is None where the run has none, or has one that was not measured (estimated, published).
 
     `started_at_ns` is when the run says that it began, where that can be true; `at_ns` the same by a synchronised clock, else its receipt.
-    `is_usable` is whether it may be compared at all. `*_kind` and `energy_by` are what was measured, and by what:
-    figures of two kinds are never merged. `has_own_energy` is False of an energy that was replayed beside measured queries.
-    `temperature_before_c` is the regressor of the trend. `values` are by `VALUE_COLUMNS`. `fingerprint` is its number in the index.
+    `verdict` is that among its siblings; `is_usable` is whether it may be compared at all, `takes_a_minute` whether it is long enough to
+    show what is rare. `temperature_before_c` is the regressor of the trend. `values` are by `VALUE_COLUMNS`.
     """
 
+    row: int
     id: str
+    session: int
+    seq: int
+    subject: RunSubject
+    verdict: Verdict
+    is_usable: bool
+    takes_a_minute: bool
     started_at_ns: int
     at_ns: int
-    received_ns: int
-    verdict: str
-    is_usable: bool
+    session_started_at_ns: int | None
+    repeat: int
+    queries: int
     temperature_before_c: float | None
-    has_own_energy: bool | None
-    fingerprint: int
-    energy_kind: str | None
-    energy_by: str | None
-    energy_provenance: str | None
-    accuracy_kind: str | None
     job: str | None
     values: tuple[float | None, ...]
 
@@ -114,7 +115,7 @@ class RunFigures(NamedTuple):
         return self.at_ns // NS_PER_DAY
 
     def value(self, name: str) -> float | None:
-        """Return the value in a column of the index: of a figure, its uncertainty or a bound."""
+        """Return the value in a column: of a figure, its uncertainty or a bound."""
         return self.values[_PLACES[name]]
 
     def bounds(self, entry: Figure) -> tuple[float | None, float | None]:
@@ -133,76 +134,16 @@ class RunFigures(NamedTuple):
         index = _PLACES[name]
         return self._replace(values=(*self.values[:index], value, *self.values[index + 1 :]))
 
-    def kind(self, entry: Figure) -> tuple[str | None, str | None] | None:
-        """Return what was measured and by what, of a figure that has kinds."""
-        if entry.group == "energy":
-            return None if self.energy_kind is None else (self.energy_kind, self.energy_by)
-        return None if entry.group != "accuracy" or self.accuracy_kind is None else (self.accuracy_kind, None)
 
+def of_newest_kind(runs: Sequence[RunFigures], group: Group) -> Sequence[RunFigures]:
+    """Return the runs (oldest first) whose figures of a group are of one kind, the newest's; all of a group that has no kinds.
 
-class FigureKind(NamedTuple):
-    """The kind that two values must share to be compared: what was measured, and by what; `text` is the former in words."""
-
-    text: str
-    by: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.text} by {self.by}" if self.by else self.text
-
-
-LOWER_IS_BETTER = " (lower is better)"  # Stands in the kind of an accuracy whose lower value is the better one.
-
-
-def kind_of(run: RunRecord, group: Group) -> FigureKind | None:
-    """Return of what kind the figures of a group are, None where a run has none of the group, or the group has no kinds.
-
-    Of an energy it is the scope, and the sensor with its provenance; of an accuracy metric, data and rule of comparing.
+    Merging two kinds (another meter, another metric) would give a mean of nothing; the newest is the one that the user means.
     """
-    if group == "energy" and run.energy is not None:
-        excludes = f" without {', '.join(run.energy.excludes)}" if run.energy.excludes else ""
-        provenance = energy_provenance(run)
-        return FigureKind(f"{run.energy.scope}{excludes}", run.energy.sensor + ("" if provenance == "measured" else f", {provenance}"))
-    if group == "accuracy" and run.accuracy is not None:
-        better = LOWER_IS_BETTER if run.accuracy.better == "lower" else ""
-        rule = f" by {run.accuracy.normalisation}" if run.accuracy.normalisation else ""
-        return FigureKind(f"{run.accuracy.metric}{better} over {run.accuracy.images} images {run.accuracy.dataset_sha256[:12]}{rule}")
-    return None
-
-
-# The fields of a run that stand in columns of their own.
-RUN_COLUMNS = RunFigures._fields[:-1]
-
-
-def run_of_row(row: Sequence[object]) -> RunFigures:
-    """Return the run of a row of `RUN_COLUMNS` and `VALUE_COLUMNS`."""
-    edge = len(RUN_COLUMNS)
-    return RunFigures._make((*row[:edge], tuple(row[edge:])))
-
-
-def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
-    """Return the figures of `run`; without a synchronised, plausible clock it is placed at the time of receipt, if known."""
-    placed_run = run if received_ns is None else placed(run, received_ns)
-    placed_ns = run.started_at_ns if received_ns is None else at_ns(run, received_ns)
-    energy = kind_of(run, "energy") if not not_measured(run, "energy") else None
-    accuracy = kind_of(run, "accuracy") if not not_measured(run, "accuracy") else None
-    provenance = energy_provenance(run) if energy else None
-    return RunFigures(
-        id=run.id,
-        started_at_ns=placed_run.started_at_ns,
-        at_ns=placed_ns,
-        received_ns=placed_ns if received_ns is None else received_ns,
-        verdict=run.verdict.state,
-        is_usable=is_usable(run),
-        temperature_before_c=temperature_before_c(run),
-        has_own_energy=provenance == run.provenance.get("latency") if energy else None,
-        fingerprint=0,
-        energy_kind=energy.text if energy else None,
-        energy_by=energy.by if energy else None,
-        energy_provenance=provenance,
-        accuracy_kind=accuracy.text if accuracy else None,
-        job=run.job,
-        values=tuple(None if math.isnan(value) else value for value in values_of(run)),
-    )
+    if group not in ("energy", "accuracy"):
+        return runs
+    newest = next((kind for run in reversed(runs) if (kind := run.subject.kind(group)) is not None), None)
+    return [run for run in runs if run.subject.kind(group) == newest] if newest is not None else []
 
 
 def at_ns(run: RunRecord, received_ns: int) -> int:
@@ -225,11 +166,3 @@ def temperature_before_c(run: RunRecord) -> float | None:
         if readings_c:
             return max(readings_c)
     return None
-
-
-def of_newest_kind(runs: Sequence[RunFigures], entry: Figure) -> list[RunFigures]:
-    """Return the runs (oldest first) whose figure is of one kind, the newest's; all of a figure that has no kinds."""
-    if entry.group not in ("energy", "accuracy"):
-        return list(runs)
-    newest = next((kind for run in reversed(runs) if (kind := run.kind(entry)) is not None), None)
-    return [run for run in runs if run.kind(entry) == newest] if newest is not None else []

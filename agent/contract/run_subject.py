@@ -2,48 +2,83 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import msgspec
 
+from edgemeter.agent.base.metrics import Better
+from edgemeter.agent.base.types import Count
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
-from edgemeter.agent.contract.energy_provenance import energy_provenance, not_measured
+from edgemeter.agent.contract.energy_provenance import MEASURED, energy_provenance, not_measured
+from edgemeter.agent.contract.figures import Group
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import Environment
-from edgemeter.agent.contract.run_figures import kind_of
+from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Environment, Model
+from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.contract.series import UNKNOWN_BOARD, Fingerprint, SeriesKey, series_of_case
 
 # What runs may be narrowed to, each a column of the subject.
 FACETS = ("fleet", "device", "role", "board", "model", "runtime", "precision", "task", "dataset_sha256", "scenario")
+LOWER_IS_BETTER = " (lower is better)"  # Stands in the kind of an accuracy whose lower value is the better one.
 
 
-class RunSubject(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The case of a run, the machine at any boot, and of what kind its figures are; `meter` is the sensor of its energy.
+class FigureKind(NamedTuple):
+    """The kind that two values must share to be compared: what was measured, and by what; `text` is the former in words."""
 
-    `*_kind`, `energy_by` and `energy_provenance` are None where nothing of the kind was measured or replayed.
+    text: str
+    by: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} by {self.by}" if self.by else self.text
+
+
+class EnergyMeasure(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The source of an energy: its sensor, its scope and the parts that it excludes."""
+
+    sensor: str
+    scope: Scope
+    excludes: tuple[str, ...]
+
+
+class AccuracyMeasure(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The base of an accuracy: metric, data and rule of comparing."""
+
+    metric: str
+    better: Better
+    images: Count
+    dataset_sha256: str
+    normalisation: str | None
+
+
+class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
+    """The case of a run, model, data and the machine at any boot, and what its energy and its accuracy are of, None where it has none.
+
+    `energy_provenance` is None of an energy that does not rank: of one that was not measured or replayed, or is none.
     """
 
     key: CaseKey
+    model: Model
+    dataset: DatasetInfo
     environment: Environment
     mode: str
     provenance: Mapping[str, str]
-    meter: str | None
-    energy_kind: str | None
-    energy_by: str | None
+    energy: EnergyMeasure | None
     energy_provenance: str | None
-    accuracy_kind: str | None
+    accuracy: AccuracyMeasure | None
+    is_accuracy_ranked: bool
 
     @property
     def board(self) -> str:
         """The type of the board."""
         return self.environment.board or UNKNOWN_BOARD
 
-    @property
+    @cached_property
     def series(self) -> SeriesKey:
         """The series that its runs belong to."""
         return series_of_case(self.key, self.board)
 
-    @property
+    @cached_property
     def fingerprint(self) -> Fingerprint:
         """The properties that may change within that series."""
         return Fingerprint(
@@ -54,8 +89,36 @@ class RunSubject(msgspec.Struct, frozen=True, gc=False, array_like=True):
             power_mode=self.environment.power_mode,
             governor=self.environment.governor,
             model=self.key.model_sha256[:12],
-            meter=self.meter,
+            meter=self.energy.sensor if self.energy else None,
         )
+
+    @cached_property
+    def energy_kind(self) -> FigureKind | None:
+        """Of what kind its energy is, by which sensor; None where none ranks."""
+        if self.energy is None or self.energy_provenance is None:
+            return None
+        excludes = f" without {', '.join(self.energy.excludes)}" if self.energy.excludes else ""
+        provenance = "" if self.energy_provenance == MEASURED else f", {self.energy_provenance}"
+        return FigureKind(f"{self.energy.scope}{excludes}", f"{self.energy.sensor}{provenance}")
+
+    @cached_property
+    def accuracy_kind(self) -> FigureKind | None:
+        """Of what kind its accuracy is; None where none ranks."""
+        measure = self.accuracy
+        if measure is None or not self.is_accuracy_ranked:
+            return None
+        better = LOWER_IS_BETTER if measure.better == "lower" else ""
+        rule = f" by {measure.normalisation}" if measure.normalisation else ""
+        return FigureKind(f"{measure.metric}{better} over {measure.images} images {measure.dataset_sha256[:12]}{rule}")
+
+    def kind(self, group: Group) -> FigureKind | None:
+        """Return of what kind the figures of a group are, None where none ranks, or the group has no kinds."""
+        return self.energy_kind if group == "energy" else self.accuracy_kind if group == "accuracy" else None
+
+    @property
+    def has_own_energy(self) -> bool | None:
+        """Whether its energy was measured in the run itself, or replayed with it; None where none ranks."""
+        return None if self.energy_kind is None else self.energy_provenance == self.provenance.get("latency")
 
     def facets(self) -> tuple[str, ...]:
         """Return its values of `FACETS`."""
@@ -64,19 +127,23 @@ class RunSubject(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 def subject_of(run: RunRecord) -> RunSubject:
     """Return the subject of `run`."""
-    energy = kind_of(run, "energy") if run.energy is not None and not not_measured(run, "energy") else None
-    accuracy = kind_of(run, "accuracy") if run.accuracy is not None and not not_measured(run, "accuracy") else None
+    energy, accuracy = run.energy, run.accuracy
     return RunSubject(
         key=key_of(run),
+        model=run.model,
+        dataset=run.dataset,
         environment=msgspec.structs.replace(run.environment, boot_id=None),
         mode=run.mode,
         provenance=run.provenance,
-        meter=run.energy.sensor if run.energy else None,
-        energy_kind=energy.text if energy else None,
-        energy_by=energy.by if energy else None,
-        energy_provenance=energy_provenance(run) if energy else None,
-        accuracy_kind=accuracy.text if accuracy else None,
+        energy=EnergyMeasure(energy.sensor, energy.scope, energy.excludes) if energy else None,
+        energy_provenance=energy_provenance(run) if energy and not not_measured(run, "energy") else None,
+        accuracy=_measure_of(accuracy) if accuracy else None,
+        is_accuracy_ranked=not_measured(run, "accuracy") is None,
     )
+
+
+def _measure_of(accuracy: Accuracy) -> AccuracyMeasure:
+    return AccuracyMeasure(accuracy.metric, accuracy.better, accuracy.images, accuracy.dataset_sha256, accuracy.normalisation)
 
 
 def number_of(value: Any) -> int:

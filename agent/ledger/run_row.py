@@ -13,21 +13,23 @@ import msgspec
 
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.figures import takes_a_minute
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.contract.record_time import placed
-from edgemeter.agent.contract.run_figures import ABSENT, VALUE_COLUMNS, at_ns, is_usable, temperature_before_c, values_of
-from edgemeter.agent.contract.run_subject import FACETS, number_of, subject_of
-from edgemeter.agent.verdict.siblings import apart_among
+from edgemeter.agent.contract.run_figures import ABSENT, VALUE_COLUMNS, RunFigures, at_ns, is_usable, temperature_before_c, values_of
+from edgemeter.agent.contract.run_subject import FACETS, RunSubject, number_of, subject_of
+from edgemeter.agent.verdict.siblings import apart_among, judged_apart
 
 # The columns that are written with the record, each with its type.
 RUN_TYPES = {
     "device": "TEXT", "session": "INTEGER", "seq": "INTEGER", "id": "TEXT", "subject": "INTEGER", "case_number": "INTEGER",
-    "verdict": "TEXT", "violations": "BLOB", "is_usable": "INTEGER", "started_at_ns": "INTEGER", "at_ns": "INTEGER",
+    "verdict": "TEXT", "rules": "BLOB", "is_usable": "INTEGER", "takes_a_minute": "INTEGER", "started_at_ns": "INTEGER", "at_ns": "INTEGER",
     "session_started_at_ns": "INTEGER", "repeat": "INTEGER", "queries": "INTEGER", "temperature_before_c": "REAL", "job": "TEXT",
     "chunk": "INTEGER", "place": "INTEGER", **dict.fromkeys(VALUE_COLUMNS, "REAL"),
 }  # fmt: skip
 RUN_COLUMNS = tuple(RUN_TYPES)
-_MAY_BE_ABSENT = {"violations", "session_started_at_ns", "temperature_before_c", "job", *VALUE_COLUMNS}
+_MAY_BE_ABSENT = {"rules", "session_started_at_ns", "temperature_before_c", "job", *VALUE_COLUMNS}
 _DEFINITIONS = [f"{name} {kind}{'' if name in _MAY_BE_ABSENT else ' NOT NULL'}" for name, kind in RUN_TYPES.items()]
 RUNS_SCHEMA = f"""CREATE TABLE runs (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -59,6 +61,17 @@ _CASE, _SESSION = RUN_COLUMNS.index("case_number"), RUN_COLUMNS.index("session_s
 # So many subjects are remembered.
 _MOST = 10_000
 _encode = msgspec.msgpack.Encoder().encode
+decode_subject = msgspec.msgpack.Decoder(RunSubject).decode
+_decode_rules = msgspec.msgpack.Decoder(tuple[tuple[Violation, ...], tuple[Violation, ...]]).decode
+# What `run_of_row` takes, of the table `runs`.
+_READ = (
+    "row", "id", "session", "seq", "subject", "verdict", "is_usable", "takes_a_minute", "started_at_ns", "at_ns", "session_started_at_ns",
+    "repeat", "queries", "temperature_before_c", "job", "rules", "siblings_p50_ms", "siblings",
+)  # fmt: skip
+_VALUES = len(_READ)
+READ_RUNS = f"SELECT {', '.join((*_READ, *VALUE_COLUMNS))} FROM runs"  # noqa: S608 - our own names
+_OK = Verdict(state="ok")
+_P50 = VALUE_COLUMNS.index("latency_p50_ms")
 _parts = attrgetter(
     "device", "fleet", "role", "model", "runtime", "precision", "batch", "inputs", "dataset", "environment", "operating_point", "cpus",
     "scenario", "mode", "provenance",
@@ -126,8 +139,9 @@ def run_values(run: RunRecord, received_ns: int, numbers: tuple[int, int], chunk
         run.id,
         *numbers,
         verdict.state,
-        _encode(verdict.violations) if verdict.violations else ABSENT,
+        _encode((verdict.violations, verdict.notes)) if verdict.violations or verdict.notes else ABSENT,
         int(is_usable(run)),
+        int(takes_a_minute(run)),
         placed(run, received_ns).started_at_ns,
         at_ns(run, received_ns),
         run.session_started_at_ns or ABSENT,
@@ -139,6 +153,25 @@ def run_values(run: RunRecord, received_ns: int, numbers: tuple[int, int], chunk
         index,
         *values_of(run),
     )
+
+
+def run_of_row(row: Sequence[Any], subject: RunSubject) -> RunFigures:
+    """Return the run of a row of `READ_RUNS`."""
+    number, run_id, session, seq, _, state, is_usable, takes_a_minute, started_at_ns, at_ns, session_ns, repeat, queries, heat_c, job = row[
+        : _VALUES - 3
+    ]
+    rules, siblings_p50_ms, siblings = row[_VALUES - 3 : _VALUES]
+    values = tuple(row[_VALUES:])
+    verdict = _OK
+    if rules is not None or state != "ok":
+        violations, notes = _decode_rules(bytes(rules)) if rules is not None else ((), ())
+        verdict = Verdict(state=state, violations=violations, notes=notes)
+    if siblings:
+        verdict = judged_apart(verdict, values[_P50], siblings_p50_ms, siblings)
+    return RunFigures(
+        number, run_id, session, seq, subject, verdict, bool(is_usable), bool(takes_a_minute), started_at_ns, at_ns, session_ns, repeat,
+        queries, heat_c, job, values,
+    )  # fmt: skip
 
 
 def cases_in_sessions(rows: Iterable[Sequence[Any]]) -> set[tuple[int, int]]:

@@ -1,9 +1,9 @@
 """The verdict on a run, and on runs of one case together."""
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from edgemeter.agent.base.evidence import FEWEST
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict, worst
 from edgemeter.agent.verdict import condition_rules, energy_rules, environment_rules, output_rules, run_rules
 from edgemeter.agent.verdict.rule import Facts, Rule, violations
@@ -32,7 +32,15 @@ def _verdict(rules: Iterable[Rule], facts: Facts) -> Verdict:
     )
 
 
-def counted(runs: Sequence[RunRecord]) -> Sequence[RunRecord]:
+class _Judged(Protocol):
+    @property
+    def verdict(self) -> Verdict: ...
+
+
+Run = TypeVar("Run", bound=_Judged)
+
+
+def counted(runs: Sequence[Run]) -> Sequence[Run]:
     """Return the runs of a case that its figures are of: those that are ok, where they are enough for an interval, else all but invalid."""
     ok = [run for run in runs if run.verdict.state == "ok"]
     return ok if len(ok) >= FEWEST else [run for run in runs if run.verdict.state != "invalid"]

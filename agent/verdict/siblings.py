@@ -36,7 +36,8 @@ def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
     for siblings in sessions.values():
         middle_ms, apart = apart_among([judged[index].latency.p50_ms or 0.0 for index in siblings])
         for index in (siblings[number] for number in apart):
-            judged[index] = judged_apart(judged[index], middle_ms, len(siblings))
+            verdict = judged_apart(judged[index].verdict, judged[index].latency.p50_ms or 0.0, middle_ms, len(siblings))
+            judged[index] = msgspec.structs.replace(judged[index], verdict=verdict)
     return judged
 
 
@@ -61,9 +62,8 @@ def apart_among(p50s_ms: Sequence[float]) -> tuple[float, set[int]]:
     return math.exp(middle), {index for index, value in enumerate(logs) if abs(value - middle) > limit}
 
 
-def judged_apart(run: RunRecord, siblings_p50_ms: float, siblings: int) -> RunRecord:
-    """Return the run with the verdict of one that lies apart from so many siblings, itself among them."""
-    numbers = {"latency_p50_ms": run.latency.p50_ms or 0.0, "siblings_p50_ms": siblings_p50_ms, "siblings": siblings}
+def judged_apart(verdict: Verdict, p50_ms: float, siblings_p50_ms: float, siblings: int) -> Verdict:
+    """Return the verdict on a run that lies apart from so many siblings, itself among them."""
+    numbers = {"latency_p50_ms": p50_ms, "siblings_p50_ms": siblings_p50_ms, "siblings": siblings}
     violation = Violation(rule=APART.name, numbers=numbers)
-    verdict = Verdict(state="disturbed", violations=(*run.verdict.violations, violation), notes=run.verdict.notes)
-    return msgspec.structs.replace(run, verdict=verdict)
+    return Verdict(state="disturbed", violations=(*verdict.violations, violation), notes=verdict.notes)

@@ -13,14 +13,12 @@ from typing import NamedTuple
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.contract.figures import LATENCY
-from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.channels import sent_messages
 from edgemeter.collector.alerts.firing import Firing, FiringContext, firings
 from edgemeter.collector.alerts.notified import Alert, AlertChange, read_alerts, settle, waiting_texts
 from edgemeter.collector.alerts.rules import AlertRules, Channel
-from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
-from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.ledger_history import LedgerHistory, open_history
+from edgemeter.collector.ledgers.place import ledger_place
+from edgemeter.collector.trend.history import open_history
 from edgemeter.collector.trend.watch_file import WatchStore, annotations_of, open_watch
 
 # From the beginning of a message to its answer, and how long a channel begins messages in one check.
@@ -56,9 +54,10 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
     """
     ledger = ledger_place(stores[0])
     # Everything is read under the lock: a check with older facts would close what a newer one opened.
-    with open_watch(ledger) as file, file.checking(), open_history(stores) as history:
+    with open_watch(ledger) as file, file.checking():
+        history = open_history(stores)
         now_ns = clock()
-        firing_now = firings(rules.rule, FiringContext(history, annotations_of(ledger), _devices(history, ledger), now_ns))
+        firing_now = firings(rules.rule, FiringContext(history, annotations_of(ledger), history.source.devices(), now_ns))
         with file.writing() as statements:
             changes, by_channel = settle(statements, firing_now, rules, now_ns)
         channels = [channel for channel in rules.channel if channel.name in by_channel]
@@ -74,13 +73,6 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
         series = history.series()
         newest = history.columns(series, [LATENCY], history.newest_day() + 1 - NEWEST_DAYS)
         return AlertCheck(changes, sent, waiting, len(series), bool(newest.is_ok.any()))
-
-
-def _devices(history: History, ledger: LedgerPlace) -> Sequence[DevicePresence]:
-    if not isinstance(history, LedgerHistory):
-        return ()
-    with open_ledger(ledger, "read") as opened:
-        return opened.devices()
 
 
 def send_test(rules: AlertRules, name: str) -> None:

@@ -189,12 +189,12 @@ def _missing(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
 def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for key in filter(rule.takes, context.history.series()):
         lately = context.history.points(key, context.history.last_day(key))
-        if not lately or lately[-1][0].verdict != "invalid":
+        if not lately or lately[-1].verdict.state != "invalid":
             continue
-        runs = [run for run, _ in context.history.points(key)]
+        runs = context.history.points(key)
         newest = runs[-rule.runs :]
-        if len(newest) == rule.runs and all(run.verdict == "invalid" for run in newest) and context.is_recent(newest[-1].day):
-            begin = next((run for run in reversed(runs) if run.verdict != "invalid"), runs[0])
+        if len(newest) == rule.runs and all(run.verdict.state == "invalid" for run in newest) and context.is_recent(newest[-1].day):
+            begin = next((run for run in reversed(runs) if run.verdict.state != "invalid"), runs[0])
             valid = f"the last run that is not invalid was on {iso(begin.day)}"
             text = f"the newest {count(rule.runs, 'run')} are invalid, {valid}; newest run {newest[-1].id}"
             title = f"invalid: {key.device}, {key.case()}"
@@ -217,9 +217,7 @@ def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
 def _silent(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     """Yield the devices that are lost, or online without a record, for the hours of the rule."""
     is_lost = rule.kind == "device-lost"
-    received: dict[tuple[str, str], int] = {}
-    for key in () if is_lost else context.history.series():
-        received[key.fleet, key.device] = max(received.get((key.fleet, key.device), 0), context.history.received_ns(key))
+    received = {} if is_lost else context.history.received_ns()
     for device in context.devices:
         since_ns = received.get((device.fleet, device.device), device.changed_ns)
         silent_h = (context.now_ns - since_ns) / NS_PER_HOUR

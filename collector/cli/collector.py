@@ -189,7 +189,6 @@ def up(
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """
-    from edgemeter.collector.index import keeper
     from edgemeter.collector.receive import monitor
     from edgemeter.collector.receive.fleet_address import fleet_address
     from edgemeter.collector.receive.service import Collector
@@ -208,7 +207,7 @@ def up(
     manager = ServiceManager()
     # A broker that is not up yet is no reason to be restarted by the watchdog's clock.
     manager.ready()
-    with until_stopped() as stopped, _broker(broker_address, port) as address, keeper.index_keeper(path):
+    with until_stopped() as stopped, _broker(broker_address, port) as address:
         service = Collector(address, path, config, group=group, retention=retention)
         metrics_server = monitor.Monitor(service.metrics, service.receiver.unwell, *monitor_address) if monitor_address else None
         parts = [part for part in (service, metrics_server) if part is not None]

@@ -16,7 +16,7 @@ from edgemeter.agent.base.options import format_option, matters_option, names_an
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES, case_options, check_on, elsewhere_options, power_option
-from edgemeter.collector.cli.stores import FigureParam, all_days_option, chosen_stores, page_option, store_option
+from edgemeter.collector.cli.stores import FigureParam, all_days_option, opened_book, page_option, store_option
 from edgemeter.collector.runs.figure_names import EXAMPLE, JUDGED
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path 
             _refuse(("stores",), "needs --on where sides are given: a ledger may be a side itself")
         _compare_sides(sides, options, matters, form)
         return
-    comparison = _of_stores(options, matters, form, html)
+    comparison = _of_stores(options, matters, html)
     show(comparison, form)
     if comparison.choice and comparison.choice.recommended is None:
         sys.exit(FAILED)
@@ -159,31 +159,21 @@ def recommend_case(
         end_session(measured.session)
 
 
-def _of_stores(options: Mapping[str, Any], matters_ratio: float, form: Format, html: Path | None) -> "Comparison":
+def _of_stores(options: Mapping[str, Any], matters_ratio: float, html: Path | None) -> "Comparison":
     """Return the comparison of all cases of the stores: with the reference, or else with the recommended one; the page goes to `html`."""
-    from edgemeter.agent.base.progress import progress_bar
     from edgemeter.collector.compare import comparison as comparing
     from edgemeter.collector.compare.boards import over_boards
-    from edgemeter.collector.index.rollup import compare_rolled_up, rolled_up
-    from edgemeter.collector.runs.store import open_store
 
     days, reference, is_choice = options["days"], options["reference"], _is_choice(options)
-    store = open_store(*chosen_stores(options["stores"]))
-    with progress_bar() as progress:
-        # A table shows some cases, everything else all of them.
-        ready = rolled_up(store, progress, days=days, in_full=is_choice or form in ("json", "csv"))
+    book = opened_book(options["stores"])
     if reference is None:
-        summaries = ready.summaries if ready else comparing.gather(store.contents(), days)[0]
+        summaries = book.summaries(days)
         # Boards of a type are one case, unless a board is named.
         is_of_board = "device=" in (options["required"] or "").replace(" ", "")
         cases = summaries if is_of_board else over_boards(summaries)
         comparison = comparing.of_choice(_choice(cases, options, matters_ratio), matters_ratio)
     else:
-        comparison = (
-            compare_rolled_up(ready, reference, matters_ratio)
-            if ready
-            else comparing.compare(store.contents(), reference, matters_ratio, days)
-        )
+        comparison = comparing.compare(book, reference, matters_ratio, days)
         if is_choice:
             comparison = comparing.with_choice(comparison, _choice([row.case for row in comparison.rows], options, matters_ratio))
     if html is not None:
@@ -194,7 +184,7 @@ def _of_stores(options: Mapping[str, Any], matters_ratio: float, form: Format, h
 
         fields = {"reference": reference, "require": options["required"], "cheapest": options["cheapest"]}
         first = ViewRequest("compare", {name: text for name, text in fields.items() if text})
-        write_page(store, html, FileChoice(CaseFilter(level=days), reference=reference, first=first, matters_ratio=matters_ratio))
+        write_page(book.source, html, FileChoice(CaseFilter(level=days), reference=reference, first=first, matters_ratio=matters_ratio))
     return comparison
 
 

@@ -14,13 +14,14 @@ from edgemeter.agent.base.figures import count, duration, short_id
 from edgemeter.agent.base.progress import note, passing_note
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.cli.case_options import data_options
-from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite, expand
 from edgemeter.collector.compare.between import ComparedSides, between, read_side, read_sides
+from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.compare.comparison import Comparison, in_order
-from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
-from edgemeter.collector.runs.cases import CaseRuns, group_cases, grouped
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
+from edgemeter.collector.runs.cases import grouped
+from edgemeter.collector.runs.run_source import MemoryRows
 from edgemeter.collector.runs.selection import parse_selection
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.wording import listed
@@ -86,15 +87,16 @@ def compare_results(
     if len(sides) == 2:
         contents = read_sides(*sides)
         return between((sides[0], contents[0]), (sides[1], contents[1]), matters_ratio, days)
-    cases, left_out = zip(*(_stored_case(side) for side in sides), strict=True)
+    cases, left_out = zip(*(_stored_case(side, days) for side in sides), strict=True)
     runs = grouped((run.id, side) for side, case in zip(sides, cases, strict=True) for run in case.runs)
     if both := next((places for places in runs.values() if len(places) > 1), None):
         raise ConfigError(f"{both[0]!r} and {both[1]!r} have the same run: give each side its own runs")
-    return ComparedSides(in_order(summaries_of(cases, days), matters_ratio, [entry for entries in left_out for entry in entries]))
+    return ComparedSides(in_order(cases, matters_ratio, [entry for entries in left_out for entry in entries]))
 
 
-def _stored_case(side: str) -> tuple[CaseRuns, list[LeftOut]]:
-    cases, left_out = group_cases(read_side(side).runs)
+def _stored_case(side: str, days: DaysCounted = "all") -> tuple[CaseSummary, list[LeftOut]]:
+    book = book_of(MemoryRows(read_side(side).runs))
+    cases, left_out = book.summaries(days), book.left_out()
     if len(cases) != 1:
         reason = f"it has {len(cases)} cases: select one, as in {side + '?model=NAME'!r}" if cases else left_out[0].reason
         raise ConfigError(f"{side!r} cannot be compared with models, or as one of more than two sides: {reason}")
@@ -126,7 +128,7 @@ def measure_sides(
 
 
 def measure_cases(
-    sides: Sequence[Case | CaseRuns],
+    sides: Sequence[Case | CaseSummary],
     options: Mapping[str, Any],
     matters_ratio: float,
     report: Callable[[str], None] = note,
@@ -153,13 +155,14 @@ def measure_cases(
     compared: list[CaseSummary] = []
     left_out = [*left_out, *(LeftOut(None, str(error)) for error in checks.by_reason(suite, refused))]
     for side in sides:
-        if isinstance(side, CaseRuns):
-            compared.append(summarise(side))
+        if isinstance(side, CaseSummary):
+            compared.append(side)
         elif id(side) in measured:
-            of_side, unusable = group_cases(run for run in measured[id(side)] if isinstance(run, RunRecord))
-            left_out += unusable
+            book = book_of(MemoryRows(run for run in measured[id(side)] if isinstance(run, RunRecord)))
+            of_side = book.summaries("all") if book.cases else []
+            left_out += book.left_out()
             # A case that became another meanwhile, such as one in another power mode, is compared as it was first.
-            compared += map(summarise, of_side[:1])
+            compared += of_side[:1]
             if not of_side:
                 errors = [str(error) for error in measured[id(side)] if isinstance(error, EdgemeterError)]
                 left_out.append(LeftOut(None, f"{side.label}: {'; '.join(dict.fromkeys(errors)) or 'it has no usable run'}"))
@@ -169,20 +172,20 @@ def measure_cases(
     return MeasuredSides(comparison, outcome, _notes(outcome, comparison, options))
 
 
-def _case_of(side: str, options: Mapping[str, Any], stored: Mapping[str, CaseRuns]) -> Case:
+def _case_of(side: str, options: Mapping[str, Any], stored: Mapping[str, CaseSummary]) -> Case:
     """Return the case of a model; what the options leave open is as in the runs that it is compared with."""
     from edgemeter.agent.cli import run_session
 
     path = Path(side)
     if stored and not run_session.is_suite_file(path):
-        run = next(iter(stored.values())).runs[-1]
+        run = next(iter(stored.values())).newest
         threads = None if run.runtime.threads_reason else run.runtime.threads
         load = {"scenario": "offline", "batch": run.batch} if run.scenario == "offline" else {}
         settings = {"threads": threads, "mode": run.mode, **load}
         options = {**options, **{key: value for key, value in settings.items() if options.get(key) is None}}
     case = run_session.single_case(path, options)
     for other, of_case in stored.items():
-        run = of_case.runs[0]
+        run = of_case.newest
         if run.dataset.images and not (case.data or case.questions):
             scored = " --annotations FILE" if run.accuracy else ""
             missing = "--questions FILE" if run.generation else f"--data PATH{scored}"
@@ -205,7 +208,7 @@ def _notes(outcome: "SessionOutcome", comparison: Comparison, options: Mapping[s
         return (runs_text,)
     oldest = [row.case.runs[0] for row in comparison.rows]
     # Of a model that is compared with itself, the runs of both sides are one case.
-    ids = [short_id(runs[0].id) for runs in grouped(((key_of(run), run.session_started_at_ns), run) for run in oldest).values()]
+    ids = [short_id(runs[0].id) for runs in grouped(((run.subject.key, run.session_started_at_ns), run) for run in oldest).values()]
     sides_text = " ".join(ids) if len(ids) > 1 else f"{ids[0]} OTHER{data_options(options)}"
     return runs_text, f"saved as {listed(ids, MOST_SIDES)}: edgemeter compare {sides_text}"
 
@@ -225,13 +228,14 @@ def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], matter
     rows, left_out = [], []
     by_device = grouped((run.device, run) for run in outcome.records)
     for device, runs in by_device.items():
-        measured, unusable = group_cases(runs)
-        measured.sort(key=lambda case: files.index(case.runs[0].model.file) if case.runs[0].model.file in files else len(files))
-        left_out += unusable
+        book = book_of(MemoryRows(runs))
+        measured = book.summaries("all")
+        measured.sort(key=lambda case: files.index(case.subject.model.file) if case.subject.model.file in files else len(files))
+        left_out += book.left_out()
         if len(measured) < 2:
             left_out.append(LeftOut(None, f"{device}: fewer than two of the models have a usable run there"))
             continue
-        of_device = in_order([*map(summarise, measured)], matters_ratio)
+        of_device = in_order(measured, matters_ratio)
         rows += [replace(row, name=f"{row.name} on {device}" if len(by_device) > 1 else row.name) for row in of_device.rows]
     if not rows:
         raise _nothing_compared(outcome, left_out)

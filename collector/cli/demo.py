@@ -45,12 +45,12 @@ def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Form
     from edgemeter.collector.charts import vega
     from edgemeter.collector.compare import columns
     from edgemeter.collector.compare import comparison as compare
+    from edgemeter.collector.compare.case_book import book_of
     from edgemeter.collector.demo import demo as whole_way
-    from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.influx.influx_config import parse_influx
     from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.receive import embedded_broker
-    from edgemeter.collector.runs.store import open_store
+    from edgemeter.collector.runs.run_source import LedgerRows
     from edgemeter.collector.show.compare_table import show_comparison
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
 
@@ -66,12 +66,12 @@ def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Form
     folder = home or default_home() / "demo"
     with nothing_left_by_a_failure(folder, html, page):
         ledger = whole_way.run_demo(folder, sink, note, delivers=delivers)
-        store = open_store(str(ledger))
+        source = LedgerRows(ledger)
         if has_page:
             note("writing the pages ...")
-            write_file_of(source_of(store), html, FileChoice(reference="reference"))
+            write_file_of(source, html, FileChoice(reference="reference"))
             whole_way.write_demo_page(ledger, page)
-        comparison = compare.compare(store.contents(), "reference")
+        comparison = compare.compare(book_of(source), "reference")
     if not print_data(form, columns.to_json(comparison), rows="rows"):
         show_comparison(comparison, console_for(form))
         for line in control_lines(comparison):

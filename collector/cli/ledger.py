@@ -143,14 +143,15 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> 
     """
     from edgemeter.collector.influx.bucket import Bucket
     from edgemeter.collector.influx.influx_config import parse_influx
+    from edgemeter.collector.runs.run_source import LedgerRows
     from edgemeter.collector.trend import changes as changing
-    from edgemeter.collector.trend.ledger_history import LedgerHistory
+    from edgemeter.collector.trend.history import History
 
     path = chosen_ledger(ledger)
     with open_ledger(path, "read") as opened:
         changes = changing.changes_of(record.record for record in opened.records())
-    with closing(LedgerHistory(path)) as history:
-        changes = sorted([*changes, *changing.noted_changes(path, history)], key=lambda change: change.started_at_ns)
+    noted = changing.noted_changes(path, History(LedgerRows(path)))
+    changes = sorted([*changes, *noted], key=lambda change: change.started_at_ns)
     if influx:
         with closing(Bucket(parse_influx(influx))) as bucket:
             rejected = bucket.write([changing.change_point_line(change) for change in changes])
@@ -170,9 +171,8 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
     Example: edgemeter collector status
     """
     ledger_place = chosen_ledger(ledger)
-    stats = copies.ledger_stats(ledger_place)
     with open_ledger(ledger_place, "read") as opened:
-        rejected = opened.quarantined()[::-1]
+        stats, rejected = opened.stats(), opened.quarantined()[::-1]
     if print_data(
         form, asdict(stats) | {"size_bytes": stats.size_bytes, "rejected": [_rejected_document(message) for message in rejected]}
     ):

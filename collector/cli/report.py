@@ -22,7 +22,7 @@ from edgemeter.collector.ledgers.place import shown_place
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import DaysCounted
-    from edgemeter.collector.runs.store import RunStore
+    from edgemeter.collector.runs.run_source import RunSource
     from edgemeter.collector.web.one_file import FileChoice
 
 Item = TypeVar("Item")
@@ -95,6 +95,7 @@ def report(
 
 def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted") -> None:
     from edgemeter.collector.charts import vega
+    from edgemeter.collector.runs.run_source import source_of
     from edgemeter.collector.runs.store import open_store
     from edgemeter.collector.web.one_file import FileChoice
     from edgemeter.collector.web.queries import CaseFilter
@@ -102,16 +103,15 @@ def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str
     vega.check_installed()
     of = conditions.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days)
-    write_page(open_store(*where), output, FileChoice(case_filter))
+    write_page(source_of(open_store(*where)), output, FileChoice(case_filter))
 
 
-def write_page(store: "RunStore", path: Path, choice: "FileChoice") -> None:
-    """Write the page of a store as one file, and tell where it is."""
-    from edgemeter.collector.index.sources import source_of
+def write_page(source: "RunSource", path: Path, choice: "FileChoice") -> None:
+    """Write the page of a source as one file, and tell where it is."""
     from edgemeter.collector.web.one_file import write_file_of
 
     with progress_bar() as progress:
-        size_bytes = write_file_of(source_of(store), path, choice, progress)
+        size_bytes = write_file_of(source, path, choice, progress)
     note(f"the report: {path.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
@@ -196,8 +196,8 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
     Example: edgemeter collector web --ledger ledger.sqlite --port 8080
     """
     from edgemeter.collector.charts import vega
-    from edgemeter.collector.index.run_index import open_index
-    from edgemeter.collector.index.sources import source_of
+    from edgemeter.collector.compare.case_book import CaseBook
+    from edgemeter.collector.runs.run_source import source_of
     from edgemeter.collector.runs.store import open_store
 
     require_extra("collector", "the page needs Starlette and uvicorn", "starlette", "uvicorn")
@@ -206,13 +206,13 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
     from edgemeter.collector.web.server import PageServer
 
     where = chosen_stores(stores)
-    with contextlib.closing(open_index(source_of(open_store(*where)))) as index:
-        server = PageServer(index, TrendEvents(index.source), listen, port, _token(token_file))
-        with until_stopped() as stopped:
-            server.start()
-            click.echo(f"the page of {', '.join(map(shown_place, where))} is at {server.url}; Ctrl-C ends it", err=True)
-            stopped.wait()
-            server.stop()
+    source = source_of(open_store(*where))
+    server = PageServer(CaseBook(source), TrendEvents(source), listen, port, _token(token_file))
+    with until_stopped() as stopped:
+        server.start()
+        click.echo(f"the page of {', '.join(map(shown_place, where))} is at {server.url}; Ctrl-C ends it", err=True)
+        stopped.wait()
+        server.stop()
 
 
 def _token(file: Path | None) -> str | None:

@@ -21,6 +21,7 @@ from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_le
 from edgemeter.collector.runs.figure_names import figure_called
 
 if TYPE_CHECKING:
+    from edgemeter.collector.compare.case_book import CaseBook
     from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 
 
@@ -167,14 +168,18 @@ def stamp(taken_ns: int) -> str:
 
 def stored_summaries(stores: Sequence[str], days: "DaysCounted" = "current") -> "Sequence[CaseSummary]":
     """Return the cases of `stores` (or the default ledger); raises ConfigError if one is invalid, UnavailableError if there is no run."""
-    from edgemeter.collector.compare.comparison import gather
-    from edgemeter.collector.index.rollup import rolled_up
+    return opened_book(stores).summaries(days)
+
+
+def opened_book(stores: Sequence[str]) -> "CaseBook":
+    """Return the cases of `stores` (or the default ledger) as they are now; raises ConfigError if one is invalid."""
+    from edgemeter.collector.compare.case_book import book_of
+    from edgemeter.collector.runs.run_source import source_of
     from edgemeter.collector.runs.store import open_store
 
-    store = open_store(*chosen_stores(stores))
+    source = source_of(open_store(*chosen_stores(stores)))
     with progress_bar() as progress:
-        ready = rolled_up(store, progress, days=days)
-    return ready.summaries if ready else gather(store.contents(), days)[0]
+        return book_of(source, progress)
 
 
 def existing_store(store: str) -> str:

@@ -7,19 +7,19 @@ takes the place of one that is missing. What may differ is what a change changes
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.contract.run_subject import RunSubject
 from edgemeter.agent.verdict.siblings import case_in_session
+from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison, in_order
-from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.ledgers.place import shown_place
 from edgemeter.collector.runs import selection
-from edgemeter.collector.runs.cases import group_cases, grouped, names_of
+from edgemeter.collector.runs.cases import grouped, names_of, unusable
 from edgemeter.collector.runs.relation import like_with_like
+from edgemeter.collector.runs.run_source import MemoryRows
 from edgemeter.collector.runs.store import LeftOut, StoreContents, oldest_first
 
 SAME_CASE = "the same case"  # By which rule a case of the new side has its reference.
@@ -55,8 +55,8 @@ def between(
         raise ConfigError(f"{runs} on both sides, such as {min(both)}: separate the sides by ?since=, ?until=, ?device= or ?agent=")
     device_or_board = _place(baseline[1], new[1])
     (old, old_left_out, _), (now, new_left_out, ruined) = _side(baseline, device_or_board, days), _side(new, device_or_board, days)
-    baselines = grouped((_identity(summary, device_or_board), summary) for summary in old)
-    matched = {_identity(summary, device_or_board) for summary in now}
+    baselines = grouped((_identity(summary.subject, device_or_board), summary) for summary in old)
+    matched = {_identity(summary.subject, device_or_board) for summary in now}
     gone = {identity: summaries[0] for identity, summaries in baselines.items() if identity not in matched}
     left_out = [*old_left_out, *new_left_out]
     if len(old) == len(now) == len(gone) == 1 and not ruined:
@@ -64,9 +64,9 @@ def between(
     names = names_of(summary.key for summary in (*gone.values(), *now))
     rows: list[ComparedCase] = []
     for summary in now:
-        if candidates := baselines.get(_identity(summary, device_or_board)):
+        if candidates := baselines.get(_identity(summary.subject, device_or_board)):
             # Of several versions the baseline is the one that was measured last.
-            newest = max(candidates, key=lambda candidate: candidate.newest.started_at_ns)
+            newest = max(candidates, key=lambda candidate: candidate.runs[-1].started_at_ns)
             rows.append(ComparedCase(summary, newest, names[summary.key], SAME_CASE, None, matters_ratio, _changed(summary, newest)))
         else:
             left_out.append(LeftOut(None, f"{names[summary.key]} ({new[0]}): the baseline has no usable run of this case"))
@@ -79,34 +79,27 @@ def between(
     return ComparedSides(Comparison(baseline[0], tuple(rows), tuple(left_out)), tuple(lost))
 
 
-def _place(baseline: StoreContents, new: StoreContents) -> Callable[[CaseSummary], Hashable]:
+def _place(baseline: StoreContents, new: StoreContents) -> Callable[[RunSubject], Hashable]:
     devices = [{(run.fleet, run.device) for run in side.runs} for side in (baseline, new)]
     if devices[0] & devices[1]:
-        return lambda summary: summary.device
-    return lambda summary: summary.around.environment["board"]
+        return lambda subject: (subject.key.fleet, subject.key.device)
+    return lambda subject: subject.environment.board
 
 
 def _side(
-    side: tuple[str, StoreContents], device_or_board: Callable[[CaseSummary], Hashable], days: DaysCounted
+    side: tuple[str, StoreContents], device_or_board: Callable[[RunSubject], Hashable], days: DaysCounted
 ) -> tuple[list[CaseSummary], list[LeftOut], dict[Hashable, str]]:
     """Return the cases of a side, what is left out of it, and by the identity of a case why a run of it is unusable."""
     name, contents = side
-    cases, refused = group_cases(contents.runs)
-    by_id = {run.id: run for run in contents.runs}
-    left_out = [LeftOut(entry.run, f"{name}: {entry.reason}") for entry in (*contents.left_out, *refused)]
-    unusable: dict[Hashable, str] = {}
-    for entry in refused:
-        if entry.run is not None:
-            # An invalid run has no case of its own; summarised alone it shows which one it would have belonged to.
-            run = by_id[entry.run]
-            provenance = run.provenance | dict.fromkeys(("latency", "throughput"), "measured")
-            alone, _ = group_cases([msgspec.structs.replace(run, verdict=Verdict(state="ok"), provenance=provenance)])
-            unusable.update({_identity(summarise(case), device_or_board): entry.reason for case in alone})
-    return summaries_of(cases, days), left_out, unusable
+    book = book_of(MemoryRows(contents.runs, contents.left_out))
+    left_out = [LeftOut(entry.run, f"{name}: {entry.reason}") for entry in book.left_out()]
+    refused = ((run.subject, reason) for run in book.source.select("TRUE") if (reason := unusable(run)))
+    ruined = {_identity(subject, device_or_board): reason for subject, reason in refused}
+    return book.summaries(days), left_out, ruined
 
 
-def _identity(summary: CaseSummary, device_or_board: Callable[[CaseSummary], Hashable]) -> Hashable:
-    return device_or_board(summary), like_with_like(summary.key)
+def _identity(subject: RunSubject, device_or_board: Callable[[RunSubject], Hashable]) -> Hashable:
+    return device_or_board(subject), like_with_like(subject.key)
 
 
 def _changed(case: CaseSummary, baseline: CaseSummary) -> tuple[str, ...]:

@@ -2,18 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 
 from msgspec.structs import replace as with_fields
 
 from edgemeter.agent.base.evidence import FEWEST, SESSION_SD, RunValue
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import ACCURACY, FIGURES
-from edgemeter.collector.compare.case_figure import CaseFigure, RunValues, figure_of_values
+from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.collector.compare.case_figure import CaseFigure, figure_of_values
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
-from edgemeter.collector.compare.summary import CaseSummary, CaseSurroundings
+from edgemeter.collector.compare.summary import ENVIRONMENT, AccuracySummary, CaseSummary, CaseSurroundings
 from edgemeter.collector.runs.cases import distinct, grouped
-from edgemeter.collector.runs.figure_names import JUDGED
 
 _BETTER = {entry.name: entry.better for entry in FIGURES}
 
@@ -42,7 +44,7 @@ def worst_board(row: ComparedCase, name: str) -> ComparedCase | None:
 def over_boards(cases: Sequence[CaseSummary]) -> list[CaseSummary]:
     """Return the cases with one for the boards of a type (three and more) that are equal in everything but the device."""
     alike = grouped((_kind(index, case), case) for index, case in enumerate(cases))
-    return [case for members in alike.values() for case in ([case_of_boards(members)] if len(members) >= FEWEST else members)]
+    return [case for members in alike.values() for case in ([CaseOfBoards(members)] if len(members) >= FEWEST else members)]
 
 
 def _kind(index: int, case: CaseSummary) -> tuple[object, ...]:
@@ -63,53 +65,64 @@ def _of_boards(rows: Sequence[ComparedCase]) -> ComparedCase:
     boards = sorted(rows, key=lambda row: -(row.case.p50_ms.value if row.case.p50_ms else 0.0))
     reason = f"{sum(row.not_ranked is not None for row in rows)} of {len(rows)} boards are below the accuracy gate"
     return replace(
-        rows[0], case=case_of_boards([row.case for row in rows]), not_ranked=reason if rows[0].not_ranked else None, boards=tuple(boards)
+        rows[0], case=CaseOfBoards([row.case for row in rows]), not_ranked=reason if rows[0].not_ranked else None, boards=tuple(boards)
     )
 
 
-def case_of_boards(cases: Sequence[CaseSummary]) -> CaseSummary:
-    """Return one case over several boards of a type, each of which counts as one run."""
-    newest = max(cases, key=lambda case: case.around.first_started_at_ns)
-    figures = {name: _over_boards([(case, case.figures[name]) for case in cases if name in case.figures]) for name in newest.figures}
-    # The bounds of an accuracy are over images: those of the board in the middle.
-    scored = sorted((case for case in cases if case.accuracy), key=lambda case: case.accuracy.value if case.accuracy else 0.0)
-    middle = scored[len(scored) // 2] if scored else newest
-    if ACCURACY in middle.figures:
-        figures[ACCURACY] = middle.figures[ACCURACY]
-    by_board = {name: [case.figures[name].value if name in case.figures else None for case in cases] for name in JUDGED if name in figures}
-    return replace(
-        newest,
-        key=with_fields(newest.key, device=f"{len(cases)} \N{MULTIPLICATION SIGN} {newest.around.environment['board']}"),
-        around=_surroundings([case.around for case in cases]),
-        p50_ms=figures.get("latency_p50_ms"),
-        figures=figures,
-        accuracy=middle.accuracy,
-        run_values=RunValues(tuple(map(_as_run, cases)), {name: tuple(values) for name, values in by_board.items()}),
-        verdicts=tuple(chain.from_iterable(case.verdicts for case in cases)),
-        not_counted=sum(case.not_counted for case in cases),
-    )
+class CaseOfBoards(CaseSummary):
+    """One case over several boards of a type, each of which counts as one run; what is not said of all of them is said of the newest."""
+
+    def __init__(self, cases: Sequence[CaseSummary]) -> None:
+        newest = max(cases, key=lambda case: case.around.first_started_at_ns)
+        device = f"{len(cases)} \N{MULTIPLICATION SIGN} {newest.around.environment['board']}"
+        super().__init__(newest.source, with_fields(newest.key, device=device), newest.read, newest.begin, newest.segment)
+        self._cases, self._newest = cases, newest
+
+    @cached_property
+    def around(self) -> CaseSurroundings:
+        """The surroundings of the boards."""
+        around = [case.around for case in self._cases]
+        return CaseSurroundings(
+            first_started_at_ns=min(of_board.first_started_at_ns for of_board in around),
+            queries=sum(of_board.queries for of_board in around),
+            modes=tuple(distinct(chain.from_iterable(of_board.modes for of_board in around))),
+            environment={name: " | ".join(distinct(of_board.environment[name] for of_board in around)) or None for name in ENVIRONMENT},
+            has_several_libraries=any(of_board.has_several_libraries for of_board in around),
+            hottest_c=max((of_board.hottest_c for of_board in around if of_board.hottest_c is not None), default=None),
+        )
+
+    @cached_property
+    def accuracy(self) -> AccuracySummary | None:
+        """The accuracy of the board in the middle: its bounds are over images."""
+        scored = sorted((case.accuracy for case in self._cases if case.accuracy), key=attrgetter("value"))
+        return scored[len(scored) // 2] if scored else None
+
+    def figure(self, name: str) -> CaseFigure | None:
+        """Return a figure over the boards that have it."""
+        if name == ACCURACY:
+            return next((case.figures.get(ACCURACY) for case in self._cases if case.accuracy is self.accuracy), None)
+        boards = [(case, figure) for case in self._cases if (figure := case.figures.get(name))]
+        if name not in self._newest.figures:
+            return None
+        # The meter whose error is largest bounds that of all.
+        known_u = [figure.u for _, figure in boards if figure.u is not None]
+        values = [_as_run(case, figure) for case, figure in boards]
+        return figure_of_values(values, boards[0][1].scale, max(known_u) if len(known_u) == len(boards) else None)
+
+    def run_values(self, name: str) -> list[RunValue]:
+        """Return the value of a figure of each board that has it."""
+        return [_as_run(case, figure) for case in self._cases if (figure := case.figures.get(name))]
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts of the runs that count, on all boards."""
+        return tuple(chain.from_iterable(case.verdicts for case in self._cases))
+
+    @property
+    def not_counted(self) -> int:
+        """How many of the runs do not count, on all boards."""
+        return sum(case.not_counted for case in self._cases)
 
 
-def _as_run(board: CaseSummary) -> tuple[str, int, None, float]:
-    return board.key.device, board.around.first_started_at_ns // NS_PER_DAY, None, SESSION_SD
-
-
-def _over_boards(boards: Sequence[tuple[CaseSummary, CaseFigure]]) -> CaseFigure:
-    # The meter whose error is largest bounds that of all.
-    known_u = [figure.u for _, figure in boards if figure.u is not None]
-    values = [RunValue(figure.value, *_as_run(case)) for case, figure in boards]
-    return figure_of_values(values, boards[0][1].scale, max(known_u) if len(known_u) == len(boards) else None)
-
-
-def _surroundings(around: Sequence[CaseSurroundings]) -> CaseSurroundings:
-    heats_c = [surroundings.hottest_c for surroundings in around if surroundings.hottest_c is not None]
-    return CaseSurroundings(
-        first_started_at_ns=min(surroundings.first_started_at_ns for surroundings in around),
-        queries=sum(surroundings.queries for surroundings in around),
-        modes=tuple(distinct(chain.from_iterable(surroundings.modes for surroundings in around))),
-        environment={
-            name: " | ".join(distinct(surroundings.environment[name] for surroundings in around)) or None for name in around[0].environment
-        },
-        has_several_libraries=any(surroundings.has_several_libraries for surroundings in around),
-        hottest_c=max(heats_c, default=None),
-    )
+def _as_run(board: CaseSummary, figure: CaseFigure) -> RunValue:
+    return RunValue(figure.value, board.key.device, board.around.first_started_at_ns // NS_PER_DAY, None, SESSION_SD)

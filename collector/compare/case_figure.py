@@ -1,16 +1,16 @@
 """One figure of a case over its runs: its mean with the 95% interval, and what two cases are compared by."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 import msgspec
 
 from edgemeter.agent.base.decision import Scale, on_scale
-from edgemeter.agent.base.evidence import LARGEST_LOG, REACH, Evidence, RunValue, Turn, mean_of, sessions_of
+from edgemeter.agent.base.evidence import LARGEST_LOG, REACH, Evidence, RunValue, mean_of, sessions_of
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import Figure
-from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.run_figures import RunFigures
 
 
 class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -39,23 +39,12 @@ class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return 0.0 if self.u is None or self.value <= 0 else math.log1p(self.u / self.value) / REACH
 
 
-class RunValues(msgspec.Struct, frozen=True, array_like=True):
-    """The judged figures of each run of a case, by which two cases are compared: of each figure a value a run, None where it has none."""
-
-    runs: tuple[tuple[str, int, Turn | None, float], ...]
-    values: Mapping[str, tuple[float | None, ...]]
-
-    def of(self, name: str) -> list[RunValue]:
-        """Return the values of a figure that the case has, each with its device, day and turn."""
-        return [RunValue(value, *run) for value, run in zip(self.values[name], self.runs, strict=True) if value is not None]
-
-
-def figure_of(entry: Figure, valued: Sequence[tuple[RunRecord, float]], u: float | None = None) -> CaseFigure | None:
+def figure_of(entry: Figure, valued: Sequence[tuple[RunFigures, float]], u: float | None = None) -> CaseFigure | None:
     """Return a figure over the runs that have it, None where none has; `u` is the largest uncertainty of the meter."""
     if not valued:
         return None
     runs = [run_value(run, value) for run, value in valued]
-    shows_scatter = entry.shows_scatter([run for run, _ in valued])
+    shows_scatter = entry.shows_scatter([value for _, value in valued], take_a_minute=all(run.takes_a_minute for run, _ in valued))
     if not entry.is_share:
         figure = figure_of_values(runs, "ratio", u, is_of_process=entry.group == "memory")
         return figure if shows_scatter else msgspec.structs.replace(figure, low=None, high=None)
@@ -96,7 +85,8 @@ def scaled(runs: Sequence[RunValue], scale: Scale) -> list[RunValue]:
     return list(runs) if scale == "points" else [run._replace(value=math.log(run.value)) for run in runs]
 
 
-def run_value(run: RunRecord, value: float) -> RunValue:
+def run_value(run: RunFigures, value: float) -> RunValue:
     """Return a figure of a run with its device, its day (UTC, counted from 1970) and the round of its session."""
     turn = (run.session_started_at_ns, run.repeat) if run.session_started_at_ns else None
-    return RunValue(value, run.device, run.started_at_ns // NS_PER_DAY, turn, run.environment.session_sd)
+    subject = run.subject
+    return RunValue(value, subject.key.device, run.started_at_ns // NS_PER_DAY, turn, subject.environment.session_sd)

@@ -190,7 +190,7 @@ def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
         return Requirement(limit, "inconclusive", reason=reason)
     if limit.figure.name == ACCURACY and case.accuracy:
         return Requirement(limit, "inconclusive", reason=f"its accuracy is {metric_name(case.accuracy.metric)}")
-    are_kept = {limit.is_kept(run.value) for run in case.run_values.of(limit.figure.name)}
+    are_kept = {limit.is_kept(run.value) for run in case.run_values(limit.figure.name)}
     if len(are_kept) == 2:
         return Requirement(limit, "inconclusive", figure.value, reason="met in some of its runs")
     outcome: Met = "met" if are_kept.pop() else "not met"

@@ -15,7 +15,7 @@ from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_docu
 from edgemeter.agent.contract.figures import FIGURES, Figure, FigureView, Group
 from edgemeter.collector.compare.choice import Choice, Requirement
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison, GateFinding, answers_of
-from edgemeter.collector.compare.differences import OF_CALLS, OF_TEXT
+from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT
 from edgemeter.collector.runs.figure_names import JUDGED, with_part
 
 
@@ -71,10 +71,10 @@ _PATHS: dict[str, str | Callable[[ComparedCase], Plain]] = {
     **_under("case.key", "device", "fleet", "role", "model", "precision", "runtime", "runtime_package", "runtime_version", "backend"),
     **_under("case.key", "threads", "batch", "scenario", "target_per_s", "deadline", "together", "operating_point"),
     **_under("case.key", "concurrency", "task"),
-    "dataset": "case.newest.dataset.name",
-    "dataset_images": "case.newest.dataset.images",
+    "dataset": "case.subject.dataset.name",
+    "dataset_images": "case.subject.dataset.images",
     "dataset_sha256": "case.key.dataset_sha256",
-    **_under("case.newest.model", "file", "size_bytes", prefix="model_"),
+    **_under("case.subject.model", "file", "size_bytes", prefix="model_"),
     "model_sha256": "case.key.model_sha256",
     "mode": lambda row: JOINT.join(row.case.around.modes),
     "provenance": "case.key.provenance",
@@ -86,8 +86,7 @@ _PATHS: dict[str, str | Callable[[ComparedCase], Plain]] = {
     "interval_unit": "case.figures.throughput_per_s.evidence.unit",
     "queries": "case.around.queries",
     **_figures("latency", "throughput"),
-    "prompt_tokens": "case.newest.generation.prompt_tokens",
-    "output_tokens": "case.newest.generation.output_tokens",
+    **_under("case.generation", "prompt_tokens", "output_tokens"),
     **_figures("generation", "preprocess", "postprocess", "cold_start", "memory"),
     "accuracy_metric": "case.accuracy.metric",
     **_figures("accuracy"),
@@ -95,7 +94,7 @@ _PATHS: dict[str, str | Callable[[ComparedCase], Plain]] = {
     "accuracy_reason": "case.accuracy_reason",
     **_under("case.energy", "provenance", "sensor", "scope", "excludes", prefix="energy_"),
     **_figures("energy"),
-    "energy_net_state": "case.energy.net_state",
+    "energy_net_state": "case.net_state",
     "energy_reason": "case.energy_reason",
     **_under("case.around.environment", "board", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent"),
     "temperature_max_c": "case.around.hottest_c",
@@ -113,9 +112,9 @@ _PATHS: dict[str, str | Callable[[ComparedCase], Plain]] = {
     "reference_verdict": "reference.verdict",
     **_compared(),
     "first_started_at_ns": "case.around.first_started_at_ns",
-    "last_started_at_ns": "case.newest.started_at_ns",
-    "run_ids": lambda row: list(row.case.run_ids),
-    "reference_run_ids": lambda row: list(row.reference.run_ids),
+    "last_started_at_ns": lambda row: row.case.runs[-1].started_at_ns,
+    "run_ids": "case.run_ids",
+    "reference_run_ids": "reference.run_ids",
 }
 COLUMNS = {name: _at(path) if isinstance(path, str) else path for name, path in _PATHS.items()}
 

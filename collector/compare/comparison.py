@@ -7,20 +7,21 @@ from string import ascii_uppercase
 from typing import Literal
 
 from edgemeter.agent.base.decision import MATTERS_RATIO, Decision
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import ACCURACY
 from edgemeter.agent.contract.mode_answer import ModeAnswer, mode_answers, without_mode
 from edgemeter.agent.contract.series import UNKNOWN_BOARD
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
+from edgemeter.collector.compare.case_book import CaseBook
 from edgemeter.collector.compare.choice import Choice
 from edgemeter.collector.compare.differences import decided, deciding, energies_rank
 from edgemeter.collector.compare.limits import GateLimit
 from edgemeter.collector.compare.pairing import References
-from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
-from edgemeter.collector.runs.cases import group_cases, grouped, named
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
+from edgemeter.collector.runs.cases import grouped, named
 from edgemeter.collector.runs.relation import MARKED, OTHER_CLASS, Relation, are_alike, likeness, load_text, relation
-from edgemeter.collector.runs.store import LeftOut, StoreContents
+from edgemeter.collector.runs.store import LeftOut
 
 RECOMMENDED = "the recommended one"  # By which rule a candidate of a choice has its reference.
 GateOutcome = Literal["pass", "fail", "inconclusive"]
@@ -172,12 +173,7 @@ class Comparison:
         return [row for row in self.rows if not row.is_reference]
 
 
-def compare(
-    contents: StoreContents,
-    reference: str,
-    matters_ratio: float = MATTERS_RATIO,
-    days: DaysCounted = "current",
-) -> Comparison:
+def compare(book: CaseBook, reference: str, matters_ratio: float = MATTERS_RATIO, days: DaysCounted = "current") -> Comparison:
     """Return the comparison of all runs with those of `reference`: a device of this name, or else a role.
 
     `matters_ratio` is the smallest ratio that counts, `days` is whether the current level of each case is compared or all its days.
@@ -186,9 +182,10 @@ def compare(
         UnavailableError: there is no run.
         ConfigError: there is no such device or role.
     """
-    summaries, unusable = gather(contents, days)
-    belongs = reference_cases((run.device for run in contents.runs), (run.role for run in contents.runs), reference)
-    return of_summaries(summaries, belongs, reference, unusable, matters_ratio)
+    summaries = book.summaries(days)
+    keys = [case.key for case in book.cases]
+    belongs = reference_cases((key.device for key in keys), (key.role for key in keys), reference)
+    return of_summaries(summaries, belongs, reference, book.left_out(), matters_ratio)
 
 
 def in_order(cases: Sequence[CaseSummary], matters_ratio: float = MATTERS_RATIO, left_out: Sequence[LeftOut] = ()) -> Comparison:
@@ -233,16 +230,6 @@ def with_choice(comparison: Comparison, choice: Choice) -> Comparison:
         return ()
 
     return replace(comparison, rows=tuple(replace(row, chosen_by=chosen_by(row)) for row in comparison.rows), choice=choice)
-
-
-def gather(contents: StoreContents, days: DaysCounted = "current") -> tuple[Sequence[CaseSummary], list[LeftOut]]:
-    """Return the cases of all runs and what is left out; raises UnavailableError if there is no run."""
-    if not contents.runs:
-        raise UnavailableError(
-            "the store has no run yet: measure one with `edgemeter run FILE --broker ADDRESS`, or see `edgemeter collector demo`"
-        )
-    cases, unusable = group_cases(contents.runs)
-    return summaries_of(cases, days), [*contents.left_out, *unusable]
 
 
 def of_summaries(
@@ -290,7 +277,7 @@ def comparable(rows: Sequence[ComparedCase]) -> list[list[ComparedCase]]:
 def answers_of(comparison: Comparison) -> list[ModeAnswer]:
     """Return the answers of cases that ran in several power modes or clocks of one board; the runs of no others are read."""
     of_cases = grouped((without_mode(row.case.key), row) for row in comparison.rows).values()
-    return mode_answers(run for rows in of_cases if len(rows) > 1 for row in rows for run in row.case.runs)
+    return mode_answers(run for rows in of_cases if len(rows) > 1 for row in rows for run in row.case.records())
 
 
 def _group(key: CaseKey) -> tuple[str, ...]:

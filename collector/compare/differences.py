@@ -7,18 +7,15 @@ from typing import TypeVar
 from edgemeter.agent.base.decision import ALPHA, MATTERS_ACCURACY, MATTERS_RATIO, MATTERS_SHARE, Decision, Scale, decide, holm
 from edgemeter.agent.base.evidence import Evidence, accuracy_difference, difference
 from edgemeter.agent.base.metrics import Better
-from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY, TPOT, TTFT, Figure
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY, Figure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.case_figure import scaled
-from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.compare.summary import OF_TEXT, CaseSummary
 from edgemeter.collector.runs.figure_names import JUDGED
 from edgemeter.collector.runs.relation import why_other_load
 
 # Where figures of whole queries stand in a record, which of generated text compare only where the answers are as long.
 _OF_WHOLE_QUERIES = ("latency.", "throughput_per_s", "energy.")
-# The figures that an answer decides, of models of one call and of language models, as far as two cases have them.
-OF_CALLS = (MISSED, LATENCY, THROUGHPUT, ACCURACY, ENERGY)
-OF_TEXT = (TTFT, TPOT, ACCURACY, TOKEN_ENERGY)
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -86,7 +83,7 @@ def evidence_of(name: str, case: CaseSummary, reference: CaseSummary) -> Evidenc
         # Runs of two devices are in no pairs: nothing has to be read of those of many days.
         evidence = figure.evidence.minus(other_figure.evidence)
     else:
-        evidence = difference(*(scaled(side.run_values.of(name), figure.scale) for side in (case, reference)))
+        evidence = difference(*(scaled(side.run_values(name), figure.scale) for side in (case, reference)))
     if JUDGED[name].u and not is_one_meter(case, reference):
         evidence = evidence.with_error(figure.meter_error).with_error(other_figure.meter_error)
     shares = case.counted_ratio, reference.counted_ratio

@@ -15,7 +15,7 @@ preferred_equal = attrgetter(*(field.name for field in MARKED if field.name not 
 
 def value_text(field: IdentityField, case: CaseSummary) -> str:
     """Return the value of a field in words, of data with their name."""
-    return f"{case.newest.dataset.name} ({case.key.dataset_sha256[:12]})" if field.name == "dataset_sha256" else field.text(case.key)
+    return f"{case.subject.dataset.name} ({case.key.dataset_sha256[:12]})" if field.name == "dataset_sha256" else field.text(case.key)
 
 
 class References:

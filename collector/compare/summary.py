@@ -1,53 +1,80 @@
 """The summary of a case: each figure over its runs with its interval, its accuracy and energy, and what it ran on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, TypeVar
 
-from edgemeter.agent.base.evidence import CONFIDENCE, EXACT, REACH, Evidence
+from edgemeter.agent.base.evidence import CONFIDENCE, EXACT, REACH, Evidence, RunValue
 from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
 from edgemeter.agent.contract.case_identity import CaseKey
-from edgemeter.agent.contract.energy_provenance import energy_provenance, not_measured
-from edgemeter.agent.contract.figures import FIGURES, Figure, Group, hottest_c, reader
+from edgemeter.agent.contract.energy_provenance import not_measured
+from edgemeter.agent.contract.figures import (
+    ACCURACY,
+    ENERGY,
+    FIGURES,
+    LATENCY,
+    MISSED,
+    THROUGHPUT,
+    TOKEN_ENERGY,
+    TPOT,
+    TTFT,
+    Group,
+    field_name,
+)
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import Verdict, Violation
+from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.contract.record_conditions import Environment, Verdict, Violation
 from edgemeter.agent.contract.record_figures import Scope
-from edgemeter.agent.contract.run_figures import kind_of
+from edgemeter.agent.contract.record_generation import Generation
+from edgemeter.agent.contract.run_figures import RunFigures, of_newest_kind
+from edgemeter.agent.contract.run_subject import RunSubject
 from edgemeter.agent.verdict.judge import counted
 from edgemeter.agent.verdict.words import verdict_lines
-from edgemeter.collector.compare.case_figure import CaseFigure, RunValues, figure_of, run_value
-from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct
-from edgemeter.collector.runs.figure_names import JUDGED
-from edgemeter.collector.runs.store import LeftOut
-from edgemeter.collector.trend.current import current_cases
+from edgemeter.collector.compare.case_figure import CaseFigure, figure_of, run_value
+from edgemeter.collector.runs.cases import CurrentSegment, EnergyClass, distinct
+from edgemeter.collector.runs.run_source import RunSource
+from edgemeter.collector.runs.store import UNREAD, LeftOut
 
+Value = TypeVar("Value")
 # Which runs of a case count: those since the newest step of its level, or all.
 DaysCounted = Literal["current", "all"]
 # What is shown of the machine that a case ran on.
 ENVIRONMENT = ("board", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
-_SUMMED = tuple(entry for entry in FIGURES if entry.group not in ("accuracy", "conditions"))
+RunPlace = tuple[int, str, int, int]
+# The figures that an answer decides, of models of one call and of language models, as far as two cases have them.
+OF_CALLS = (MISSED, LATENCY, THROUGHPUT, ACCURACY, ENERGY)
+OF_TEXT = (TTFT, TPOT, ACCURACY, TOKEN_ENERGY)
+_SUMMED = {entry.name: entry for entry in FIGURES if entry.group not in ("accuracy", "conditions")}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AccuracySummary:
     """Accuracy of the case's model, which of a deterministic model is the same in every run: that of the newest run that was scored.
 
-    `low` and `high` (95%) are over the images; None where it has none. `without_parts` is its value without one part of the images after
-    the other, `interval_reason` why there are no bounds.
+    `low` and `high` (95%) are over the images; None where it has none. What else was scored is read when it is asked for.
     """
 
     metric: str
     value: float
     images: int
     dataset_sha256: str
-    detail: dict[str, float | None]
-    low: float | None = None
-    high: float | None = None
-    without_parts: tuple[float, ...] = ()
-    better: Better = "higher"
-    interval_reason: str | None = None
-    normalisation: str | None = None
+    low: float | None
+    high: float | None
+    better: Better
+    normalisation: str | None
+    read: Callable[[], Accuracy]
+
+    @cached_property
+    def of_record(self) -> Accuracy:
+        """All that the record has of it."""
+        return self.read()
+
+    @property
+    def without_parts(self) -> tuple[float, ...]:
+        """Its value without one part of the images after the other."""
+        return self.of_record.without_parts
 
     @property
     def measure(self) -> tuple[str, int, str, str | None]:
@@ -81,27 +108,14 @@ class AccuracySummary:
         return gain(self.value, self.better)
 
 
-def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str | None, list[LeftOut]]:
-    """Return the accuracy of the runs of a case (oldest first), or why there is none, and what is left out of it."""
-    scored, left_out = of_one_kind(runs, "accuracy")
-    if not scored or (newest := scored[-1].accuracy) is None:
-        return None, _why_none(runs, "accuracy", left_out) or "not scored", left_out
-    return AccuracySummary(**{name: getattr(newest, name) for name in AccuracySummary.__slots__}), None, left_out
-
-
-def _why_none(runs: Sequence[RunRecord], group: Group, left_out: Sequence[LeftOut]) -> str:
-    return "; ".join(distinct([*(run.reasons.get(group) for run in runs), *(entry.reason for entry in left_out)]))
-
-
 @dataclass(frozen=True, slots=True)
 class EnergySummary:
-    """The energies of a case, per inference or request; net energy has a figure only if `net_state` is `resolved` in every run."""
+    """The energies of a case, per inference or request."""
 
     provenance: str
     sensor: str
     scope: Scope
     excludes: tuple[str, ...]
-    net_state: str
 
     @property
     def ranks_as(self) -> EnergyClass:
@@ -109,21 +123,9 @@ class EnergySummary:
         return EnergyClass(self.scope, self.provenance)
 
 
-def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | None, list[LeftOut]]:
-    """Return what the energies of a case are (runs oldest first), or why there are none, and what is left out."""
-    metered, left_out = of_one_kind(runs, "energy")
-    energies = [run.energy for run in metered if run.energy is not None]
-    if not energies:
-        return None, _why_none(runs, "energy", left_out) or "not measured", left_out
-    newest = energies[-1]
-    net_state = next((energy.net_state for energy in energies if energy.net_state != "resolved"), "resolved")
-    provenance = energy_provenance(metered[-1]) or ""
-    return EnergySummary(provenance, newest.sensor, newest.scope, newest.excludes, net_state), None, left_out
-
-
 @dataclass(frozen=True, slots=True)
 class CaseSurroundings:
-    """The surroundings of the runs of a case, read once; values of the environment that differ between runs are joined by ` | `."""
+    """The surroundings of the runs of a case; values of the environment that differ between runs are joined by ` | `."""
 
     first_started_at_ns: int
     queries: int
@@ -133,32 +135,238 @@ class CaseSurroundings:
     hottest_c: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class CaseSummary:
-    """One case in figures, by the names of the table of figures; absent where no run that counts has one.
+class WorkedOut(Mapping[str, Value]):
+    """A mapping whose values are worked out when they are asked for: of thousands of cases most figures are never shown."""
 
-    Of the runs those count that are ok, where there are three; else all. `verdicts` are those of the runs that count, `not_counted` is the
-    number of the others. `generates` is whether the newest run generated text, `board` the type of its board. `segment` is since when its
-    runs count and why, None where all do. Where there are many cases, `runs`, `run_ids` and `run_values` are read on demand.
+    def __init__(self, names: Sequence[str], value: Callable[[str], Value | None]) -> None:
+        self._names, self._value = names, value
+        self._known: dict[str, Value | None] = {}
+
+    def __getitem__(self, name: str) -> Value:
+        if name not in self._known:
+            self._known[name] = self._value(name) if name in self._names else None
+        value = self._known[name]
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._names if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class CaseSummary:
+    """One case: its usable runs that count, and what is said of them, by the names of the table of figures; worked out when asked for.
+
+    Of the runs those count that are ok, where there are three; else all. `segment` is since when its runs count and why, None where all do.
     """
 
-    key: CaseKey
-    runs: Sequence[RunRecord]
-    run_ids: Sequence[str]
-    around: CaseSurroundings
-    p50_ms: CaseFigure | None
-    figures: Mapping[str, CaseFigure]
-    run_values: RunValues
-    accuracy: AccuracySummary | None
-    accuracy_reason: str | None
-    energy: EnergySummary | None
-    energy_reason: str | None
-    verdicts: tuple[Verdict, ...]
-    not_counted: int
-    left_out: tuple[LeftOut, ...]
-    generates: bool
-    board: str | None
-    segment: CurrentSegment | None = None
+    def __init__(
+        self,
+        source: RunSource,
+        key: CaseKey,
+        read: Callable[[], Sequence[RunFigures]],
+        begin: int = 0,
+        segment: CurrentSegment | None = None,
+    ) -> None:
+        """Make it of the usable runs of a case, which `read` gives, from the run `begin` on."""
+        self.source, self.read, self.begin = source, read, begin
+        self.key, self.segment = key, segment
+
+    @property
+    def runs(self) -> Sequence[RunFigures]:
+        """Its usable runs of any verdict, oldest first; there is at least one."""
+        return self.read()[self.begin :]
+
+    def prepare(self) -> None:
+        """Work out what an answer asks of every case, while its runs are at hand."""
+        for name in ("first", "subject", "around", "accuracy", "energy", "verdicts", "left_out"):
+            getattr(self, name)
+        for name in (*OF_CALLS, *OF_TEXT):
+            self.figures.get(name)
+
+    def of_newest(self, number: int) -> "CaseSummary | None":
+        """Return the summary of only so many of its newest runs; None of none."""
+        return CaseSummary(self.source, self.key, self.read, len(self.read()) - number, self.segment) if number else None
+
+    @cached_property
+    def first(self) -> RunPlace:
+        """The place of its first run, by which cases are ordered."""
+        return place_of(self.read()[0])
+
+    @property
+    def run_ids(self) -> list[str]:
+        """Their ids."""
+        return [run.id for run in self.runs]
+
+    def records(self) -> list[RunRecord]:
+        """Return the records of its runs that can be read."""
+        return self.source.records([run.row for run in self.runs])
+
+    @cached_property
+    def newest(self) -> RunRecord:
+        """The record of the newest run that can be read: what is the same in all runs of the case is read from it."""
+        return self._record_of(self.runs)
+
+    def _record_of(self, runs: Sequence[RunFigures]) -> RunRecord:
+        records = (record for run in reversed(runs) for record in self.source.records([run.row]))
+        record = next(records, None)
+        return self.source.record(runs[-1].row) if record is None else record
+
+    @cached_property
+    def subject(self) -> RunSubject:
+        """The model, the data and the machine of the newest run."""
+        return self.runs[-1].subject
+
+    @cached_property
+    def around(self) -> CaseSurroundings:
+        """The surroundings of its runs."""
+        runs = self.runs
+        subjects = list({id(run.subject): run.subject for run in runs}.values())
+        heats_c = [heat_c for run in runs if (heat_c := run.value("temperature_max_c")) is not None]
+        return CaseSurroundings(
+            first_started_at_ns=runs[0].started_at_ns,
+            queries=sum(run.queries for run in runs),
+            modes=tuple(dict.fromkeys(subject.mode for subject in subjects)),
+            environment={field: environment([subject.environment for subject in subjects], field) for field in ENVIRONMENT},
+            has_several_libraries=len({tuple(sorted(subject.environment.libraries.items())) for subject in subjects}) > 1,
+            hottest_c=max(heats_c, default=None),
+        )
+
+    @property
+    def board(self) -> str | None:
+        """The type of the board."""
+        return self.subject.environment.board
+
+    @property
+    def generates(self) -> bool:
+        """Whether it generates text."""
+        return self.key.generates
+
+    @property
+    def generation(self) -> Generation | None:
+        """The text that the newest run generated, in numbers; None of a model that generates no text."""
+        return self.newest.generation if self.key.generates else None
+
+    @property
+    def p50_ms(self) -> CaseFigure | None:
+        """The median latency."""
+        return self.figures.get(LATENCY)
+
+    @cached_property
+    def figures(self) -> Mapping[str, CaseFigure]:
+        """The figures over the runs that count, of those measured and of one kind."""
+        return WorkedOut((*_SUMMED, ACCURACY), self.figure)
+
+    def figure(self, name: str) -> CaseFigure | None:
+        """Return a figure over its runs; None where no run that counts has one."""
+        if name == ACCURACY:
+            return self._accuracy_figure()
+        entry = _SUMMED[name]
+        members = of_newest_kind(counted(self.runs), entry.group)
+        valued = [(run, value) for run in members if (value := run.value(name)) is not None]
+        if entry.needs_all and len(valued) < len(members):
+            return None
+        known_u = [run.value(field_name(entry.u)) for run, _ in valued] if entry.u else []
+        u = max((u for u in known_u if u is not None), default=None) if None not in known_u else None
+        return figure_of(entry, valued, u)
+
+    def _accuracy_figure(self) -> CaseFigure | None:
+        accuracy = self.accuracy
+        if accuracy is None:
+            return None
+        scored = of_newest_kind(self.runs, "accuracy")
+        return CaseFigure(accuracy.value, accuracy.low, accuracy.high, len(scored), accuracy.evidence, "points")
+
+    def run_values(self, name: str) -> list[RunValue]:
+        """Return the values of a figure that the case has, one a run, each with its device, day and turn."""
+        members = of_newest_kind(counted(self.runs), _SUMMED[name].group)
+        return [run_value(run, value) for run in members if (value := run.value(name)) is not None]
+
+    @cached_property
+    def accuracy(self) -> AccuracySummary | None:
+        """The accuracy of its newest run that was scored; None where none was."""
+        newest = next((run for run in reversed(self.runs) if run.subject.accuracy_kind), None)
+        if newest is None or newest.subject.accuracy is None or (value := newest.value(ACCURACY)) is None:
+            return None
+        measure = newest.subject.accuracy
+
+        def read() -> Accuracy:
+            accuracy = self._record_of(of_newest_kind(self.runs, "accuracy")).accuracy
+            if accuracy is None:
+                raise LookupError(f"the record of {newest.id} has no accuracy")
+            return accuracy
+
+        return AccuracySummary(
+            measure.metric, value, measure.images, measure.dataset_sha256, newest.value("accuracy_low"), newest.value("accuracy_high"),
+            measure.better, measure.normalisation, read,
+        )  # fmt: skip
+
+    @cached_property
+    def energy(self) -> EnergySummary | None:
+        """The source of its energies; None where none was measured."""
+        newest = next((run.subject for run in reversed(self.runs) if run.subject.energy_kind), None)
+        if newest is None or newest.energy is None:
+            return None
+        return EnergySummary(newest.energy_provenance or "", newest.energy.sensor, newest.energy.scope, newest.energy.excludes)
+
+    @property
+    def accuracy_reason(self) -> str | None:
+        """Why there is no accuracy, in the words of the newest run; None where there is one."""
+        return None if self.accuracy else self._why_none("accuracy") or "not scored"
+
+    @property
+    def energy_reason(self) -> str | None:
+        """Why there is no energy, in the words of the newest run; None where there is one."""
+        return None if self.energy else self._why_none("energy") or "not measured"
+
+    def _why_none(self, group: Group) -> str:
+        return "; ".join(distinct([self.newest.reasons.get(group), *(entry.reason for entry in self._not_ranked(group))]))
+
+    @cached_property
+    def net_state(self) -> str | None:
+        """Whether its net energy is `resolved` in every run that has an energy, or why not; None where none has."""
+        members = of_newest_kind(self.runs, "energy")
+        lacking = next((run for run in members if run.value("energy_net_mj") is None), None)
+        if not members:
+            return None
+        energy = self._record_of([lacking]).energy if lacking else None
+        return energy.net_state if energy else "resolved"
+
+    @cached_property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts of the runs that count."""
+        return tuple(run.verdict for run in counted(self.runs))
+
+    @property
+    def not_counted(self) -> int:
+        """How many of its runs do not count."""
+        return len(self.runs) - len(self.verdicts)
+
+    @cached_property
+    def left_out(self) -> list[LeftOut]:
+        """Energies and accuracies that do not rank, and the runs before its level."""
+        left_out = [*self._not_ranked("energy"), *self._not_ranked("accuracy")]
+        if self.segment and self.begin == self.segment.earlier:
+            reason = f"earlier than the current level, {self.segment.words}"
+            left_out += [LeftOut(run.id, reason) for run in self.read()[: self.begin]]
+        return left_out
+
+    def _not_ranked(self, group: Group) -> list[LeftOut]:
+        having = [run for run in self.runs if (run.subject.energy if group == "energy" else run.subject.accuracy)]
+        newest = next((kind for run in reversed(having) if (kind := run.subject.kind(group))), None)
+        left_out = []
+        for run in having:
+            kind = run.subject.kind(group)
+            if kind is None:
+                left_out.append(
+                    LeftOut(run.id, next((not_measured(record, group) for record in self.source.records([run.row])), None) or UNREAD)
+                )
+            elif kind != newest:
+                left_out.append(LeftOut(run.id, f"{group}: {kind} is not what the newest run of the case has, {newest}"))
+        return left_out
 
     @property
     def disturbed(self) -> int:
@@ -190,98 +398,14 @@ class CaseSummary:
         """The fleet and the device that it ran on."""
         return self.key.fleet, self.key.device
 
-    @property
-    def newest(self) -> RunRecord:
-        """The newest run: what is the same in all runs of the case is read from it."""
-        return self.runs[-1]
+
+def place_of(run: RunFigures) -> RunPlace:
+    """Return what runs of several cases are ordered by: when each began, then device and numbers."""
+    return run.started_at_ns, run.subject.key.device, run.session, run.seq
 
 
-def summarise(case: CaseRuns) -> CaseSummary:
-    """Return the summary of `case`."""
-    runs, segment = case.runs, case.segment
-    earlier = [LeftOut(run.id, f"earlier than the current level, {segment.words}") for run in case.earlier] if segment else []
-    energy, energy_reason, energy_left_out = energy_of(runs)
-    accuracy, accuracy_reason, accuracy_left_out = accuracy_of(runs)
-    counting = counted(runs)
-    figures, run_values = _figures(counting)
-    if accuracy is not None:
-        scored, _ = of_one_kind(runs, "accuracy")
-        figures["accuracy_value"] = CaseFigure(accuracy.value, accuracy.low, accuracy.high, len(scored), accuracy.evidence, "points")
-    return CaseSummary(
-        key=case.key,
-        runs=runs,
-        run_ids=tuple(run.id for run in runs),
-        around=CaseSurroundings(
-            first_started_at_ns=runs[0].started_at_ns,
-            queries=sum(run.latency.count for run in runs),
-            modes=tuple(dict.fromkeys(run.mode for run in runs)),
-            environment={field: environment(runs, field) for field in ENVIRONMENT},
-            has_several_libraries=len({tuple(sorted(run.environment.libraries.items())) for run in runs}) > 1,
-            hottest_c=hottest_c(runs),
-        ),
-        p50_ms=figures.get("latency_p50_ms"),
-        figures=figures,
-        run_values=run_values,
-        accuracy=accuracy,
-        accuracy_reason=accuracy_reason,
-        energy=energy,
-        energy_reason=energy_reason,
-        verdicts=tuple(run.verdict for run in counting),
-        not_counted=len(runs) - len(counting),
-        left_out=(*energy_left_out, *accuracy_left_out, *earlier),
-        generates=runs[-1].generation is not None,
-        board=runs[-1].environment.board,
-        segment=segment,
-    )
-
-
-def summaries_of(cases: Sequence[CaseRuns], days: DaysCounted = "current") -> list[CaseSummary]:
-    """Return the summary of each case: of the level that the board has now, or of all days."""
-    return [summarise(case) for case in (current_cases(cases) if days == "current" else cases)]
-
-
-def environment(runs: Sequence[RunRecord], field: str) -> str | None:
-    """Return one field of the environment (`board`, `governor`, ...) as text; values that differ between the runs are joined by ` | `."""
-    values = [getattr(run.environment, field) for run in runs]
+def environment(environments: Sequence[Environment], field: str) -> str | None:
+    """Return one field of environments (`board`, `governor`, ...) as text; values that differ are joined by ` | `."""
+    values = [getattr(of_run, field) for of_run in environments]
     texts = [", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values if value not in (None, ())]
     return " | ".join(distinct(texts)) or None
-
-
-def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, CaseFigure], RunValues]:
-    """Return the figures over the runs, of those measured and of one kind, and what the judged ones are in each run."""
-    members: dict[Group, Sequence[RunRecord]] = {}
-    figures: dict[str, CaseFigure] = {}
-    values: dict[str, tuple[float | None, ...]] = {}
-    for entry in _SUMMED:
-        if entry.group not in members:
-            members[entry.group] = of_one_kind(runs, entry.group)[0] if entry.group == "energy" else runs
-        valued = _valued(entry, members[entry.group])
-        if entry.needs_all and len(valued) < len(members[entry.group]):
-            continue
-        known_u = [reader(entry.u)(run) for run, _ in valued] if entry.u else []
-        u = max(known_u) if known_u and None not in known_u else None
-        if figure := figure_of(entry, valued, u):
-            figures[entry.name] = figure
-            if entry.name in JUDGED:
-                by_run = {run.id: value for run, value in valued}
-                values[entry.name] = tuple(by_run.get(run.id) for run in runs)
-    return figures, RunValues(tuple(run_value(run, 0.0)[1:] for run in runs), values)
-
-
-def _valued(entry: Figure, runs: Sequence[RunRecord]) -> list[tuple[RunRecord, float]]:
-    """Return the value of each run that has one, and in which all that it is worked out from was measured."""
-    valued = [(run, float(value)) for run in runs if (value := entry.value(run)) is not None]
-    return [(run, value) for run, value in valued if not any(not_measured(run, name) for name in entry.provenance_groups)]
-
-
-def of_one_kind(runs: Sequence[RunRecord], group: Group) -> tuple[list[RunRecord], list[LeftOut]]:
-    """Return the runs (oldest first) whose figures of a group were measured and are of the newest one's kind, and what is left out.
-
-    Merging two kinds (another meter, another metric) would give a mean of nothing; the newest is the one that the user means.
-    """
-    having = [(run, kind, not_measured(run, group)) for run in runs if (kind := kind_of(run, group)) is not None]
-    newest = next((kind for _, kind, reason in reversed(having) if reason is None), None)
-    other_kind = f"is not what the newest run of the case has, {newest}"
-    reasons = [reason or (None if kind == newest else f"{group}: {kind} {other_kind}") for _, kind, reason in having]
-    of_newest = [run for (run, _, _), reason in zip(having, reasons, strict=True) if reason is None]
-    return of_newest, [LeftOut(run.id, reason) for (run, _, _), reason in zip(having, reasons, strict=True) if reason is not None]

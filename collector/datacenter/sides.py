@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.evidence import FEWEST
-from edgemeter.agent.contract.energy_provenance import MEASURED, energy_provenance, not_measured
+from edgemeter.agent.contract.energy_provenance import MEASURED, energy_provenance
 from edgemeter.agent.contract.figures import ENERGY, THROUGHPUT
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy, Scope
+from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.verdict.judge import counted
 from edgemeter.collector.compare.accuracy_gate import not_ranked
 from edgemeter.collector.compare.case_figure import CaseFigure, figure_of_values, run_value
@@ -129,7 +130,7 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
     if not sound:
         raise UnavailableError(f"no edge case has a usable energy figure: {'; '.join(dict.fromkeys(filter(None, why_not)))}")
     # Neither another model nor a shorter request is a saving.
-    generating = [case for case in sound if case.newest.generation]
+    generating = [case for case in sound if case.key.generates]
     for option, values in (
         ("--model", {case.key.model for case in sound}),
         ("--device", {case.key.device for case in sound}),
@@ -186,7 +187,8 @@ def _measured(case: CaseSummary, *, is_server: bool = False) -> ComparedSide | s
     energy, gross, power = case.energy, case.figures.get(ENERGY), case.figures.get("energy_mean_power_w")
     if energy is None or gross is None or power is None:
         return f"no energy: {case.energy_reason}"
-    runs = [run for run in counted(case.runs) if not_measured(run, "energy") is None]
+    records = {record.id: record for record in case.records()}
+    runs = [(run, records[run.id]) for run in counted(case.runs) if run.id in records and run.subject.energy_kind]
     relative_u = gross.u / gross.value if gross.u is not None and gross.value > 0 else 0.0
     readings = _of_class(runs, energy.ranks_as, energy.sensor)
     idle_w = _idle(readings, relative_u)
@@ -233,14 +235,20 @@ def _cautions(case: CaseSummary, energy: EnergySummary, gross: CaseFigure, scope
     return tuple(text for is_so, text in texts if is_so)
 
 
-def _of_class(runs: Sequence[RunRecord], energy_class: EnergyClass, sensor: str | None = None) -> list[tuple[RunRecord, Energy]]:
+def _of_class(
+    runs: Sequence[tuple[RunFigures, RunRecord]], energy_class: EnergyClass, sensor: str | None = None
+) -> list[tuple[RunFigures, Energy]]:
     """Return the energy of each run that is of a scope and provenance: of that sensor its main one, else the others."""
-    of_runs = [(run, energy) for run in runs for energy in ([run.energy] if sensor else run.other_energies) if energy]
-    of_sensor = [(run, energy) for run, energy in of_runs if sensor in (None, energy.sensor)]
-    return [pair for pair in of_sensor if EnergyClass(pair[1].scope, energy_provenance(*pair) or "") == energy_class]
+    of_runs = [(*run, energy) for run in runs for energy in ([run[1].energy] if sensor else run[1].other_energies) if energy]
+    of_sensor = [(run, record, energy) for run, record, energy in of_runs if sensor in (None, energy.sensor)]
+    return [
+        (run, energy)
+        for run, record, energy in of_sensor
+        if EnergyClass(energy.scope, energy_provenance(record, energy) or "") == energy_class
+    ]
 
 
-def _idle(readings: Sequence[tuple[RunRecord, Energy]], relative_u: float) -> Band | None:
+def _idle(readings: Sequence[tuple[RunFigures, Energy]], relative_u: float) -> Band | None:
     """Return the idle power over the runs, None without an idle period; the same meter read it, with the `relative_u` of gross energy."""
     watts = [(run, [idle for idle in (energy.idle_before_w, energy.idle_after_w) if idle is not None]) for run, energy in readings]
     idle = [run_value(run, median(of_run)) for run, of_run in watts if of_run]

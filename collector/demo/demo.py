@@ -14,11 +14,11 @@ from edgemeter.agent.base.progress import warn
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.demo.plan import plan_of_this_machine
-from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
-from edgemeter.collector.runs.store import LedgerStore
+from edgemeter.collector.runs.run_source import MemoryRows
+from edgemeter.collector.runs.store import LedgerStore, oldest_first
 from edgemeter.collector.web import one_file
 
 DEVICE = "this-machine"
@@ -89,4 +89,4 @@ def write_demo_page(ledger: Path, path: Path) -> int:
     # The fleet is made from the run that is fp32 and scored, where there is one.
     template = max(measured, key=lambda run: (run.precision == "fp32", run.accuracy is not None, run.verdict.state == "ok"), default=None)
     simulated = simulated_fleet.records_of(template, end_ns=time.time_ns()) if template else ()
-    return one_file.write_file_of(DocumentSource((*measured, *simulated)), path, one_file.FileChoice())
+    return one_file.write_file_of(MemoryRows(oldest_first((*measured, *simulated))), path, one_file.FileChoice())

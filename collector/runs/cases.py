@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from edgemeter.agent.base.figures import stamp
-from edgemeter.agent.contract.case_identity import FIELD, CaseKey, key_of
-from edgemeter.agent.contract.energy_provenance import MEASURED, not_measured
-from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.case_identity import FIELD, CaseKey
+from edgemeter.agent.contract.energy_provenance import MEASURED, why_unranked
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
-from edgemeter.agent.verdict.siblings import judged_together
+from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.verdict.words import sentence_of
-from edgemeter.collector.runs.store import LeftOut
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -52,38 +50,16 @@ class CurrentSegment:
         return f"since {stamp(self.since_ns)[:10]}, {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class CaseRuns:
-    """The usable runs of one case, oldest first; there is at least one. With a `segment` the `earlier` ones are not among them."""
-
-    key: CaseKey
-    runs: tuple[RunRecord, ...]
-    segment: CurrentSegment | None = None
-    earlier: tuple[RunRecord, ...] = ()
-
-
-def group_cases(runs: Iterable[RunRecord]) -> tuple[list[CaseRuns], list[LeftOut]]:
-    """Return the cases of `runs`, in the order in which each first ran, and the runs that cannot be used, each with its reason."""
-    members_of_case: dict[CaseKey, list[RunRecord]] = {}
-    left_out: list[LeftOut] = []
-    ids: set[str] = set()
-    for run in judged_together(runs):
-        reason = unusable(run)
-        if run.id in ids:
-            reason = "the same run was read twice"
-        ids.add(run.id)
-        if reason is None:
-            members_of_case.setdefault(key_of(run), []).append(run)
-        else:
-            left_out.append(LeftOut(run.id, reason))
-    return [CaseRuns(key, tuple(members)) for key, members in members_of_case.items()], left_out
-
-
-def unusable(run: RunRecord) -> str | None:
+def unusable(run: RunFigures) -> str | None:
     """Return why `run` cannot be compared, None if it can."""
+    if run.is_usable:
+        return None
     if run.verdict.state == "invalid":
         return "invalid: " + ("; ".join(map(sentence_of, run.verdict.violations)) or "no reason was given")
-    return not_measured(run, "latency") or not_measured(run, "throughput")
+    provenance = run.subject.provenance
+    return why_unranked(provenance.get("latency"), "latency") or why_unranked(
+        provenance.get("throughput", provenance.get("latency")), "throughput"
+    )
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:

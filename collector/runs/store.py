@@ -1,6 +1,6 @@
 """Stores: where runs are read from. The protocol; documents and ledgers behind it; and what opens one."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,13 +14,13 @@ from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.chunks import SkippedRecord
-from edgemeter.agent.ledger.ledger import default_path
-from edgemeter.agent.ledger.quarantine import QuarantinedMessage
+from edgemeter.agent.ledger.ledger import Ledger, default_path
 from edgemeter.agent.ledger.run_history import ID, LedgerRuns, nothing_called
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 UNREAD = "in the ledger, but it cannot be read"  # Begins the reason of a `LeftOut`.
+_AT_ONCE = 500  # So many values stand in one statement.
 
 
 class LeftOut(msgspec.Struct, frozen=True):
@@ -133,9 +133,7 @@ class LedgerStore:
         with open_ledger(self.place, "read") as ledger:
             entries = ledger.records(with_samples=with_samples, skipped=lambda skipped: unread.append(unread_run(skipped)))
             runs = [placed(entry.record, entry.received_ns) for entry in entries]
-            quarantined = ledger.quarantined()
-        left_out = left_out_of(quarantined, {run.id for run in runs} | {entry.run for entry in unread})
-        return StoreContents(oldest_first(runs), [*left_out, *unread])
+            return StoreContents(oldest_first(runs), [*left_out_of(ledger), *unread])
 
 
 def unread_run(skipped: SkippedRecord) -> LeftOut:
@@ -143,11 +141,16 @@ def unread_run(skipped: SkippedRecord) -> LeftOut:
     return LeftOut(skipped.run, f"{UNREAD}: {skipped.reason}")
 
 
-def left_out_of(quarantined: Sequence[QuarantinedMessage], run_ids: Container[str | None]) -> list[LeftOut]:
-    """Return the entries of a ledger's quarantine; `run_ids` are the ids of its runs."""
-    messages = [(_identity(entry.payload), entry.reason) for entry in quarantined]
-    # What InfluxDB rejected is quarantined too, although the ledger holds the run.
-    reasons: list[tuple[str | None, str]] = [(run, reason) for run, reason in messages if run is not None and run not in run_ids]
+def left_out_of(ledger: Ledger) -> list[LeftOut]:
+    """Return the entries of a ledger's quarantine, but for runs that the ledger holds: what InfluxDB rejected is quarantined too."""
+    messages = [(_identity(entry.payload), entry.reason) for entry in ledger.quarantined()]
+    ids = sorted({run for run, _ in messages if run is not None})
+    stored: set[str] = set()
+    for first in range(0, len(ids), _AT_ONCE):
+        part = ids[first : first + _AT_ONCE]
+        query = f"SELECT id FROM runs WHERE id IN ({', '.join('?' * len(part))})"  # noqa: S608 - question marks
+        stored.update(run for (run,) in ledger.query(query, *part))
+    reasons: list[tuple[str | None, str]] = [(run, reason) for run, reason in messages if run is not None and run not in stored]
     if unnamed := sum(run is None for run, _ in messages):
         reasons.append((None, f"{count(unnamed, 'message')} without a run id"))
     return [LeftOut(run, f"in the ledger's quarantine: {reason}") for run, reason in reasons]

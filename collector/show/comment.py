@@ -6,7 +6,7 @@ from itertools import accumulate
 from edgemeter.agent.base import figures
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
-from edgemeter.collector.compare.differences import OF_CALLS, OF_TEXT
+from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT
 from edgemeter.collector.runs.cases import named
 from edgemeter.collector.runs.figure_names import JUDGED
 from edgemeter.collector.runs.store import LeftOut

@@ -18,7 +18,7 @@ from edgemeter.collector.compare.between import SAME_CASE
 from edgemeter.collector.compare.case_figure import CaseFigure
 from edgemeter.collector.compare.comparison import MARKS, RECOMMENDED, ComparedCase, Comparison, answers_of, comparable
 from edgemeter.collector.compare.differences import decided, speed_of, why_not_compared
-from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT, CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_lines
 from edgemeter.collector.show.figure_words import assumed_in_changes, change_text, decided_together, margin_text, short_figure_text
@@ -211,9 +211,9 @@ def _change(name: str, row: ComparedCase) -> str:
 def _shared(rows: Sequence[ComparedCase]) -> str:
     """Return in words what the cases of a group share; what they do not share has a column."""
     cases = [row.case for row in rows]
-    images = [case.newest.dataset.images * (not case.generates) for case in cases]
+    images = [case.subject.dataset.images * (not case.generates) for case in cases]
     datasets = [
-        f"data {case.newest.dataset.name}{f' ({number:,} images)' if number else ''}" for case, number in zip(cases, images, strict=True)
+        f"data {case.subject.dataset.name}{f' ({number:,} images)' if number else ''}" for case, number in zip(cases, images, strict=True)
     ]
     shared = (
         only(case.key.model for case in cases),
@@ -258,10 +258,11 @@ def notes_on(comparison: Comparison) -> Iterator[str]:
     cases = _cases(comparison)
     for mark, names in grouped((mark, row.name) for row in compared for mark in row.marks if mark not in _SAID).items():
         yield f"{mark}{f' ({listed(names)})' if len(names) < len(compared) else ''}: {MARKS[mark]}"
-    if assumed := [figure.evidence.assumed.sd for case in cases for figure in case.figures.values() if figure.evidence.assumed]:
+    decided = [figure.evidence for case in cases for name in (*OF_CALLS, *OF_TEXT) if (figure := case.figures.get(name))]
+    if assumed := [evidence.assumed.sd for evidence in decided if evidence.assumed]:
         yield assumed_scatter(max(assumed))
     yield from assumed_in_changes(decision for row in compared for decision in row.decisions.values())
-    yield from decode_lines([case.newest for case in cases])
+    yield from decode_lines([case.newest for case in cases if case.generates])
     verdicts = [verdict for case in cases for verdict in case.verdicts]
     yield from verdict_lines(verdicts, sum(case.not_counted for case in cases))
 

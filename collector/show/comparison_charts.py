@@ -124,8 +124,8 @@ def _facets(rows: Sequence[ComparedCase], apart: Callable[[CaseSummary], str]) -
 
 
 def _facet_title(rows: Sequence[ComparedCase]) -> str:
-    newest, load = rows[0].case.newest, load_text(rows[0].case.key)
-    return f"{newest.dataset.name} ({figures.count(newest.dataset.images, 'image')}), {newest.scenario}{f', {load}' if load else ''}"
+    key, dataset, load = rows[0].case.key, rows[0].case.subject.dataset, load_text(rows[0].case.key)
+    return f"{dataset.name} ({figures.count(dataset.images, 'image')}), {key.scenario}{f', {load}' if load else ''}"
 
 
 def _energy_class(case: CaseSummary) -> str:

@@ -3,8 +3,8 @@
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
-from edgemeter.collector.compare.differences import OF_TEXT, speed_of, why_not_compared
-from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.compare.differences import speed_of, why_not_compared
+from edgemeter.collector.compare.summary import OF_TEXT, CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.figure_names import JUDGED, SPOKEN
 from edgemeter.collector.show.figure_words import change_with_interval, is_identical, margin_text, what_decides

@@ -21,11 +21,12 @@ from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract import samples as packed
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare import comparison as comparing
+from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.export.run_table import chosen_columns
-from edgemeter.collector.index.rollup import compare_rolled_up, rolled_up
 from edgemeter.collector.runs import selection
+from edgemeter.collector.runs.run_source import source_of
 from edgemeter.collector.runs.store import open_store
 
 __all__ = ["columns", "compare", "left_out", "runs", "samples"]
@@ -90,10 +91,7 @@ def left_out(*where: str, reference: str, days: DaysCounted = "current") -> list
 
 def _compared(where: Sequence[str], reference: str, days: DaysCounted) -> comparing.Comparison:
     store = open_store(*(where or (selection.selections_of("", {}).where,)))
-    ready = rolled_up(store, days=days)
-    if ready is not None:
-        return compare_rolled_up(ready, reference)
-    return comparing.compare(store.contents(), reference, days=days)
+    return comparing.compare(book_of(source_of(store)), reference, days=days)
 
 
 def _array(kind: str, values: Sequence[Any]) -> NDArray[Any]:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.run_figures import RunFigures
-from edgemeter.agent.contract.series import Fingerprint
 from edgemeter.collector.trend.covariate import may_jump, regressor
 from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.noise import ENOUGH_DIFFERENCES, run_variance
@@ -55,7 +54,7 @@ class Days:
         return float(np.count_nonzero(np.isfinite(self.temperature_c))) / len(self.day) >= ENOUGH_TEMPERATURES
 
 
-def days_of(metric: TrendMetric, runs: Sequence[tuple[RunFigures, Fingerprint]]) -> Days:
+def days_of(metric: TrendMetric, runs: Sequence[RunFigures]) -> Days:
     """Return the points of `runs` of one series; those of another kind than the newest, and those not ok, are left out."""
     return days_of_series(metric, columns_of([runs], names_of([metric])))[0]
 

@@ -1,22 +1,35 @@
-"""History: the figures of all runs by series, in memory (a document); of a ledger they are columns of its rows (`ledger_history`)."""
+"""History: the figures of the runs of a source by series, from the columns of their rows."""
 
 import contextlib
 import gc
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.run_figures import RunFigures, figures_of
-from edgemeter.agent.contract.run_subject import subject_of
-from edgemeter.agent.contract.series import Fingerprint, SeriesKey, series_of
-from edgemeter.agent.verdict.siblings import judged_together
-from edgemeter.collector.trend.run_columns import RunColumns, columns_of
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.agent.contract.series import SeriesKey
+from edgemeter.collector.ledgers.place import shown_place
+from edgemeter.collector.runs.cases import grouped
+from edgemeter.collector.runs.run_source import CaseVersion, MemoryRows, RunSource, SubjectRuns, source_of, version_of
+from edgemeter.collector.runs.store import open_store
+from edgemeter.collector.trend.metrics import METRICS
+from edgemeter.collector.trend.run_columns import RunColumns, common_facts
 
-Points = list[tuple[RunFigures, Fingerprint]]
+# So many subjects stand in one query.
+_SUBJECTS = 500
+_RECEIVED = """SELECT subjects.fleet, subjects.device, max(received_ns)
+FROM (SELECT subject, max(row) AS newest FROM runs GROUP BY subject) AS held
+JOIN runs ON runs.row = held.newest JOIN chunks USING (chunk) JOIN subjects ON subjects.subject = held.subject
+GROUP BY subjects.fleet, subjects.device"""
+# To look a run up takes so many times as long as to read it among all, of which so many are read at once.
+_LOOKED_UP, _PAGE = 3, 50_000
+# Among the columns of a row the first figure comes after so many others.
+_FIRST = 5
 # Several threads read at once: the one that found it on leaves it on.
 _switching = threading.Lock()
 
@@ -35,78 +48,107 @@ def without_garbage_collection() -> Iterator[None]:
                 gc.enable()
 
 
-class History(Protocol):
-    """Figures by series. Read from one thread."""
+class History:
+    """The history of a source as it is now, of one device where it is named."""
+
+    def __init__(self, source: RunSource, device: str | None = None) -> None:
+        self.source = source
+        members = grouped((member.subject.series, member) for member in source.subject_runs(device))
+        self._members = {key: members[key] for key in sorted(members, key=series_order)}
 
     def series(self) -> Sequence[SeriesKey]:
         """Return every series, sorted."""
+        return list(self._members)
 
-    def points(self, key: SeriesKey, since_day: int = 0) -> Points:
+    def points(self, key: SeriesKey, since_day: int = 0) -> list[RunFigures]:
         """Return the runs of a series since a day (counted from 1970), oldest first."""
+        numbers = [member.number for member in self._members.get(key, ())]
+        condition = f"subject IN ({', '.join('?' * len(numbers))}) AND at_ns >= ?"
+        return sorted(self.source.select(condition, *numbers, since_day * NS_PER_DAY), key=lambda run: (run.at_ns, run.row))
 
     def columns(self, keys: Sequence[SeriesKey], names: Sequence[str], since_day: int = 0) -> RunColumns:
         """Return the runs of each series since a day, with the figures of these names."""
+        members_of_keys = [(number, member) for number, key in enumerate(keys) for member in self._members.get(key, ())]
+        members = [member for _, member in members_of_keys]
+        rows = self._rows(members, names, since_day)
+        numbers = np.array([member.number for member in members], np.float64)
+        by_number = np.argsort(numbers)
+        member_of_row = by_number[np.searchsorted(numbers, rows[:, 0], sorter=by_number)] if members else rows[:, 0].astype(np.intp)
+        series = np.array([number for number, _ in members_of_keys], np.intp)[member_of_row]
+        order = np.lexsort((rows[:, 4], rows[:, 3], series))
+        member_of_row = member_of_row[order]
+        facts = {fact: number for number, fact in enumerate(dict.fromkeys(common_facts(member.subject) for member in members))}
+        has_own_energy = np.array([bool(member.subject.has_own_energy) for member in members], np.bool_)[member_of_row]
+        return RunColumns(
+            edges=np.searchsorted(series[order], np.arange(len(keys) + 1)),
+            day=rows[order, 1].astype(np.int64),
+            is_ok=rows[order, 2] > 0,
+            common=np.array([facts[common_facts(member.subject)] for member in members], np.intp)[member_of_row],
+            facts=list(facts),
+            figures={name: _followed(name, rows[order, _FIRST + column], has_own_energy) for column, name in enumerate(names)},
+        )
+
+    def _rows(self, members: Sequence[SubjectRuns], names: Sequence[str], since_day: int) -> NDArray[np.float64]:
+        """Return the runs of these subjects: subject, day, whether it is ok, time, row, and the figures of these names."""
+        selected = ", ".join((f"subject, at_ns / {NS_PER_DAY}, verdict = 'ok' AND siblings IS NULL, at_ns, row", *names))
+        numbers, last_row = [member.number for member in members], max((member.newest_row for member in members), default=0)
+        if _LOOKED_UP * sum(member.runs for member in members) > last_row:
+            parts = [("row > ? AND row <= ?", [first, first + _PAGE]) for first in range(0, last_row, _PAGE)]
+        else:
+            batches = [numbers[first : first + _SUBJECTS] for first in range(0, len(numbers), _SUBJECTS)]
+            parts = [(f"subject IN ({', '.join('?' * len(part))})", part) for part in batches]
+        pages = [np.zeros((0, _FIRST + len(names)))]
+        for condition, values in parts:
+            query = f"SELECT {selected} FROM runs WHERE {condition} AND at_ns >= ?"  # noqa: S608 - our own names
+            page = np.array(self.source.query(query, *values, since_day * NS_PER_DAY), np.float64).reshape(-1, _FIRST + len(names))
+            pages.append(page[np.isin(page[:, 0], numbers)])
+        return np.concatenate(pages)
 
     def last_day(self, key: SeriesKey) -> int:
         """Return the day of the newest run of a series, 0 if there is none."""
+        return max((member.newest_ns for member in self._members.get(key, ())), default=0) // NS_PER_DAY
 
     def newest_day(self) -> int:
-        """Return the day of the newest run of all that are known, 0 if there is none."""
+        """Return the day of the newest run of all that are known, 0 if there is none, also where only those of one device are read."""
+        return int(self.source.query("SELECT coalesce(max(at_ns), 0) FROM runs")[0][0]) // NS_PER_DAY
 
-    def received_ns(self, key: SeriesKey) -> int:
-        """Return when the last run of the series was received."""
+    def received_ns(self) -> dict[tuple[str, str], int]:
+        """Return when the last run of each device was received, by fleet and device."""
+        return {(fleet, device): received_ns for fleet, device, received_ns in self.source.query(_RECEIVED)}
 
     def runs(self, key: SeriesKey) -> int:
         """Return how many runs a series has."""
+        return sum(member.runs for member in self._members.get(key, ()))
 
-    def version(self, key: SeriesKey) -> object:
+    def version(self, key: SeriesKey) -> CaseVersion:
         """Return what changes with the runs of a series."""
+        return version_of(self._members.get(key, ()))
 
 
-@dataclass(frozen=True, slots=True)
-class RunHistory:
-    """The history of `records` in memory."""
-
-    records: Sequence[RunRecord]
-    _series: dict[SeriesKey, Points] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for run in sorted(judged_together(self.records), key=lambda run: run.started_at_ns):
-            self._series.setdefault(series_of(run), []).append((figures_of(run), subject_of(run).fingerprint))
-
-    def series(self) -> Sequence[SeriesKey]:
-        """Return every series, sorted."""
-        return sorted(self._series, key=series_order)
-
-    def points(self, key: SeriesKey, since_day: int = 0) -> Points:
-        """Return the runs of a series since a day, oldest first."""
-        return [pair for pair in self._series.get(key, []) if pair[0].day >= since_day]
-
-    def columns(self, keys: Sequence[SeriesKey], names: Sequence[str], since_day: int = 0) -> RunColumns:
-        """Return the runs of each series since a day, with the figures of these names."""
-        return columns_of([self.points(key, since_day) for key in keys], names)
-
-    def last_day(self, key: SeriesKey) -> int:
-        """Return the day of the newest run of a series."""
-        return max((run.day for run, _ in self.points(key)), default=0)
-
-    def newest_day(self) -> int:
-        """Return the day of the newest run of all, 0 if there is none."""
-        return max(map(self.last_day, self._series), default=0)
-
-    def received_ns(self, key: SeriesKey) -> int:
-        """Return when the last run of the series was received."""
-        return max((run.received_ns for run, _ in self.points(key)), default=0)
-
-    def runs(self, key: SeriesKey) -> int:
-        """Return how many runs a series has."""
-        return len(self._series.get(key, ()))
-
-    def version(self, key: SeriesKey) -> object:
-        """Return what changes with the runs of a series."""
-        return [run.id for run, _ in self._series.get(key, ())]
+def _followed(name: str, values: NDArray[np.float64], has_own_energy: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the values of a column, NaN where `TrendMetric.value` has None."""
+    if name not in METRICS:
+        return values
+    metric = METRICS[name]
+    refused = ~has_own_energy if metric.figure.group == "energy" else np.zeros(len(values), np.bool_)
+    if metric.rule.scale == "log":
+        refused |= values <= 0
+    return np.where(refused, np.nan, values)
 
 
 def series_order(key: SeriesKey) -> tuple[str, ...]:
     """Return what series are sorted by."""
     return (key.fleet, key.board, key.model, key.device, *(str(value) for value in msgspec.structs.astuple(key)))
+
+
+def open_history(where: Sequence[str], device: str | None = None) -> History:
+    """Return the history of the stores at `where`, several read as one.
+
+    Raises:
+        ConfigError: a store is absent or invalid, or nothing in it can be read.
+    """
+    source = source_of(open_store(*where))
+    history = History(source, device)
+    if isinstance(source, MemoryRows) and not history.series() and (left_out := source.left_out()):
+        raise ConfigError(f"no run in {', '.join(map(shown_place, where))} can be read: {left_out[0].reason}")
+    return history

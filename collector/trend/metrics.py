@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 
 from edgemeter.agent.contract.figures import FIGURES, Figure, TrendRule, field_name
-from edgemeter.agent.contract.run_figures import LOWER_IS_BETTER, RunFigures
+from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.agent.contract.run_subject import LOWER_IS_BETTER
 
 # An interval may be wider than any number, if hardly anything is known.
 _LARGEST = 10_000.0
@@ -34,12 +35,12 @@ class TrendMetric:
         value = run.value(self.figure.name)
         if value is None or (value <= 0 and self.rule.scale == "log"):
             return None
-        return None if self.figure.group == "energy" and not run.has_own_energy else value
+        return None if self.figure.group == "energy" and not run.subject.has_own_energy else value
 
-    def kind(self, run: object) -> str | None:
-        """Return the kind of the figure of a run (or of the facts that runs share), None where the metric has only one kind."""
+    def kind(self, facts: object) -> str | None:
+        """Return the kind of the figure by the facts that runs share, None where the metric has only one kind."""
         column = _KIND_COLUMNS.get(self.figure.group)
-        return None if column is None else getattr(run, column)
+        return None if column is None else getattr(facts, column)
 
     def is_worse(self, moved: float, kind: str | None) -> bool:
         """Return whether a series of this kind that moved so got worse: an error of predictions does as it rises, other accuracies fall."""

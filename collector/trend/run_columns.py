@@ -3,12 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.contract.run_figures import RUN_COLUMNS, RunFigures
+from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.agent.contract.run_subject import RunSubject
 from edgemeter.agent.contract.series import Fingerprint
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric
 
@@ -28,7 +30,7 @@ class CommonFacts(NamedTuple):
 class RunColumns:
     """Runs of series; arrays [runs], those of one series together, oldest first: of the series n those from `edges[n]` to `edges[n + 1]`.
 
-    `figures` are by the columns of the index, NaN where a run has none; `common` are places in `facts`.
+    `figures` are by their columns, NaN where a run has none; `common` are places in `facts`.
     """
 
     edges: NDArray[np.intp]
@@ -68,27 +70,35 @@ def scaled(metric: TrendMetric, value: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def names_of(metrics: Iterable[TrendMetric]) -> list[str]:
-    """Return the columns of the index that the metrics read."""
+    """Return the columns that the metrics read."""
     return list(dict.fromkeys(name for metric in metrics for name in (TEMPERATURE, metric.figure.name, metric.u_column) if name))
 
 
-def columns_of(series: Sequence[Sequence[tuple[RunFigures, Fingerprint]]], names: Iterable[str]) -> RunColumns:
+def common_facts(subject: RunSubject) -> CommonFacts:
+    """Return the facts that the runs of a subject share with others; the energies of two sensors are of one kind."""
+    energy, accuracy = subject.energy_kind, subject.accuracy_kind
+    return CommonFacts(subject.fingerprint, energy.text if energy else None, accuracy.text if accuracy else None)
+
+
+def columns_of(series: Sequence[Sequence[RunFigures]], names: Iterable[str]) -> RunColumns:
     """Return the runs of each series, in any order, with the figures of these names."""
-    runs = [pair for runs_of_series in series for pair in sorted(runs_of_series, key=lambda pair: pair[0].at_ns)]
+    runs = [run for runs_of_series in series for run in sorted(runs_of_series, key=attrgetter("at_ns"))]
     facts: dict[CommonFacts, int] = {}
-    common = [facts.setdefault(CommonFacts(below, run.energy_kind, run.accuracy_kind), len(facts)) for run, below in runs]
+    number_of_subject = {
+        id(subject): facts.setdefault(common_facts(subject), len(facts))
+        for subject in {id(run.subject): run.subject for run in runs}.values()
+    }
     return RunColumns(
         edges=np.cumsum([0, *map(len, series)], dtype=np.intp),
-        day=np.array([run.day for run, _ in runs], dtype=np.int64),
-        is_ok=np.array([run.verdict == "ok" for run, _ in runs], dtype=np.bool_),
-        common=np.array(common, dtype=np.intp),
+        day=np.array([run.day for run in runs], dtype=np.int64),
+        is_ok=np.array([run.verdict.state == "ok" for run in runs], dtype=np.bool_),
+        common=np.array([number_of_subject[id(run.subject)] for run in runs], dtype=np.intp),
         facts=list(facts),
-        figures={name: np.array([_column(run, name) for run, _ in runs], dtype=np.float64) for name in names},
+        figures={name: np.array([_column(run, name) for run in runs], dtype=np.float64) for name in names},
     )
 
 
 def _column(run: RunFigures, name: str) -> float | None:
     if name in METRICS:
         return METRICS[name].value(run)
-    value: float | None = getattr(run, name) if name in RUN_COLUMNS else run.value(name)
-    return value
+    return run.temperature_before_c if name == TEMPERATURE else run.value(name)

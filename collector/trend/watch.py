@@ -9,6 +9,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.series import UNKNOWN_BOARD, SeriesKey
 from edgemeter.collector.runs.cases import grouped
+from edgemeter.collector.runs.run_source import CaseVersion
 from edgemeter.collector.trend.change_points import Break, at_breaks
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.finding import Step
@@ -28,7 +29,7 @@ SHARED_RATIO = 0.5
 Progress = Callable[[str, int, int], None]
 # By metric and series (or board type): the trend, None where no run has the metric, after the versions of the members and the declared new
 # levels that it is of.
-TrendResults = dict[tuple[str, SeriesKey], tuple[list[object], Mapping[int, str], SeriesTrend | None]]
+TrendResults = dict[tuple[str, SeriesKey], tuple[list[CaseVersion], Mapping[int, str], SeriesTrend | None]]
 
 
 class SeriesSelection(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,42 +1,18 @@
-"""Backup, restore and size of a ledger; a collector may be running.
-
-Beside a ledger lie files derived from it, which may be deleted at any time, and the watch file, which people wrote.
-"""
+"""Backup and restore of a ledger, with the watch file, which people wrote; a collector may be running."""
 
 import contextlib
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base import durable_file, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.sqlite_file import FileFormat
-from edgemeter.agent.ledger.ledger import LedgerPart, LedgerStats
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
-from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
 
 SQLITE = ("", "-wal", "-shm")
-
-
-def derived_files(ledger: LedgerPlace) -> list[Path]:
-    """Return the existing files that were derived from the ledger."""
-    paths = [path_beside(ledger, f".index{part}") for part in SQLITE]
-    return [path for path in paths if path.exists()]
-
-
-def ledger_stats(ledger: LedgerPlace) -> LedgerStats:
-    """Return the numbers of a ledger.
-
-    Raises:
-        ConfigError: there is no ledger.
-        TransientError: it is in use; retry.
-    """
-    with open_ledger(ledger, "read") as opened:
-        stats = opened.stats()
-    derived = sum(path.stat().st_size for path in derived_files(ledger))
-    return replace(stats, parts=(*stats.parts, LedgerPart("derived files on this machine: the index", derived)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +47,7 @@ def backup(ledger: Path, to: Path) -> LedgerCopy:
 
 
 def restore(copy: Path, ledger: Path) -> LedgerCopy:
-    """Restore a backup as a ledger that does not exist; files derived from an earlier one are removed.
+    """Restore a backup as a ledger that does not exist.
 
     Raises:
         ConfigError: there is no backup, or a ledger exists.
@@ -81,9 +57,6 @@ def restore(copy: Path, ledger: Path) -> LedgerCopy:
     if stray:
         raise ConfigError(f"{str(stray[0])!r} exists: stop the collector, move the ledger with its -wal and -shm away, then restore")
     result = backup(copy, ledger)
-    # Rows are numbered differently: derived files of the other ledger would mix them up.
-    for path in derived_files(ledger):
-        path.unlink(missing_ok=True)
     with sqlite_file.mapped(ledger, LEDGER_FORMAT), closing(sqlite3.connect(ledger)) as connection:
         # A copy is not in WAL mode: readers and the writer would block each other.
         connection.execute("PRAGMA journal_mode = WAL")

@@ -14,13 +14,12 @@ from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import UNKNOWN_BOARD
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
 from edgemeter.collector.charts.chart import Chart
-from edgemeter.collector.index.index_file import IndexedCase
-from edgemeter.collector.index.stored_summaries import runs_of as records_of
+from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.runs.figure_names import with_part
 from edgemeter.collector.web.activity import DeviceActivity, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.findings import findings_list
-from edgemeter.collector.web.queries import CaseFilter, cases, runs_of
+from edgemeter.collector.web.queries import CaseFilter, picked_cases
 from edgemeter.collector.web.run_facts import machine_facts
 from edgemeter.collector.web.series import series, series_groups, titles
 from edgemeter.collector.web.view import ServedLinks, View, ViewColumn, ViewGrid, ViewRequest
@@ -34,18 +33,16 @@ DRAWN = {False: (figure(LATENCY), figure(ENERGY)), True: (figure(TTFT), figure(T
 
 @dataclass(frozen=True, slots=True)
 class _RunLine:
-    case: IndexedCase
+    case: BookedCase
     run: RunFigures
 
 
 def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the page of the device that was picked, else of the first that fits."""
     if case_filter.device is None:
-        condition, values = case_filter.condition()
-        query = f"SELECT device FROM cases WHERE {condition} ORDER BY device LIMIT 1"  # noqa: S608 - our own names
-        first = context.connection.execute(query, values).fetchone()
-        case_filter = replace(case_filter, device=first[0] if first else "")
-    device_cases = cases(context.connection, case_filter.without("board", "model", "runtime", "precision"))
+        devices = (case.key.device for case in filter(case_filter.takes, context.book.cases))
+        case_filter = replace(case_filter, device=min(devices, default=""))
+    device_cases = picked_cases(context.book, case_filter.without("board", "model", "runtime", "precision"))
     if not device_cases:
         return View("No run matches", context.render("message.html", text="No run has this device."), filters=FILTERS)
     newest = max(device_cases, key=lambda case: case.newest_ns)
@@ -67,17 +64,17 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     return View(newest.key.device, body, lead, (runs.plain,), FILTERS)
 
 
-def _measuring(context: ViewContext, newest: IndexedCase) -> DeviceActivity | None:
+def _measuring(context: ViewContext, newest: BookedCase) -> DeviceActivity | None:
     # A file is read later.
     is_served = isinstance(context.links, ServedLinks)
     return read_activities(context.source, time.time_ns()).of(newest.key.fleet, newest.key.device) if is_served else None
 
 
-def _machine(context: ViewContext, newest: IndexedCase) -> dict[str, str | None]:
+def _machine(context: ViewContext, newest: BookedCase) -> dict[str, str | None]:
     device_name = (newest.key.fleet, newest.key.device)
     presence = next((device for device in context.source.devices() if (device.fleet, device.device) == device_name), None)
     state = f"{presence.state or 'not reported'}, since {figures.stamp(presence.changed_ns)} UTC" if presence else None
-    facts = machine_facts(records_of(context.connection, newest.number, 1, usable=False)[0])
+    facts = machine_facts(context.source.record(context.source.runs_of(newest.members)[-1].row))
     return {"State": state} | facts | (_health_of(presence.health) if presence and presence.health else {})
 
 
@@ -99,7 +96,7 @@ def _health_of(health: Health) -> dict[str, str | None]:
     }
 
 
-def _trends(context: ViewContext, device_cases: Sequence[IndexedCase]) -> list[Chart]:
+def _trends(context: ViewContext, device_cases: Sequence[BookedCase]) -> list[Chart]:
     span = (float(min(case.first_ns for case in device_cases)), float(max(case.newest_ns for case in device_cases) + 1))
     groups = series_groups(device_cases)
     return [
@@ -110,13 +107,13 @@ def _trends(context: ViewContext, device_cases: Sequence[IndexedCase]) -> list[C
     ]
 
 
-def _runs(context: ViewContext, device_cases: Sequence[IndexedCase]) -> ViewGrid[_RunLine]:
-    lines = [_RunLine(case, run) for case in device_cases for run in runs_of(context.connection, case.number, newest=RUNS_SHOWN)]
+def _runs(context: ViewContext, device_cases: Sequence[BookedCase]) -> ViewGrid[_RunLine]:
+    lines = [_RunLine(case, run) for case in device_cases for run in context.source.runs_of(case.members)[-RUNS_SHOWN:]]
     lines = sorted(lines, key=lambda line: -line.run.started_at_ns)[:RUNS_SHOWN]
     columns: list[ViewColumn[_RunLine]] = [
         ViewColumn("run", "Run", attrgetter("run.id"), is_text=True),
         ViewColumn("started_at_ns", "Started (UTC)", attrgetter("run.started_at_ns"), lambda line: figures.stamp(line.run.started_at_ns)),
-        ViewColumn("verdict", "Verdict", attrgetter("run.verdict"), is_text=True),
+        ViewColumn("verdict", "Verdict", attrgetter("run.verdict.state"), is_text=True),
         ViewColumn("model", "Model", attrgetter("case.key.model"), is_text=True),
         ViewColumn("precision", "Precision", attrgetter("case.key.precision"), is_text=True),
         ViewColumn(
@@ -129,7 +126,7 @@ def _runs(context: ViewContext, device_cases: Sequence[IndexedCase]) -> ViewGrid
         ),
         *(ViewColumn(hidden, "", attrgetter(f"case.key.{hidden}"), is_shown=False) for hidden in ("backend", "threads", "batch")),
         *(column for entry in in_view(FigureView.LIST) for column in _figure_columns(entry)),
-        ViewColumn("energy_provenance", "", attrgetter("run.energy_provenance"), is_shown=False),
+        ViewColumn("energy_provenance", "", attrgetter("run.subject.energy_provenance"), is_shown=False),
     ]
     return ViewGrid("runs", columns, [lines], lambda line: {"data-at": str(line.run.started_at_ns)})
 
@@ -146,7 +143,8 @@ def _figure_columns(entry: Figure) -> list[ViewColumn[_RunLine]]:
         return figures.typeset(entry.shown(value))
 
     def provenance(line: _RunLine) -> str | None:
-        return line.run.energy_provenance if entry.group == "energy" and line.run.energy_provenance != MEASURED else None
+        energy_provenance = line.run.subject.energy_provenance
+        return energy_provenance if entry.group == "energy" and energy_provenance != MEASURED else None
 
     columns = [ViewColumn(entry.name, entry.heading, plain, text, provenance, is_text=entry.is_truth, needs_width=not entry.is_main)]
     if entry.u:

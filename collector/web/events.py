@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.series import series_of
+from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.alerts.notified import Alert, Notified, alerts_of
-from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
+from edgemeter.collector.runs.run_source import LedgerRows, RunSource
 from edgemeter.collector.trend.events import EventMember, TrendEvent, step_events
 from edgemeter.collector.trend.finding import iso
-from edgemeter.collector.trend.history import History, RunHistory
-from edgemeter.collector.trend.ledger_history import LedgerHistory
+from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
 from edgemeter.collector.trend.trend_text import (
@@ -81,7 +79,7 @@ class FindingShown:
 class TrendEvents:
     """Steps, drifts, annotations and alerts of the series of a source; empty without a source, and before the first `refresh`."""
 
-    def __init__(self, source: RecordSource | None = None) -> None:
+    def __init__(self, source: RunSource | None = None) -> None:
         self._source = source
         self._history: History | None = None
         # Of a series in which nothing changed what was computed is taken over.
@@ -91,14 +89,13 @@ class TrendEvents:
         # Devices that differed from others of their type, and changes of the last weeks, when the history was read.
         self.outlying: tuple[OutlyingDevice, ...] = ()
         self.findings: tuple[FindingShown, ...] = ()
-        # The history reads over one connection; every view is made in a thread of its own.
+        # Every view is made in a thread of its own.
         self._lock = threading.Lock()
 
-    def of(self, run: RunRecord, metric: str) -> Sequence[SeriesEvent]:
-        """Return what happened in the series that `run` belongs to, oldest first; nothing until the history was read."""
+    def of(self, key: SeriesKey, metric: str) -> Sequence[SeriesEvent]:
+        """Return what happened in a series, oldest first; nothing until the history was read."""
         if metric not in METRICS:
             return ()
-        key = series_of(run)
         annotations = self._annotations()
         with self._lock:
             if self._history is None:
@@ -114,11 +111,11 @@ class TrendEvents:
 
     def alerts(self) -> tuple[Sequence[Alert], Sequence[Notified]]:
         """Return all alerts, the oldest first, and what each channel knows of them."""
-        return alerts_of(self._source.place) if isinstance(self._source, LedgerSource) else ((), ())
+        return alerts_of(self._source.place) if isinstance(self._source, LedgerRows) else ((), ())
 
     def version(self) -> str:
         """Return what changes with the history and with the annotations."""
-        ledger = self._source.place if isinstance(self._source, LedgerSource) else None
+        ledger = self._source.place if isinstance(self._source, LedgerRows) else None
         if not isinstance(ledger, Path):
             # Every write to a server's tables changes the version of the ledger.
             return f"{self._seen} {self._source.version()}" if self._source else ""
@@ -130,27 +127,18 @@ class TrendEvents:
         """Take in what came since; of a large fleet so rarely that the page has its time, too."""
         source, began = self._source, time.monotonic()
         version = (source.version() or "read once") if source else ""
-        if version == self._seen or began < self._next or not isinstance(source, LedgerSource | DocumentSource):
+        if version == self._seen or began < self._next or source is None:
             return
-        history = LedgerHistory(source.place) if isinstance(source, LedgerSource) else RunHistory(source.records)
+        history = History(source)
         # In the order that takes less memory: trends are dropped before runs are read.
         findings, outlying = _findings(history, self._annotations(), self._results), _outlying(history)
         with self._lock:
-            before, self._history, self._seen = self._history, history, version
+            self._history, self._seen = history, version
             self.outlying, self.findings = outlying, findings
         self._next = time.monotonic() + max(READ_AGAIN_S, PAUSE_TIMES * (time.monotonic() - began))
-        if isinstance(before, LedgerHistory):
-            before.close()
-
-    def close(self) -> None:
-        """Give the history's file back."""
-        with self._lock:
-            if isinstance(self._history, LedgerHistory):
-                self._history.close()
-            self._history = None
 
     def _annotations(self) -> list[Annotation]:
-        return annotations_of(self._source.place) if isinstance(self._source, LedgerSource) else []
+        return annotations_of(self._source.place) if isinstance(self._source, LedgerRows) else []
 
 
 def _outlying(history: History) -> tuple[OutlyingDevice, ...]:

@@ -2,33 +2,18 @@
 
 import time
 from operator import attrgetter
-from typing import NamedTuple
-
-import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.agent.contract.messages import ExecutionProgress
+from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.collector.web.activity import COUNTS, CampaignActivity, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest, plain_table
 
 RUNS_SHOWN = 500
-
-
-class RunOfJob(NamedTuple):
-    """One run of a job."""
-
-    id: str
-    fleet: str
-    device: str
-    model: str
-    precision: str
-    runtime: str
-    started_at_ns: int
-    latency_p50_ms: float | None
-    verdict: str
 
 
 def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
@@ -43,12 +28,9 @@ def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
 
 
 def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None) -> View:
-    query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime,
-        runs.started_at_ns, runs.latency_p50_ms, runs.verdict
-    FROM json_each(?) AS picked JOIN runs ON runs.job = picked.value JOIN cases USING (case_number)
-    ORDER BY runs.started_at_ns DESC, runs.row DESC LIMIT ?"""
-    jobs = msgspec.json.encode(activity.progress.jobs if activity else (name,)).decode()
-    job_runs = [RunOfJob(*row) for row in context.connection.execute(query, (jobs, RUNS_SHOWN))]
+    jobs = activity.progress.jobs if activity else (name,)
+    job_runs = [run for job in jobs for run in context.source.select("job = ?", job)]
+    job_runs = sorted(job_runs, key=attrgetter("started_at_ns", "row"), reverse=True)[:RUNS_SHOWN]
     if activity is None and not job_runs:
         raise ConfigError(f"there is no job {name!r}, or it ended more than a day ago and left no run")
     executions = activity.progress.executions if activity else ()
@@ -78,10 +60,13 @@ _EXECUTION_COLUMNS: list[ViewColumn[ExecutionProgress]] = [
     ),
     ViewColumn("note", "Note", attrgetter("note"), lambda execution: execution.note or "", is_text=True),
 ]
-_RUN_COLUMNS: list[ViewColumn[RunOfJob]] = [
+_RUN_COLUMNS: list[ViewColumn[RunFigures]] = [
     ViewColumn("started_at_ns", "Started (UTC)", attrgetter("started_at_ns")),
     ViewColumn("id", "", attrgetter("id"), is_shown=False),
-    *(ViewColumn(name, name.capitalize(), attrgetter(name), is_text=True) for name in ("device", "model", "precision", "runtime")),
-    ViewColumn("latency_p50_ms", "p50 ms", attrgetter("latency_p50_ms")),
-    ViewColumn("verdict", "Verdict", attrgetter("verdict"), is_text=True),
+    *(
+        ViewColumn(name, name.capitalize(), attrgetter(f"subject.key.{name}"), is_text=True)
+        for name in ("device", "model", "precision", "runtime")
+    ),
+    ViewColumn("latency_p50_ms", "p50 ms", lambda run: run.value(LATENCY)),
+    ViewColumn("verdict", "Verdict", attrgetter("verdict.state"), is_text=True),
 ]

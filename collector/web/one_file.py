@@ -2,9 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.base import figures
@@ -14,13 +12,13 @@ from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart
-from edgemeter.collector.index.run_index import RunIndex, open_index
-from edgemeter.collector.index.sources import RecordSource
+from edgemeter.collector.compare.case_book import CaseBook, book_of
+from edgemeter.collector.runs.run_source import RunSource
 from edgemeter.collector.web.case_table import CASES_SHOWN
 from edgemeter.collector.web.context import REFERENCE, ViewContext, live_chart, reference_names
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import Markup
-from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
+from edgemeter.collector.web.queries import CaseFilter, picked_cases
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 
@@ -40,41 +38,35 @@ class FileChoice:
     matters_ratio: float = MATTERS_RATIO
 
 
-def write_file_of(source: RecordSource, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
+def write_file_of(source: RunSource, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
     """Write the page of a source as one file, return its size in bytes; raises ConfigError if `choice` picks no run, or on failure."""
-    case_filter = choice.case_filter
-    with closing(open_index(source)) as index:
-        index.refresh(partial(progress, "reading records"))
-        with index.reading() as connection:
-            if count_cases(connection, CaseFilter()) and not count_cases(connection, case_filter):
-                request = ", ".join(f"{name} {value!r}" for name, value in _fixed(case_filter).items())
-                raise ConfigError(f"no run has {request}: nothing is written; `edgemeter runs` shows what is kept")
-        with closing(TrendEvents(index.source)) as events:
-            events.refresh()
-            text = whole_page(index, events, choice, progress)
+    case_filter, book = choice.case_filter, book_of(source, progress)
+    if book.cases and not any(map(case_filter.takes, book.cases)):
+        request = ", ".join(f"{name} {value!r}" for name, value in _fixed(case_filter).items())
+        raise ConfigError(f"no run has {request}: nothing is written; `edgemeter runs` shows what is kept")
+    events = TrendEvents(source)
+    events.refresh()
+    text = whole_page(book, events, choice, progress)
     with os_error_as(ConfigError, f"cannot write the report to {str(path)!r}", "name another file"):
         return path.write_bytes(text.encode())
 
 
-def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progress: Tell = no_progress) -> str:
+def whole_page(book: CaseBook, events: TrendEvents, choice: FileChoice, progress: Tell = no_progress) -> str:
     """Return the file as HTML."""
-    with index.reading() as connection:
-        addresses, left_away = _held(ViewContext(connection, index.source, FileLinks(()), events), choice)
-        written_views: list[tuple[str, Markup, str]] = []
+    addresses, left_away = _held(ViewContext(book, FileLinks(()), events), choice)
+    written_views: list[tuple[str, Markup, str]] = []
 
-        def write(chart: Chart) -> Markup:
-            # Without a script the first view is all there is to see.
-            return live_chart(chart, "" if written_views else vega.svg(chart))
+    def write(chart: Chart) -> Markup:
+        # Without a script the first view is all there is to see.
+        return live_chart(chart, "" if written_views else vega.svg(chart))
 
-        context = ViewContext(
-            connection, index.source, FileLinks(frozenset(addresses)), events, write, choice.matters_ratio,
-        )  # fmt: skip
-        choices = _choices(offered(context), addresses)
-        for count, text in enumerate(addresses, start=1):
-            request = read_address(text)
-            view = show(context, ViewRequest(request.view, {**_fixed(choice.case_filter), **request.fields}))
-            written_views.append((text, content(view, request, choices, context.links, held_exports(view, request)), view.title))
-            progress("making views", count, len(addresses))
+    context = ViewContext(book, FileLinks(frozenset(addresses)), events, write, choice.matters_ratio)
+    choices = _choices(offered(context), addresses)
+    for count, text in enumerate(addresses, start=1):
+        request = read_address(text)
+        view = show(context, ViewRequest(request.view, {**_fixed(choice.case_filter), **request.fields}))
+        written_views.append((text, content(view, request, choices, context.links, held_exports(view, request)), view.title))
+        progress("making views", count, len(addresses))
     left_out = f" Not in this file: {'; '.join(left_away)}." if left_away else ""
     remark = f"Written on {figures.stamp(time.time_ns())} UTC: {figures.count(len(written_views), 'view')} in one file.{left_out}"
     return one_file_page(written_views[0], [(text, inside) for text, inside, _ in written_views[1:]], remark)
@@ -87,27 +79,25 @@ def _fixed(case_filter: CaseFilter) -> dict[str, str]:
 
 def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str]]:
     """Return the addresses of a file, and what there is more of than it holds."""
-    indexed_cases = cases(context.connection, choice.case_filter)
-    models = list(dict.fromkeys(case.key.model for case in indexed_cases))
-    devices = list(dict.fromkeys((case.key.fleet, case.key.device) for case in indexed_cases))
-    query = "SELECT DISTINCT device FROM cases WHERE json_extract(key, '$.role') = ?"
-    role_devices = (device for (device,) in context.connection.execute(query, (REFERENCE,)))
+    every_case = picked_cases(context.book, choice.case_filter)
+    models = list(dict.fromkeys(case.key.model for case in every_case))
+    devices = list(dict.fromkeys((case.key.fleet, case.key.device) for case in every_case))
+    role_devices = {case.key.device for case in context.book.cases if case.key.role == REFERENCE}
     offered_references = {REFERENCE, *(device for _, device in devices), *role_devices}
-    every_reference = [name for name in reference_names(context.connection) if name in offered_references]
+    every_reference = [name for name in reference_names(context.book) if name in offered_references]
     references = every_reference if choice.reference is None else [choice.reference]
     kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:REFERENCES]
     # Of each case the newest run, those first that a comparison needs: of the reference, then of the others.
-    ordered = sorted(indexed_cases, key=lambda case: (case.key.role != "reference", -case.newest_ns))
-    query = "SELECT id FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT 1"
-    newest = [str(context.connection.execute(query, (case.number,)).fetchone()[0]) for case in ordered[: choice.runs]]
+    ordered = sorted(every_case, key=lambda case: (case.key.role != "reference", -case.newest_ns))
+    newest = [context.source.runs_of(case.members)[-1].id for case in ordered[: choice.runs]]
     # Of the other references the first page.
-    pages = min(PAGES, -(-len(indexed_cases) // CASES_SHOWN))
+    pages = min(PAGES, -(-len(every_case) // CASES_SHOWN))
     requests = [
         *([choice.first] if choice.first else []),
         *([ViewRequest("compare", {"reference": choice.reference})] if choice.reference else []),
         ViewRequest("overview"),
         # Others call models and devices otherwise: what a file is narrowed to does not narrow it.
-        *([] if choice.first or choice.case_filter.condition()[1] else [ViewRequest("published")]),
+        *([] if choice.first or choice.case_filter.is_narrow else [ViewRequest("published")]),
         *(ViewRequest("compare", {"reference": name}) for name in kept_references if name != choice.reference),
         *(ViewRequest("compare", {"reference": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),
         # Of one model it would be that model's trend again.
@@ -121,8 +111,8 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         (len(models) - len(kept_models), "model"),
         (len(devices) - len(kept_devices), "device"),
         (len(references) - len(kept_references), "reference"),
-        (len(indexed_cases) - PAGES * CASES_SHOWN, "case"),
-        (sum(case.runs for case in indexed_cases) - len(newest), "run"),
+        (len(every_case) - PAGES * CASES_SHOWN, "case"),
+        (sum(case.runs for case in every_case) - len(newest), "run"),
     ]
     away = [f"{figures.count(number, f'more {noun}')}" for number, noun in left_counts if number > 0]
     return [request.address for request in requests], away

@@ -15,8 +15,8 @@ from edgemeter.agent.ledger.presence import DevicePresence, certificate_days, cl
 from edgemeter.collector.alerts.notified import waiting_texts
 from edgemeter.collector.alerts.rules import SEVERITIES
 from edgemeter.collector.charts.chart import ViewTable
+from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.relation import like_with_like
 from edgemeter.collector.show.figure_words import figure_text
@@ -26,7 +26,7 @@ from edgemeter.collector.web.alerts_view import address_of
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import FINDING_DAYS
 from edgemeter.collector.web.findings import findings_list
-from edgemeter.collector.web.queries import CaseFilter, cases, summaries
+from edgemeter.collector.web.queries import CaseFilter, picked_cases, summaries
 from edgemeter.collector.web.view import ServedLinks, View, ViewColumn, ViewGrid, ViewRequest
 
 # A device without a run for so long is silent.
@@ -39,7 +39,7 @@ DEVICES_SHOWN = 250
 class _DeviceLine:
     """A device: its cases summed up, what it reported, and how it differs from the others of its type (empty where it does not)."""
 
-    def __init__(self, members: Sequence[IndexedCase], presence: DevicePresence | None, outlying: Sequence[str], newest_ns: int) -> None:
+    def __init__(self, members: Sequence[BookedCase], presence: DevicePresence | None, outlying: Sequence[str], newest_ns: int) -> None:
         newest = max(members, key=lambda case: case.newest_ns)
         self.name = self.fleet, self.device = newest.key.fleet, newest.key.device
         self.board, self.role, self.last_ns = newest.board, newest.key.role, newest.newest_ns
@@ -73,7 +73,7 @@ class _DeviceLine:
 
 def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the overview of the fleet."""
-    indexed_cases = cases(context.connection, case_filter)
+    every_case = picked_cases(context.book, case_filter)
     # A file is read later.
     is_served = isinstance(context.links, ServedLinks)
     activities = read_activities(context.source, time.time_ns()) if is_served else Activities()
@@ -81,20 +81,20 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         "campaigns": [campaign for campaign in activities.campaigns if campaign.is_current],
         "measuring": [activity for activity in activities.devices if case_filter.fleet in (None, activity.fleet)],
     }
-    if not indexed_cases:
+    if not every_case:
         return View("Nothing here yet", context.render("overview.html", newest=None, **now), filters=("fleet", "board"))
-    newest = max(indexed_cases, key=lambda case: case.newest_ns)
+    newest = max(every_case, key=lambda case: case.newest_ns)
     present = {(device.fleet, device.device): device for device in context.source.devices()}
     outlying = grouped(((outlier.fleet, outlier.device), outlier.text) for outlier in context.events.outlying)
-    of_devices = grouped(((case.key.fleet, case.key.device), case) for case in indexed_cases)
+    of_devices = grouped(((case.key.fleet, case.key.device), case) for case in every_case)
     lines = sorted(
         (_DeviceLine(members, present.get(name), outlying.get(name, ()), newest.newest_ns) for name, members in of_devices.items()),
         key=attrgetter("rank"),
     )
-    common, common_cases = _common_case(context, indexed_cases, lines[:DEVICES_SHOWN], case_filter)
-    devices, covered = _device_table(lines[:DEVICES_SHOWN], common, common_cases), _coverage(indexed_cases, newest.newest_ns)
-    totals = {name: sum(getattr(case, name) for case in indexed_cases) for name in ("runs", "usable", "disturbed")}
-    boards, models = sorted({case.board for case in indexed_cases}), {case.key.model for case in indexed_cases}
+    common, common_cases = _common_case(every_case, lines[:DEVICES_SHOWN], case_filter)
+    devices, covered = _device_table(lines[:DEVICES_SHOWN], common, common_cases), _coverage(every_case, newest.newest_ns)
+    totals = {name: sum(getattr(case, name) for case in every_case) for name in ("runs", "usable", "disturbed")}
+    boards, models = sorted({case.board for case in every_case}), {case.key.model for case in every_case}
     alerts, notified = context.events.alerts()
     body = context.render(
         "overview.html",
@@ -102,7 +102,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         **totals,
         newest=newest,
         age=figures.age(time.time_ns() - newest.newest_ns),
-        cases=len(indexed_cases),
+        cases=len(every_case),
         boards=boards,
         models=len(models),
         waiting=waiting_texts(notified),
@@ -121,10 +121,10 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         common=common,
         hidden_devices=len(lines) - DEVICES_SHOWN,
     )
-    is_simulated = any(case.key.fleet == "simulated" for case in indexed_cases)
+    is_simulated = any(case.key.fleet == "simulated" for case in every_case)
     simulated = " The fleet named simulated is simulated: none of its figures was measured." if is_simulated else ""
     lead = (
-        f"{figures.count(totals['runs'], 'run')} of {figures.count(len(indexed_cases), 'case')} on {listed(boards)};"
+        f"{figures.count(totals['runs'], 'run')} of {figures.count(len(every_case), 'case')} on {listed(boards)};"
         f" {totals['usable']:,} of the runs may be compared. The newest is of {figures.stamp(newest.newest_ns)} UTC.{simulated}"
     )
     names = tuple(name.replace("last_ns", "last_started_at_ns") for name in _Covered._fields if name != "cases")
@@ -135,17 +135,17 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
 
 
 def _common_case(
-    context: ViewContext, indexed_cases: Sequence[IndexedCase], lines: Sequence[_DeviceLine], case_filter: CaseFilter
+    every_case: Sequence[BookedCase], lines: Sequence[_DeviceLine], case_filter: CaseFilter
 ) -> tuple[str, Mapping[tuple[str, str], CaseSummary]]:
     """Return the case that most devices ran, in words, and its figures by fleet and device on those that are listed."""
-    alike = grouped((like_with_like(case.key), case) for case in indexed_cases if case.usable)
+    alike = grouped((like_with_like(case.key), case) for case in every_case if case.usable)
     members = max(alike.values(), key=lambda members: len({(case.key.fleet, case.key.device) for case in members}), default=[])
     if not members:
         return "no case", {}
     listed_devices = {line.name for line in lines}
     shown_cases = [case for case in members if (case.key.fleet, case.key.device) in listed_devices]
     key = members[0].key
-    common_cases = {case.device: case for case in summaries(context.connection, shown_cases, case_filter)}
+    common_cases = {case.device: case for case in summaries(shown_cases, case_filter)}
     return f"{key.model}, {key.precision} on {key.runtime}", common_cases
 
 
@@ -223,9 +223,9 @@ class _Covered(NamedTuple):
     cases: int
 
 
-def _coverage(indexed_cases: Sequence[IndexedCase], newest_ns: int) -> list[_Covered]:
+def _coverage(every_case: Sequence[BookedCase], newest_ns: int) -> list[_Covered]:
     """Return models by board types, also those that were never measured."""
-    members_of = grouped(((case.key.model, case.board), case) for case in indexed_cases)
+    members_of = grouped(((case.key.model, case.board), case) for case in every_case)
     models, boards = ({name[index] for name in members_of} for index in (0, 1))
     covered = []
     for model, board in ((model, board) for model in sorted(models) for board in sorted(boards)):

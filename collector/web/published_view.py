@@ -12,7 +12,7 @@ from edgemeter.collector.published.own_runs import own_runs
 from edgemeter.collector.published.published_folder import APART, LEGEND, footnote
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.queries import CaseFilter, cases, summaries
+from edgemeter.collector.web.queries import CaseFilter, summaries
 from edgemeter.collector.web.view import FormInput, ServedLinks, View, ViewColumn, ViewGrid, ViewRequest, plain_table
 
 LEAD = "Figures that others state, judged by physics; never ranked with measured ones."
@@ -33,7 +33,7 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
         if all(request.get(name) in ("", value) for name, value in _facets(figure).items())
         and all(word in _text(figure) for word in request.get("q").casefold().split())
     ]
-    measured = summaries(context.connection, cases(context.connection, CaseFilter()), CaseFilter())
+    measured = summaries(context.book.cases, CaseFilter())
     runs_by_key = {figure.row.key: own_runs(figure.row, measured) for figure in judged}
     is_served = isinstance(context.links, ServedLinks)
     columns, limit = _columns(runs_by_key), SHOWN if is_served else len(judged)

@@ -1,27 +1,24 @@
-"""The queries of the views to the index: cases, runs of a case, changes; narrowed by the reader's filter."""
+"""The reader's filter, and the cases of the book that it takes."""
 
 import re
-import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import zip_longest
+from operator import attrgetter
 from typing import Any
-
-import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, run_of_row
-from edgemeter.agent.contract.series import Fingerprint
+from edgemeter.collector.compare.case_book import BookedCase, CaseBook
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
-from edgemeter.collector.index.index_file import COUNTED, FACETS, IndexedCase, decode_case
-from edgemeter.collector.index.stored_summaries import of_newest_runs, read_summaries
+from edgemeter.collector.runs.cases import grouped
 
+# What a view may be narrowed to.
+FACETS = ("fleet", "device", "board", "model", "runtime", "precision")
 LEVELS: dict[DaysCounted, str] = {"current": "current level", "all": "all levels"}
 PERIODS = {"7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}
-_IN_ORDER = "ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ? OFFSET ?"
-_RUN_COLUMNS = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
+_in_order = attrgetter("key.model", "key.fleet", "key.device", "key.precision", "key.runtime", "first_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +39,14 @@ class CaseFilter:
         nothing: dict[str, Any] = dict.fromkeys(names)
         return replace(self, **nothing)
 
-    def condition(self) -> tuple[str, list[str]]:
-        """Return SQL over the columns of `cases`, and its values."""
-        picked = {name: value for name in FACETS if (value := getattr(self, name)) is not None}
-        return " AND ".join(f"cases.{name} = ?" for name in picked) or "1", list(picked.values())
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it takes some of the cases only."""
+        return any(getattr(self, name) is not None for name in FACETS)
+
+    def takes(self, case: BookedCase) -> bool:
+        """Return whether it takes a case."""
+        return all(getattr(self, name) in (None, facet(case, name)) for name in FACETS)
 
 
 def parse_filter(fields: Mapping[str, str]) -> CaseFilter:
@@ -60,76 +61,35 @@ def parse_filter(fields: Mapping[str, str]) -> CaseFilter:
     return CaseFilter(**picked, days=int(days) if days else None, level=level)
 
 
-def choices(connection: sqlite3.Connection) -> dict[str, list[str]]:
+def facet(case: BookedCase, name: str) -> str:
+    """Return the value of a facet of a case."""
+    return case.board if name == "board" else str(getattr(case.key, name))
+
+
+def choices(book: CaseBook) -> dict[str, list[str]]:
     """Return the values that each facet has, sorted."""
-    return {
-        name: [value for (value,) in connection.execute(f"SELECT DISTINCT {name} FROM cases ORDER BY {name}")]  # noqa: S608 - our own names
-        for name in FACETS
-    }
+    return {name: sorted({facet(case, name) for case in book.cases}) for name in FACETS}
 
 
-def cases(connection: sqlite3.Connection, case_filter: CaseFilter, limit: int = -1, offset: int = 0) -> list[IndexedCase]:
+def picked_cases(book: CaseBook, case_filter: CaseFilter) -> list[BookedCase]:
     """Return the cases, counted over all their runs, or over those of the period."""
-    condition, values = case_filter.condition()
-    return _cases(connection, f"WHERE runs AND {condition} {_IN_ORDER}", [*values, limit, offset], case_filter)
+    picked = sorted(filter(case_filter.takes, book.cases), key=_in_order)
+    return picked if case_filter.days is None else book.within(since_ns(book, case_filter.days), picked)
 
 
-def cases_of_every_board(connection: sqlite3.Connection, case_filter: CaseFilter, limit: int, offset: int = 0) -> list[IndexedCase]:
-    """Return a limited number of cases, from each board type in turn, so that every type is shown."""
-    condition, values = case_filter.condition()
-    ordered = "SELECT case_number, row_number() OVER (PARTITION BY board ORDER BY model, fleet, device, precision, case_number) AS place"
-    picked = f"JOIN ({ordered} FROM cases WHERE runs AND {condition}) USING (case_number) ORDER BY place, board LIMIT ? OFFSET ?"
-    return _cases(connection, picked, [*values, limit, offset], case_filter)
+def of_every_board(cases: Sequence[BookedCase]) -> list[BookedCase]:
+    """Return cases in an order that has one of each board type in turn."""
+    of_boards = grouped((case.board, case) for case in sorted(cases, key=attrgetter("board")))
+    return [case for turn in zip_longest(*of_boards.values()) for case in turn if case is not None]
 
 
-def cases_of_reference(connection: sqlite3.Connection, reference: str, role: str, case_filter: CaseFilter) -> list[IndexedCase]:
-    """Return the cases of a device, or of all devices in `role` where that is the reference: of the same model and period, else of any."""
-    condition, values = CaseFilter(model=case_filter.model).condition()
-    belongs = "json_extract(cases.key, '$.role') = ?" if reference == role else "cases.device = ?"
-    return _cases(connection, f"WHERE runs AND {condition} AND {belongs} {_IN_ORDER}", [*values, reference, -1, 0], case_filter)
+def summaries(cases: Sequence[BookedCase], case_filter: CaseFilter) -> list[CaseSummary]:
+    """Return the summaries of those of the cases that have a usable run, in the order in which each first ran."""
+    summarised = [summary for case in cases if (summary := case.summary(case_filter.level))]
+    return sorted(summarised, key=attrgetter("first"))
 
 
-def _cases(connection: sqlite3.Connection, picked: str, values: Sequence[str | int], case_filter: CaseFilter) -> list[IndexedCase]:
-    is_current = case_filter.level == "current"
-    if case_filter.days is None:
-        counts = ", ".join(name if is_current or name != "latency_p50_ms" else "latency_p50_of_all_ms" for name in COUNTED)
-        query = f"SELECT case_number, key, board, {counts} FROM cases {picked}"  # noqa: S608 - our own names
-        return [decode_case(row) for row in connection.execute(query, values)]
-    level = "since_ns" if is_current else "0 AS since_ns"
-    query = f"""SELECT picked.case_number, key, board, {", ".join(COUNTED.values())}
-    FROM (SELECT case_number, key, board, {level}, row_number() OVER () AS place FROM cases {picked}) AS picked
-    CROSS JOIN measured ON measured.case_number = +picked.case_number WHERE started_at_ns >= ? GROUP BY place"""  # noqa: S608 - our own names
-    return [decode_case(row) for row in connection.execute(query, (*values, since_ns(connection, case_filter.days)))]
-
-
-def summaries(connection: sqlite3.Connection, indexed_cases: Sequence[IndexedCase], case_filter: CaseFilter) -> list[CaseSummary]:
-    """Return the summaries of those of the cases that have a usable run, as `compare` makes them: of their level, and of the period."""
-    usable = {case.key: case.usable for case in indexed_cases}
-    numbers = [case.number for case in indexed_cases if case.usable]
-    stored = read_summaries(connection, lambda: nullcontext(connection), case_filter.level, numbers)
-    return list(stored) if case_filter.days is None else [of_newest_runs(case_summary, usable[case_summary.key]) for case_summary in stored]
-
-
-def count_cases(connection: sqlite3.Connection, case_filter: CaseFilter) -> int:
-    """Return how many cases there are."""
-    condition, values = case_filter.condition()
-    return int(connection.execute(f"SELECT count(*) FROM cases WHERE runs AND {condition}", values).fetchone()[0])  # noqa: S608
-
-
-def since_ns(connection: sqlite3.Connection, days: int) -> int:
+def since_ns(book: CaseBook, days: int) -> int:
     """Return the start of a period of days that ends now, or at the newest run where that is older."""
-    newest = connection.execute("SELECT max(newest_ns) FROM cases").fetchone()[0] or 0
-    return int(min(newest, time.time_ns())) - days * NS_PER_DAY
-
-
-def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) -> list[RunFigures]:
-    """Return the newest runs of a case, oldest first."""
-    query = f"SELECT {_RUN_COLUMNS} FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT ?"  # noqa: S608 - our own names
-    return [run_of_row(row) for row in connection.execute(query, (case_number, newest))][::-1]
-
-
-def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fingerprint]:
-    """Return fingerprints by their numbers."""
-    query = "SELECT fingerprint, text FROM common JOIN json_each(?) ON fingerprint = value"
-    rows = connection.execute(query, (msgspec.json.encode(sorted(set(numbers))).decode(),))
-    return {number: msgspec.json.decode(text, type=Fingerprint) for number, text in rows}
+    newest = max((case.newest_ns for case in book.cases), default=0)
+    return min(newest, time.time_ns()) - days * NS_PER_DAY

@@ -62,7 +62,7 @@ def machine_facts(run: RunRecord) -> Facts:
     """Return what the machine of a run is, in words."""
 
     def reported(*fields: str) -> str | None:
-        return " ".join(text for field in fields if (text := environment([run], field))) or None
+        return " ".join(text for field in fields if (text := environment([run.environment], field))) or None
 
     return {
         "Board": reported("board"),

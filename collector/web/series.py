@@ -18,16 +18,15 @@ from edgemeter.agent.contract.run_figures import RunFigures, of_newest_kind
 from edgemeter.agent.contract.series import SERIES_FIELDS, in_series
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
+from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.compare.case_figure import figure_of_values
-from edgemeter.collector.index.index_file import FACETS, IndexedCase
-from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.figure_names import figure_called
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent
 from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.markup import Attributes
-from edgemeter.collector.web.queries import CaseFilter, cases_of_every_board, count_cases, fingerprints, runs_of, since_ns
+from edgemeter.collector.web.queries import FACETS, CaseFilter, of_every_board, picked_cases, since_ns
 from edgemeter.collector.web.view import BRUSH, View, ViewColumn, ViewGrid, ViewRequest, pager
 
 # With more runs than this a dot is a day; a page holds only so many in all.
@@ -52,12 +51,12 @@ class SeriesShown:
     table: ViewTable
 
 
-def series_groups(indexed_cases: Sequence[IndexedCase]) -> list[list[IndexedCase]]:
+def series_groups(every_case: Sequence[BookedCase]) -> list[list[BookedCase]]:
     """Return the cases in groups that are one series over time: an update of runtime, model file or power mode does not end it."""
-    return list(grouped((in_series(case.key), case) for case in indexed_cases).values())
+    return list(grouped((in_series(case.key), case) for case in every_case).values())
 
 
-def titles(groups: Sequence[Sequence[IndexedCase]]) -> list[str]:
+def titles(groups: Sequence[Sequence[BookedCase]]) -> list[str]:
     """Return a title for each series, no two alike: where device, model, precision and runtime are the same, what else differs."""
     keys = [members[0].key for members in groups]
     names = names_of(keys, _title, SERIES_FIELDS)
@@ -66,7 +65,7 @@ def titles(groups: Sequence[Sequence[IndexedCase]]) -> list[str]:
 
 def series(
     context: ViewContext,
-    members: Sequence[IndexedCase],
+    members: Sequence[BookedCase],
     entry: Figure,
     *,
     days: int | None,
@@ -76,22 +75,22 @@ def series(
 ) -> SeriesShown | None:
     """Return the series of the cases, all of one device, None where no run has that figure; of more runs than `dots` a dot is a day."""
     case = max(members, key=lambda case: case.newest_ns)
-    runs = [run for member in members for run in runs_of(context.connection, member.number, newest=RUNS_READ) if run.is_usable]
+    runs = [run for member in members for run in context.source.runs_of(member.members)[-RUNS_READ:] if run.is_usable]
     runs.sort(key=lambda run: run.started_at_ns)
     if days is not None and span is not None:
         runs = [run for run in runs if run.started_at_ns >= span[0]]
     having = [run for run in runs if run.value(entry.name) is not None]
-    valued = [(run, value) for run in of_newest_kind(having, entry) if (value := run.value(entry.name)) is not None]
+    valued = [(run, value) for run in of_newest_kind(having, entry.group) if (value := run.value(entry.name)) is not None]
     if not valued:
         return None
     is_daily = entry.is_truth or len(valued) > dots
     rows = _daily(valued, entry) if is_daily else [_dot(run, value, entry) for run, value in valued]
-    newest = records_of(context.connection, case.number, 1, usable=False)[0]
-    noted = context.events.of(newest, entry.name)
+    newest = context.source.runs_of(case.members)[-1].subject
+    noted = context.events.of(newest.series, entry.name)
     # A step near a change may name it already.
     changes = [
         change
-        for change in _changes(context, runs)
+        for change in _changes(runs)
         if not any(abs(event.at_ns - change.at_ns) <= NS_PER_DAY and change.text in event.text for event in noted)
     ]
     events = sorted([*changes, *noted], key=lambda event: event.at_ns)[:MARKS]
@@ -121,8 +120,8 @@ def _words(valued: Sequence[tuple[RunFigures, float]], entry: Figure, absent: in
         per_day = " A dot is a day with the 95% interval over its runs."
     if absent:
         apart = f" Not drawn: {figures.count(absent, 'run')} of another kind (sensor, scope, provenance or data)."
-    if entry.group == "energy" and newest.energy_provenance not in (None, MEASURED):
-        of_energy = f" of {newest.energy_provenance} energy"
+    if entry.group == "energy" and newest.subject.energy_provenance not in (None, MEASURED):
+        of_energy = f" of {newest.subject.energy_provenance} energy"
     return f"{figures.count(len(valued), 'run')}{of_energy}.{per_day}{apart}"
 
 
@@ -134,7 +133,7 @@ def _title(key: CaseKey) -> str:
 
 def _dot(run: RunFigures, value: float, entry: Figure) -> dict[str, Plain]:
     low, high = run.bounds(entry)
-    return {"started_at_ns": run.started_at_ns, "value": value, "low": low, "high": high, "verdict": run.verdict, "run": run.id}
+    return {"started_at_ns": run.started_at_ns, "value": value, "low": low, "high": high, "verdict": run.verdict.state, "run": run.id}
 
 
 def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[dict[str, Plain]]:
@@ -149,12 +148,11 @@ def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[di
     return rows
 
 
-def _changes(context: ViewContext, runs: Sequence[RunFigures]) -> list[SeriesEvent]:
-    known_fingerprints = fingerprints(context.connection, [run.fingerprint for run in runs])
+def _changes(runs: Sequence[RunFigures]) -> list[SeriesEvent]:
     changes = []
     for before, after in itertools.pairwise(runs):
-        if before.fingerprint != after.fingerprint:
-            text = "; ".join(known_fingerprints[before.fingerprint].changes_to(known_fingerprints[after.fingerprint]))
+        if before.subject is not after.subject:
+            text = "; ".join(before.subject.fingerprint.changes_to(after.subject.fingerprint))
             changes += [SeriesEvent(after.started_at_ns, text, "change")] if text else []
     return changes
 
@@ -173,16 +171,16 @@ def _levels(valued: Sequence[tuple[RunFigures, float]], entry: Figure, series_ev
 
 def _level(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> float:
     """Return what the runs come to, as the figure of a case in the tables does: of those that are ok, where they are enough."""
-    ok = [(run, value) for run, value in valued if run.verdict == "ok"]
+    ok = [(run, value) for run, value in valued if run.verdict.state == "ok"]
     values = [RunValue(value, "", run.day) for run, value in (ok if len(ok) >= FEWEST else valued)]
     return figure_of_values(values, "points" if entry.is_truth or entry.is_share or entry.group == "accuracy" else "ratio").value
 
 
-def _plain(case: IndexedCase, entry: Figure, valued: Sequence[tuple[RunFigures, float]]) -> ViewTable:
+def _plain(case: BookedCase, entry: Figure, valued: Sequence[tuple[RunFigures, float]]) -> ViewTable:
     column = entry.name if entry.unit or entry.is_truth else "value"
     names = ("fleet", "device", "board", *CASE_COLUMNS)
     key = tuple(case.board if name == "board" else getattr(case.key, name) for name in names)
-    rows = tuple((run.id, *key, run.started_at_ns, value, *run.bounds(entry), run.verdict) for run, value in valued)
+    rows = tuple((run.id, *key, run.started_at_ns, value, *run.bounds(entry), run.verdict.state) for run, value in valued)
     return ViewTable("points", ("run", *names, "started_at_ns", column, "low", "high", "verdict"), rows)
 
 
@@ -195,14 +193,15 @@ CASES_READ = 2 * CHARTS
 def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the trend of a metric: what was found, then a page of series of every board type; raises ConfigError if it is unknown."""
     entry = figure_called(request.get("metric") or LATENCY, FOLLOWED.values())
-    pages = pager(request, context.links, count_cases(context.connection, case_filter), CASES_READ)
-    picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ, pages.page * CASES_READ)
+    every_case = of_every_board(picked_cases(context.book, case_filter.without("days")))
+    pages = pager(request, context.links, len(every_case), CASES_READ)
+    picked = every_case[pages.page * CASES_READ : (pages.page + 1) * CASES_READ]
     if not picked:
         body = context.render("message.html", text="Pick another model, board or device.")
         return View("No run matches", body, filters=FILTERS, more_filters=MORE_FILTERS)
     start = min(case.first_ns for case in picked)
     if case_filter.days is not None:
-        start = max(start, since_ns(context.connection, case_filter.days))
+        start = max(start, since_ns(context.book, case_filter.days))
     span = (float(start), float(max(start + 1, *(case.newest_ns for case in picked))))
     groups = series_groups(picked)
     dots = max(40, DOTS_IN_ALL // len(groups))

@@ -1,4 +1,4 @@
-"""The server of the page: Starlette under uvicorn, reads only; a thread keeps the index up to date."""
+"""The server of the page: Starlette under uvicorn, reads only; a thread keeps the case book up to date."""
 
 import hashlib
 import hmac
@@ -26,7 +26,7 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.charts import vega
-from edgemeter.collector.index.run_index import RunIndex
+from edgemeter.collector.compare.case_book import CaseBook
 from edgemeter.collector.published.published_folder import PublishedFolder, default_folder
 from edgemeter.collector.trend.history import without_garbage_collection
 from edgemeter.collector.web.activity import read_activities
@@ -56,13 +56,13 @@ HEADERS = {
 
 @dataclass(slots=True)
 class PageServer:
-    """Serves the page of `index` at `host`:`port` (0: a free one, then in `port`). Beyond the loopback a token has to be set.
+    """Serves the page of the cases in `book` at `host`:`port` (0: a free one, then in `port`). Beyond the loopback a token has to be set.
 
     Raises:
         ConfigError: the address is not the loopback's and there is no token.
     """
 
-    index: RunIndex
+    book: CaseBook
     events: TrendEvents
     host: str = "127.0.0.1"
     port: int = 0
@@ -96,7 +96,7 @@ class PageServer:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def start(self) -> None:
-        """Answer requests and keep the index up to date, each in a thread, until `stop`.
+        """Answer requests and keep the book up to date, each in a thread, until `stop`.
 
         Raises:
             UnavailableError: the address cannot be listened at.
@@ -136,11 +136,9 @@ class PageServer:
             ConfigError: there is no such view, no such format, or nothing that the format could hold.
         """
         # Before anything is read: what comes meanwhile is another version.
-        tag, position = self.tag(request, form), self.index.position()
-        with self._making, self.index.reading() as connection, without_garbage_collection():
-            context = ViewContext(
-                connection, self.index.source, ServedLinks(), self.events, published=self.published,
-            )  # fmt: skip
+        tag = self.tag(request, form)
+        with self._making, without_garbage_collection():
+            context = ViewContext(self.book, ServedLinks(), self.events, published=self.published)
             view = show(context, request)
             if form and (period := read_period(request.get("between"))):
                 view = view.between(*period)
@@ -153,14 +151,15 @@ class PageServer:
                 raise ConfigError(f"format={form!r}: there are csv and json, and csv only where a view has figures")
             exports = {name: f"/{address(request.view, {**request.fields, 'format': name})}" for name in ("csv", "json")}
             inside = content(view, request, offered(context), context.links, exports)
-        return HTMLResponse(served_page(view.title, inside, self._remark(position), tag))
+        return HTMLResponse(served_page(view.title, inside, self._remark(), tag))
 
     def tag(self, request: ViewRequest, form: str) -> str:
-        """Return what the answer's content hangs on: what is in the index, and the address."""
-        state = f"{self.index.position()} {self.index.stale()} {self.index.source.version()} {self.events.version()}"
+        """Return what the answer's content hangs on: what is in the book, and the address."""
+        source = self.book.source
+        state = f"{self.book.version} {source.version()} {self.events.version()}"
         if request.view in {"overview", "device", "jobs"}:
             # What is measured now becomes stale by itself.
-            state += f" {read_activities(self.index.source, time.time_ns()).key}"
+            state += f" {read_activities(source, time.time_ns()).key}"
         if request.view == "published":
             state += f" {self.published.version()}"
         # Ages change with the day.
@@ -168,9 +167,9 @@ class PageServer:
         return f'"{hashlib.sha256(identity.encode()).hexdigest()[:24]}"'
 
     def update(self) -> None:
-        """Bring index and events up to date; what cannot be read is logged, and tried again the next time."""
+        """Bring book and events up to date; what cannot be read is logged, and tried again the next time."""
         try:
-            self.index.refresh()
+            self.book.refresh()
             self.events.refresh()
         except EdgemeterError as error:
             logger.warning("cannot update the page: %s", error)
@@ -180,11 +179,10 @@ class PageServer:
             self.update()
             self._ended.wait(REFRESH_S)
 
-    def _remark(self, position: int) -> str:
-        last, (skipped, newest) = self.index.source.last_row(), self.index.skipped()
-        behind = f" {last - position:,} more records are being read." if last > position else ""
-        unread = f" {count(skipped, 'record')} cannot be read, the last is {newest}." if skipped else ""
-        return f"{position:,} records.{behind}{unread}"
+    def _remark(self) -> str:
+        (stored,) = self.book.source.query("SELECT count(*) FROM runs")[0]
+        booked = sum(case.runs for case in self.book.cases)
+        return f"{count(booked, 'record')}.{f' {stored - booked:,} more are being read.' if stored > booked else ''}"
 
     def _view(self, http: Request) -> Response:
         request = read_address(f"{http.path_params.get('view', '')}?{http.url.query}")

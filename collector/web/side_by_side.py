@@ -12,10 +12,10 @@ from edgemeter.agent.contract.figures import figure
 from edgemeter.agent.contract.mode_answer import ModeAnswer
 from edgemeter.agent.verdict.words import not_counted_text
 from edgemeter.collector.compare.boards import fold_boards
+from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison, answers_of
 from edgemeter.collector.compare.differences import better_of, deciding, speed_of
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, anchor, energy_against_accuracy, latency_against_accuracy
 from edgemeter.collector.show.figure_words import figure_text
@@ -24,7 +24,7 @@ from edgemeter.collector.show.wording import level_of_boards, level_text, listed
 from edgemeter.collector.web.case_table import CaseTable, evidence
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
 from edgemeter.collector.web.context import ViewContext, compare, reference_names
-from edgemeter.collector.web.queries import CaseFilter, cases
+from edgemeter.collector.web.queries import CaseFilter, picked_cases
 from edgemeter.collector.web.view import FileLinks, View, ViewColumn, ViewGrid, ViewRequest
 
 MORE_FILTERS = ("reference", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")
@@ -43,11 +43,11 @@ WORDS = {
 
 def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the comparison with the reference that was picked, else with the first there is."""
-    every_case = cases(context.connection, case_filter)
+    every_case = picked_cases(context.book, case_filter)
     if not every_case:
         body = context.render("message.html", text="Pick another model, board or device.")
         return View("No run matches", body, more_filters=MORE_FILTERS)
-    reference = request.get("reference") or reference_names(context.connection, case_filter.model)[0]
+    reference = request.get("reference") or reference_names(context.book, case_filter.model)[0]
     picked = {"reference": reference}
     comparison = compare(context, every_case, case_filter, reference)
     left_out = _left_out(comparison, every_case)
@@ -154,7 +154,7 @@ class _LeftOut(NamedTuple):
     further: int
 
 
-def _left_out(comparison: Comparison, shown_cases: Sequence[IndexedCase]) -> _LeftOut:
+def _left_out(comparison: Comparison, shown_cases: Sequence[BookedCase]) -> _LeftOut:
     runs_by_reason = grouped((entry.reason, entry.run or "a record whose id cannot be read") for entry in comparison.left_out)
     if unusable := sum(case.runs - case.usable for case in shown_cases):
         runs_by_reason["invalid, or not comparable; the page of each says why"] = [""] * unusable

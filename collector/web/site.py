@@ -10,7 +10,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import script_data, short
-from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.show.series_style import GLYPHS
 from edgemeter.collector.web.alerts_view import alerts_view
 from edgemeter.collector.web.context import REFERENCE, ViewContext, reference_names
@@ -19,7 +18,7 @@ from edgemeter.collector.web.jobs_view import jobs_view
 from edgemeter.collector.web.markup import Markup, own_script_policy, render, text_of
 from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.published_view import published_view
-from edgemeter.collector.web.queries import LEVELS, PERIODS, CaseFilter, choices, parse_filter
+from edgemeter.collector.web.queries import FACETS, LEVELS, PERIODS, CaseFilter, choices, parse_filter
 from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.series import FOLLOWED, trend_view
 from edgemeter.collector.web.side_by_side import compare_view
@@ -93,10 +92,8 @@ DIGITS_HELD = 8
 
 def offered(context: ViewContext) -> FormChoices:
     """Return what the forms offer, read from what is there."""
-    offers: dict[str, Mapping[str, str]] = {
-        name: {value: value for value in values} for name, values in choices(context.connection).items()
-    }
-    offers["reference"] = {name: "role reference" if name == REFERENCE else name for name in reference_names(context.connection)}
+    offers: dict[str, Mapping[str, str]] = {name: {value: value for value in values} for name, values in choices(context.book).items()}
+    offers["reference"] = {name: "role reference" if name == REFERENCE else name for name in reference_names(context.book)}
     offers["days"] = PERIODS
     offers["level"] = {name: text for name, text in LEVELS.items() if name != "current"}
     offers["metric"] = {name: entry.heading for name, entry in FOLLOWED.items()}

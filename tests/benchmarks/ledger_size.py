@@ -1,8 +1,8 @@
-"""Questions to a ledger as the collector keeps it, beside a plain scan of its figures by SQLite; and what keeping it ready costs.
+"""Questions to a ledger as the collector keeps it, beside a plain scan of its figures by SQLite.
 
 The scan counts the runs of each case and averages their p50, of a table of nothing but figures. A command is a process beside one that
-scans; a page is an answer of the server beside a scan in the same process. Every question is a first one: the keeper alone was there
-before, and nothing that is asked makes the next question cheaper.
+scans, and nothing that is asked makes the next question cheaper. A page is an answer of the server beside a scan in the same process: its
+thread has read the runs before, which takes what is stated.
 """
 
 import os
@@ -17,10 +17,9 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from edgemeter.collector.index.index_file import index_path, remove_index
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import LedgerSource
-from edgemeter.collector.trend.ledger_history import LedgerHistory
+from edgemeter.collector.compare.case_book import book_of
+from edgemeter.collector.runs.run_source import LedgerRows
+from edgemeter.collector.trend.history import History
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
 from edgemeter.collector.web.view import read_address
@@ -28,15 +27,10 @@ from tests.benchmarks.comparison import Comparison, Line, against, at_most, comp
 from tests.benchmarks.interleaving import in_turn
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
 
-TREND = [sys.executable, "-m", "edgemeter.agent.cli.main", "trend", "--ledger"]
+EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
+TREND = [*EDGEMETER, "trend", "--ledger"]
 DEVICE = "board-0007"
 PAGES = {"overview": "overview", "compare": "compare", "device": f"device?fleet=lab&device={DEVICE}"}
-KEEP = """import sys
-from pathlib import Path
-from edgemeter.collector.index import keeper
-for duty in keeper._duties(Path(sys.argv[1])):
-    duty.work()
-"""
 SCAN = (
     "SELECT device, model, precision, count(*), avg(latency_p50_ms), min(latency_p50_ms), max(latency_p50_ms) FROM runs"
     " GROUP BY device, model, precision"
@@ -62,10 +56,8 @@ def _questions(fleet: Fleet) -> Iterator[Comparison]:
         path, runs = Path(folder) / "ledger.sqlite", f"{fleet.runs:,} runs"
         write_ledger(path, fleet)
         of_one = [*TREND, str(path), "--device", DEVICE]
-        yield figure(f"`trend` of one board among {runs} that nothing was kept of", "s of the processor", _ask(of_one)[1])
-        remove_index(index_path(path))
-        kept_s = _ask([sys.executable, "-c", KEEP, str(path)])[1]
-        yield figure(f"keeping {runs} ready", "us of the processor a record", 1e6 * kept_s / fleet.runs)
+        compared_s = _ask([*EDGEMETER, "compare", "--ledger", str(path), "--reference", "reference"])[1]
+        yield figure(f"`compare` of {runs}", "s of the processor", compared_s)
         plain = _plain(path)
         scan = [sys.executable, "-c", IN_SQLITE, str(plain), SCAN]
         line = Line(f"first `trend` of one board among {runs}", "s of the processor", "a scan by SQLite", at_most(TREND_SCANS))
@@ -78,10 +70,10 @@ def _questions(fleet: Fleet) -> Iterator[Comparison]:
 
 
 def _pages(path: Path, plain: Path, runs: str) -> Iterator[Comparison]:
-    index = open_index(LedgerSource(path))
-    index.refresh()
-    server = PageServer(index, TrendEvents(index.source))
-    # The server reads events in its own thread, before anybody asks.
+    source, begin_s = LedgerRows(path), time.process_time()
+    # The server does this in its own thread, before anybody asks.
+    server = PageServer(book_of(source), TrendEvents(source))
+    yield figure(f"the cases of {runs} for the page", "s of the processor", time.process_time() - begin_s)
     server.events.refresh()
 
     def scanned_s() -> float:
@@ -113,11 +105,12 @@ def _ask(command: list[str]) -> tuple[float, float]:
 def _plain(path: Path) -> Path:
     """Return a table of the figures of every run of the ledger, beside it."""
     plain = path.with_suffix(".plain")
-    with closing(LedgerHistory(path)) as history, closing(sqlite3.connect(plain)) as connection, connection:
+    history = History(LedgerRows(path))
+    with closing(sqlite3.connect(plain)) as connection, connection:
         connection.execute(f"CREATE TABLE runs ({', '.join(COLUMNS)})")
         insert = f"INSERT INTO runs VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - question marks
         for key in history.series():
             name = key.device, key.model, key.precision
-            rows = ((*name, run.started_at_ns, *map(run.value, COLUMNS[4:7]), run.verdict) for run, _ in history.points(key))
+            rows = ((*name, run.started_at_ns, *map(run.value, COLUMNS[4:7]), run.verdict.state) for run in history.points(key))
             connection.executemany(insert, rows)
     return plain

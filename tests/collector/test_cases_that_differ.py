@@ -9,22 +9,20 @@ from rich.console import Console
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.collector.compare.between import between
 from edgemeter.collector.compare.columns import flat
-from edgemeter.collector.compare.comparison import gather
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.influx.points import tags_of
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show.compare_table import show_comparison
 from edgemeter.collector.show.wording import case_names
-from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.web import queries, side_by_side
+from edgemeter.collector.web import side_by_side
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import series_groups, titles
 from edgemeter.collector.web.view import ViewRequest
-from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
+from tests.fixtures.comparison_factory import booked, compare_runs, history_of, make_reference, make_run, summarised
 from tests.fixtures.record_factory import make_environment, make_generation
 from tests.fixtures.rows import table_row
-from tests.fixtures.served_page import indexed, view_context
+from tests.fixtures.served_page import view_context
 
 LANGUAGE = {"model": "notes", "task": "generation", "precision": "q4_0", "runtime": "llama", "ap": None}
 
@@ -88,9 +86,9 @@ def test_trend_page_influxdb_and_export_have_a_series_of_each():
     for name, pair in PAIRS.items():
         with table_row(name):
             runs = runs_of(pair)
-            assert len(RunHistory(runs).series()) == 2
-            with indexed(runs) as index, index.reading() as connection:
-                assert len(set(titles(series_groups(queries.cases(connection, CaseFilter()))))) == 2
+            assert len(history_of(runs).series()) == 2
+            book = booked(runs)
+            assert len(set(titles(series_groups(book.cases)))) == 2
             assert len({tags_of(run)["case_hash"] for run in runs}) == 2
             file = io.StringIO()
             write_csv(runs, chosen_columns(), file)
@@ -140,12 +138,12 @@ def test_what_is_compared_across_unequal_settings_is_marked_in_every_view():
             assert mark in row.marks
             assert mark in flat(row)["marks"]
             assert mark not in marked_pair(fields, fields).marks
-            summaries = gather(StoreContents(runs))[0]
+            summaries = summarised(runs)
             console = Console(file=io.StringIO(), width=200)
             show_comparison(compare_runs(*runs), console)
             assert mark in console.file.getvalue()
-            with view_context(runs) as context:
-                view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
+            context = view_context(runs)
+            view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
             assert mark in str(view.body)
             assert any(mark in str(cell) for line in view.tables[0].rows for cell in line)
             sides = choose_sides(summaries, SideRequest(edge=None, model=None, precision=None, server="reference"))

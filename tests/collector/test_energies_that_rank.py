@@ -6,7 +6,6 @@ from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.compare.between import between
 from edgemeter.collector.compare.columns import flat
-from edgemeter.collector.compare.comparison import gather
 from edgemeter.collector.compare.differences import why_not_compared
 from edgemeter.collector.compare.gate import judge
 from edgemeter.collector.compare.limits import parse_gate
@@ -15,13 +14,12 @@ from edgemeter.collector.runs.cases import EnergyClass
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show.comparison_charts import energy_against_accuracy
 from edgemeter.collector.show.series_style import assign_styles
-from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.units.odd_boards import board_types
 from edgemeter.collector.web import queries, side_by_side
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import FOLLOWED, series
 from edgemeter.collector.web.view import ViewRequest
-from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
+from tests.fixtures.comparison_factory import compare_runs, history_of, make_reference, make_run, summarised
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
@@ -83,9 +81,9 @@ def test_a_case_takes_its_energy_from_runs_of_one_provenance():
     for kind in UNMEASURED:
         with table_row(kind):
             older, newer = ({"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in (0, 1))
-            (case,) = gather(StoreContents([make_run(**unmeasured(kind), **older), make_run(**measured(), **newer)]))[0]
+            (case,) = summarised([make_run(**unmeasured(kind), **older), make_run(**measured(), **newer)])
             assert (case.figures[ENERGY].value, case.figures[ENERGY].runs, case.energy.provenance) == (80.0, 1, "measured")
-            (case,) = gather(StoreContents([make_run(**measured(), **older), make_run(**unmeasured(kind), **newer)]))[0]
+            (case,) = summarised([make_run(**measured(), **older), make_run(**unmeasured(kind), **newer)])
             assert (case.figures[ENERGY].value, case.energy.provenance) in ((20.0, "replayed"), (80.0, "measured"))
 
 
@@ -108,7 +106,7 @@ def test_a_stored_energy_at_or_below_zero_is_no_energy():
     for gross_mj in (-30_660.0, 0.0):
         with table_row(gross_mj):
             impossible = make_energy(gross_mj=gross_mj, mean_power_w=gross_mj / 10_000, net_mj=None)
-            (case,) = gather(StoreContents([make_run(energy=impossible)]))[0]
+            (case,) = summarised([make_run(energy=impossible)])
             assert ENERGY not in case.figures
             assert "is no energy: a reversed clamp or shunt" in case.energy_reason
 
@@ -119,10 +117,10 @@ def test_the_page_never_sets_them_against_each_other():
         with table_row(kind):
             days = [{"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in range(2)]
             runs = [make_run(**measured(), **days[0]), make_run(**unmeasured(kind), **days[1]), make_reference(**measured(100.0))]
-            with view_context(runs) as context:
-                view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
-                cases = queries.cases(context.connection, CaseFilter(device="pi-1"))
-                line = series(context, cases, FOLLOWED["energy_gross_mj"], days=None, span=None)
+            context = view_context(runs)
+            view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
+            cases = queries.picked_cases(context.book, CaseFilter(device="pi-1"))
+            line = series(context, cases, FOLLOWED["energy_gross_mj"], days=None, span=None)
             (of_device,) = [row for row in view.tables[0].dicts() if row["device"] == "pi-1"]
             ratio = of_device["energy_gross_mj_ratio"]
             assert (of_device["energy_gross_mj"], of_device["energy_provenance"], ratio and round(ratio, 6)) in (
@@ -155,7 +153,7 @@ def test_no_alert_rests_on_the_change_from_one_to_the_other():
                 AlertRule(name="step", kind="step", metrics=("energy_gross_mj", "energy_net_mj")),
                 AlertRule(name="limit", kind="limit", metrics=("energy_gross_mj",), above=50.0),
             )
-            assert not firings(rules, FiringContext(RunHistory(runs), (), (), (FIRST_DAY + 80) * DAY_NS))
+            assert not firings(rules, FiringContext(history_of(runs), (), (), (FIRST_DAY + 80) * DAY_NS))
 
 
 def test_no_board_is_an_outlier_by_it():
@@ -164,7 +162,7 @@ def test_no_board_is_an_outlier_by_it():
         with table_row(kind):
             runs = [run for unit in range(11) for run in make_days(noisy(80, 10, seed=unit), device=f"pi-{unit:02}", p50_ms=10.0)]
             runs += make_days([20.0] * 10, device="pi-11", p50_ms=10.0, **unmeasured(kind))
-            history = RunHistory(runs)
+            history = history_of(runs)
             (board_type,) = board_types(history, "energy_gross_mj", list(history.series()))
             assert (board_type.boards, board_type.odd) == (11, ())
 
@@ -176,7 +174,7 @@ def test_the_datacenter_is_weighed_against_what_was_measured():
             runs = [make_run(threads=1, **measured()), make_run(threads=4, **unmeasured(kind))]
             servers = [make_reference(threads=1, **measured(60.0)), make_reference(threads=4, **unmeasured(kind))]
             request = SideRequest(edge=None, model=None, precision=None, server="reference")
-            sides = choose_sides(gather(StoreContents([*runs, *servers]))[0], request)
+            sides = choose_sides(summarised([*runs, *servers]), request)
             assert (sides.edge.provenance, sides.edge.full_mj.value) == ("measured", 80.0)
             assert {server.provenance for server in sides.servers} == {"measured"}
 

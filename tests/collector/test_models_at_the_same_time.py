@@ -11,20 +11,18 @@ from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.compare.choice import choose
 from edgemeter.collector.compare.columns import flat
-from edgemeter.collector.compare.comparison import comparable, gather
+from edgemeter.collector.compare.comparison import comparable
 from edgemeter.collector.compare.limits import parse_requirements
 from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.influx.points import tags_of
-from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.compare_table import show_comparison
 from edgemeter.collector.show.series_style import assign_styles
-from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.web import queries, side_by_side
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import series_groups, titles
 from edgemeter.collector.web.view import ViewRequest
-from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
+from tests.fixtures.comparison_factory import compare_runs, history_of, make_reference, make_run, summarised
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days
 from tests.fixtures.served_page import view_context
@@ -51,7 +49,7 @@ def ledger():
 
 def summaries():
     """Return the cases of the ledger."""
-    return gather(StoreContents(ledger()))[0]
+    return summarised(ledger())
 
 
 def printed(show, *arguments):
@@ -104,15 +102,15 @@ def test_a_choice_is_among_cases_of_one_company():
 def test_page_trend_and_exports_have_a_series_of_each():
     """With names of their own; in exports the hash of the case does, and the energy is shared."""
     runs = ledger()
-    assert len(RunHistory(runs).series()) == len({tags_of(run)["case_hash"] for run in runs}) == 3
+    assert len(history_of(runs).series()) == len({tags_of(run)["case_hash"] for run in runs}) == 3
     file = io.StringIO()
     write_csv(runs, chosen_columns(), file)
     rows = list(csv.DictReader(io.StringIO(file.getvalue())))
     assert [row["energy_provenance"] for row in rows] == ["measured"] * 3 + ["shared"] * 3 + ["measured"] * 3
-    with view_context(runs) as context:
-        groups = series_groups(queries.cases(context.connection, CaseFilter()))
-        assert len(set(titles(groups))) == len(groups) == 3
-        page = str(side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter()).body)
+    context = view_context(runs)
+    groups = series_groups(queries.picked_cases(context.book, CaseFilter()))
+    assert len(set(titles(groups))) == len(groups) == 3
+    page = str(side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter()).body)
     assert f"single_stream, together with {BESIDE}" in page
 
 
@@ -125,4 +123,4 @@ def test_no_alert_takes_one_for_the_other():
         AlertRule(name="step", kind="step", metrics=("latency_p50_ms", "energy_gross_mj")),
         AlertRule(name="limit", kind="limit", metrics=("energy_gross_mj",), above=50.0),
     )
-    assert not firings(rules, FiringContext(RunHistory(runs), (), (), (FIRST_DAY + 80) * DAY_NS))
+    assert not firings(rules, FiringContext(history_of(runs), (), (), (FIRST_DAY + 80) * DAY_NS))

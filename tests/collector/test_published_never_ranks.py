@@ -7,12 +7,9 @@ import msgspec
 import pytest
 
 from edgemeter.agent.contract.figures import FIGURES
-from edgemeter.agent.contract.run_figures import INDEXED, figures_of
-from edgemeter.collector.compare.comparison import gather
 from edgemeter.collector.influx.points import tags_of
-from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.command import edgemeter
-from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.comparison_factory import figures_of, make_run, summarised
 from tests.fixtures.ledgers import fill
 from tests.fixtures.own_imports import FOLDER_OF, MODULES, arrows
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_generation_energy
@@ -66,12 +63,12 @@ def test_a_group_whose_provenance_is_published_enters_no_mean():
     for group in GROUPS:
         with table_row(group):
             figures = figures_of(planted_run(group))
-            assert {entry.name for entry in INDEXED if group in entry.provenance_groups and figures.value(entry.name) is not None} == set()
+            assert {entry.name for entry in FIGURES if group in entry.provenance_groups and figures.value(entry.name) is not None} == set()
             tags = tags_of(planted_run(group))
             assert {name: tags[name] for name in tags if tags[name] != measured[name]} != {}
             assert any("published" in (tags[name] or "") for name in ("variant", "energy_source"))
-            (before,) = gather(StoreContents([full_run(), full_run(), full_run()]))[0]
-            (after,) = gather(StoreContents([full_run(), full_run(), full_run(), planted_run(group)]))[0]
+            (before,) = summarised([full_run(), full_run(), full_run()])
+            (after,) = summarised([full_run(), full_run(), full_run(), planted_run(group)])
             for entry in FIGURES:
                 figure = after.figures.get(entry.name)
                 if entry.name in before.figures:

@@ -11,10 +11,8 @@ from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.index import refresh
-from edgemeter.collector.index.rollup import rolled_up
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.compare.case_book import book_of
+from edgemeter.collector.runs.run_source import LedgerRows
 from edgemeter.collector.runs.store import LedgerStore
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_reference, make_run
@@ -60,76 +58,30 @@ def test_the_ledger_yields_the_others_and_names_each(path, caplog):
     assert named(caplog.text) == {*WHY}
 
 
-def test_the_index_notes_them_once_and_forgets_those_that_are_gone(path, caplog):
-    """Of one device or of all: they are not read again, and a record that leaves the ledger leaves the index."""
-    index = open_index(LedgerSource(path))
-    assert index.refresh() == 5
-    assert index.skipped() == (2, f"run {GARBLED} of pi-1: not a run record: {WHY[GARBLED]}")
-    assert named(caplog.text) == {*WHY}
-    caplog.clear()
-    with SqliteLedger(path) as ledger:
-        ledger.commit([arrival(make_run(p50_ms=11.0), 6)])
-    index.refresh()
-    with index.reading() as connection:
-        assert connection.execute("SELECT row FROM measured ORDER BY row").fetchall() == [(1,), (3,), (4,), (6,)]
-    with SqliteLedger(path) as ledger, ledger.writing() as statements:
-        statements.execute("DELETE FROM runs WHERE row IN (1, 5)")
-    assert index.refresh() == 6
-    assert index.skipped()[0] == 1
-    assert caplog.text == ""
-
-
-def test_a_run_that_the_index_cannot_hold_is_skipped_too(path, monkeypatch):
-    """A fault of ours with one run, which nobody foresaw, leaves nothing of it behind, and stops no other."""
-    real = refresh.stored_run
-
-    def stored_run(figures):
-        if figures.value("latency_p50_ms") == 12.0:
-            raise OverflowError("Python int too large to convert to SQLite INTEGER")
-        return real(figures)
-
-    monkeypatch.setattr(refresh, "stored_run", stored_run)
-    index = open_index(LedgerSource(path))
-    index.refresh()
-    assert index.skipped()[0] == 3
-    with index.reading() as connection:
-        assert connection.execute("SELECT row FROM measured ORDER BY row").fetchall() == [(1,), (4,)]
-        assert connection.execute("SELECT count(*) FROM cases").fetchone() == (2,)
-
-
-def test_a_case_that_cannot_be_summed_up_is_left_out_and_named(path, monkeypatch, caplog):
-    """Of the other cases the summaries are there."""
-    real = refresh.packed_summary
-    monkeypatch.setattr(refresh, "packed_summary", lambda case: real(case) if case.key.role == "reference" else 1 / 0)
-    index = open_index(LedgerSource(path))
-    index.refresh()
-    assert index.stale() == 0
-    with index.reading() as connection:
-        assert connection.execute("SELECT count(*) FROM summaries").fetchone() == (1,)
-    assert "cannot sum up the runs of tiny-detector on pi-1, which is left out: ZeroDivisionError" in caplog.text
-
-
-def test_a_comparison_lists_them(path):
-    """From the records, and from the index; what a sink rejected of them is not listed twice."""
+def test_a_comparison_has_their_figures_and_the_records_of_the_others(path):
+    """The figures were worked out when the record came; of what a sink rejected nothing is listed twice."""
     with SqliteLedger(path) as ledger, ledger.writing() as statements:
         reference = msgspec.json.encode(quarantine.RecordReference("lab", "pi-1", 7, 2, LARGE))
         quarantine.add(statements, [quarantine.Rejection("influx", reference, "refused", 1)])
-    store = LedgerStore(path)
-    for left_out in (store.contents().left_out, rolled_up(store, worth_runs=0).unreadable):
-        assert [(entry.run, entry.reason) for entry in left_out] == [
-            (run, f"in the ledger, but it cannot be read: not a run record: {WHY[run]}") for run in (LARGE, GARBLED)
-        ]
+    book = book_of(LedgerRows(path))
+    (case,) = [summary for summary in book.summaries() if summary.key.device == "pi-1"]
+    assert (case.run_ids[1], case.run_ids[3], case.figures["latency_p50_ms"].runs) == (LARGE, GARBLED, 4)
+    assert case.newest.latency.p50_ms == 12.0
+    assert book.left_out() == []
+    assert [(entry.run, entry.reason) for entry in LedgerStore(path).contents().left_out] == [
+        (run, f"in the ledger, but it cannot be read: not a run record: {WHY[run]}") for run in (LARGE, GARBLED)
+    ]
 
 
-def test_the_page_counts_them_at_its_foot(path):
-    """And names the last; the other runs are shown."""
-    with page_of(path) as page:
-        text = text_of(page, "/")
-    assert f"2 records cannot be read, the last is run {GARBLED} of pi-1" in text
+def test_the_page_shows_the_figures_and_says_which_record_cannot_be_read(path):
+    """The other runs are shown."""
+    page = page_of(path)
+    assert "5 records." in text_of(page, "/")
+    assert "cannot be read" in text_of(page, f"/run?id={GARBLED}")
 
 
 def test_the_commands_show_the_others(path, caplog):
-    """Each ends well; what is skipped is on standard error, or among what is left out."""
+    """Each ends well; what lists records says which it skipped."""
     for words, rows, count in (
         ("runs --format json", "runs", 3),
         ("compare --reference reference --format json", "rows", 2),
@@ -139,7 +91,7 @@ def test_the_commands_show_the_others(path, caplog):
         ended = edgemeter(*words.split(), "--ledger", path)
         assert ended.returncode == 0, ended.stderr
         assert len(json.loads(ended.stdout)[rows]) == count
-        if words != "trend --format json":
+        if rows == "runs":
             assert named(caplog.text + ended.stdout) == {*WHY}, words
 
 

@@ -21,11 +21,10 @@ from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.notified import alerts_of
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.compare import columns, comparison
-from edgemeter.collector.index import rollup
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import LedgerSource
-from edgemeter.collector.ledgers.place import open_ledger, path_beside
+from edgemeter.collector.compare.case_book import book_of
+from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.receive.service import Collector
+from edgemeter.collector.runs.run_source import LedgerRows, MemoryRows
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.trend.watch_file import Annotation
@@ -61,15 +60,14 @@ def edgemeter(*arguments):
     return result.stdout
 
 
-def test_compare_gives_the_same_by_runs_and_by_the_roll_up(ledger_place):
+def test_compare_gives_the_same_of_a_ledger_and_of_its_records_in_memory(ledger_place):
     """First from nothing, then after new runs, then after the oldest were removed."""
     keep(ledger_place, fleet_records(Fleet(devices=3, days=5, cases=2)))
     for change in (lambda: None, lambda: keep(ledger_place, [make_reference(), make_run(device="late")]), lambda: forget(ledger_place)):
         change()
-        summaries = rollup.rolled_up(open_store(text_of(ledger_place)), worth_runs=0)
-        by_runs = comparison.compare(open_store(text_of(ledger_place)).contents(), "reference")
-        assert columns.to_json(rollup.compare_rolled_up(summaries, "reference")) == columns.to_json(by_runs)
-    assert path_beside(ledger_place, ".index").exists()
+        in_memory = MemoryRows(open_store(text_of(ledger_place)).contents().runs)
+        compared = [comparison.compare(book_of(source), "reference") for source in (LedgerRows(ledger_place), in_memory)]
+        assert columns.to_json(compared[0]) == columns.to_json(compared[1])
 
 
 def forget(ledger_path):
@@ -122,7 +120,7 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
         checked(0)
     (waiting,) = checked(0).waiting
     assert waiting.startswith("1 alert undelivered to hook since ")
-    _, (row,) = TrendEvents(LedgerSource(ledger_place)).alerts()
+    _, (row,) = TrendEvents(LedgerRows(ledger_place)).alerts()
     assert (row.channel, row.due_ns, row.error) == ("hook", now_ns, "503")
     metrics = {metric.name: metric.value for metric in Collector(parse_address("127.0.0.1:1", environ={}), ledger_place).metrics()}
     assert (metrics["alert_notices"], metrics["alert_notices_since_timestamp_seconds"]) == ({"hook": 1}, {"hook": now_ns / 1e9})
@@ -135,18 +133,16 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
 
 
 def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
-    """Its index, the devices, the raw samples of one run, and the remarks of people; the tag of a view changes with each."""
+    """The devices, the raw samples of one run, and the remarks of people; the tag of a view changes with each."""
     keep(ledger_place, [make_record(session=5, seq=seq) for seq in (1, 2)])
-    source = LedgerSource(ledger_place)
-    index = open_index(source)
-    assert index.refresh() == source.last_row()
+    source = LedgerRows(ledger_place)
     versions = [source.version()]
     with open_ledger(ledger_place) as ledger:
         ledger.commit([], [], [PresenceChange("lab", "pi-1", DeviceState(state="online", session=5), 3)])
     versions.append(source.version())
     assert [device.state for device in source.devices()] == ["online"]
-    ((_, _, last),) = source.read(source.rows_after(1, 1))
-    assert msgspec.structs.replace(source.one(source.last_row()), samples=()) == last
+    assert source.record(2, with_samples=True).samples
+    assert source.record(2) == msgspec.structs.replace(source.record(2, with_samples=True), samples=())
     events = TrendEvents(source)
     events.refresh()
     with watch_file.open_watch(ledger_place) as file:
@@ -154,7 +150,6 @@ def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
         watch_file.add_annotation(file, Annotation(day=3, text="moved"))
         assert events.version() != before
     assert len(set(versions)) == 2
-    events.close()
 
 
 def test_the_commands_of_a_ledger_work(ledger_place):

@@ -1,6 +1,5 @@
 """What people do with runs of a ledger: excluded, included, deleted and noted, in a SQLite file and a PostgreSQL database alike."""
 
-import contextlib
 import random
 
 import msgspec
@@ -10,12 +9,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import short_id
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.index.index_file import connect_index
-from edgemeter.collector.index.refresh import IndexRefresher
-from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.ledgers.place import open_ledger
 from tests.fixtures.command import edgemeter
-from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.ledgers import arrival, arrived_batch, text_of
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import make_record
@@ -126,33 +122,6 @@ def test_a_prefix_that_begins_several_ids_names_them(ledger):
     with pytest.raises(ConfigError, match="'x'"):
         history.find("x")
     assert (short_id("f" * 32), short_id("simulated-pi5-01-0001")) == ("f" * 8, "simulated-pi5-01-0001")
-
-
-def test_the_index_of_a_ledger_whose_newest_run_is_deleted_is_not_made_anew(ledger_place, tmp_path):
-    """A million runs take minutes; a restored backup, whose rows are given anew, is told apart."""
-    runs = [make_run(session=5, seq=seq) for seq in range(1, 4)] + [make_reference(session=6, seq=1)]
-    with open_ledger(ledger_place) as ledger:
-        ledger.commit([arrival(run) for run in runs])
-        rows_read = []
-
-        class Source(LedgerSource):
-            """Notes after which rows records are read."""
-
-            def read(self, rows, skipped):
-                rows_read.extend(rows)
-                return super().read(rows, skipped)
-
-        with contextlib.closing(connect_index(tmp_path / "index")) as connection:
-            refresher = IndexRefresher(connection, Source(ledger_place))
-            refresher.refresh()
-            rows_read.clear()
-            LedgerRuns(ledger).withdraw(runs[-1].id, "deleted", "ada@lab", "")
-            refresher.refresh()
-            assert rows_read == []
-            ledger.commit([arrival(make_run(session=5, seq=9))])
-            refresher.refresh()
-            assert len(rows_read) == 1
-            assert connection.execute("SELECT count(*) FROM measured").fetchone()[0] == 4
 
 
 def test_runs_are_listed_newest_first_and_narrowed(ledger):

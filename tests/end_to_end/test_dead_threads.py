@@ -32,7 +32,7 @@ def ended(tmp_path, method, *arguments, program=COMMAND):
 def test_the_page_ends_if_nobody_keeps_it_up_to_date(tmp_path):
     """It would show the same for ever."""
     path = fill(tmp_path / "ledger.sqlite", [make_run()])
-    lines = ended(tmp_path, "edgemeter.collector.index.run_index:RunIndex.refresh", "collector", "web", "--ledger", path, "--port", 0)
+    lines = ended(tmp_path, "edgemeter.collector.compare.case_book:CaseBook.refresh", "collector", "web", "--ledger", path, "--port", 0)
     assert "the thread 'edgemeter-page' died (OverflowError: too large" in lines[-1]
 
 
@@ -43,7 +43,6 @@ def test_the_collector_ends_whichever_of_its_threads_dies(tmp_path):
         for method, thread in (
             ("edgemeter.collector.receive.receiver:Receiver._apply_retention", "edgemeter-ledger"),
             ("edgemeter.collector.receive.receiver:Receiver.has_room", "paho-mqtt-client-collector-"),
-            ("edgemeter.collector.index.keeper:_log_reports", "edgemeter-keeper"),
         ):
             lines = ended(tmp_path, method, "collector", "up", "--broker", broker, "--ledger", tmp_path / "ledger.sqlite")
             assert f"the thread '{thread}" in lines[-1]

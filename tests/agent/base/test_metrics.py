@@ -3,10 +3,10 @@
 import pytest
 
 from edgemeter.agent.base.metrics import gain, is_reached, needed_value
-from edgemeter.agent.contract.run_figures import figures_of
 from edgemeter.collector.trend.metrics import METRICS as FOLLOWED
+from edgemeter.collector.trend.run_columns import common_facts
 from edgemeter.models.convert.agreement import judge_conversion
-from tests.fixtures.comparison_factory import compare_runs, make_run, row_of
+from tests.fixtures.comparison_factory import compare_runs, figures_of, make_run, row_of
 from tests.fixtures.model_agreement import agreement
 from tests.fixtures.record_factory import SHA_DATA, make_accuracy
 from tests.fixtures.rows import table_row
@@ -40,8 +40,8 @@ def test_the_trend_follows_an_error_where_more_is_worse():
         with table_row(value):
             figures = figures_of(run)
             assert metric.value(figures) == value
-            assert metric.is_worse(1.0, metric.kind(figures)) is is_rise_worse
-            assert metric.is_worse(-1.0, metric.kind(figures)) is not is_rise_worse
+            assert metric.is_worse(1.0, metric.kind(common_facts(figures.subject))) is is_rise_worse
+            assert metric.is_worse(-1.0, metric.kind(common_facts(figures.subject))) is not is_rise_worse
 
 
 def test_a_conversion_that_errs_more_is_ruined():

@@ -2,7 +2,7 @@
 
 from edgemeter.agent.contract.energy_provenance import energy_provenance, not_measured
 from edgemeter.agent.contract.record_figures import Neighbour, Together
-from edgemeter.collector.compare.summary import energy_of
+from tests.fixtures.comparison_factory import summarised
 from tests.fixtures.record_factory import SHA_MODEL, make_record
 
 
@@ -12,6 +12,6 @@ def test_energy_of_several_models_is_shared_and_not_ranked():
     run = make_record(together=Together(neighbours=neighbours))
     assert energy_provenance(run) == "shared"
     assert not_measured(run, "energy") == "energy: shared with b and c, which ran at the same time: it is no cost of one model"
-    summary, reason, _ = energy_of([run])
-    assert summary is None
-    assert "shared with b and c" in reason
+    (case,) = summarised([run])
+    assert case.energy is None
+    assert "shared with b and c" in case.energy_reason

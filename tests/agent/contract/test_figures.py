@@ -11,9 +11,8 @@ import pytest
 from edgemeter.agent.contract.figures import FIGURES, figure, reader
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import Load
-from edgemeter.agent.contract.run_figures import figures_of
 from edgemeter.collector.trend.metrics import METRICS
-from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.comparison_factory import figures_of, make_reference, make_run
 from tests.fixtures.fleet_ledger import NS_PER_DAY
 from tests.fixtures.ledgers import fill
 from tests.fixtures.made_up_figure import NAME, TITLE

@@ -8,7 +8,7 @@ from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.firing import FiringContext, firings, page_address
 from edgemeter.collector.alerts.notified import settled
 from edgemeter.collector.alerts.rules import AlertRule
-from edgemeter.collector.trend.history import RunHistory
+from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.record_factory import violating
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
@@ -39,7 +39,7 @@ def presence(device, state, day):
 
 def fired(rules, runs, day, *devices):
     """Return what fires on a day of the series."""
-    return firings(rules, FiringContext(RunHistory(runs), (), devices, (FIRST_DAY + day) * DAY_NS))
+    return firings(rules, FiringContext(history_of(runs), (), devices, (FIRST_DAY + day) * DAY_NS))
 
 
 def titles(fired_now):

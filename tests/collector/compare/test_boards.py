@@ -38,7 +38,7 @@ def test_only_what_is_equal_in_everything_but_the_device_is_one_row():
         make_run("a", environment=ORIN, id="a"),
         make_run("b", environment=PI, threads=4, id="b"),
         make_run("c", environment=PI, precision="int8", id="c"),
-        make_run("d", environment=PI, energy=make_energy(scope="wall"), id="d"),
+        make_run("d", environment=PI, energy=make_energy(scope="wall-ac"), id="d"),
         make_run("e", environment=PI, id="e", **no_energy()),
         make_run("f", environment=PI, fleet="another", id="f"),
         *(make_run(f"g{n}", environment=make_environment(board=None), id=f"g{n}") for n in range(4)),

@@ -4,10 +4,8 @@ import pytest
 
 from edgemeter.agent.cli.measured_case import cases_of
 from edgemeter.agent.contract.figures import THROUGHPUT, figure
-from edgemeter.collector.compare.summary import summarise
-from edgemeter.collector.runs.cases import group_cases
 from edgemeter.collector.show.figure_words import figure_text
-from tests.fixtures.comparison_factory import in_rounds, make_run
+from tests.fixtures.comparison_factory import in_rounds, make_run, summarised
 from tests.fixtures.record_factory import violating
 
 
@@ -20,8 +18,7 @@ def test_run_and_compare_show_one_interval(values_ms, disturbed):
     """Over the same runs, whatever was disturbed and which lies apart from its siblings."""
     runs = in_rounds([make_run(p50_ms=value) for value in values_ms[disturbed:]])
     runs += in_rounds([make_run(p50_ms=value, verdict=violating("disturbed", "busy-machine")) for value in values_ms[:disturbed]])
-    (measured,), ((case,), _) = cases_of(runs), group_cases(runs)
-    summary = summarise(case)
+    (measured,), (summary,) = cases_of(runs), summarised(runs)
     for name in ("latency_p50_ms", THROUGHPUT, "energy_gross_mj", "memory_peak_mb"):
         assert measured.text(name) == figure_text(figure(name), summary.figures[name])
     assert (measured.state, len(measured.counted)) == (summary.verdict, len(summary.verdicts))
@@ -32,6 +29,6 @@ def test_a_case_is_disturbed_only_if_a_run_that_counts_is():
     busy = violating("disturbed", "busy-machine")
     for ok_runs, expected in [(3, ("ok", 0, 2, ())), (2, ("disturbed", 2, 0, ("busy-machine",)))]:
         runs = in_rounds([*(make_run() for _ in range(ok_runs)), *(make_run(verdict=busy) for _ in range(2))])
-        case = summarise(group_cases(runs)[0][0])
+        (case,) = summarised(runs)
         rules = tuple(violation.rule for violation in case.violated)
         assert (case.verdict, case.disturbed, case.not_counted, rules) == expected

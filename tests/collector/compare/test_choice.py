@@ -11,13 +11,11 @@ from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.compare.choice import choose
-from edgemeter.collector.compare.comparison import gather
 from edgemeter.collector.compare.limits import parse_requirements
-from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show.choice_and_gate import recommended_text
 from tests.fixtures.choice_cases import scored, sides
 from tests.fixtures.choice_worlds import LIMITS, P50_MS, World, drawn_world
-from tests.fixtures.comparison_factory import day_by_day, in_rounds, no_energy
+from tests.fixtures.comparison_factory import day_by_day, in_rounds, no_energy, summarised
 from tests.fixtures.record_factory import make_accuracy, make_environment, make_steady, violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.side_factory import make_side
@@ -28,7 +26,7 @@ DISTURBED = violating("disturbed", "throttled")
 def choice_of(text, *runs_of_cases, cheapest=None):
     """Return the choice among cases, each run of a case on a day of its own."""
     named = [replace(run, id=f"run-{index}") for index, run in enumerate(day_by_day(*runs_of_cases))]
-    return choose(gather(StoreContents(named))[0], parse_requirements(text), cheapest)
+    return choose(summarised(named), parse_requirements(text), cheapest)
 
 
 def outcomes(choice):
@@ -85,7 +83,7 @@ def test_the_interval_of_an_accuracy_that_is_printed_decides():
 def test_an_inconclusive_requirement_states_how_many_more_runs_would_decide():
     """By the same function as a comparison; of fewer than three those that are missing."""
     named = [replace(run, id=f"run-{index}") for index, run in enumerate(in_rounds(*sides(spread=0.12)))]
-    (requirement,) = int8_of(choose(gather(StoreContents(named))[0], parse_requirements("p50<=4.8ms"))).requirements
+    (requirement,) = int8_of(choose(summarised(named), parse_requirements("p50<=4.8ms"))).requirements
     assert (requirement.outcome, requirement.distance.repeats) == ("inconclusive", 8 + requirement.further)
     (requirement,) = int8_of(choice_of("p50<=8ms", *sides(runs=2))).requirements
     assert (requirement.further, requirement.distance.repeats) == (1, 3)
@@ -223,7 +221,7 @@ def false_limits(world, draws):
     required = parse_requirements(LIMITS)
     for _ in range(draws):
         world_drawn = drawn_world(draw, world)
-        choice = choose(gather(StoreContents(world_drawn.runs), "all")[0], required, "latency_p50_ms")
+        choice = choose(summarised(world_drawn.runs, "all"), required, "latency_p50_ms")
         false += any(
             requirement.outcome == ("not met" if requirement.limit.is_kept(truth) else "met")
             for candidate in choice.candidates
@@ -240,7 +238,7 @@ def best_left_out(world, draws):
         truths = np.tile([P50_MS, 50.0, 300.0, 0.6], (world.cases, 1))
         truths[:, 0] *= np.exp(world.apart * draw.normal(size=world.cases))
         world_drawn = drawn_world(draw, dataclasses.replace(world, apart=0.0), truths)
-        choice = choose(gather(StoreContents(world_drawn.runs), "all")[0], required, "latency_p50_ms")
+        choice = choose(summarised(world_drawn.runs, "all"), required, "latency_p50_ms")
         best = min(world_drawn.truths, key=lambda runtime: world_drawn.truths[runtime][0])
         level = [candidate.case.key.runtime for candidate in (choice.recommended, *choice.similar) if candidate]
         false += bool(level) and best not in level

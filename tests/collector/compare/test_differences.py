@@ -7,8 +7,7 @@ from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.compare.differences import why_not_compared
-from edgemeter.collector.runs.store import StoreContents
-from tests.fixtures.comparison_factory import compare_runs, day_by_day, make_reference, make_run
+from tests.fixtures.comparison_factory import booked, compare_runs, day_by_day, make_reference, make_run
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_steady
 from tests.fixtures.rows import table_row
 
@@ -18,7 +17,7 @@ NOISE = (0.995, 1.0, 1.005, 0.998, 1.002, 1.001)
 
 def only_row(*runs, matters_ratio=None):
     """Return the one case that is not the reference's."""
-    comparison = compare(StoreContents(runs), "reference", matters_ratio or MATTERS_RATIO)
+    comparison = compare(booked(runs), "reference", matters_ratio or MATTERS_RATIO)
     (row,) = [row for row in comparison.rows if not row.is_reference]
     return row
 

@@ -3,11 +3,9 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.compare.comparison import gather
 from edgemeter.collector.compare.limits import parse_gate, parse_requirements, selected
 from edgemeter.collector.runs.figure_names import EXAMPLE, JUDGED
-from edgemeter.collector.runs.store import StoreContents
-from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.comparison_factory import make_run, summarised
 from tests.fixtures.record_factory import make_environment
 from tests.fixtures.rows import table_row
 
@@ -71,7 +69,7 @@ def test_a_board_is_selected_by_the_beginning_of_its_name():
     """`Raspberry Pi 5` is every revision of it, not a Raspberry Pi 500; one that is not there is corrected."""
     boards = ("Raspberry Pi 5 Model B Rev 1.0", "Raspberry Pi 500", "NVIDIA Jetson Orin Nano")
     runs = [make_run(f"d-{index}", id=str(index), environment=make_environment(board=board)) for index, board in enumerate(boards)]
-    cases = gather(StoreContents(runs))[0]
+    cases = summarised(runs)
     (case,) = selected(cases, parse_requirements("board=raspberry pi 5").conditions)
     assert case.around.environment["board"] == boards[0]
     with pytest.raises(ConfigError, match=r"no case has board=Raspbery Pi 4: did you mean"):

@@ -6,6 +6,7 @@ import pytest
 from edgemeter.agent.contract.figures import MISSED, figure
 from edgemeter.agent.contract.record_figures import Latency, Windows
 from edgemeter.collector.compare.case_figure import figure_of
+from edgemeter.collector.runs.run_source import MemoryRows
 from tests.fixtures.record_factory import make_record, make_steady
 
 RATE = 15.0
@@ -34,6 +35,11 @@ def cron(longest_s, generator):
     return world
 
 
+def over(records, name):
+    """Return a figure over runs."""
+    return figure_of(figure(name), [(run, run.value(name)) for run in MemoryRows(records).select("TRUE")])
+
+
 def share_of_runs(world, seconds, runs):
     """Return what so many runs of a camera in this world show."""
     records = []
@@ -41,7 +47,7 @@ def share_of_runs(world, seconds, runs):
         late = int(np.sum(world(np.arange(0, seconds, 1 / RATE))))
         frames = round(seconds * RATE)
         records.append(make_record(steady=make_steady(rate_per_s=RATE, frames=frames, late=late, missed_ratio=late / frames)))
-    return figure_of(figure(MISSED), [(record, record.steady.missed_ratio) for record in records])
+    return over(records, MISSED)
 
 
 WORLDS = {
@@ -87,7 +93,7 @@ def tail_of_runs(world, seconds, runs, generator):
         times_ms = latencies_ms(world, seconds, generator)
         latency = Latency(count=times_ms.size, mean_ms=times_ms.mean(), max_ms=times_ms.max(), p99_ms=float(np.quantile(times_ms, 0.99)))
         records.append(make_record(latency=latency, windows=windows))
-    return figure_of(figure("latency_p99_ms"), [(record, record.latency.p99_ms) for record in records])
+    return over(records, "latency_p99_ms")
 
 
 def latencies_ms(world, seconds, generator):
@@ -112,6 +118,6 @@ def test_the_other_tails_follow_the_same_rule():
     """The p90 and the jitter: with windows of a minute an interval, without none."""
     for name in ("latency_p90_ms", "steady_jitter_p90_ms"):
         for frames, has_interval in ((RATE * 60, True), (RATE * 10, False)):
-            records = [make_record(steady=make_steady(rate_per_s=RATE, frames=int(frames))) for _ in range(3)]
-            of_case = figure_of(figure(name), [(record, value) for record, value in zip(records, (10.0, 10.1, 10.2), strict=True)])
+            runs = MemoryRows([make_record(steady=make_steady(rate_per_s=RATE, frames=int(frames))) for _ in range(3)]).select("TRUE")
+            of_case = figure_of(figure(name), list(zip(runs, (10.0, 10.1, 10.2), strict=True)))
             assert (of_case.low is not None) == has_interval, name

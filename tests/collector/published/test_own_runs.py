@@ -1,10 +1,8 @@
 import pytest
 
-from edgemeter.collector.compare.comparison import gather
 from edgemeter.collector.published.listing import own_text
 from edgemeter.collector.published.own_runs import own_runs
-from edgemeter.collector.runs.store import StoreContents
-from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.comparison_factory import make_run, summarised
 from tests.fixtures.published_rows import published_row
 from tests.fixtures.record_factory import make_environment
 
@@ -13,7 +11,7 @@ BOARD = "Raspberry Pi 5 Model B Rev 1.0"
 
 def cases_of(*runs):
     """Return the cases of runs on a Raspberry Pi 5."""
-    return gather(StoreContents(list(runs)))[0]
+    return summarised(list(runs))
 
 
 def measured(**changes):

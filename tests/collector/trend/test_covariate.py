@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.contract.run_figures import figures_of
 from edgemeter.collector.trend.change_points import change_points
 from edgemeter.collector.trend.covariate import regressor, without_jump
 from edgemeter.collector.trend.days import days_of, days_of_series
 from edgemeter.collector.trend.metrics import METRICS
 from tests.collector.trend.worlds import METRIC, Noise, columns, weather
+from tests.fixtures.comparison_factory import figures_of
 from tests.fixtures.series_factory import make_days, noisy
 
 
@@ -66,7 +66,7 @@ def test_a_step_on_another_day_than_the_exchange_is_still_found():
     warmth = 45 + 4 * np.sin(np.arange(120) / 40) + 0.5 * draw.normal(size=120)
     values = np.array(noisy(100, 120, seed=8, step_at=90, step_ratio=1.05)) * np.exp(0.005 * warmth)
     warmth[60:] += 8
-    points = [(figures_of(run), None) for run in make_days(values, temperatures_c=warmth)]
+    points = [figures_of(run) for run in make_days(values, temperatures_c=warmth)]
     days = days_of(METRICS["energy_gross_mj"], points)
     (changes,) = change_points([days])
     assert [abs(step.place - 90) <= 1 for step in changes.breaks] == [True]

@@ -1,21 +1,14 @@
 import numpy as np
 import pytest
 
-from edgemeter.collector.compare.summary import summaries_of
-from edgemeter.collector.runs.cases import group_cases
+from tests.fixtures.comparison_factory import summarised
 from tests.fixtures.level_factory import level_runs, stepped_ms
-
-
-def cases_of(runs):
-    """Return the cases of `runs`."""
-    cases, _ = group_cases(runs)
-    return cases
 
 
 def test_after_a_confirmed_step_the_interval_holds_the_level_that_the_board_has_now():
     """Sixty days at 10 ms, forty at 10.8: the runs since count, and all of them where all days are asked for."""
-    cases = cases_of(level_runs(stepped_ms(100, 60, 1.08)))
-    (now,), (all_days,) = summaries_of(cases), summaries_of(cases, "all")
+    runs = level_runs(stepped_ms(100, 60, 1.08))
+    (now,), (all_days,) = summarised(runs), summarised(runs, "all")
     assert now.p50_ms.low < 10.8 < now.p50_ms.high
     assert all_days.p50_ms.value == pytest.approx(10 * 1.08**0.4, rel=0.005)
     assert (len(now.runs), now.segment.earlier, now.segment.words[:16]) == (40, 60, "since 2024-12-03")
@@ -27,8 +20,8 @@ def test_a_change_of_firmware_that_carries_the_step_is_its_reason():
     """The firmware changes between two runs of one day: those before it on that day do not count."""
     values = np.repeat(stepped_ms(60, 60, 1.0), 2)
     firmwares = ["1.2" if index < 81 else "1.3" for index in range(120)]
-    (case,) = summaries_of(cases_of(level_runs([value * (1 + 0.06 * (index >= 81)) for index, value in enumerate(values)],
-                                               [index // 2 for index in range(120)], firmwares=firmwares)))  # fmt: skip
+    (case,) = summarised(level_runs([value * (1 + 0.06 * (index >= 81)) for index, value in enumerate(values)],
+                                               [index // 2 for index in range(120)], firmwares=firmwares))  # fmt: skip
     assert case.segment.reason.startswith("firmware 1.2 to 1.3 (p50 +")
     assert case.segment.earlier in (81, 82)
 
@@ -37,8 +30,8 @@ def test_two_days_of_runs_are_enough_where_the_firmware_changed_between_them():
     """Five runs each: too few days for the trend."""
     values = [10.0, 10.02, 9.99, 10.01, 10.0, 10.9, 10.92, 10.88, 10.9, 10.91]
     days = [0] * 5 + [1] * 5
-    (changed,) = summaries_of(cases_of(level_runs(values, days, firmwares=["a"] * 5 + ["b"] * 5)))
-    (unchanged,) = summaries_of(cases_of(level_runs(values, days)))
+    (changed,) = summarised(level_runs(values, days, firmwares=["a"] * 5 + ["b"] * 5))
+    (unchanged,) = summarised(level_runs(values, days))
     assert changed.segment.earlier == 5
     assert changed.p50_ms.value == pytest.approx(10.902, abs=0.001)
     assert unchanged.segment is None
@@ -46,7 +39,7 @@ def test_two_days_of_runs_are_enough_where_the_firmware_changed_between_them():
 
 def test_a_change_of_firmware_that_carries_nothing_leaves_all_runs():
     """The same level before and after."""
-    (case,) = summaries_of(cases_of(level_runs(stepped_ms(40, 0, 1.0), firmwares=["a"] * 20 + ["b"] * 20)))
+    (case,) = summarised(level_runs(stepped_ms(40, 0, 1.0), firmwares=["a"] * 20 + ["b"] * 20))
     assert case.segment is None
     assert len(case.runs) == 40
 
@@ -56,6 +49,5 @@ def test_a_change_of_firmware_that_carries_nothing_leaves_all_runs():
 def test_in_simulation_the_interval_holds_the_level_now_as_often_as_stated(at, ratio):
     """Two hundred boards of a hundred days, 1% from day to day."""
     runs = [run for seed in range(200) for run in level_runs(stepped_ms(100, at, ratio, seed=seed), device=f"pi-{seed}", seq=1000 * seed)]
-    cases = cases_of(runs)
-    holds = [summary.p50_ms.low <= 10 * ratio <= summary.p50_ms.high for summary in summaries_of(cases)]
+    holds = [summary.p50_ms.low <= 10 * ratio <= summary.p50_ms.high for summary in summarised(runs)]
     assert np.mean(holds) >= 0.9

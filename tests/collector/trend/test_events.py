@@ -6,10 +6,9 @@ from click.testing import CliRunner
 
 from edgemeter.collector.cli.trend import trend
 from edgemeter.collector.trend.events import events_of
-from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.trend_text import event_kind, event_text
 from edgemeter.collector.trend.watch import trends_of
-from tests.fixtures.comparison_factory import document
+from tests.fixtures.comparison_factory import document, history_of
 from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
 
 DAYS, AT = 70, 50
@@ -26,7 +25,7 @@ def board(number, **changes):
 
 def found_in(*boards):
     """Return the trends of the boards, and their events by the last day of all."""
-    trends = trends_of(RunHistory([run for runs_of_board in boards for run in runs_of_board]), (), METRICS)
+    trends = trends_of(history_of([run for runs_of_board in boards for run in runs_of_board]), (), METRICS)
     return trends, events_of(trends, max(trend.last_day for trend in trends))
 
 
@@ -58,7 +57,7 @@ def test_the_update_of_a_single_board_is_its_own():
     """One device is no fleet, whatever changed beside it; a finding that is alone is no event."""
     _, (event,) = found_in(board(1), board(2, firmwares=None, step_ratio=1.0))
     assert (event.kind, event.cause, event.devices) == ("device", "firmware a to b", ("pi-1",))
-    trends = trends_of(RunHistory(board(1)), (), ("energy_gross_mj",))
+    trends = trends_of(history_of(board(1)), (), ("energy_gross_mj",))
     assert len(trends[0].steps) == 1
     assert events_of(trends, trends[0].last_day) == []
 
@@ -73,7 +72,7 @@ def test_a_board_that_is_gone_is_reported_once():
 def test_a_board_type_that_is_gone_is_reported_as_missing():
     """In words, too: no step of it was found."""
     runs = [run for number in (1, 2) for run in board(number, firmwares=None, step_ratio=1.0)]
-    trends = trends_of(RunHistory(runs), (), METRICS, by_type=True)
+    trends = trends_of(history_of(runs), (), METRICS, by_type=True)
     (event,) = events_of(trends, FIRST_DAY + DAYS + 9)
     assert (event_kind(event), event_text(event)) == ("missing", "no run in 2 series since 2024-12-12")
 

@@ -2,7 +2,8 @@
 
 import gc
 
-from edgemeter.collector.trend.history import RunHistory, without_garbage_collection
+from edgemeter.collector.trend.history import without_garbage_collection
+from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.series_factory import FIRST_DAY, make_days
 
 
@@ -22,6 +23,6 @@ def test_garbage_is_collected_again_when_the_first_of_two_readers_ends():
 
 def test_the_first_day_asked_for_is_among_those_returned():
     """A day before it is not."""
-    history = RunHistory(make_days([100.0] * 5))
+    history = history_of(make_days([100.0] * 5))
     (key,) = history.series()
-    assert [figures.day - FIRST_DAY for figures, _ in history.points(key, FIRST_DAY + 3)] == [3, 4]
+    assert [run.day - FIRST_DAY for run in history.points(key, FIRST_DAY + 3)] == [3, 4]

@@ -1,4 +1,3 @@
-import contextlib
 import dataclasses
 import random
 
@@ -8,13 +7,15 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.trend import ledger_history, watch
+from edgemeter.collector.runs.run_source import LedgerRows
+from edgemeter.collector.trend import history as histories
+from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.days import days_of, days_of_series
-from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.ledger_history import LedgerHistory, open_history
+from edgemeter.collector.trend.history import History, open_history
 from edgemeter.collector.trend.metrics import METRICS as KNOWN
 from edgemeter.collector.trend.run_columns import columns_of, names_of
 from edgemeter.collector.trend.watch_file import Annotation
+from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import violating
 from tests.fixtures.rows import table_row
@@ -33,6 +34,11 @@ def keep(path, runs):
         ledger.commit([arrival(run, run.started_at_ns) for run in runs])
 
 
+def of_ledger(path, device=None):
+    """Return the history of a ledger."""
+    return History(LedgerRows(path), device)
+
+
 @pytest.fixture
 def ledger(path):
     """Return the path of a ledger with a step in it."""
@@ -42,18 +48,17 @@ def ledger(path):
 
 def test_the_rows_give_the_same_figures_as_the_records(ledger):
     """Every figure of every point, and every finding."""
-    indexed = LedgerHistory(ledger)
+    indexed = of_ledger(ledger)
     with SqliteLedger(ledger, "read") as opened:
-        direct = RunHistory([entry.record for entry in opened.records()])
+        direct = history_of([entry.record for entry in opened.records()])
     assert list(indexed.series()) == list(direct.series())
     (key,) = indexed.series()
-    points = [[run._replace(received_ns=0, fingerprint=0) for run, _ in history.points(key)] for history in (indexed, direct)]
+    points = [[run._replace(row=0, session=0, seq=0) for run in history.points(key)] for history in (indexed, direct)]
     assert points[0] == points[1]
     metrics = ("energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled")
     assert watch.trends_of(indexed, (), metrics) == watch.trends_of(direct, (), metrics)
     # From what was kept, too.
     assert watch.trends_of(indexed, (), metrics) == watch.trends_of(direct, (), metrics)
-    indexed.close()
 
 
 @pytest.fixture
@@ -69,8 +74,8 @@ def fleet(ledger):
 
 def test_columns_hold_the_figures_of_the_points(fleet, monkeypatch):
     """Of the series in the order asked for, each with its own runs and facts, few looked up, many read in pages; what is unknown is NaN."""
-    monkeypatch.setattr(ledger_history, "_PAGE", 70)
-    history, names = LedgerHistory(fleet), names_of(KNOWN.values())
+    monkeypatch.setattr(histories, "_PAGE", 70)
+    history, names = of_ledger(fleet), names_of(KNOWN.values())
     keys = list(history.series())
     assert len(keys) > 3
     for selected in (keys, keys[::-1], keys[1:2], []):
@@ -80,12 +85,11 @@ def test_columns_hold_the_figures_of_the_points(fleet, monkeypatch):
         assert [read.facts[number] for number in read.common] == [expected.facts[number] for number in expected.common]
         for name in names:
             np.testing.assert_array_equal(read.figures[name], expected.figures[name])
-    history.close()
 
 
 def test_the_days_of_many_series_are_those_of_each_alone(fleet):
     """No run counts for the series beside its own."""
-    history = LedgerHistory(fleet)
+    history = of_ledger(fleet)
     keys = history.series()
     for name, metric in KNOWN.items():
         with table_row(name):
@@ -99,7 +103,6 @@ def test_the_days_of_many_series_are_those_of_each_alone(fleet):
                 if name in {"steady_missed_ratio", "generation_ttft_p50_ms", "generation_tpot_p50_ms", "accuracy_value", "energy_net_mj"}
                 else 100
             )
-    history.close()
 
 
 def test_what_came_since_is_in_the_next_history(ledger):
@@ -107,8 +110,7 @@ def test_what_came_since_is_in_the_next_history(ledger):
     points = []
     for came in ([], make_days([None] * 60 + noisy(108, 5, seed=9), seq=60)):
         keep(ledger, came)
-        with contextlib.closing(LedgerHistory(ledger)) as history:
-            points += [trend.points for trend in watch.trends_of(history, (), ["energy_gross_mj"])]
+        points += [trend.points for trend in watch.trends_of(of_ledger(ledger), (), ["energy_gross_mj"])]
     assert points == [60, 65]
 
 
@@ -116,8 +118,8 @@ def test_a_document_in_which_nothing_can_be_read_is_refused(tmp_path):
     """Not silently an empty answer."""
     path = tmp_path / "runs.json"
     path.write_bytes(b'{"runs": [{"schema": 99}]}')
-    with pytest.raises(ConfigError), open_history([str(path)]):
-        pass
+    with pytest.raises(ConfigError):
+        open_history([str(path)])
 
 
 METRICS = ("energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled")
@@ -126,8 +128,8 @@ METRICS = ("energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled"
 def trends_in(path, results):
     """Return every finding of a ledger by series and by board type, and of what it had to be computed."""
     before = dict(results)
-    with contextlib.closing(LedgerHistory(path)) as history:
-        trends = [watch.trends_of(history, (), METRICS, by_type=by_type, results=results) for by_type in (False, True)]
+    history = of_ledger(path)
+    trends = [watch.trends_of(history, (), METRICS, by_type=by_type, results=results) for by_type in (False, True)]
     return trends, {key for (name, key), result in results.items() if result is not before.get((name, key))}
 
 
@@ -181,16 +183,15 @@ def test_a_declared_level_is_computed_anew_for_its_series(path):
     keep(path, shuffled(seeded(2)))
     note, results = Annotation(day=FIRST_DAY + 35, text="new firmware", device="pi-1"), {}
     for annotations in ((), (note,), ()):
-        with contextlib.closing(LedgerHistory(path)) as history:
-            trends = watch.trends_of(history, annotations, ("energy_gross_mj",), results=results)
-        assert trends == watch.trends_of(RunHistory(shuffled(seeded(2))), annotations, ("energy_gross_mj",))
+        trends = watch.trends_of(of_ledger(path), annotations, ("energy_gross_mj",), results=results)
+        assert trends == watch.trends_of(history_of(shuffled(seeded(2))), annotations, ("energy_gross_mj",))
 
 
 def test_the_history_of_one_board_is_that_of_all_for_this_board(fleet):
     """Its figures and its findings; no series of another board is in it, but the newest day is that of all."""
-    with contextlib.closing(LedgerHistory(fleet, "pi-9")) as of_board, contextlib.closing(LedgerHistory(fleet)) as of_all:
-        keys = of_board.series()
-        assert keys == [key for key in of_all.series() if key.device == "pi-9"]
-        assert [of_board.points(key) for key in keys] == [of_all.points(key) for key in keys]
-        assert watch.trends_of(of_board, (), METRICS) == watch.trends_of(of_all, (), METRICS, keys)
-        assert of_board.newest_day() == of_all.newest_day() == max(map(of_all.last_day, of_all.series()))
+    of_board, of_all = of_ledger(fleet, "pi-9"), of_ledger(fleet)
+    keys = of_board.series()
+    assert keys == [key for key in of_all.series() if key.device == "pi-9"]
+    assert [of_board.points(key) for key in keys] == [of_all.points(key) for key in keys]
+    assert watch.trends_of(of_board, (), METRICS) == watch.trends_of(of_all, (), METRICS, keys)
+    assert of_board.newest_day() == of_all.newest_day() == max(map(of_all.last_day, of_all.series()))

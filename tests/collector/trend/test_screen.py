@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 
 from edgemeter.collector.trend import watch
-from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.scan import CONFIRMED_LESS, scan_series, step_score
 from edgemeter.collector.trend.screen import Screen
+from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
 
@@ -64,8 +64,8 @@ def test_series_of_any_length_are_found_together_what_each_is_found_alone():
         make_days(noisy(100, days, seed=days, step_at=days * 2 // 3, step_ratio=1.1), device=f"pi-{days}") for days in (12, 20, 45, 90, 200)
     ]
     metrics = ("latency_p50_ms", "energy_gross_mj")
-    together = watch.trends_of(RunHistory([run for board in boards for run in board]), (), metrics)
-    alone = [trend for board in boards for trend in watch.trends_of(RunHistory(board), (), metrics)]
+    together = watch.trends_of(history_of([run for board in boards for run in board]), (), metrics)
+    alone = [trend for board in boards for trend in watch.trends_of(history_of(board), (), metrics)]
     findings, findings_alone = (
         {(trend.metric, trend.key.device): [(step.day, step.state, round(step.size, 6)) for step in trend.steps] for trend in trends}
         for trends in (together, alone)

@@ -2,17 +2,17 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from edgemeter.agent.contract.run_figures import figures_of
+from edgemeter.agent.contract.run_figures import at_ns
 from edgemeter.collector.trend import watch, watch_file
-from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import Annotation
+from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.record_factory import make_accuracy, make_latency, violating
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 
 def trend(runs, metric="energy_gross_mj", annotations=()):
     """Return the trend of the one series that `runs` are."""
-    (series_trend,) = watch.trends_of(RunHistory(runs), annotations, [metric])
+    (series_trend,) = watch.trends_of(history_of(runs), annotations, [metric])
     return series_trend
 
 
@@ -89,9 +89,9 @@ def test_runs_that_are_not_ok_and_energies_that_are_not_resolved_do_not_count():
     result = trend(runs)
     assert (result.steps, result.points, result.not_ok) == ((), 60, 7)
     lost = [replace(run, energy=replace(run.energy, net_mj=None)) for run in make_days(good)]
-    assert watch.trends_of(RunHistory(lost), (), ["energy_net_mj"]) == []
+    assert watch.trends_of(history_of(lost), (), ["energy_net_mj"]) == []
     assert (
-        watch.trends_of(RunHistory([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]), (), ["latency_p50_ms"]) == []
+        watch.trends_of(history_of([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]), (), ["latency_p50_ms"]) == []
     )
 
 
@@ -158,13 +158,13 @@ def test_a_board_that_begins_to_throttle_is_found_by_its_share():
 def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt():
     """Its own clock is five days behind."""
     run = replace(make_days([100.0])[0], started_at_ns=(FIRST_DAY - 5) * DAY_NS, clock_synchronised=False)
-    assert figures_of(run, FIRST_DAY * DAY_NS + 7).day == FIRST_DAY
-    assert figures_of(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS).day == FIRST_DAY - 5
+    assert at_ns(run, FIRST_DAY * DAY_NS + 7) == FIRST_DAY * DAY_NS + 7
+    assert at_ns(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS) == run.started_at_ns
 
 
 def test_cuts_are_those_of_the_series_and_of_all():
     """An annotation without a device is about every device; another fleet's is about none of these."""
-    (key,) = RunHistory(make_days([100.0])).series()
+    (key,) = history_of(make_days([100.0])).series()
     annotations = [
         Annotation(5, "all"),
         Annotation(5, "mine", device="pi-1"),

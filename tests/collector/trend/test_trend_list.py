@@ -7,15 +7,15 @@ import pytest
 from rich.console import Console
 
 from edgemeter.collector.trend import watch
-from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.trend_list import show_trends
 from edgemeter.collector.trend.trend_text import finding_lines
+from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.series_factory import make_days, noisy
 
 
 def lines_of(runs, width, **how):
     """Return the lines that `trend` shows on a terminal so wide."""
-    trends = watch.trends_of(RunHistory(runs), (), ("latency_p50_ms", "energy_gross_mj"))
+    trends = watch.trends_of(history_of(runs), (), ("latency_p50_ms", "energy_gross_mj"))
     console = Console(width=width, record=True, file=io.StringIO())
     show_trends(trends, max(trend.last_day for trend in trends), console, with_quiet=False, **how)
     return console.export_text().splitlines()
@@ -52,7 +52,7 @@ def test_a_finding_at_80_columns_is_its_sentence_then_what_it_is_of(changed):
 
 def test_every_word_of_a_finding_is_shown(changed):
     """On terminals of any width; in a file the columns stay: a row a finding, for grep and awk."""
-    trends = watch.trends_of(RunHistory(changed), (), ("latency_p50_ms", "energy_gross_mj"))
+    trends = watch.trends_of(history_of(changed), (), ("latency_p50_ms", "energy_gross_mj"))
     expected = [text for trend in trends for _, text in finding_lines(trend, max(trend.last_day for trend in trends))]
     for width in (80, 200):
         words = " ".join(" ".join(lines_of(changed, width, with_members=True)).split())

@@ -4,7 +4,7 @@ from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.trend import trend_text, watch
-from edgemeter.collector.trend.history import RunHistory
+from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days
 
 STEP_DAY = 60
@@ -23,7 +23,7 @@ def test_throttling_is_a_sentence_in_the_trend_and_in_its_alert():
         (False, True, "always throttles since 2024-12-03, never before"),
         (True, False, "no longer throttles since 2024-12-03, always before"),
     ):
-        history = RunHistory(throttling_days(before, after))
+        history = history_of(throttling_days(before, after))
         (trend,) = watch.trends_of(history, (), ("is_throttled",))
         text = trend_text.step_text("is_throttled", trend.steps[0])
         assert text.startswith(f"{sentence}; ")

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from edgemeter.collector.trend import days
-from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.watch import trends_of
+from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
 
 
@@ -21,7 +21,7 @@ def of_type(*ratios):
             firmwares=["a"] * 50 + ["a" if ratio == 1.0 else "b"] * 20,
         )
     ]
-    (trend,) = trends_of(RunHistory(runs), (), ["energy_gross_mj"], by_type=True)
+    (trend,) = trends_of(history_of(runs), (), ["energy_gross_mj"], by_type=True)
     return trend
 
 

@@ -1,7 +1,7 @@
 """Facts about the watch: so many series at once as memory holds."""
 
 from edgemeter.collector.trend import watch
-from edgemeter.collector.trend.history import RunHistory
+from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.series_factory import make_days, noisy
 
 
@@ -12,7 +12,7 @@ def test_a_few_series_at_a_time_are_found_what_all_together_are(monkeypatch):
         for n in range(11)
         for run in make_days(noisy(100, 30, seed=n, step_at=20 if n == 4 else None, step_ratio=1.2), device=f"pi-{n:02}")
     ]
-    metrics, history, reported = ("energy_gross_mj", "latency_p50_ms"), RunHistory(runs), []
+    metrics, history, reported = ("energy_gross_mj", "latency_p50_ms"), history_of(runs), []
     together = watch.trends_of(history, (), metrics)
     monkeypatch.setattr(watch, "MOST_RUNS", 4 * 30)
     monkeypatch.setattr(watch, "MOST_SERIES", 3)

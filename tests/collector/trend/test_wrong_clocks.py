@@ -13,14 +13,12 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
-from edgemeter.collector.compare.comparison import gather
-from edgemeter.collector.index.rollup import rolled_up
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.set_up import set_up_influx
+from edgemeter.collector.runs.run_source import LedgerRows, MemoryRows
 from edgemeter.collector.runs.store import open_store
-from edgemeter.collector.trend.ledger_history import open_history
+from edgemeter.collector.trend.history import open_history
 from tests.fixtures.collecting import intake
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.mqtt_peer import wait_until
@@ -58,31 +56,22 @@ def ledgers(tmp_path):
 def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
     """Index, days and figures are those of right clocks; the run itself is shown as it was stored."""
     right, wrong = ledgers
-    indexes = [open_index(LedgerSource(path)) for path in (right, wrong)]
-    spans = []
-    for index in indexes:
-        index.refresh()
-        with index.reading() as connection:
-            spans.append(
-                connection.execute("SELECT min(started_at_ns / ?), max(started_at_ns / ?) FROM runs", (NS_PER_DAY, NS_PER_DAY)).fetchone()
-            )
+    books = [book_of(LedgerRows(path)) for path in (right, wrong)]
+    spans = [[(case.first_ns // NS_PER_DAY, case.newest_ns // NS_PER_DAY) for case in book.cases] for book in books]
     assert spans[0] == spans[1]
-    assert indexes[1].source.one(2).started_at_ns != indexes[0].source.one(2).started_at_ns
+    assert books[1].source.record(2).started_at_ns != books[0].source.record(2).started_at_ns
     histories = []
     for path in ledgers:
-        with open_history([str(path)]) as history:
-            (key,) = history.series()
-            histories.append([(figures.day, figures.value("latency_p50_ms")) for figures, _ in history.points(key)])
+        history = open_history([str(path)])
+        (key,) = history.series()
+        histories.append([(run.day, run.value("latency_p50_ms")) for run in history.points(key)])
     assert histories[0] == histories[1]
 
 
 def test_a_comparison_counts_the_runs_of_the_current_level_only(ledgers):
-    """With wrong clocks the same runs as with right ones, in the roll-up and without it."""
-    for summaries in (
-        lambda store: rolled_up(store, worth_runs=1).summaries,
-        lambda store: gather(store.contents(), "current")[0],
-    ):
-        right, wrong = (summaries(open_store(str(path))) for path in ledgers)
+    """With wrong clocks the same runs as with right ones, of the ledger and of its records in memory."""
+    for source in (LedgerRows, lambda path: MemoryRows(open_store(str(path)).contents().runs)):
+        right, wrong = (book_of(source(path)).summaries() for path in ledgers)
         assert [([run.id for run in summary.runs], summary.p50_ms) for summary in wrong] == [
             ([run.id for run in summary.runs], summary.p50_ms) for summary in right
         ]

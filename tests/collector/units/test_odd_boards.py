@@ -3,8 +3,8 @@ import pytest
 from msgspec.structs import replace
 
 from edgemeter.collector.trend import watch
-from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.units.odd_boards import board_types, scores
+from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.series_factory import make_days, noisy
 
 
@@ -22,7 +22,7 @@ def fleet(boards=10, *, odd=None, ratio=1.1, precisions=("fp32", "int8"), seed=1
 
 def judged(runs, metric="energy_gross_mj"):
     """Return the one board type of `runs`."""
-    history = RunHistory(runs)
+    history = history_of(runs)
     (board_type,) = board_types(history, metric, list(history.series()))
     return board_type
 
@@ -57,7 +57,7 @@ def test_another_meter_scope_gives_no_board_an_issue():
 def test_boards_that_do_not_report_their_type_accuse_nobody():
     """Ten PCs whose board is not known are ten types: that one draws three times as much is no issue."""
     runs = [replace(run, environment=replace(run.environment, board=None)) for run in fleet(10, odd=3, ratio=3.0)]
-    history = RunHistory(runs)
+    history = history_of(runs)
     spreads = board_types(history, "energy_gross_mj", list(history.series()))
     assert [(spread.board, spread.boards, spread.odd) for spread in spreads] == [
         (f"pi-{unit:02}, unknown board", 1, ()) for unit in range(10)

@@ -11,8 +11,6 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
-from edgemeter.collector.index import index_file, rollup
-from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.upkeep import copies
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
@@ -58,23 +56,6 @@ def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
     assert [annotation.text for annotation in watch_file.annotations_of(str(path))] == ["new supply"]
     keep(path, 3, 4)
     assert runs_of(path) == ["1-1", "1-2", "1-3", "1-4"]
-
-
-def test_what_was_made_from_the_old_ledger_goes_with_it(tmp_path):
-    """Rows of the restored ledger get the numbers of rows that are lost: no figure of these may stay."""
-    path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
-    write_ledger(path, Fleet(devices=3, days=2, cases=2))
-    copies.backup(path, copy)
-    keep(path, *range(1, 30), session=99)
-    rollup.rolled_up(open_store(str(path)), worth_runs=0)
-    for part in ("", "-wal", "-shm"):
-        path.with_name(path.name + part).unlink(missing_ok=True)
-    copies.restore(copy, path)
-    assert not index_file.index_path(path).exists()
-    keep(path, *range(1, 40), session=77)
-    rolled_up = rollup.rolled_up(open_store(str(path)), worth_runs=0)
-    ids = {run for summary in rolled_up.summaries for run in summary.run_ids}
-    assert not {run for run in ids if run.startswith("99-")}
 
 
 def test_a_restore_overwrites_nothing(tmp_path):
@@ -155,8 +136,7 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
     write_ledger(path, Fleet(devices=7, days=30, cases=4))
     keep(path, 1)
     with SqliteLedger(path, "read") as ledger:
-        records = [record.record for record in ledger.records()]
-    stats = copies.ledger_stats(path)
+        records, stats = [record.record for record in ledger.records()], ledger.stats()
     assert (stats.runs, stats.devices) == (len(records), len({run.device for run in records}))
     assert stats.cases == len({(run.device, run.model.name, run.runtime.name, run.precision) for run in records})
     assert stats.verdicts == {

@@ -6,9 +6,9 @@ import pytest
 
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.runs.run_source import LedgerRows
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
 from tests.fixtures.browser import Browser, find_chromium
@@ -31,17 +31,15 @@ def fleet_ledger(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def fleet_index(fleet_ledger):
-    """Return the index of that ledger, up to date."""
-    index = open_index(LedgerSource(fleet_ledger))
-    index.refresh()
-    return index
+def fleet_book(fleet_ledger):
+    """Return the cases of that ledger."""
+    return book_of(LedgerRows(fleet_ledger))
 
 
 @pytest.fixture(scope="session")
-def fleet_page(fleet_index):
+def fleet_page(fleet_book):
     """Return the page of the simulated fleet, which listens at no port."""
-    return PageServer(fleet_index, TrendEvents())
+    return PageServer(fleet_book, TrendEvents())
 
 
 @pytest.fixture(scope="package")
@@ -52,9 +50,9 @@ def browser(tmp_path_factory):
 
 
 @pytest.fixture(scope="package")
-def served_fleet_page(fleet_index):
+def served_fleet_page(fleet_book):
     """Serve the page of the simulated fleet, for as long as no other package's tests set the clock, by which the server's loop waits."""
-    server = PageServer(fleet_index, TrendEvents())
+    server = PageServer(fleet_book, TrendEvents())
     server.start()
     yield server
     server.stop()

@@ -60,8 +60,7 @@ def ledger(tmp_path):
 @pytest.fixture
 def page(ledger):
     """Return the page of the ledger."""
-    with page_of(ledger) as page:
-        yield page
+    return page_of(ledger)
 
 
 def test_a_device_measures_while_the_process_that_reported_it_is_there():
@@ -121,7 +120,7 @@ def test_overview_and_device_show_what_is_measured(page, ledger):
     assert measured in text_of(page, "/device?device=pi-1")
     assert measured not in text_of(page, "/device?device=server-1")
     # A file does not show what was measured when it was written.
-    assert measured not in one_file.whole_page(page.index, TrendEvents(), FileChoice())
+    assert measured not in one_file.whole_page(page.book, TrendEvents(), FileChoice())
 
 
 def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(page, ledger, monkeypatch):

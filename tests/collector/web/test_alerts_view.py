@@ -2,7 +2,7 @@
 
 import re
 
-from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.runs.run_source import LedgerRows
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
 from edgemeter.collector.web import overview
 from edgemeter.collector.web.alerts_view import alerts_view
@@ -27,16 +27,16 @@ def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
             statements.execute("INSERT INTO alerts VALUES (?, ?, ?, ?)", (number, BODY, AT_NS + number, closed_ns))
         statements.execute("INSERT INTO notified VALUES (1, 'pager', NULL, 0, ?, '<b>503')", (AT_NS,))
         statements.execute("INSERT INTO notified VALUES (1, 'chat', 'open', ?, NULL, NULL)", (AT_NS,))
-    with view_context(ledger, TrendEvents(LedgerSource(ledger))) as context:
-        for view in (
-            alerts_view(context, ViewRequest("alerts"), CaseFilter()),
-            overview.overview(context, ViewRequest("overview"), CaseFilter()),
-        ):
-            text = str(view.body)
-            day = '<span class="whole">2027-01-15</span>'
-            assert f"1 alert undelivered to pager since {day} 08:00:00 UTC: &lt;b&gt;503" in text
-            assert "undelivered to chat" not in text
-        view = alerts_view(context, ViewRequest("alerts"), CaseFilter())
+    context = view_context(ledger, TrendEvents(LedgerRows(ledger)))
+    for view in (
+        alerts_view(context, ViewRequest("alerts"), CaseFilter()),
+        overview.overview(context, ViewRequest("overview"), CaseFilter()),
+    ):
+        text = str(view.body)
+        day = '<span class="whole">2027-01-15</span>'
+        assert f"1 alert undelivered to pager since {day} 08:00:00 UTC: &lt;b&gt;503" in text
+        assert "undelivered to chat" not in text
+    view = alerts_view(context, ViewRequest("alerts"), CaseFilter())
     # The open one first, though a newer one was closed.
     newest, closed = view.tables[0].dicts()
     assert (newest["number"], closed["number"]) == (1, 2)
@@ -52,8 +52,8 @@ def test_the_overview_names_critical_alerts_before_newer_ones(tmp_path):
     with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
         for number, body in enumerate([BODY, *[warning] * 6]):
             statements.execute("INSERT INTO alerts VALUES (?, ?, ?, NULL)", (number, body, AT_NS + number))
-    with view_context(ledger, TrendEvents(LedgerSource(ledger))) as context:
-        text = str(overview.overview(context, ViewRequest("overview"), CaseFilter()).body)
+    context = view_context(ledger, TrendEvents(LedgerRows(ledger)))
+    text = str(overview.overview(context, ViewRequest("overview"), CaseFilter()).body)
     assert re.findall(r'<b>(critical|warning)</b>: <a href="/trend\?[^"]*device=pi-1[^"]*">(\w+)</a>', text) == [
         ("critical", "step"),
         *[("warning", "drift")] * 5,

@@ -5,6 +5,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
@@ -12,7 +13,7 @@ from edgemeter.collector.web.site import show
 from edgemeter.collector.web.view import ViewRequest, read_address
 from tests.fixtures.choice_cases import sides
 from tests.fixtures.comparison_factory import day_by_day
-from tests.fixtures.served_page import indexed, served, view_context
+from tests.fixtures.served_page import served, source_from, view_context
 
 ADDRESS = "compare?require=p50<=8ms,+ap>=.72"
 
@@ -24,8 +25,8 @@ def runs_of_days(*cases):
 
 def view_of(address, runs=None):
     """Return the view that an address shows of these runs."""
-    with view_context(runs or runs_of_days()) as context:
-        return show(context, read_address(address))
+    context = view_context(runs or runs_of_days())
+    return show(context, read_address(address))
 
 
 def outcomes(view):
@@ -76,9 +77,9 @@ def test_an_error_stands_above_the_table_and_the_form_keeps_its_values(address, 
 
 def test_a_file_holds_the_choice_that_it_was_made_with():
     """It cannot choose again, so that it has no fields for that."""
-    with indexed(runs_of_days()) as index:
-        first = ViewRequest("compare", {"require": "p50<=8ms"})
-        page = one_file.whole_page(index, TrendEvents(), FileChoice(first=first)).partition("<template")[0]
+    book = book_of(source_from(runs_of_days()))
+    first = ViewRequest("compare", {"require": "p50<=8ms"})
+    page = one_file.whole_page(book, TrendEvents(), FileChoice(first=first)).partition("<template")[0]
     assert "Recommended: int8 on litert" in page
     assert 'name="require"' not in page
 

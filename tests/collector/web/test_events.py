@@ -3,15 +3,16 @@
 import msgspec
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.series import series_of
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.index.sources import DocumentSource, LedgerSource
+from edgemeter.collector.runs.run_source import LedgerRows, MemoryRows
+from edgemeter.collector.runs.store import oldest_first
 from edgemeter.collector.trend.events import events_of
-from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.trend_text import event_text
 from edgemeter.collector.trend.watch import trends_of
 from edgemeter.collector.trend.watch_file import Annotation, WatchFile, add_annotation, watch_file_beside
 from edgemeter.collector.web.events import FOLLOWED, TrendEvents
-from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.comparison_factory import history_of, make_run
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_environment, make_latency, make_record
 from tests.fixtures.rows import table_row
@@ -35,14 +36,14 @@ def stepped():
 def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it():
     """Ten per cent, on its day, and the firmware is named; other figures have none, nor had this one before the history was read."""
     runs = stepped()
-    events = TrendEvents(DocumentSource(tuple(runs)))
-    assert events.of(runs[-1], "latency_p50_ms") == ()
+    events = TrendEvents(MemoryRows(oldest_first(runs)))
+    assert events.of(series_of(runs[-1]), "latency_p50_ms") == ()
     events.refresh()
-    (step,) = [event for event in events.of(runs[-1], "latency_p50_ms") if event.kind == "step"]
+    (step,) = [event for event in events.of(series_of(runs[-1]), "latency_p50_ms") if event.kind == "step"]
     assert "+10% (" in step.text
     assert "firmware" in step.text
     assert abs(step.at_ns - runs[STEP_DAY].started_at_ns) <= NS_PER_DAY
-    assert [event for event in events.of(runs[-1], "accuracy_value") if event.kind == "step"] == []
+    assert [event for event in events.of(series_of(runs[-1]), "accuracy_value") if event.kind == "step"] == []
 
 
 def test_an_accuracy_that_fell_is_a_step_of_its_chart():
@@ -55,30 +56,29 @@ def test_an_accuracy_that_fell_is_a_step_of_its_chart():
                 msgspec.structs.replace(run, accuracy=make_accuracy(value=value, better=better))
                 for run, value in zip(days, values, strict=True)
             ]
-            events = TrendEvents(DocumentSource(tuple(runs)))
+            events = TrendEvents(MemoryRows(oldest_first(runs)))
             events.refresh()
-            assert [event.kind for event in events.of(runs[-1], "accuracy_value")] == ["step"]
+            assert [event.kind for event in events.of(series_of(runs[-1]), "accuracy_value")] == ["step"]
 
 
 def test_remarks_of_people_stand_in_the_series_that_they_are_about(tmp_path):
     """And a page that was kept by a browser is asked for again."""
     path = fill(tmp_path / "ledger.sqlite", stepped())
-    events = TrendEvents(LedgerSource(path))
+    events = TrendEvents(LedgerRows(path))
     events.refresh()
     before = events.version()
     with WatchFile(watch_file_beside(str(path))) as file:
         add_annotation(file, Annotation(day=STARTED_AT_NS // NS_PER_DAY + 3, text="moved to the window", begins_level=False, device="pi-1"))
         add_annotation(file, Annotation(day=STARTED_AT_NS // NS_PER_DAY + 3, text="not this one", begins_level=False, device="pi-2"))
         assert events.version() != before
-    assert [event.text for event in events.of(make_run(), "latency_p50_ms") if event.kind == "remark"] == ["moved to the window"]
-    events.close()
+    assert [event.text for event in events.of(series_of(make_run()), "latency_p50_ms") if event.kind == "remark"] == ["moved to the window"]
 
 
 def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_healthy_one_for_its_energy():
     """It draws a tenth more than its peers, over both of its cases."""
     fleet = simulated_fleet.records_of(make_record(), end_ns=STARTED_AT_NS, days=20)
     boards = tuple(run for run in fleet if run.device.startswith("simulated-pi5"))
-    events = TrendEvents(DocumentSource(boards))
+    events = TrendEvents(MemoryRows(oldest_first(boards)))
     events.refresh()
     named = [device.device for device in events.outlying if device.text.startswith("energy ")]
     assert named == [simulated_fleet.DEGRADED]
@@ -97,9 +97,9 @@ def test_the_page_shows_an_event_as_the_trend_does():
         msgspec.structs.replace(run, latency=make_latency(p50_ms=p50_ms))
         for run, p50_ms in zip(make_days(noisy(100, 70, seed=8, step_at=60, step_ratio=1.2), device="pi-9"), latencies, strict=True)
     ]
-    events = TrendEvents(DocumentSource(tuple(runs)))
+    events = TrendEvents(MemoryRows(oldest_first(runs)))
     events.refresh()
     alone, event = events.findings
-    assert (event.who, event.text) == ("pi-1, pi-2, pi-3", event_text(events_of(trends_of(RunHistory(runs), (), FOLLOWED), 0)[0]))
+    assert (event.who, event.text) == ("pi-1, pi-2, pi-3", event_text(events_of(trends_of(history_of(runs), (), FOLLOWED), 0)[0]))
     assert event.devices == (("lab", "pi-1"), ("lab", "pi-2"), ("lab", "pi-3"))
     assert (alone.who, alone.metric) == ("pi-9", "energy_gross_mj")

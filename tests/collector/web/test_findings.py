@@ -5,7 +5,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.collector.index.sources import DocumentSource
+from edgemeter.collector.runs.run_source import MemoryRows
+from edgemeter.collector.runs.store import oldest_first
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.findings import findings_list
 from tests.fixtures.comparison_factory import make_run
@@ -27,7 +28,7 @@ def fleet():
             latency = make_latency(p50_ms=p50_ms)
             around = make_environment(firmware="new" if is_after else "old")
             runs.append(make_run(device, latency=latency, started_at_ns=STARTED_AT_NS + day * NS_PER_DAY, environment=around))
-    events = TrendEvents(DocumentSource(tuple(runs)))
+    events = TrendEvents(MemoryRows(oldest_first(runs)))
     events.refresh()
     return runs, events
 
@@ -35,13 +36,13 @@ def fleet():
 def test_a_finding_leads_to_the_series_of_what_it_hit_in_its_period(fleet):
     """A firmware on two boards is told once, with the change of both."""
     runs, events = fleet
-    with view_context(runs, events) as context:
-        (line,) = findings_list(context, {}).lines
-        assert "2 steps: p50 +6.0 to +10%" in line.text
-        assert "firmware old to new" in line.text
-        view, fields = context.links.to("trend"), dict(parse_qsl(urlsplit(line.reference).query))
-        assert (line.reference.partition("?")[0], fields["metric"]) == (view, "latency_p50_ms")
-        first_ms, last_ms = map(int, fields["between"].split(","))
-        step_ms = (STARTED_AT_NS + STEP_DAY * NS_PER_DAY) // 1_000_000
-        assert first_ms < step_ms < last_ms
-        assert findings_list(context, {"device": "pi-3"}).lines == []
+    context = view_context(runs, events)
+    (line,) = findings_list(context, {}).lines
+    assert "2 steps: p50 +6.0 to +10%" in line.text
+    assert "firmware old to new" in line.text
+    view, fields = context.links.to("trend"), dict(parse_qsl(urlsplit(line.reference).query))
+    assert (line.reference.partition("?")[0], fields["metric"]) == (view, "latency_p50_ms")
+    first_ms, last_ms = map(int, fields["between"].split(","))
+    step_ms = (STARTED_AT_NS + STEP_DAY * NS_PER_DAY) // 1_000_000
+    assert first_ms < step_ms < last_ms
+    assert findings_list(context, {"device": "pi-3"}).lines == []

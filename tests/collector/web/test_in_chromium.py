@@ -15,6 +15,7 @@ from PIL import Image
 from edgemeter.agent.contract import record
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
@@ -22,7 +23,7 @@ from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_environment, make_model, violating
-from tests.fixtures.served_page import indexed, served
+from tests.fixtures.served_page import served, source_from
 
 pytestmark = pytest.mark.chromium
 
@@ -48,10 +49,10 @@ OPEN = "document.querySelectorAll('#table tr.boards details').forEach(one => {{ 
 
 
 @pytest.fixture(scope="session")
-def report(fleet_index, tmp_path_factory):
+def report(fleet_book, tmp_path_factory):
     """Return the address of the page as one file."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(one_file.whole_page(fleet_index, TrendEvents(), FileChoice(runs=6)), encoding="utf-8")
+    path.write_text(one_file.whole_page(fleet_book, TrendEvents(), FileChoice(runs=6)), encoding="utf-8")
     return path.as_uri()
 
 
@@ -271,8 +272,8 @@ def test_the_file_narrows_as_the_server_does(tab, report):
 def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_what_the_page_writes(browser, tmp_path):
     """In the file's export and in a chart's; a negative number stays one."""
     file = tmp_path / "report.html"
-    with indexed([make_run(precision="=1+1", id="-2+3"), make_reference(precision="=1+1")]) as index:
-        file.write_text(one_file.whole_page(index, TrendEvents(), FileChoice()), encoding="utf-8")
+    book = book_of(source_from([make_run(precision="=1+1", id="-2+3"), make_reference(precision="=1+1")]))
+    file.write_text(one_file.whole_page(book, TrendEvents(), FileChoice()), encoding="utf-8")
     (tmp_path / "out").mkdir()
     page = browser.open(f"{file.as_uri()}#/compare?reference=reference")
     page.until(SHOWN_IN_FILE)
@@ -295,8 +296,8 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     runs = [make_run(device="pi-1", id=MARKUP, **fields), make_reference(**fields)]
     ledger = fill(tmp_path / "ledger.sqlite", [msgspec.structs.replace(run, model=model) for run in runs])
     file = tmp_path / "report.html"
-    with indexed(ledger) as index:
-        file.write_text(one_file.whole_page(index, TrendEvents(), FileChoice()), encoding="utf-8")
+    book = book_of(source_from(ledger))
+    file.write_text(one_file.whole_page(book, TrendEvents(), FileChoice()), encoding="utf-8")
     with served(ledger) as server:
         run_address = f"run?id={MARKUP.replace(' ', '+').replace('%', '%25').replace('&', '%26')}"
         for address in (

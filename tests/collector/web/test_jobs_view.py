@@ -54,13 +54,13 @@ def ledger(tmp_path):
 @pytest.fixture
 def page(ledger, monkeypatch):
     """Return what the ledger's page answers to an address, and how a report gets there."""
-    with page_of(ledger) as server:
+    server = page_of(ledger)
 
-        def show(view, form="", **fields):
-            return server.answer(ViewRequest(view, fields), form).body.decode()
+    def show(view, form="", **fields):
+        return server.answer(ViewRequest(view, fields), form).body.decode()
 
-        monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
-        yield show, lambda *reports: reported(ledger, NOW_NS, *reports)
+    monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
+    return show, lambda *reports: reported(ledger, NOW_NS, *reports)
 
 
 def test_jobs_and_campaigns_are_listed_with_their_progress(page):

@@ -11,7 +11,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions
-from edgemeter.collector.index.sources import DocumentSource
+from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
@@ -19,7 +19,7 @@ from tests.fixtures.comparison_factory import OTHER_DATA, day_by_day, make_refer
 from tests.fixtures.one_file import charts_in, opened
 from tests.fixtures.record_factory import make_energy, make_environment, make_latency, violating
 from tests.fixtures.rows import table_row
-from tests.fixtures.served_page import indexed
+from tests.fixtures.served_page import source_from
 from tests.fixtures.side_factory import make_side
 
 VOID = {"meta", "br", "link", "input"}
@@ -63,8 +63,8 @@ class Page(HTMLParser):
 
 def page_of(*runs):
     """Return the file that begins with the comparison of `runs` with the reference role."""
-    with indexed(runs) as index:
-        return opened(one_file.whole_page(index, TrendEvents(), FileChoice(reference="reference")))
+    book = book_of(source_from(runs))
+    return opened(one_file.whole_page(book, TrendEvents(), FileChoice(reference="reference")))
 
 
 def shown_first(html):
@@ -224,16 +224,14 @@ def test_the_smallest_difference_that_matters_is_that_of_the_command():
     runs = day_by_day(
         *([make_run(id=f"{name}{n}", seq=n, device=name, p50_ms=p50, role=role) for n in range(1, 7)] for name, p50, role in SIDES)
     )
-    with indexed(runs) as index:
-        pages = [
-            one_file.whole_page(index, TrendEvents(), FileChoice(reference="reference", matters_ratio=ratio)) for ratio in (0.01, 0.05)
-        ]
+    book = book_of(source_from(runs))
+    pages = [one_file.whole_page(book, TrendEvents(), FileChoice(reference="reference", matters_ratio=ratio)) for ratio in (0.01, 0.05)]
     assert ["above 5%" in Page(shown_first(page)).text for page in pages] == [False, True]
 
 
 def test_the_file_is_utf8_and_an_unwritable_place_is_an_error(tmp_path):
     """One line with the remedy."""
-    source, choice = DocumentSource((make_run(), make_reference())), FileChoice(reference="reference")
+    source, choice = source_from((make_run(), make_reference())), FileChoice(reference="reference")
     one_file.write_file_of(source, tmp_path / "report.html", choice)
     assert (tmp_path / "report.html").read_bytes().decode("utf-8").endswith("</html>\n")
     with pytest.raises(ConfigError, match="cannot write"):

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 
+from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.published.published_folder import PublishedFolder
 from edgemeter.collector.web import one_file, published_view
 from edgemeter.collector.web.context import ViewContext
@@ -17,7 +18,7 @@ from tests.fixtures.hostile import MARKUP
 from tests.fixtures.one_file import opened
 from tests.fixtures.published_rows import published_row
 from tests.fixtures.record_factory import make_environment
-from tests.fixtures.served_page import indexed, page_of
+from tests.fixtures.served_page import page_of, source_from
 
 LATENCY = published_row("latency_p50_ms", 20.0, source="A guide", version="8.3.39", precision="fp32", runtime="onnx")
 IMPOSSIBLE = published_row("generation_decode_tokens_per_s", 20.0, "Llama 3.2 3B", source="A guide", precision="Q4_0", version="8.3.39")
@@ -32,9 +33,9 @@ def folder_of(tmp_path, *rows):
 
 def view_of(folder, **fields):
     """Return the view of published figures next to own runs; `fields` are of its address."""
-    with indexed(own_runs()) as index, index.reading() as connection:
-        context = ViewContext(connection, index.source, ServedLinks(), TrendEvents(), published=folder)
-        return show(context, ViewRequest("published", fields))
+    book = book_of(source_from(own_runs()))
+    context = ViewContext(book, ServedLinks(), TrendEvents(), published=folder)
+    return show(context, ViewRequest("published", fields))
 
 
 def own_runs():
@@ -85,9 +86,9 @@ def test_a_search_sees_also_what_is_not_listed(tmp_path):
     assert "model-14" in searched.body
     assert [row["model"] for row in rows_of(searched)] == ["model-14"]
     assert 'id="published" data-by-form' in searched.body
-    with indexed(own_runs()) as index, index.reading() as connection:
-        context = ViewContext(connection, index.source, FileLinks({"published"}), TrendEvents(), published=folder)
-        of_file = show(context, ViewRequest("published"))
+    book = book_of(source_from(own_runs()))
+    context = ViewContext(book, FileLinks({"published"}), TrendEvents(), published=folder)
+    of_file = show(context, ViewRequest("published"))
     assert "data-by-form" not in of_file.body
     assert {field.name for field in of_file.inputs} == {"model", "device", "verdict", "source"}
 
@@ -95,23 +96,23 @@ def test_a_search_sees_also_what_is_not_listed(tmp_path):
 def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path):
     """An added row changes the tag by which a browser asks again."""
     folder = folder_of(tmp_path, LATENCY)
-    with page_of(own_runs(), published=folder) as server:
-        request = ViewRequest("published", {"source": "A guide"})
-        rows = list(csv.DictReader(io.StringIO(server.answer(request, "csv").body.decode())))
-        tables = json.loads(server.answer(request, "json").body)["tables"]
-        assert [row["value"] for row in rows] == ["20.0"]
-        assert [row["canonical_value"] for row in tables["published"]] == [20.0]
-        tag = server.tag(request, "")
-        folder.add([IMPOSSIBLE])
-        assert server.tag(request, "") != tag
+    server = page_of(own_runs(), published=folder)
+    request = ViewRequest("published", {"source": "A guide"})
+    rows = list(csv.DictReader(io.StringIO(server.answer(request, "csv").body.decode())))
+    tables = json.loads(server.answer(request, "json").body)["tables"]
+    assert [row["value"] for row in rows] == ["20.0"]
+    assert [row["canonical_value"] for row in tables["published"]] == [20.0]
+    tag = server.tag(request, "")
+    folder.add([IMPOSSIBLE])
+    assert server.tag(request, "") != tag
 
 
 def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(tmp_path, monkeypatch):
     """Others call models otherwise, so that a file of one model would hold none of them."""
     monkeypatch.setenv("EDGEMETER_REFERENCES", str(folder_of(tmp_path, LATENCY).path))
-    with indexed(own_runs()) as index:
-        every_view = opened(one_file.whole_page(index, TrendEvents(), FileChoice()))
-        narrowed = opened(one_file.whole_page(index, TrendEvents(), FileChoice(CaseFilter(model="tiny-detector"))))
+    book = book_of(source_from(own_runs()))
+    every_view = opened(one_file.whole_page(book, TrendEvents(), FileChoice()))
+    narrowed = opened(one_file.whole_page(book, TrendEvents(), FileChoice(CaseFilter(model="tiny-detector"))))
     assert '<template data-address="published">' in every_view
     assert "#/published" not in narrowed
 

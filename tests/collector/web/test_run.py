@@ -30,9 +30,9 @@ WHEN = record_figures.Windows(
 
 def page_of(**fields):
     """Return the page of a run with these fields, and its charts by title."""
-    with view_context([make_run(id="one", **fields)]) as context:
-        view = run_view(context, ViewRequest("run", {"id": "one"}), CaseFilter())
-        return view, {chart.title: chart for chart in context.draw.charts}
+    context = view_context([make_run(id="one", **fields)])
+    view = run_view(context, ViewRequest("run", {"id": "one"}), CaseFilter())
+    return view, {chart.title: chart for chart in context.draw.charts}
 
 
 def test_latency_and_power_stand_on_one_axis_of_time_with_idle_and_warm_up_shaded():

@@ -15,8 +15,8 @@ from tests.fixtures.served_page import view_context
 
 def body_of(run):
     """Return the page of a run."""
-    with view_context([run]) as context:
-        return str(run_view(context, ViewRequest("run", {"id": run.id}), CaseFilter()).body)
+    context = view_context([run])
+    return str(run_view(context, ViewRequest("run", {"id": run.id}), CaseFilter()).body)
 
 
 def test_a_short_run_without_frames_has_no_such_part():

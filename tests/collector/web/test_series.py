@@ -11,7 +11,8 @@ from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.index.sources import DocumentSource
+from edgemeter.collector.runs.run_source import MemoryRows
+from edgemeter.collector.runs.store import oldest_first
 from edgemeter.collector.web import queries
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent, TrendEvents
@@ -37,14 +38,13 @@ class Found(TrendEvents):
 
 
 @pytest.fixture
-def series_of(fleet_index):
+def series_of(fleet_book):
     """Return what draws the series of a device and metric."""
 
     def draw(device, metric, events=None):
-        with fleet_index.reading() as connection:
-            members = queries.cases(connection, CaseFilter(device=device, precision="fp32"))
-            context = ViewContext(connection, fleet_index.source, ServedLinks(), events or TrendEvents())
-            return series(context, members, FOLLOWED[metric], days=None, span=None)
+        members = queries.picked_cases(fleet_book, CaseFilter(device=device, precision="fp32"))
+        context = ViewContext(fleet_book, ServedLinks(), events or TrendEvents())
+        return series(context, members, FOLLOWED[metric], days=None, span=None)
 
     return draw
 
@@ -65,10 +65,10 @@ def test_the_line_of_a_series_is_the_value_of_its_case_in_the_tables():
     """The mean of the runs that are ok, not a median: one figure has one value on a page."""
     runs = [make_run(p50_ms=p50_ms, id=f"run-{p50_ms}") for p50_ms in (10.0, 10.5, 13.0)]
     runs.append(make_run(p50_ms=30.0, id="run-slow", verdict=violating("disturbed", "throttled")))
-    with view_context(runs) as context:
-        (case,) = cases = queries.cases(context.connection, CaseFilter())
-        (summary,) = queries.summaries(context.connection, cases, CaseFilter())
-        chart = series(context, [case], FOLLOWED["latency_p50_ms"], days=None, span=None).chart
+    context = view_context(runs)
+    (case,) = cases = queries.picked_cases(context.book, CaseFilter())
+    (summary,) = queries.summaries(cases, CaseFilter())
+    chart = series(context, [case], FOLLOWED["latency_p50_ms"], days=None, span=None).chart
     (line,) = (value for value in values_in(chart.spec) if "end" in value)
     assert line["value"] == pytest.approx(summary.figures["latency_p50_ms"].value)
     assert line["value"] == pytest.approx((10.0 * 10.5 * 13.0) ** (1 / 3))
@@ -78,13 +78,13 @@ def test_the_line_of_a_series_is_the_value_of_its_case_in_the_tables():
 def test_a_run_that_lies_apart_from_its_siblings_is_disturbed_everywhere_on_the_page():
     """It is hollow in charts and does not count for a line; the Overview and the run's own page say the same."""
     runs = in_rounds([make_run(p50_ms=p50_ms, id=f"run-{p50_ms}") for p50_ms in (10.0, 10.5, 10.2, 15.0)])
-    with view_context(runs) as context:
-        (case,) = cases = queries.cases(context.connection, CaseFilter())
-        (summary,) = queries.summaries(context.connection, cases, CaseFilter())
-        of_case = {run.id: run.verdict.state for run in summary.runs}
-        charted = series(context, [case], FOLLOWED["latency_p50_ms"], days=None, span=None)
-        first = overview(context, ViewRequest("overview"), CaseFilter())
-        run_page = run_view(context, ViewRequest("run", {"id": "run-15.0"}), CaseFilter())
+    context = view_context(runs)
+    (case,) = cases = queries.picked_cases(context.book, CaseFilter())
+    (summary,) = queries.summaries(cases, CaseFilter())
+    of_case = {run.id: run.verdict.state for run in summary.runs}
+    charted = series(context, [case], FOLLOWED["latency_p50_ms"], days=None, span=None)
+    first = overview(context, ViewRequest("overview"), CaseFilter())
+    run_page = run_view(context, ViewRequest("run", {"id": "run-15.0"}), CaseFilter())
     verdicts = {"run-10.0": "ok", "run-10.5": "ok", "run-10.2": "ok", "run-15.0": "disturbed"}
     assert {row["run"]: row["verdict"] for row in charted.chart.table.dicts()} == verdicts
     assert {row["run"]: row["verdict"] for row in charted.table.dicts()} == verdicts
@@ -131,10 +131,10 @@ def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     names = ("simulated-pi5-01", "simulated-pi5-02", "simulated-pi5-03", "simulated-orin-01", "simulated-server")
     fleet = simulated_fleet.records_of(make_record(), end_ns=1_795_509_839 * 10**9, days=45)
     records = tuple(run for run in fleet if run.device.startswith(names))
-    events = TrendEvents(DocumentSource(records))
+    events = TrendEvents(MemoryRows(oldest_first(records)))
     events.refresh()
-    with view_context(records, events) as context:
-        view = trend_view(context, ViewRequest("trend"), CaseFilter())
+    context = view_context(records, events)
+    view = trend_view(context, ViewRequest("trend"), CaseFilter())
     devices = re.findall(r'<figure[^>]*data-device="(simulated-[a-z0-9]+)-\d+"', str(view.body))
     assert set(devices) == {"simulated-server", "simulated-pi5", "simulated-orin"}
     assert devices == sorted(devices, key=lambda name: name != "simulated-pi5")
@@ -147,8 +147,8 @@ def test_the_rows_of_runs_show_on_a_phone_what_tells_them_apart():
         ([make_run(id="a"), make_run(id="b")], [], ["Threads"]),
         ([make_run(id="a"), make_run(id="b", threads=4)], ["Threads"], []),
     ):
-        with view_context(runs) as context:
-            body = str(trend_view(context, ViewRequest("trend"), CaseFilter()).body).partition('id="runs"')[2]
+        context = view_context(runs)
+        body = str(trend_view(context, ViewRequest("trend"), CaseFilter()).body).partition('id="runs"')[2]
         classes = {heading: name for name, heading in re.findall(r'<th scope="col" class="(text[^"]*)">(\w+)</th>', body)}
         assert [name for name in ("Model", "Precision", "Runtime", "Threads") if classes.get(name) == "text"] == on_phone
         assert all(name not in classes for name in nowhere)
@@ -186,10 +186,10 @@ def test_a_language_model_is_followed_by_its_tokens():
     """Time to first token and per output token are series; a model of one call has none of them."""
     runs = [make_record(started_at_ns=(20_000 + day) * NS_PER_DAY, generation=make_generation()) for day in range(3)]
     runs.append(make_record(device="other", started_at_ns=20_000 * NS_PER_DAY))
-    with view_context(runs) as context:
-        cases = {device: queries.cases(context.connection, CaseFilter(device=device)) for device in ("pi-1", "other")}
-        for metric, value in (("generation_ttft_p50_ms", 100.0), ("generation_tpot_p50_ms", 10.0)):
-            with table_row(metric):
-                assert series(context, cases["other"], FOLLOWED[metric], days=None, span=None) is None
-                charted = series(context, cases["pi-1"], FOLLOWED[metric], days=None, span=None)
-                assert [point["value"] for point in charted.chart.table.dicts()] == [value] * 3
+    context = view_context(runs)
+    cases = {device: queries.picked_cases(context.book, CaseFilter(device=device)) for device in ("pi-1", "other")}
+    for metric, value in (("generation_ttft_p50_ms", 100.0), ("generation_tpot_p50_ms", 10.0)):
+        with table_row(metric):
+            assert series(context, cases["other"], FOLLOWED[metric], days=None, span=None) is None
+            charted = series(context, cases["pi-1"], FOLLOWED[metric], days=None, span=None)
+            assert [point["value"] for point in charted.chart.table.dicts()] == [value] * 3

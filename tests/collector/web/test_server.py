@@ -13,12 +13,14 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.charts import vega
+from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import MADE_AT_ONCE, PageServer
 from edgemeter.collector.web.site import show
 from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.ledgers import fill
 from tests.fixtures.rows import table_row
-from tests.fixtures.served_page import ask, indexed, page_of, served, text_of
+from tests.fixtures.served_page import ask, page_of, served, source_from, text_of
 
 TWO = (make_run(), make_reference())
 RUN = "/run?id=simulated-pi5-07-0024"
@@ -27,8 +29,7 @@ RUN = "/run?id=simulated-pi5-07-0024"
 @pytest.fixture
 def two_runs():
     """Return the page of two runs."""
-    with page_of(TWO) as page:
-        yield page
+    return page_of(TWO)
 
 
 def rows_of(page, path):
@@ -116,20 +117,20 @@ def test_unknown_views_methods_and_names_are_refused(two_runs):
 
 def test_without_the_token_nothing_is_shown():
     """Neither page nor figures nor script; a wrong one is none. From the address it goes into a cookie and leaves the address."""
-    with page_of(TWO, token="open sesame") as page:
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "edgemeter_token=wrong"}):
-            status, _, body = ask(page, "/compare?format=csv", **headers)
-            assert (status, b"pi-1" in body) == (401, False)
-        assert ask(page, "/?token=wrong")[0] == ask(page, "/page.js")[0] == 401
-        assert ask(page, "/compare", Authorization="Bearer open sesame")[0] == 200
-        status, headers, _ = ask(page, "/compare?reference=pi-1&token=open+sesame")
-        assert (status, headers["Location"]) == (303, "/compare?reference=pi-1")
-        assert "HttpOnly" in headers["Set-Cookie"]
-        assert "open sesame" not in headers["Set-Cookie"]
-        assert ask(page, headers["Location"], Cookie=headers["Set-Cookie"].split(";")[0])[0] == 200
+    page = page_of(TWO, token="open sesame")
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "edgemeter_token=wrong"}):
+        status, _, body = ask(page, "/compare?format=csv", **headers)
+        assert (status, b"pi-1" in body) == (401, False)
+    assert ask(page, "/?token=wrong")[0] == ask(page, "/page.js")[0] == 401
+    assert ask(page, "/compare", Authorization="Bearer open sesame")[0] == 200
+    status, headers, _ = ask(page, "/compare?reference=pi-1&token=open+sesame")
+    assert (status, headers["Location"]) == (303, "/compare?reference=pi-1")
+    assert "HttpOnly" in headers["Set-Cookie"]
+    assert "open sesame" not in headers["Set-Cookie"]
+    assert ask(page, headers["Location"], Cookie=headers["Set-Cookie"].split(";")[0])[0] == 200
     # Beyond the loopback it does not even listen.
-    with indexed(TWO) as index, pytest.raises(ConfigError, match="--token-file"):
-        PageServer(index, TrendEvents(), host="192.0.2.1")
+    with pytest.raises(ConfigError, match="--token-file"):
+        PageServer(book_of(source_from(TWO)), TrendEvents(), host="192.0.2.1")
 
 
 def test_an_address_that_asks_for_what_is_absent_is_an_error(two_runs):
@@ -169,22 +170,24 @@ def test_a_third_page_waits_for_one_of_two_that_are_being_made(two_runs, monkeyp
     assert (statuses, max(at_once)) == ([200] * 6, MADE_AT_ONCE)
 
 
-def test_an_index_that_cannot_be_opened_is_tried_again(two_runs, caplog):
+def test_a_ledger_that_cannot_be_opened_is_tried_again(tmp_path, caplog):
     """A folder that is gone for a moment ends neither the page nor what keeps it up to date."""
-    folder = two_runs.index.path.parent
-    away = folder.rename(folder.with_name(f"{folder.name}-away"))
-    two_runs.update()
-    assert ask(two_runs, "/compare")[0] == 503
-    away.rename(folder)
+    folder = tmp_path / "ledger"
+    folder.mkdir()
+    page = page_of(fill(folder / "ledger.sqlite", TWO))
+    away = folder.rename(tmp_path / "away")
+    page.update()
     assert "cannot update the page" in caplog.text
-    two_runs.update()
-    assert ask(two_runs, "/compare")[0] == 200
+    assert ask(page, "/run?id=run-1")[0] in (404, 503)
+    away.rename(folder)
+    page.update()
+    assert ask(page, "/compare")[0] == 200
 
 
 @pytest.mark.services
 def test_a_page_is_served_at_a_port_until_it_is_stopped():
     """Whoever asks again gets 304 as long as nothing is new; a HEAD has no body; a port in use is one line."""
-    with served(TWO) as server, indexed(TWO) as index:
+    with served(TWO) as server:
         connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
 
         def answered(method, **headers):
@@ -197,7 +200,7 @@ def test_a_page_is_served_at_a_port_until_it_is_stopped():
         assert answered("GET", **{"If-None-Match": tag}) == (304, tag, b"")
         assert answered("HEAD") == (200, tag, b"")
         with pytest.raises(UnavailableError, match=str(server.port)):
-            PageServer(index, TrendEvents(), port=server.port).start()
+            PageServer(server.book, TrendEvents(), port=server.port).start()
         server.stop()
         connection.close()
         with pytest.raises(ConnectionRefusedError):

@@ -15,7 +15,7 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare import columns
 from edgemeter.collector.web import run_facts
 from edgemeter.collector.web.context import compare
-from edgemeter.collector.web.queries import CaseFilter, cases
+from edgemeter.collector.web.queries import CaseFilter, picked_cases
 from edgemeter.collector.web.side_by_side import compare_view
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
@@ -29,8 +29,8 @@ DAY_NS = 86_400 * 10**9
 
 def answers(runs, *addresses):
     """Return what the page of these runs answers to each address."""
-    with page_of(runs) as page:
-        texts = [text_of(page, f"/{address}") for address in addresses]
+    page = page_of(runs)
+    texts = [text_of(page, f"/{address}") for address in addresses]
     return texts[0] if len(texts) == 1 else texts
 
 
@@ -93,10 +93,10 @@ def test_a_case_has_the_accuracy_and_the_energy_of_its_earlier_runs_as_in_the_co
         reasons={"accuracy": "not requested", "energy": "unplugged"},
     )
     runs = (make_reference(), first, later)
-    with view_context(runs) as context:
-        rows = compare_view(context, ViewRequest("compare"), CaseFilter()).tables[0].dicts()
-        comparison = compare(context, cases(context.connection, CaseFilter()), CaseFilter(), "reference")
-        assert columns.to_json(comparison) == columns.to_json(compare_runs(*runs))
+    context = view_context(runs)
+    rows = compare_view(context, ViewRequest("compare"), CaseFilter()).tables[0].dicts()
+    comparison = compare(context, picked_cases(context.book, CaseFilter()), CaseFilter(), "reference")
+    assert columns.to_json(comparison) == columns.to_json(compare_runs(*runs))
     (row,) = (row for row in rows if row["device"] == "pi-1")
     energy = first.energy
     assert row["accuracy_value"] == pytest.approx(first.accuracy.value)

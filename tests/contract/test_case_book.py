@@ -1,20 +1,14 @@
-"""What the keeper keeps ready while records arrive, of a SQLite file and a PostgreSQL database alike."""
-
-import contextlib
+"""The case book of a ledger that changes, of a SQLite file and a PostgreSQL database alike."""
 
 import msgspec
-import pytest
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.run_figures import RUN_COLUMNS, VALUE_COLUMNS
+from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.run_history import LedgerRuns
-from edgemeter.collector.index import keeper, rollup
-from edgemeter.collector.index.index_file import connect_index, index_path
-from edgemeter.collector.index.refresh import IndexRefresher
-from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.compare.case_book import CaseBook, book_of
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.runs.store import LedgerStore
+from edgemeter.collector.runs.run_source import LedgerRows
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import violating
@@ -22,30 +16,18 @@ from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
 
 YEAR_NS = 365 * NS_PER_DAY
 NOW_NS = (FIRST_DAY + 60) * NS_PER_DAY
-FIGURES = ", ".join(name for name in (*RUN_COLUMNS, *VALUE_COLUMNS) if name != "fingerprint")
-SUMMARIES = "SELECT key, head, summary, head_of_all, summary_of_all FROM cases JOIN summaries USING (case_number) ORDER BY key"
+COUNTS = ("runs", "usable", "disturbed", "throttled", "first_ns", "newest_ns", "temperature_max_c", "board")
 
 
-@pytest.fixture(autouse=True)
-def worth(tmp_path, monkeypatch):
-    """Keep an index of a small ledger too, and what is derived from a database in a folder of the test's own."""
-    monkeypatch.setattr(rollup, "WORTH_RUNS", 1)
-    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
-
-
-def keep_up(ledger_place):
-    """Do once what the keeper does."""
-    for duty in keeper._duties(ledger_place):
-        duty.work()
-
-
-def content(ledger_place, path):
-    """Return the figures and the summaries in an index."""
-    with contextlib.closing(connect_index(path)) as connection:
-        IndexRefresher(connection, LedgerSource(ledger_place)).refresh()
-        figures = connection.execute(f"SELECT key, {FIGURES} FROM runs JOIN series USING (series) ORDER BY row").fetchall()  # noqa: S608 - our own names
-        summaries = connection.execute(SUMMARIES).fetchall()
-    return figures, summaries
+def content(book):
+    """Return what a book says of each case: its runs counted, and its figures over the current level and over all days."""
+    cases = {}
+    for case in book.cases:
+        summaries = [summary for summary in (case.level, case.all_days) if summary]
+        figures = [[summary.figures.get(entry.name) for entry in FIGURES] for summary in summaries]
+        facts = [(summary.segment, summary.accuracy_reason, summary.energy, summary.verdicts, summary.left_out) for summary in summaries]
+        cases[case.key] = [getattr(case, name) for name in COUNTS], [summary.run_ids for summary in summaries], figures, facts
+    return cases, book.left_out()
 
 
 def odd_runs():
@@ -63,8 +45,7 @@ def odd_runs():
     return [*stepped, *steady, *later, *invalid, *without, *off, *forged]
 
 
-@pytest.mark.nightly
-def test_whatever_comes_and_goes_what_is_kept_is_what_is_worked_out_from_nothing(ledger_place, tmp_path):
+def test_whatever_comes_and_goes_a_book_says_what_one_that_is_made_anew_says(ledger_place):
     """To the last digit: late arrivals, records that a device sent again, deleted, excluded and included ones, and what is too old."""
     runs = odd_runs()
     changes = (
@@ -75,18 +56,27 @@ def test_whatever_comes_and_goes_what_is_kept_is_what_is_worked_out_from_nothing
         lambda ledger: LedgerRuns(ledger).include(runs[6].id, "ada", "it was on"),
         lambda ledger: ledger.forget(Retention(records_days=1.5), NOW_NS + 2 * NS_PER_DAY),
     )
+    book = CaseBook(LedgerRows(ledger_place))
     for number, change in enumerate(changes):
         with open_ledger(ledger_place) as ledger:
             change(ledger)
-        keep_up(ledger_place)
-        assert content(ledger_place, index_path(ledger_place)) == content(ledger_place, tmp_path / f"anew-{number}"), number
+        book.refresh()
+        assert content(book) == content(book_of(LedgerRows(ledger_place))), number
 
 
-def test_a_first_question_pays_for_no_history(ledger_place):
-    """Where the keeper was there before: nothing is read or summed up, and a page has its figures."""
+def test_only_the_cases_that_changed_are_read_again(ledger_place):
+    """A fleet of thousands of boards sends a few runs at a time."""
     with open_ledger(ledger_place) as ledger:
         ledger.commit([arrival(run, NOW_NS) for run in odd_runs()])
-    keep_up(ledger_place)
+    source = LedgerRows(ledger_place)
+    book = book_of(source)
+    before = {case.key: case for case in book.cases}
     reported = []
-    assert rollup.rolled_up(LedgerStore(ledger_place), lambda *report: reported.append(report), worth_runs=1).summaries
+    book.refresh(lambda *report: reported.append(report))
     assert reported == []
+    (late,) = make_days([95.0], device="pi-2", seq=500)
+    with open_ledger(ledger_place) as ledger:
+        ledger.commit([arrival(late, NOW_NS)])
+    book.refresh(lambda *report: reported.append(report))
+    assert reported == [("summing up cases", 1, 1)]
+    assert [case.key.device for case in book.cases if case is not before.get(case.key)] == ["pi-2"]

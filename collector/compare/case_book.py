@@ -1,0 +1,165 @@
+"""The case book: every case of a source, summed up; of a ledger that grows only the cases that changed are read again."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.case_identity import CaseKey
+from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, RunPlace, place_of
+from edgemeter.collector.runs.cases import CurrentSegment, grouped, unusable
+from edgemeter.collector.runs.run_source import RunSource, SubjectRuns, version_of
+from edgemeter.collector.runs.store import LeftOut
+from edgemeter.collector.trend.current import current_segments
+
+Progress = Callable[[str, int, int], None]
+# The runs of so many cases are read at once.
+CASES_AT_ONCE = 100
+
+
+def book_of(source: RunSource, progress: Progress = lambda *_: None) -> "CaseBook":
+    """Return the book of a source as it is now."""
+    book = CaseBook(source)
+    book.refresh(progress)
+    return book
+
+
+@dataclass(frozen=True, slots=True)
+class BookedCase:
+    """One case: its identity, the board that it last ran on, and its runs counted.
+
+    `throttled` are of those that report it (`throttling_known`). Of the figures, invalid runs have no part. `refused` are the runs that
+    cannot be compared, each with its place among all. `level` is the summary of the runs that show its current level, `all_days` of all
+    usable ones; None where no run is usable.
+    """
+
+    key: CaseKey
+    board: str
+    runs: int
+    usable: int
+    disturbed: int
+    throttled: int
+    throttling_known: int
+    first_ns: int
+    newest_ns: int
+    temperature_max_c: float | None
+    refused: Sequence[tuple[RunPlace, LeftOut]]
+    members: Sequence[SubjectRuns]
+    level: CaseSummary | None
+    all_days: CaseSummary | None
+
+    def summary(self, days: DaysCounted) -> CaseSummary | None:
+        """Return the summary of the current level, or of all days."""
+        return self.level if days == "current" else self.all_days
+
+
+class CaseBook:
+    """The cases of `source`. One thread refreshes it; any may read."""
+
+    def __init__(self, source: RunSource) -> None:
+        self.source = source
+        # What the source was when it was read last.
+        self.version: str | None = None
+        self._booked: dict[CaseKey, BookedCase] = {}
+        self._refreshing = threading.Lock()
+
+    def refresh(self, progress: Progress = lambda *_: None) -> None:
+        """Take in what came since; `progress` gets how many cases are summed up, of those that changed."""
+        with self._refreshing:
+            version = self.source.version()
+            if version and version == self.version:
+                return
+            members_of = grouped((member.subject.key, member) for member in self.source.subject_runs())
+            changed = [key for key, members in members_of.items() if self._is_changed(key, members)]
+            booked = {key: case for key, case in self._booked.items() if key in members_of}
+            for first in range(0, len(changed), CASES_AT_ONCE):
+                part = changed[first : first + CASES_AT_ONCE]
+                booked.update(self._sum_up([members_of[key] for key in part]))
+                # While a large ledger is read for the first time, there is something to show.
+                self._booked, self.version = dict(booked), f"{len(booked)} of {version}"
+                progress("summing up cases", first + len(part), len(changed))
+            self._booked, self.version = booked, version
+
+    @property
+    def cases(self) -> Sequence[BookedCase]:
+        """Every case."""
+        return list(self._booked.values())
+
+    def summaries(self, days: DaysCounted = "current") -> list[CaseSummary]:
+        """Return the summary of each case that has a usable run, in the order in which each first ran.
+
+        Raises:
+            UnavailableError: there is no run.
+        """
+        if not self._booked:
+            raise UnavailableError(
+                "the store has no run yet: measure one with `edgemeter run FILE --broker ADDRESS`, or see `edgemeter collector demo`"
+            )
+        summaries = [summary for case in self.cases if (summary := case.summary(days))]
+        return sorted(summaries, key=lambda summary: summary.first)
+
+    def left_out(self) -> list[LeftOut]:
+        """Return what is no run, and the runs that cannot be compared, the oldest first."""
+        refused = sorted((entry for case in self.cases for entry in case.refused), key=itemgetter(0))
+        return [*self.source.left_out(), *(entry for _, entry in refused)]
+
+    def within(self, since_ns: int, picked: Sequence[BookedCase]) -> list[BookedCase]:
+        """Return those of the cases that ran since then, counted and summed up over those runs."""
+        runs_of = grouped((run.subject.key, run) for run in self.source.select("started_at_ns >= ?", since_ns))
+        within = []
+        for case in picked:
+            if runs := runs_of.get(case.key):
+                usable = sum(run.is_usable for run in runs)
+                summaries = (summary and summary.of_newest(usable) for summary in (case.level, case.all_days))
+                within.append(_counted(case.members, runs, *summaries))
+        return within
+
+    def _is_changed(self, key: CaseKey, members: Sequence[SubjectRuns]) -> bool:
+        return key not in self._booked or version_of(self._booked[key].members) != version_of(members)
+
+    def _sum_up(self, cases: Sequence[Sequence[SubjectRuns]]) -> dict[CaseKey, BookedCase]:
+        self.source.read_ahead(cases)
+        segments = current_segments([self.source.usable_of(members) for members in cases])
+        return {members[0].subject.key: self._summed_up(members, segment) for members, segment in zip(cases, segments, strict=True)}
+
+    def _summed_up(self, members: Sequence[SubjectRuns], segment: CurrentSegment | None) -> BookedCase:
+        runs = self.source.runs_of(members)
+        if not self.source.usable_of(members):
+            return _counted(members, runs, None, None)
+
+        def read() -> Sequence[RunFigures]:
+            return self.source.usable_of(members)
+
+        key = members[0].subject.key
+        level = all_days = CaseSummary(self.source, key, read)
+        if segment:
+            level = CaseSummary(self.source, key, read, segment.earlier, segment)
+            all_days.prepare()
+        level.prepare()
+        return _counted(members, runs, level, all_days)
+
+
+def _counted(
+    members: Sequence[SubjectRuns], runs: Sequence[RunFigures], level: CaseSummary | None, all_days: CaseSummary | None
+) -> BookedCase:
+    usable = [run for run in runs if run.is_usable]
+    throttled = [value for run in runs if (value := run.value("is_throttled")) is not None]
+    heats_c = [value for run in usable if (value := run.value("temperature_max_c")) is not None]
+    return BookedCase(
+        key=runs[-1].subject.key,
+        board=runs[-1].subject.board,
+        runs=len(runs),
+        usable=len(usable),
+        disturbed=sum(run.verdict.state == "disturbed" for run in usable),
+        throttled=sum(map(bool, throttled)),
+        throttling_known=len(throttled),
+        first_ns=runs[0].started_at_ns,
+        newest_ns=runs[-1].started_at_ns,
+        temperature_max_c=max(heats_c, default=None),
+        refused=[(place_of(run), LeftOut(run.id, reason)) for run in runs if (reason := unusable(run))],
+        members=members,
+        level=level,
+        all_days=all_days,
+    )

@@ -1,0 +1,272 @@
+"""Sources of runs: the rows that every statistic and view reads, and the records behind them; of a ledger, or of records in memory."""
+
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.agent.contract.run_subject import RunSubject
+from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
+from edgemeter.agent.ledger.run_row import (
+    ADD_SUBJECT,
+    READ_RUNS,
+    RUN_COLUMNS,
+    RUNS_SCHEMA,
+    SUBJECTS_SCHEMA,
+    SubjectNumbers,
+    cases_in_sessions,
+    decode_subject,
+    judge_siblings,
+    run_of_row,
+    run_values,
+)
+from edgemeter.collector.ledgers.place import LedgerPlace, ledger_version, open_ledger
+from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, left_out_of
+
+Value = TypeVar("Value")
+# So many values stand in one statement.
+_AT_ONCE = 500
+# So many runs are remembered: those of the cases that a view shows.
+_REMEMBERED = 30_000
+# Counts without reading rows: by the index of subject and time.
+_HELD = """SELECT subject, body, runs_held, newest_row, newest_ns FROM subjects JOIN (
+    SELECT subject, count(*) AS runs_held, max(row) AS newest_row, max(at_ns) AS newest_ns FROM runs {of_device} GROUP BY subject
+) AS held USING (subject)"""
+_OF_DEVICE = "WHERE subject IN (SELECT subject FROM subjects WHERE device = ?)"
+_APART = "SELECT subject, count(*) FROM runs WHERE siblings IS NOT NULL GROUP BY subject"
+_SUBJECT = READ_RUNS.removeprefix("SELECT ").split(", ").index("subject")
+_oldest_first = attrgetter("started_at_ns", "session", "seq", "row")
+
+
+# What changes with the runs of the subjects of a case.
+CaseVersion = tuple[tuple[int, int, int, int], ...]
+
+
+class SubjectRuns(NamedTuple):
+    """The runs of a subject: how many there are up to which row and time, and how many of them lie apart from their siblings."""
+
+    number: int
+    subject: RunSubject
+    runs: int
+    newest_row: int
+    newest_ns: int
+    apart: int
+
+
+def version_of(members: Sequence[SubjectRuns]) -> CaseVersion:
+    """Return what changes with the runs of these subjects."""
+    return tuple((member.number, member.runs, member.newest_row, member.apart) for member in members)
+
+
+class RunSource(ABC):
+    """Rows and records of runs. May be read from any thread.
+
+    Every method raises:
+        ConfigError: a ledger is damaged or invalid.
+        TransientError: it is in use; retry.
+        UnavailableError: its server does not answer.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._subjects: dict[int, RunSubject] = {}
+        self._remembered: OrderedDict[CaseVersion, tuple[list[RunFigures], list[RunFigures]]] = OrderedDict()
+
+    @abstractmethod
+    def query(self, statement: str, *values: Any) -> list[Any]:
+        """Return the rows of a query over the tables `runs` and `subjects`."""
+
+    @abstractmethod
+    def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
+        """Return the records of these rows that can be read, in the order of their rows, without raw samples unless asked for."""
+
+    @abstractmethod
+    def left_out(self) -> list[LeftOut]:
+        """Return what has no row: messages in quarantine, and what is in a document and is no run."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """Return what changes with every commit."""
+
+    def devices(self) -> Sequence[DevicePresence]:
+        """Return what devices reported."""
+        return ()
+
+    def retained(self) -> Sequence[RetainedMessage]:
+        """Return what is measured now: the latest message of each topic."""
+        return ()
+
+    def subject_runs(self, device: str | None = None) -> list[SubjectRuns]:
+        """Return the runs of each subject, of one device where it is named."""
+        apart = dict(self.query(_APART))
+        query = _HELD.format(of_device="" if device is None else _OF_DEVICE)
+        counted = []
+        for number, body, runs, row, newest_ns in self.query(query, *([] if device is None else [device])):
+            subject = self._subjects.get(number)
+            if subject is None:
+                subject = self._subjects[number] = decode_subject(bytes(body))
+            counted.append(SubjectRuns(number, subject, runs, row, newest_ns, apart.get(number, 0)))
+        return counted
+
+    def select(self, condition: str, *values: Any) -> list[RunFigures]:
+        """Return the runs that fulfil a condition in SQL, oldest first."""
+        return sorted((run for _, run in self._select(condition, *values)), key=_oldest_first)
+
+    def runs_of(self, members: Sequence[SubjectRuns]) -> list[RunFigures]:
+        """Return the runs of a case, all of whose subjects are given, oldest first; those of the last cases are remembered."""
+        return self._of_case(members)[0]
+
+    def usable_of(self, members: Sequence[SubjectRuns]) -> list[RunFigures]:
+        """Return those of the runs of a case that can be compared; one that came twice is there once."""
+        return self._of_case(members)[1]
+
+    def _of_case(self, members: Sequence[SubjectRuns]) -> tuple[list[RunFigures], list[RunFigures]]:
+        version = version_of(members)
+        runs = self._remembered.get(version)
+        if runs is None:
+            self.read_ahead([members])
+            runs = self._remembered[version]
+        return runs
+
+    def read_ahead(self, cases: Sequence[Sequence[SubjectRuns]]) -> None:
+        """Read the runs of cases at once, which `runs_of` is asked for next."""
+        by_version: dict[CaseVersion, list[RunFigures]] = {version_of(members): [] for members in cases}
+        of_case = {number: runs for version, runs in by_version.items() for number, *_ in version}
+        for part in _parts(list(of_case)):
+            for number, run in self._select(f"subject IN ({_marks(part)})", *part):
+                of_case[number].append(run)
+        with self._lock:
+            for version, runs in by_version.items():
+                runs.sort(key=_oldest_first)
+                self._remembered[version] = runs, list({run.id: run for run in runs if run.is_usable}.values())
+            size = sum(len(runs) for runs, _ in self._remembered.values())
+            while size > _REMEMBERED and len(self._remembered) > len(by_version):
+                _, (oldest, _) = self._remembered.popitem(last=False)
+                size -= len(oldest)
+
+    def record(self, row: int, *, with_samples: bool = False) -> RunRecord:
+        """Return the record of a row; raises UnavailableError if it cannot be read, or is not there any more."""
+        records = self.records([row], with_samples=with_samples)
+        if not records:
+            raise UnavailableError(f"row {row} of {self} cannot be read, or no longer exists: it was deleted because of its age")
+        return records[0]
+
+    def _select(self, condition: str, *values: Any) -> list[tuple[int, RunFigures]]:
+        rows = self.query(f"{READ_RUNS} WHERE {condition}", *values)
+        for part in _parts(sorted({row[_SUBJECT] for row in rows} - self._subjects.keys())):
+            query = f"SELECT subject, body FROM subjects WHERE subject IN ({_marks(part)})"  # noqa: S608 - question marks
+            self._subjects.update((number, decode_subject(bytes(body))) for number, body in self.query(query, *part))
+        return [(row[_SUBJECT], run_of_row(row, self._subjects[row[_SUBJECT]])) for row in rows]
+
+
+class LedgerRows(RunSource):
+    """The ledger at `place`, opened to read for each call: a running collector is not disturbed."""
+
+    def __init__(self, ledger: LedgerPlace) -> None:
+        super().__init__()
+        self.place = ledger
+
+    def __str__(self) -> str:
+        return f"the ledger {str(self.place)!r}"
+
+    def query(self, statement: str, *values: Any) -> list[Any]:
+        """See `RunSource`."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.query(statement, *values)
+
+    def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
+        """See `RunSource`; each is as it was stored, whatever its clock says."""
+        with open_ledger(self.place, "read") as ledger:
+            return [entry.record for entry in ledger.records(rows=sorted(rows), with_samples=with_samples)]
+
+    def left_out(self) -> list[LeftOut]:
+        """See `RunSource`."""
+        with open_ledger(self.place, "read") as ledger:
+            return left_out_of(ledger)
+
+    def version(self) -> str:
+        """See `RunSource`."""
+        return ledger_version(self.place)
+
+    def devices(self) -> Sequence[DevicePresence]:
+        """See `RunSource`."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.devices()
+
+    def retained(self) -> Sequence[RetainedMessage]:
+        """See `RunSource`."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.retained()
+
+
+class MemoryRows(RunSource):
+    """Records in memory, oldest first, as rows of the same tables; a run that comes twice is left out the second time."""
+
+    def __init__(self, records: Iterable[RunRecord], left_out: Sequence[LeftOut] = ()) -> None:
+        super().__init__()
+        by_id: dict[str, RunRecord] = {}
+        self._left_out = list(left_out)
+        for record in records:
+            if record.id in by_id:
+                self._left_out.append(LeftOut(record.id, "the same run was read twice"))
+            by_id.setdefault(record.id, record)
+        self._records = list(by_id.values())
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._connection.executescript(
+            f"{SUBJECTS_SCHEMA}{RUNS_SCHEMA}CREATE TABLE chunks (chunk INTEGER PRIMARY KEY, received_ns INTEGER)"
+        )
+        numbers = SubjectNumbers()
+        # The numbers are those of the order, because several ledgers may number alike.
+        numbered = [msgspec.structs.replace(record, session=1, seq=number) for number, record in enumerate(self._records, 1)]
+        rows = [run_values(record, record.started_at_ns, numbers.of(record), number, 0) for number, record in enumerate(numbered, 1)]
+        self._connection.executemany("INSERT INTO chunks VALUES (?, ?)", [(record.seq, record.started_at_ns) for record in numbered])
+        marks = ", ".join("?" * len(RUN_COLUMNS))
+        self._connection.executemany(f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({marks})", rows)  # noqa: S608 - our own names
+        self._connection.executemany(ADD_SUBJECT, numbers.added.values())
+        for part in _parts(sorted(cases_in_sessions(rows))):
+            judge_siblings(self._connection, part)
+
+    def __str__(self) -> str:
+        return "what was read"
+
+    def query(self, statement: str, *values: Any) -> list[Any]:
+        """See `RunSource`."""
+        with self._lock:
+            return self._connection.execute(statement, values).fetchall()
+
+    def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
+        """See `RunSource`."""
+        records = (self._records[row - 1] for row in sorted(rows))
+        return [record if with_samples else msgspec.structs.replace(record, samples=()) for record in records]
+
+    def left_out(self) -> list[LeftOut]:
+        """See `RunSource`."""
+        return self._left_out
+
+    def version(self) -> str:
+        """Return always the same: it was read once."""
+        return ""
+
+
+def source_of(store: RunStore) -> RunSource:
+    """Return the runs of a store: a ledger stays where it is, all else is read into memory."""
+    if isinstance(store, LedgerStore):
+        return LedgerRows(store.place)
+    contents = store.contents(with_samples=True)
+    return MemoryRows(contents.runs, contents.left_out)
+
+
+def _parts(values: Sequence[Value]) -> Iterator[Sequence[Value]]:
+    return (values[first : first + _AT_ONCE] for first in range(0, len(values), _AT_ONCE))
+
+
+def _marks(values: Sequence[int]) -> str:
+    return ", ".join("?" * len(values))
