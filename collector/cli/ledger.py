@@ -19,7 +19,6 @@ from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_table
 from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
-from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_file, ledger_option, since_option, stamp
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.upkeep import copies
@@ -173,9 +172,19 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
     ledger_place = chosen_ledger(ledger)
     with open_ledger(ledger_place, "read") as opened:
         stats, rejected = opened.stats(), opened.quarantined()[::-1]
-    if print_data(
-        form, asdict(stats) | {"size_bytes": stats.size_bytes, "rejected": [_rejected_document(message) for message in rejected]}
-    ):
+    documents = [
+        {
+            "topic": message.topic,
+            "reason": message.reason,
+            "times": message.times,
+            "first": stamp(message.received_ns),
+            "last": stamp(message.last_ns),
+            "size_bytes": message.size_bytes,
+            "payload": message.payload.decode("utf-8", "backslashreplace"),
+        }
+        for message in rejected
+    ]
+    if print_data(form, asdict(stats) | {"size_bytes": stats.size_bytes, "rejected": documents}):
         return
     click.echo(f"{stats.path}: {count(stats.runs, 'run')} of {count(stats.devices, 'device')}, {count(stats.cases, 'case')}")
     click.echo(
@@ -198,18 +207,6 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
         click.echo(figures.printable(f"    {stamp(message.last_ns)} {message.topic}{times}: {message.reason}"))
     if len(rejected) > REJECTED_SHOWN:
         click.echo(f"    and {len(rejected) - REJECTED_SHOWN:,} more: --format json lists all, with their payloads")
-
-
-def _rejected_document(message: QuarantinedMessage) -> dict[str, object]:
-    return {
-        "topic": message.topic,
-        "reason": message.reason,
-        "times": message.times,
-        "first": stamp(message.received_ns),
-        "last": stamp(message.last_ns),
-        "size_bytes": message.size_bytes,
-        "payload": message.payload.decode("utf-8", "backslashreplace"),
-    }
 
 
 @click.command()

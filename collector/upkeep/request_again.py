@@ -6,7 +6,7 @@ The request is retained beside the receipts, where a collector may write anyway:
 import secrets
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,7 +48,10 @@ def request_again(address: BrokerAddress, ledger: LedgerPlace, devices: Collecti
     try:
         by_name = {(device.fleet, device.device): device for device in (*_of_ledger(ledger), *listener.wait())}
         asked_devices = [device for _, device in sorted(by_name.items()) if not devices or device.device in devices]
-        _check(asked_devices, devices)
+        if unknown := sorted(set(devices) - {device.device for device in asked_devices}):
+            raise ConfigError(f"neither the broker nor the ledger knows {', '.join(map(repr, unknown))}: see `edgemeter collector devices`")
+        if not asked_devices:
+            raise ConfigError("neither the broker nor the ledger knows any device: check --broker and --ledger")
         numbers = []
         for device in asked_devices:
             request = messages.encode_message(AgainRequest(again=secrets.token_hex(16), since_ns=since_ns))
@@ -62,14 +65,6 @@ def request_again(address: BrokerAddress, ledger: LedgerPlace, devices: Collecti
     if listener.refusal is not None:
         raise UnavailableError(f"the broker at {address} refuses {listener.refusal}: use the collector's own user or certificate")
     return asked_devices
-
-
-def _check(asked_devices: Sequence[AskedDevice], devices: Collection[str]) -> None:
-    unknown = sorted(set(devices) - {device.device for device in asked_devices})
-    if unknown:
-        raise ConfigError(f"neither the broker nor the ledger knows {', '.join(map(repr, unknown))}: see `edgemeter collector devices`")
-    if not asked_devices:
-        raise ConfigError("neither the broker nor the ledger knows any device: check --broker and --ledger")
 
 
 def _of_ledger(ledger: LedgerPlace) -> list[AskedDevice]:

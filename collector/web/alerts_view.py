@@ -37,16 +37,17 @@ def address_of(links: Links, findings: Sequence[AlertFinding]) -> str | None:
     return links.to(view, **fields)
 
 
-def _closed(alert: Alert) -> str:
-    return "" if alert.closed_ns is None else figures.stamp(alert.closed_ns)
-
-
 _COLUMNS: list[ViewColumn[Alert]] = [
     ViewColumn("number", "#", attrgetter("number")),
     ViewColumn("state", "State", attrgetter("state"), is_text=True),
     ViewColumn("severity", "Severity", attrgetter("firing.severity"), is_text=True),
     ViewColumn("started_at_ns", "Opened (UTC)", attrgetter("opened_ns"), lambda alert: figures.stamp(alert.opened_ns)),
-    ViewColumn("closed_at_ns", "Closed (UTC)", attrgetter("closed_ns"), _closed),
+    ViewColumn(
+        "closed_at_ns",
+        "Closed (UTC)",
+        attrgetter("closed_ns"),
+        lambda alert: "" if alert.closed_ns is None else figures.stamp(alert.closed_ns),
+    ),
     ViewColumn("rule", "Rule", attrgetter("firing.rule"), is_text=True),
     ViewColumn("alert", "Alert", attrgetter("firing.title"), is_text=True),
     ViewColumn("evidence", "Evidence", attrgetter("firing.text"), is_text=True),

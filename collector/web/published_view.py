@@ -26,7 +26,11 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
         rows = context.published.rows()
     except ConfigError as error:
         return View("Published figures", context.render("message.html", text=f"{error}."), LEAD)
-    every_figure = sorted(judge(rows), key=_in_order)
+    # By verdict and name, never by value.
+    every_figure = sorted(
+        judge(rows),
+        key=lambda figure: (STATES.index(figure.state), figure.row.model.casefold(), figure.row.device.casefold(), figure.row.figure),
+    )
     judged = [
         figure
         for figure in every_figure
@@ -58,11 +62,6 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
 
 def _facets(figure: JudgedFigure) -> dict[str, str]:
     return {"model": figure.row.model, "device": figure.row.device, "verdict": figure.state, "source": figure.row.source}
-
-
-def _in_order(figure: JudgedFigure) -> tuple[object, ...]:
-    # By verdict and name, never by value.
-    return STATES.index(figure.state), figure.row.model.casefold(), figure.row.device.casefold(), figure.row.figure
 
 
 def _text(figure: JudgedFigure) -> str:

@@ -86,11 +86,13 @@ def _time_line(record: RunRecord, latencies: Sequence[float]) -> tuple[str, Char
         return "Latency, query by query", Chart("Latency of every query, in order", spec, rows_table(rows), kind="wide")
     sensors = []
     for trace in record.power_traces:
-        if points := power_trace(record, trace.name):
+        power, at_ns = values_of(record, f"power.{trace.name}"), values_of(record, f"power_at.{trace.name}")
+        # Without its moments a reading has no place.
+        if power and at_ns and len(power) == len(at_ns):
             sensors.append(trace.name)
             rows += [
-                {"at_s": points[index][0], "latency_ms": None, "power_w": value, "sensor": trace.name, "query": None}
-                for index, value in thinned([power_w for _, power_w in points], POINTS)
+                {"at_s": at_ns[index] * NS_S, "latency_ms": None, "power_w": value, "sensor": trace.name, "query": None}
+                for index, value in thinned(power, POINTS)
             ]
     end_s = (starts[-1] + latencies[-1]) * NS_S
     bands = _bands(record, end_s)
@@ -271,12 +273,6 @@ def finite_values(series: Series) -> list[float] | None:
         return None
     finite: list[float] = values[np.isfinite(values.astype(np.float64))].tolist()
     return finite
-
-
-def power_trace(record: RunRecord, sensor: str) -> list[tuple[float, float]]:
-    """Return the readings of a power sensor: s since the first timed query, and W; none where the moments are not known."""
-    power, at = values_of(record, f"power.{sensor}"), values_of(record, f"power_at.{sensor}")
-    return [(at_ns * NS_S, power_w) for at_ns, power_w in zip(at, power, strict=True)] if power and at and len(power) == len(at) else []
 
 
 def thinned(values: Sequence[float], limit: int) -> list[tuple[int, float]]:

@@ -25,7 +25,6 @@ from edgemeter.collector.runs.figure_names import figure_called
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent
 from edgemeter.collector.web.findings import findings_list
-from edgemeter.collector.web.markup import Attributes
 from edgemeter.collector.web.queries import FACETS, CaseFilter, of_every_board, picked_cases, since_ns
 from edgemeter.collector.web.view import BRUSH, View, ViewColumn, ViewGrid, ViewRequest, pager
 
@@ -161,19 +160,17 @@ def _levels(valued: Sequence[tuple[RunFigures, float]], entry: Figure, series_ev
     """Return the level of each stretch between changes and steps; of a series without any its level all along."""
     steps = [series_event.at_ns for series_event in series_events if series_event.kind != "remark"]
     edges = [valued[0][0].started_at_ns, *steps, valued[-1][0].started_at_ns + 1]
+    has_points = entry.is_truth or entry.is_share or entry.group == "accuracy"
     levels: list[dict[str, Plain]] = []
     for start, end in itertools.pairwise(edges):
         stretch = [(run, value) for run, value in valued if start <= run.started_at_ns < end]
         if stretch:
-            levels.append({"start": start / 1e6, "end": end / 1e6, "value": _level(stretch, entry)})
+            # As the figure of a case in the tables: of the runs that are ok, where they are enough.
+            ok = [(run, value) for run, value in stretch if run.verdict.state == "ok"]
+            values = [RunValue(value, "", run.day) for run, value in (ok if len(ok) >= FEWEST else stretch)]
+            level = figure_of_values(values, "points" if has_points else "ratio").value
+            levels.append({"start": start / 1e6, "end": end / 1e6, "value": level})
     return levels
-
-
-def _level(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> float:
-    """Return what the runs come to, as the figure of a case in the tables does: of those that are ok, where they are enough."""
-    ok = [(run, value) for run, value in valued if run.verdict.state == "ok"]
-    values = [RunValue(value, "", run.day) for run, value in (ok if len(ok) >= FEWEST else valued)]
-    return figure_of_values(values, "points" if entry.is_truth or entry.is_share or entry.group == "accuracy" else "ratio").value
 
 
 def _plain(case: BookedCase, entry: Figure, valued: Sequence[tuple[RunFigures, float]]) -> ViewTable:
@@ -223,15 +220,16 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         pages=pages,
         charts=[charted.chart for charted in shown_series],
         brush=BRUSH,
-        runs=ViewGrid("runs", _run_columns(table.columns[-4], newest[:RUNS_LISTED]), [newest[:RUNS_LISTED]], _row_facts),
+        runs=ViewGrid(
+            "runs",
+            _run_columns(table.columns[-4], newest[:RUNS_LISTED]),
+            [newest[:RUNS_LISTED]],
+            lambda row: {"data-at": str(row["started_at_ns"])} | {f"data-{name}": str(row[name]) for name in FACETS},
+        ),
         count=len(newest),
         listed=RUNS_LISTED,
     )
     return View(f"Trend: {entry.heading}", body, "", (table,), FILTERS, more_filters=MORE_FILTERS)
-
-
-def _row_facts(row: dict[str, Plain]) -> Attributes:
-    return {"data-at": str(row["started_at_ns"])} | {f"data-{name}": str(row[name]) for name in FACETS}
 
 
 def _run_columns(figure: str, rows: Sequence[dict[str, Plain]]) -> list[ViewColumn[dict[str, Plain]]]:
