@@ -46,7 +46,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 835,
     "collector/charts": 521,
-    "collector/cli": 2528,
+    "collector/cli": 2525,
     "collector/compare": 2338,
     "collector/datacenter": 490,
     "collector/demo": 374,
@@ -61,8 +61,8 @@ LINES = {
     "collector/store": 102,
     "collector/trend": 3420,
     "collector/units": 83,
-    "collector/upkeep": 211,
-    "collector/web": 3210,
+    "collector/upkeep": 206,
+    "collector/web": 3204,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 81424,
+    "tests": 81423,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
