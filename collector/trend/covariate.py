@@ -8,9 +8,8 @@ metric decides, since it follows the temperature before and after the jump.
 from collections.abc import Collection
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask, median
+from edgemeter.collector.trend.noise import HALF_NORMAL, Array, median
 
 # So many days on each side of a place give its levels, so many how the metric follows the temperature.
 BESIDE, NEAR = 10, 60
@@ -22,7 +21,6 @@ MARGIN = 2.0
 FORETOLD = 2.5
 # The least that the temperatures of neighbouring days are assumed to differ (degrees): sensors are read to a tenth or to one.
 LEAST_SPREAD = 0.1
-_ROUNDING = 1e-6
 
 
 def regressor(temperature_c: Array, x: Array) -> Array:
@@ -46,29 +44,6 @@ def regressor(temperature_c: Array, x: Array) -> Array:
     adjusted: Array = temperature_c.copy()
     adjusted[days_with_heat] = heat
     return adjusted
-
-
-def may_jump(temperature_c: Array, series: NDArray[np.intp], size: int) -> Mask:
-    """Return in which of `size` series the temperatures [points] may jump or be misread; of the others `regressor` changes nothing."""
-    is_known = np.isfinite(temperature_c)
-    heat, series = temperature_c[is_known], series[is_known]
-    edges = np.searchsorted(series, np.arange(size + 1))
-    position, begin, end = np.arange(len(heat)), edges[series], edges[series + 1]
-    moved = np.abs(heat[1:] - heat[:-1])[series[1:] == series[:-1]]
-    spread, count = np.full(size, LEAST_SPREAD), np.maximum(np.diff(edges) - 1, 0)
-    first = np.cumsum(count) - count
-    ordered = moved[np.lexsort((moved, np.repeat(np.arange(size), count)))]
-    has_moved = count > 0
-    low, high = (ordered[(first + (count - 1 + side) // 2)[has_moved]] for side in (0, 1))
-    spread[has_moved] = np.maximum((low + high) / 2 / HALF_NORMAL, LEAST_SPREAD)
-    neighbours = np.clip(position[:, None] + np.arange(-2, 3), begin[:, None], end[:, None] - 1)
-    is_misread = np.abs(heat - np.sort(heat[neighbours], axis=1)[:, 2]) > MISREAD * spread[series]
-    total = np.append(0.0, np.cumsum(heat))
-    before, after = np.maximum(position - BESIDE, begin), np.minimum(position + BESIDE, end)
-    means = (total[after] - total[position]) / (after - position), (total[position] - total[before]) / np.maximum(position - before, 1)
-    jumps = (np.abs(means[0] - means[1]) > JUMP * spread[series] - _ROUNDING) & (position > begin)
-    may_be: Mask = np.bincount(series, is_misread | jumps, size) > 0
-    return may_be
 
 
 def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.run_figures import RunFigures
-from edgemeter.collector.trend.covariate import may_jump, regressor
+from edgemeter.collector.trend.covariate import regressor
 from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.noise import ENOUGH_DIFFERENCES, run_variance
 from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, columns_of, names_of, scaled
@@ -112,11 +112,10 @@ def _points(
     readings = _sums((~np.isnan(used_c)).astype(np.float64), first)
     read_c = np.where(readings > 0, _sums(np.nan_to_num(used_c), first) / np.maximum(readings, 1), np.nan)
     changed = _changes(runs, of_points, runs.common[used[np.append(first[1:], len(used)) - 1]] if len(used) else first)
-    jumps = may_jump(read_c, of_points, size) if metric.rule.scale == "log" else np.zeros(size, np.bool_)
     points, day_of_point = [], day[first]
     for index, (begin, end) in enumerate(pairwise(np.searchsorted(of_points, np.arange(size + 1)).tolist())):
         part = slice(begin, end)
-        heat = regressor(read_c[part], mean_x[part]) if jumps[index] else read_c[part]
+        heat = regressor(read_c[part], mean_x[part]) if metric.rule.scale == "log" else read_c[part]
         kind, left_out, not_ok, until = about[index]
         columns = day_of_point[part], mean_x[part], known_variance[part], count[part], heat, tuple(changed[part])
         points.append(Days(metric, *columns, float(floor[index]), kind, 1, left_out, not_ok, until, read_c[part]))

@@ -57,8 +57,6 @@ def test_the_rows_give_the_same_figures_as_the_records(ledger):
     assert points[0] == points[1]
     metrics = ("energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled")
     assert watch.trends_of(indexed, (), metrics) == watch.trends_of(direct, (), metrics)
-    # From what was kept, too.
-    assert watch.trends_of(indexed, (), metrics) == watch.trends_of(direct, (), metrics)
 
 
 @pytest.fixture
@@ -133,58 +131,38 @@ def trends_in(path, results):
     return trends, {key for (name, key), result in results.items() if result is not before.get((name, key))}
 
 
-def arrivals_of(runs, received_ns):
-    """Return runs as they arrive."""
-    return [arrival(run, received_ns) for run in runs]
-
-
-def seeded(seed):
-    """Return a source of random numbers."""
-    return random.Random(seed)  # noqa: S311 - the same ones every time, no secret
-
-
-def shuffled(chance):
+def shuffled(seed):
     """Return runs of three boards with a step, most of them in order, some weeks late."""
-    runs = []
+    chance, runs = random.Random(seed), []  # noqa: S311 - the same ones every time, no secret
     for unit in range(3):
         values = noisy(100, 50, seed=unit, step_at=35, step_ratio=1.1)
         runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 35 + ["b"] * 15)
     return sorted(runs, key=lambda run: run.started_at_ns + (chance.random() < 0.15) * chance.randrange(20) * DAY_NS)
 
 
-def stored_anew(ledger, runs):
-    """Give runs another row: they are excluded and included again."""
-    history = LedgerRuns(ledger)
-    for run in runs:
-        if history.is_counted(run.id):
-            history.withdraw(run.id, "excluded", "ada", "")
-            history.include(run.id, "ada", "")
-
-
 def test_only_what_changed_is_computed(path):
     """Nothing the second time; with a run of one board its series and its type; with one that is removed the same."""
-    runs, results = shuffled(seeded(1)), {}
-    with SqliteLedger(path) as ledger:
-        ledger.commit(arrivals_of(runs[:20], FIRST_DAY * DAY_NS))
-        ledger.commit(arrivals_of(runs[20:-1], (FIRST_DAY + 5) * DAY_NS))
+    runs, results = shuffled(1), {}
+    keep(path, runs[:-1])
     trends, computed = trends_in(path, results)
     assert {key.device for key in computed} == {"", "pi-0", "pi-1", "pi-2"}
     assert trends_in(path, results) == (trends, set())
-    with SqliteLedger(path) as ledger:
-        ledger.commit(arrivals_of(runs[-1:], (FIRST_DAY + 6) * DAY_NS))
+    keep(path, runs[-1:])
     assert {key.device for key in trends_in(path, results)[1]} == {"", runs[-1].device}
     with SqliteLedger(path) as ledger:
-        stored_anew(ledger, runs[40:41])
+        # It gets another row.
+        LedgerRuns(ledger).withdraw(runs[40].id, "excluded", "ada", "")
+        LedgerRuns(ledger).include(runs[40].id, "ada", "")
     assert {key.device for key in trends_in(path, results)[1]} == {"", runs[40].device}
 
 
 def test_a_declared_level_is_computed_anew_for_its_series(path):
     """The trends follow when a level is declared and when it is taken back."""
-    keep(path, shuffled(seeded(2)))
+    keep(path, shuffled(2))
     note, results = Annotation(day=FIRST_DAY + 35, text="new firmware", device="pi-1"), {}
     for annotations in ((), (note,), ()):
         trends = watch.trends_of(of_ledger(path), annotations, ("energy_gross_mj",), results=results)
-        assert trends == watch.trends_of(history_of(shuffled(seeded(2))), annotations, ("energy_gross_mj",))
+        assert trends == watch.trends_of(history_of(shuffled(2)), annotations, ("energy_gross_mj",))
 
 
 def test_the_history_of_one_board_is_that_of_all_for_this_board(fleet):
