@@ -74,11 +74,11 @@ def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
     `residuals` are what a level and a step leave, which takes a part of what neighbours share away: that is added again. Where nothing
     is seen, a part of what could have stayed unseen in so few points is taken.
     """
-    values, spread = np.where(present, residuals, 0.0), np.where(present, 1 / variance, 0.0)
+    spread = np.where(present, 1 / variance, 0.0)
     weight = spread[:, 1:] * spread[:, :-1]
     total = np.maximum(weight.sum(axis=1), 1e-300)
-    mean_product = (weight * values[:, 1:] * values[:, :-1]).sum(axis=1) / total
-    mean_square = (weight * values[:, 1:] ** 2).sum(axis=1) / total
+    mean_product = (weight * residuals[:, 1:] * residuals[:, :-1]).sum(axis=1) / total
+    mean_square = (weight * residuals[:, 1:] ** 2).sum(axis=1) / total
     pairs = np.maximum(total**2 / np.maximum((weight**2).sum(axis=1), 1e-300), 1.0)
     absorbed = TAKEN_BY_FIT * mean_square / np.maximum(present.sum(axis=1), 1)
     shared: Array = np.maximum(mean_product + absorbed, UNSEEN * mean_square / np.sqrt(pairs))

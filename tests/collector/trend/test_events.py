@@ -9,6 +9,7 @@ from edgemeter.collector.trend.events import events_of
 from edgemeter.collector.trend.trend_text import event_kind, event_text
 from edgemeter.collector.trend.watch import trends_of
 from tests.fixtures.comparison_factory import document, history_of
+from tests.fixtures.record_factory import violating
 from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
 
 DAYS, AT = 70, 50
@@ -67,6 +68,18 @@ def test_a_board_that_is_gone_is_reported_once():
     _, events = found_in(board(1, firmwares=None, step_ratio=1.0), board(2, firmwares=None, step_ratio=1.0, days=60))
     (event,) = events
     assert (event.kind, event.devices, len(event.members)) == ("missing", ("pi-2",), 2)
+
+
+def test_what_ran_and_does_not_count_is_another_gap_than_what_did_not_run():
+    """A board that throttles since its meter is gone: its latencies are not ok, its energies are missing."""
+    throttling = {"energy": None, "verdict": violating("disturbed", "throttled")}
+    runs = board(2, firmwares=None, step_ratio=1.0, days=60)
+    trends, events = found_in(
+        board(1, firmwares=None, step_ratio=1.0), runs + make_days([None] * 60 + [100.0] * 10, device="pi-2", **throttling)
+    )
+    gaps = [trend.missing(FIRST_DAY + DAYS - 1) for trend in trends]
+    assert [gap.has_runs for gap in gaps if gap] == [False, True]
+    assert events == []
 
 
 def test_a_board_type_that_is_gone_is_reported_as_missing():

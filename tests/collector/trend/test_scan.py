@@ -49,7 +49,7 @@ def test_a_shorter_series_beside_longer_ones_has_the_score_that_it_has_alone():
 def test_a_step_that_the_temperature_hides_is_none():
     """The heating was switched on the same day: what is the step and what the warmth cannot be separated."""
     x = np.random.default_rng(7).normal(size=(1, 60))
-    heat = (np.arange(60) >= 45).astype(float)[None, :] * 10
+    heat = (np.arange(60) >= 45)[None, :] * 10 + np.random.default_rng(8).normal(size=(1, 60))
     assert looked(x, temperature=heat).scores[0, 45] == 0
     assert looked(x).scores[0, 45] > 0
 

@@ -110,6 +110,13 @@ def test_a_step_that_does_not_matter_is_called_small():
     assert step.low < 1.0 < step.high
 
 
+def test_a_step_that_may_matter_waits_for_thirty_days():
+    """Of 2.2% at 1.5% noise, which may be the 3% that matter: unconfirmed until then."""
+    values = noisy(100, 130, seed=4, noise_ratio=0.015, step_at=80, step_ratio=1.022)
+    early, late = trend(make_days(values[:105])), trend(make_days(values))
+    assert (early.steps, early.unconfirmed is not None, len(late.steps), late.unconfirmed) == ((), True, 1, None)
+
+
 def test_a_level_that_returns_within_weeks_is_no_step():
     """Up by 8% for twenty days in the middle of two hundred: nothing; where the firmware changed, two steps that name it."""
     values = np.array(noisy(100, 200, seed=16))

@@ -25,6 +25,7 @@ def test_a_fast_drift_makes_no_step():
         assert all(trend.drift and trend.drift.low < 2.02 < trend.drift.high for trend in trends[:3])
         assert all(reported(trend) == [trend.drift] for trend in trends)
         assert {trend.drift.is_over for trend in trends} == {"until" in name}
+        assert [trend.drift.day - 20_000 for trend in trends] == pytest.approx([300 if "300" in name else 0] * 4, abs=5)
 
 
 def test_steps_are_no_drift():
