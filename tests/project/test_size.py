@@ -59,7 +59,7 @@ LINES = {
     "collector/runs": 988,
     "collector/show": 1113,
     "collector/store": 102,
-    "collector/trend": 3420,
+    "collector/trend": 3394,
     "collector/units": 83,
     "collector/upkeep": 206,
     "collector/web": 3204,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 81423,
+    "tests": 81422,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
