@@ -10,6 +10,7 @@ from edgemeter.collector.alerts.notified import settled
 from edgemeter.collector.alerts.rules import AlertRule
 from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.record_factory import violating
+from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 STEPPED = noisy(100, 70, step_at=55, step_ratio=1.09)
@@ -17,6 +18,7 @@ STEP = AlertRule(name="step", kind="step", metrics=("energy_gross_mj",))
 LOST = AlertRule(name="lost", kind="device-lost", hours=1.0)
 STOPPED = AlertRule(name="stopped", kind="outbox-stopped")
 MISSING = AlertRule(name="missing", kind="missing", metrics=("energy_gross_mj",))
+LIMIT = AlertRule(name="limit", kind="limit", metrics=("energy_gross_mj",))
 OUTLYING = AlertRule(name="outlying", kind="outlying-board", metrics=("energy_gross_mj",))
 
 
@@ -47,6 +49,28 @@ def titles(fired_now):
     return [firing.title for firing in fired_now if not firing.is_explained]
 
 
+def test_a_rule_fires_on_what_it_names_as_long_as_that_is_news():
+    """A step for two months; nine per cent less energy where both directions are asked for; a level beyond its limit; a drift."""
+    stepped, better = make_days(STEPPED), make_days(noisy(100, 70, step_at=55, step_ratio=0.91))
+    drifting = make_days(np.array(noisy(100, 100, seed=3)) * np.exp(np.linspace(0, 0.08, 100)))
+    both = msgspec.structs.replace(STEP, direction="both")
+    step, drift = (f"{kind}: energy of tiny-detector fp32 on pi-1" for kind in ("step", "drift"))
+    for rule, runs, day, expected in (
+        (STEP, stepped, 70, [step]),
+        (STEP, stepped, 71, [step]),
+        (STEP, stepped, 116, []),
+        (STEP, better, 70, []),
+        (both, better, 70, [step]),
+        (msgspec.structs.replace(both, at_least=20.0), better, 70, []),
+        (msgspec.structs.replace(LIMIT, above=105.0), stepped, 70, ["limit: energy of tiny-detector fp32 on pi-1"]),
+        (msgspec.structs.replace(LIMIT, above=120.0), stepped, 70, []),
+        (msgspec.structs.replace(LIMIT, metrics=("accuracy_value",), below=0.7), stepped, 70, ["limit: accuracy of tiny-detector fp32 on pi-1"]),
+        (AlertRule(name="drift", kind="drift", metrics=STEP.metrics), drifting, 100, [drift]),
+    ):
+        with table_row(rule, day):
+            assert titles(fired((rule,), runs, day)) == expected
+
+
 def test_of_the_signs_of_a_failing_board_the_strongest_is_told(fleet):
     """It draws too much, its results are missing, its connection is lost: it is lost; whoever is not told of that hears the others."""
     rules = (OUTLYING, MISSING, LOST, STOPPED)
@@ -73,24 +97,6 @@ def test_a_second_step_opens_an_alert_of_its_own_however_its_first_day_was_estim
     assert opened == [1, 2]
     (alert,) = [alert for alert in alerts.values() if alert.closed_ns is None]
     assert (alert.number, abs(alert.firing.day - FIRST_DAY - 60) <= 1) == (2, True)
-
-
-def test_a_confirmed_step_fires_until_it_is_history():
-    """On day 70 as on day 71; no more when it is two months old."""
-    runs = make_days(STEPPED)
-    for day, expected in (
-        (70, ["step: energy of tiny-detector fp32 on pi-1"]),
-        (71, ["step: energy of tiny-detector fp32 on pi-1"]),
-        (116, []),
-    ):
-        assert titles(fired((STEP,), runs, day)) == expected, day
-
-
-def test_an_improvement_fires_only_where_both_are_asked_for():
-    """Nine per cent less energy is no bad news."""
-    better = make_days(noisy(100, 70, step_at=55, step_ratio=0.91))
-    for settings, count in (({"direction": "worse"}, 0), ({"direction": "both"}, 1), ({"direction": "both", "at_least": 20.0}, 0)):
-        assert len(fired((msgspec.structs.replace(STEP, **settings),), better, 70)) == count, settings
 
 
 def test_one_firmware_on_four_boards_is_one_alert_from_its_first_finding_on():
@@ -126,28 +132,9 @@ def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_o
     assert titles(fired((STEP,), runs, 80)) == ["fleet, worse: all Raspberry Pi 5 Model B Rev 1.0"]
 
 
-def test_a_limit_fires_while_the_level_is_beyond_it():
-    """Above 105 mJ; with a limit of 120 there is silence; an accuracy below is another."""
-    for metric, limit, count in (
-        ("energy_gross_mj", {"above": 105.0}, 1),
-        ("energy_gross_mj", {"above": 120.0}, 0),
-        ("accuracy_value", {"below": 0.7}, 1),
-    ):
-        rule = AlertRule(name="limit", kind="limit", metrics=(metric,), **limit)
-        assert len(fired((rule,), make_days(STEPPED), 70)) == count, (metric, limit)
-
-
 def test_a_verdict_that_went_invalid_fires_until_a_valid_run():
     """The two newest runs are invalid; one after them is not."""
     rule = AlertRule(name="invalid", kind="invalid", runs=2)
     runs = make_days(noisy(100, 10)) + make_days([None] * 10 + [100.0, 100.0], seq=10, verdict=violating("invalid", "answers"))
     assert len(fired((rule,), runs, 12)) == 1
     assert fired((rule,), runs + make_days([None] * 12 + [100.0], seq=20), 13) == []
-
-
-def test_a_drift_fires():
-    """Eight per cent in a hundred days."""
-    runs = make_days(np.array(noisy(100, 100, seed=3)) * np.exp(np.linspace(0, 0.08, 100)))
-    assert titles(fired((AlertRule(name="drift", kind="drift", metrics=("energy_gross_mj",)),), runs, 100)) == [
-        "drift: energy of tiny-detector fp32 on pi-1"
-    ]

@@ -63,9 +63,11 @@ def test_a_closed_inbox_lets_everybody_go_and_takes_nothing_more():
     inbox.close()
     waiting.join(150)
     assert not waiting.is_alive()
-    inbox = Inbox()
+    inbox = Inbox(limit_bytes=5)
     inbox.put([message(5)])
+    assert not inbox.has_room()
     inbox.close()
+    assert inbox.has_room()
     inbox.put([message(6)])
     assert sizes(inbox.take(10, ANY, 60)) == [5]
     assert inbox.take(10, ANY, 60) == []
