@@ -64,7 +64,12 @@ def test_a_rule_fires_on_what_it_names_as_long_as_that_is_news():
         (msgspec.structs.replace(both, at_least=20.0), better, 70, []),
         (msgspec.structs.replace(LIMIT, above=105.0), stepped, 70, ["limit: energy of tiny-detector fp32 on pi-1"]),
         (msgspec.structs.replace(LIMIT, above=120.0), stepped, 70, []),
-        (msgspec.structs.replace(LIMIT, metrics=("accuracy_value",), below=0.7), stepped, 70, ["limit: accuracy of tiny-detector fp32 on pi-1"]),
+        (
+            msgspec.structs.replace(LIMIT, metrics=("accuracy_value",), below=0.7),
+            stepped,
+            70,
+            ["limit: accuracy of tiny-detector fp32 on pi-1"],
+        ),
         (AlertRule(name="drift", kind="drift", metrics=STEP.metrics), drifting, 100, [drift]),
     ):
         with table_row(rule, day):
