@@ -103,7 +103,6 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_rat
     """Show the comparison of models that are measured, or of results that are read, with the gate and the choice."""
     from edgemeter.agent.cli.run_session import end_session
     from edgemeter.collector.cli.compared_sides import compare_results, is_model, measure_sides
-    from edgemeter.collector.compare.comparison import with_choice
     from edgemeter.collector.compare.gate import with_gate
     from edgemeter.collector.compare.limits import parse_gate, parse_requirements
 
@@ -123,7 +122,7 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_rat
     if limits:
         comparison = with_gate(comparison, limits, lost, options["inconclusive"])
     if _is_choice(options) and comparison.rows:
-        comparison = with_choice(comparison, _choice([row.case for row in comparison.rows], options, matters_ratio))
+        comparison = _with_choice(comparison, options, matters_ratio)
     try:
         show(comparison, form, sides, measured.notes if measured else ())
     finally:
@@ -144,12 +143,9 @@ def recommend_case(
     from edgemeter.agent.cli.run_session import end_session
     from edgemeter.collector.cli.compared_sides import MOST_SIDES, measure_cases
     from edgemeter.collector.compare.columns import to_json
-    from edgemeter.collector.compare.comparison import with_choice
 
     measured = measure_cases(cases[:MOST_SIDES], options, matters)
-    rows = measured.comparison.rows
-    choice = _choice([row.case for row in rows], {"required": None, "cheapest": None}, matters)
-    comparison = with_choice(measured.comparison, choice)
+    comparison = _with_choice(measured.comparison, {"required": None, "cheapest": None}, matters)
     try:
         if form == "json":
             click.echo(json_document({**document, **msgspec.json.decode(to_json(comparison))}))
@@ -175,7 +171,7 @@ def _of_stores(options: Mapping[str, Any], matters_ratio: float, html: Path | No
     else:
         comparison = comparing.compare(book, reference, matters_ratio, days)
         if is_choice:
-            comparison = comparing.with_choice(comparison, _choice([row.case for row in comparison.rows], options, matters_ratio))
+            comparison = _with_choice(comparison, options, matters_ratio)
     if html is not None:
         from edgemeter.collector.cli.report import write_page
         from edgemeter.collector.web.one_file import FileChoice
@@ -197,6 +193,12 @@ def _choice(cases: "Sequence[CaseSummary]", options: Mapping[str, Any], matters_
     from edgemeter.collector.compare.limits import parse_requirements
 
     return choose(cases, parse_requirements(options["required"] or ""), options["cheapest"], matters_ratio)
+
+
+def _with_choice(comparison: "Comparison", options: Mapping[str, Any], matters_ratio: float) -> "Comparison":
+    from edgemeter.collector.compare.comparison import with_choice
+
+    return with_choice(comparison, _choice([row.case for row in comparison.rows], options, matters_ratio))
 
 
 def show(comparison: "Comparison", form: Format, sides: Sequence[str] = (), notes: Sequence[str] = ()) -> None:

@@ -1,9 +1,8 @@
 """`edgemeter report`: the page as one file, or the runs as CSV or Parquet; `edgemeter collector web` serves the page."""
 
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.options import PATH
 from edgemeter.agent.base.plugins import require_extra
 from edgemeter.agent.base.progress import Tell, note, progress_bar, warn
@@ -139,7 +138,17 @@ def write_table(runs: Iterable[RunRecord], total: int | None, output: str, colum
             with part.open("w", newline="", encoding="utf-8") as file:
                 return write_csv(counted, chosen_run_columns, file)
 
-        count = write_csv(counted, chosen_run_columns, sys.stdout) if output == STDOUT else _put_in_place(Path(output), write)
+        if output == STDOUT:
+            count = write_csv(counted, chosen_run_columns, sys.stdout)
+        else:
+            # Written beside the file and renamed: a partial export is never visible.
+            part = Path(f"{output}.part")
+            with os_error_as(UnavailableError, f"cannot write {output!r}", "give a writable folder with enough space"):
+                try:
+                    count = write(part)
+                    part.replace(output)
+                finally:
+                    part.unlink(missing_ok=True)
     note(f"{figures.count(count, 'run')}{'' if form == '.json' else f', {len(chosen_run_columns)} columns'}")
 
 
@@ -161,20 +170,6 @@ def _some(runs: Iterator[RunRecord], where: Sequence[str]) -> Iterable[RunRecord
         places = ", ".join(map(shown_place, where))
         raise UnavailableError(f"no run of {places!r} matches: nothing was written; `edgemeter runs` shows what is kept")
     return chain((first,), runs)
-
-
-def _put_in_place(path: Path, write: Callable[[Path], int]) -> int:
-    """Write beside the file and rename, so that a partial export is never visible."""
-    part = path.with_name(f"{path.name}.part")
-    try:
-        count = write(part)
-        part.replace(path)
-    except OSError as error:
-        raise UnavailableError(f"cannot write {str(path)!r} ({error.strerror}): give a writable folder with enough space") from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink()
-    return count
 
 
 def _counted(items: Iterable[Item], total: int | None, progress: Tell) -> Iterator[Item]:

@@ -24,7 +24,6 @@ from edgemeter.collector.web.run_facts import machine_facts
 from edgemeter.collector.web.series import series, series_groups, titles
 from edgemeter.collector.web.view import ServedLinks, View, ViewColumn, ViewGrid, ViewRequest
 
-FILTERS = ("device", "fleet", "days", "level")
 RUNS_SHOWN = 60
 CHARTS = 6
 # The figures that are drawn over the days, of calls and of generated text.
@@ -44,7 +43,7 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
         case_filter = replace(case_filter, device=min(devices, default=""))
     device_cases = picked_cases(context.book, case_filter.without("board", "model", "runtime", "precision"))
     if not device_cases:
-        return View("No run matches", context.render("message.html", text="No run has this device."), filters=FILTERS)
+        return View("No run matches", context.render("message.html", text="No run has this device."))
     newest = max(device_cases, key=lambda case: case.newest_ns)
     of_device, runs = (newest.key.fleet, newest.key.device), _runs(context, device_cases)
     body = context.render(
@@ -61,7 +60,7 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     simulated = "" if newest.key.provenance == "measured" else f", {newest.key.provenance}"
     counted = f"{figures.count(sum(case.runs for case in device_cases), 'run')} of {figures.count(len(device_cases), 'case')}"
     lead = f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {counted}."
-    return View(newest.key.device, body, lead, (runs.plain,), FILTERS)
+    return View(newest.key.device, body, lead, (runs.plain,))
 
 
 def _measuring(context: ViewContext, newest: BookedCase) -> DeviceActivity | None:
@@ -124,9 +123,9 @@ def _runs(context: ViewContext, device_cases: Sequence[BookedCase]) -> ViewGrid[
             lambda line: figures.count(line.case.key.threads, "thread"),
             is_text=True,
         ),
-        *(ViewColumn(hidden, "", attrgetter(f"case.key.{hidden}"), is_shown=False) for hidden in ("backend", "threads", "batch")),
+        *(ViewColumn(hidden, "", attrgetter(f"case.key.{hidden}")) for hidden in ("backend", "threads", "batch")),
         *(column for entry in in_view(FigureView.LIST) for column in _figure_columns(entry)),
-        ViewColumn("energy_provenance", "", attrgetter("run.subject.energy_provenance"), is_shown=False),
+        ViewColumn("energy_provenance", "", attrgetter("run.subject.energy_provenance")),
     ]
     return ViewGrid("runs", columns, [lines], lambda line: {"data-at": str(line.run.started_at_ns)})
 
@@ -148,5 +147,5 @@ def _figure_columns(entry: Figure) -> list[ViewColumn[_RunLine]]:
 
     columns = [ViewColumn(entry.name, entry.heading, plain, text, provenance, is_text=entry.is_truth, needs_width=not entry.is_main)]
     if entry.u:
-        columns.append(ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False))
+        columns.append(ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry)))
     return columns

@@ -62,7 +62,7 @@ _EXECUTION_COLUMNS: list[ViewColumn[ExecutionProgress]] = [
 ]
 _RUN_COLUMNS: list[ViewColumn[RunFigures]] = [
     ViewColumn("started_at_ns", "Started (UTC)", attrgetter("started_at_ns")),
-    ViewColumn("id", "", attrgetter("id"), is_shown=False),
+    ViewColumn("id", "", attrgetter("id")),
     *(
         ViewColumn(name, name.capitalize(), attrgetter(f"subject.key.{name}"), is_text=True)
         for name in ("device", "model", "precision", "runtime")

@@ -82,7 +82,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         "measuring": [activity for activity in activities.devices if case_filter.fleet in (None, activity.fleet)],
     }
     if not every_case:
-        return View("Nothing here yet", context.render("overview.html", newest=None, **now), filters=("fleet", "board"))
+        return View("Nothing here yet", context.render("overview.html", newest=None, **now))
     newest = max(every_case, key=lambda case: case.newest_ns)
     present = {(device.fleet, device.device): device for device in context.source.devices()}
     outlying = grouped(((outlier.fleet, outlier.device), outlier.text) for outlier in context.events.outlying)
@@ -131,7 +131,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     rows = tuple(tuple(value for name, value in cell._asdict().items() if name != "cases") for cell in covered)
     title = f"{figures.count(len(lines), 'device')}, {figures.count(len(models), 'model')}"
     tables = (devices.plain, ViewTable("coverage", names, rows))
-    return View(title, body, lead, tables, ("fleet", "board", "days", "level"))
+    return View(title, body, lead, tables)
 
 
 def _common_case(
@@ -167,8 +167,8 @@ def _device_table(lines: Sequence[_DeviceLine], common: str, common_cases: Mappi
 
         return ViewColumn(name, figure(name).heading, value, text, rank, common)
 
-    def of_health(name: str, heading: str, value: Callable[[Health], Plain], *, is_shown: bool = True) -> ViewColumn[_DeviceLine]:
-        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, is_shown=is_shown, needs_width=True)
+    def of_health(name: str, heading: str, value: Callable[[Health], Plain]) -> ViewColumn[_DeviceLine]:
+        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, needs_width=True)
 
     def of_runs(line: _DeviceLine) -> str:
         return ", ".join(f"{count:,} {name}" for name in ("disturbed", "invalid", "throttled") if (count := getattr(line, name)))
@@ -176,17 +176,17 @@ def _device_table(lines: Sequence[_DeviceLine], common: str, common_cases: Mappi
     now_ns = time.time_ns()
     columns: list[ViewColumn[_DeviceLine]] = [
         ViewColumn("device", "Device", attrgetter("device"), is_text=True),
-        ViewColumn("fleet", "Fleet", attrgetter("fleet"), is_shown=False),
+        ViewColumn("fleet", "", attrgetter("fleet")),
         ViewColumn("board", "Board", attrgetter("board"), is_text=True),
-        ViewColumn("role", "", attrgetter("role"), is_shown=False),
+        ViewColumn("role", "", attrgetter("role")),
         ViewColumn("state", "State", attrgetter("state"), lambda line: line.state or "not reported", is_text=True),
-        ViewColumn("condition", "", lambda line: line.condition or None, is_shown=False),
+        ViewColumn("condition", "", lambda line: line.condition or None),
         of_common(LATENCY),
         of_common(ENERGY),
         ViewColumn("last_started_at_ns", "Last run (UTC)", attrgetter("last_ns"), lambda line: figures.stamp(line.last_ns)[:16]),
         ViewColumn("runs", "Runs", attrgetter("runs"), small=of_runs, needs_width=True),
-        *(ViewColumn(count, "", attrgetter(count), is_shown=False) for count in ("disturbed", "invalid")),
-        ViewColumn("throttled", "", lambda line: line.throttled if line.throttling_known else None, is_shown=False),
+        *(ViewColumn(count, "", attrgetter(count)) for count in ("disturbed", "invalid")),
+        ViewColumn("throttled", "", lambda line: line.throttled if line.throttling_known else None),
         ViewColumn("temperature_max_c", "Max °C", attrgetter("temperature_max_c"), needs_width=True),
         ViewColumn(
             "agent",
@@ -197,7 +197,7 @@ def _device_table(lines: Sequence[_DeviceLine], common: str, common_cases: Mappi
             needs_width=True,
         ),
         of_health("certificate_days", "Certificate, days left", lambda health: certificate_days(health, now_ns)),
-        of_health("clock", "", clock_text, is_shown=False),
+        of_health("clock", "", clock_text),
         of_health("disk_free_gb", "Disk free, GB", lambda health: health.disk.free_bytes and health.disk.free_bytes / 1e9),
         ViewColumn(
             "models", "Models", lambda line: " | ".join(line.models), lambda line: listed(line.models), is_text=True, needs_width=True

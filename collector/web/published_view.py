@@ -104,8 +104,8 @@ def _columns(runs_by_key: OwnRunsByKey) -> list[ViewColumn[JudgedFigure]]:
     names = {column.name for column in shown_columns}
     return [
         *shown_columns,
-        *(ViewColumn(name, "", read, is_shown=False) for name, read in of_row.items() if name not in names),
-        ViewColumn("canonical_value", "", attrgetter("row.canonical"), is_shown=False),
+        *(ViewColumn(name, "", read) for name, read in of_row.items() if name not in names),
+        ViewColumn("canonical_value", "", attrgetter("row.canonical")),
     ]
 
 

@@ -181,8 +181,6 @@ def _plain(case: BookedCase, entry: Figure, valued: Sequence[tuple[RunFigures, f
     return ViewTable("points", ("run", *names, "started_at_ns", column, "low", "high", "verdict"), rows)
 
 
-FILTERS = ("metric", "model")
-MORE_FILTERS = ("board", "device", "fleet", "precision", "runtime", "days")
 # A series may have several cases, one for each version of the runtime.
 CASES_READ = 2 * CHARTS
 
@@ -195,7 +193,7 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     picked = every_case[pages.page * CASES_READ : (pages.page + 1) * CASES_READ]
     if not picked:
         body = context.render("message.html", text="Pick another model, board or device.")
-        return View("No run matches", body, filters=FILTERS, more_filters=MORE_FILTERS)
+        return View("No run matches", body)
     start = min(case.first_ns for case in picked)
     if case_filter.days is not None:
         start = max(start, since_ns(context.book, case_filter.days))
@@ -211,7 +209,7 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     shown_series.sort(key=lambda charted: (not charted.has_step, -charted.points))
     if not shown_series:
         body = context.render("message.html", text=f"No run here has this figure: {entry.heading}.")
-        return View(f"Trend: {entry.heading}", body, filters=FILTERS, more_filters=MORE_FILTERS)
+        return View(f"Trend: {entry.heading}", body)
     table = ViewTable("points", shown_series[0].table.columns, tuple(row for charted in shown_series for row in charted.table.rows))
     newest = sorted(table.dicts(), key=lambda row: -int(str(row["started_at_ns"])))
     body = context.render(
@@ -229,7 +227,7 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         count=len(newest),
         listed=RUNS_LISTED,
     )
-    return View(f"Trend: {entry.heading}", body, "", (table,), FILTERS, more_filters=MORE_FILTERS)
+    return View(f"Trend: {entry.heading}", body, "", (table,))
 
 
 def _run_columns(figure: str, rows: Sequence[dict[str, Plain]]) -> list[ViewColumn[dict[str, Plain]]]:

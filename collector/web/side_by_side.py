@@ -27,7 +27,6 @@ from edgemeter.collector.web.context import ViewContext, compare, reference_name
 from edgemeter.collector.web.queries import CaseFilter, picked_cases
 from edgemeter.collector.web.view import FileLinks, View, ViewColumn, ViewGrid, ViewRequest
 
-MORE_FILTERS = ("reference", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")
 REASONS_SHOWN, RUNS_NAMED = 40, 8
 # With more devices than this the title counts them, and a lead would be too long.
 NAMED = 3
@@ -46,14 +45,14 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     every_case = picked_cases(context.book, case_filter)
     if not every_case:
         body = context.render("message.html", text="Pick another model, board or device.")
-        return View("No run matches", body, more_filters=MORE_FILTERS)
+        return View("No run matches", body)
     reference = request.get("reference") or reference_names(context.book, case_filter.model)[0]
     picked = {"reference": reference}
     comparison = compare(context, every_case, case_filter, reference)
     left_out = _left_out(comparison, every_case)
     if not comparison.rows:
         body = context.render("left_out.html", left_out=left_out)
-        return View(f"No case matches the reference {reference}", body, picked=picked, more_filters=MORE_FILTERS)
+        return View(f"No case matches the reference {reference}", body, picked=picked)
     folded = fold_boards(comparison)
     by_limits = choice_filter(request, folded, {case.key for case in every_case}, context.matters_ratio)
     table = CaseTable(context, comparison, folded, by_limits)
@@ -77,7 +76,7 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     has_measured = any(not row.is_reference for row in measured)
     text = by_limits.sentence or _lead(replace(comparison, rows=measured) if has_measured else comparison)
     inputs = () if is_file else choice_inputs(request, comparison)
-    return View(_title(comparison), body, text, (table.plain, *by_limits.tables()), (), picked, inputs, MORE_FILTERS)
+    return View(_title(comparison), body, text, (table.plain, *by_limits.tables()), picked, inputs)
 
 
 def _title(comparison: Comparison) -> str:

@@ -81,6 +81,13 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "published": published_view,
 }
 NAVIGATION = {name: name.capitalize() for name in VIEWS if name != "run"}
+# The facets of a view's form, and those that are folded until one of them is picked.
+FILTERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "overview": (("fleet", "board", "days", "level"), ()),
+    "compare": ((), ("reference", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")),
+    "trend": (("metric", "model"), ("board", "device", "fleet", "precision", "runtime", "days")),
+    "device": (("device", "fleet", "days", "level"), ()),
+}
 # What an empty field means.
 BLANK = {"days": "all days", "level": LEVELS["current"]}
 LABELS = {"days": "Period", "level": "Level", "reference": "Reference", "metric": "Figure"}
@@ -116,6 +123,7 @@ def content(
 ) -> Markup:
     """Return what a page consists of: navigation, heading, form, exports and the view itself."""
     current = ViewRequest(request.view, {**view.picked, **request.fields})
+    filters, more_filters = FILTERS.get(request.view, ((), ()))
     return render(
         "content.html",
         view=view,
@@ -124,9 +132,9 @@ def content(
         route=ROUTES[request.view],
         # Without a script the form is sent with its button.
         action=links.to(request.view),
-        fields=[*view.inputs, *_fields(view.filters, current, choices_here)],
-        more_fields=_fields(view.more_filters, current, choices_here),
-        picked_more=", ".join(choices_here.get(name, {}).get(value, value) for name in view.more_filters if (value := request.get(name))),
+        fields=[*view.inputs, *_fields(filters, current, choices_here)],
+        more_fields=_fields(more_filters, current, choices_here),
+        picked_more=", ".join(choices_here.get(name, {}).get(value, value) for name in more_filters if (value := request.get(name))),
         exports=exports,
     )
 

@@ -142,19 +142,14 @@ class FormInput:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view; `tables` are its figures (CSV holds the first), `filters` the facets of its form, `inputs` its own fields.
-
-    `more_filters` are folded until one is picked; `picked` is what the address leaves open.
-    """
+    """One view; `tables` are its figures (CSV holds the first), `inputs` its own fields, `picked` is what the address leaves open."""
 
     title: str
     body: Markup
     lead: str = ""
     tables: tuple[ViewTable, ...] = ()
-    filters: tuple[str, ...] = ()
     picked: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[FormInput, ...] = ()
-    more_filters: tuple[str, ...] = ()
 
     def between(self, first_ns: int, last_ns: int) -> "View":
         """Return the view with the rows of a period only, as its tables show them where a period was picked."""
@@ -171,8 +166,8 @@ class View:
 class ViewColumn(Generic[Item]):
     """One column: its name in plain form, its heading, the plain value, and the text of the cell with what stands `small` below it.
 
-    A template's macro of the same name may make the cell instead. A column is not shown where no row has a value; one that
-    `needs_width` is not shown on a phone.
+    A template's macro of the same name may make the cell instead. A column without a heading is in exports only; one of
+    which no row has a value is not shown, and one that `needs_width` is not shown on a phone.
     """
 
     name: str
@@ -182,7 +177,6 @@ class ViewColumn(Generic[Item]):
     small: Callable[[Item], str | None] | None = None
     explanation: str | None = None
     is_text: bool = False
-    is_shown: bool = True
     needs_width: bool = False
 
     @property
@@ -232,7 +226,7 @@ class ViewGrid(Generic[Item]):
     def shown_columns(self) -> Sequence[ViewColumn[Item]]:
         """The columns that are shown."""
         items = [item for group in self.groups for item in group]
-        return [column for column in self.columns if column.is_shown and any(column.value(item) is not None for item in items)]
+        return [column for column in self.columns if column.heading and any(column.value(item) is not None for item in items)]
 
     @property
     def plain(self) -> ViewTable:
