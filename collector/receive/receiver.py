@@ -254,9 +254,9 @@ class Receiver(FeedEvents):
         if any(f" {topic}:" in refusal for topic in LIVE_TOPICS):
             text = "the broker at %s refuses the %s: the page cannot show what is measured now; update its ACL"
             logger.warning(text, self._address, refusal)
-            return
-        self.refusal = f"the broker at {self._address} refuses the collector's {refusal}: allow it to read edgemeter/v1/#"
-        logger.error("%s", self.refusal)
+        elif self.refusal is None:
+            self.refusal = f"the broker at {self._address} refuses the collector's {refusal}: allow it to read edgemeter/v1/#"
+            logger.error("%s", self.refusal)
 
     def has_room(self, timeout_s: float) -> bool:
         """Feed event: wait for room in the inbox."""

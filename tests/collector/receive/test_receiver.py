@@ -141,18 +141,19 @@ def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(pa
         assert "no connection" in bench.collector.receiver.unwell()
 
 
-def test_who_may_not_read_results_is_unwell_and_who_may_not_read_what_is_measured_is_not(path):
+def test_who_may_not_read_results_is_unwell_and_who_may_not_read_what_is_measured_is_not(path, caplog):
     """A broker with an older ACL shows nothing live; results come all the same."""
     with intake(path) as bench:
         for refusals, is_well in (
             ([None, "Not authorized"], True),
             ([f"subscription {topic}: Not authorized" for topic in receiver.LIVE_TOPICS], True),
-            ([f"subscription {topic}: Not authorized" for topic in bench.topics[:1]], False),
+            ([f"subscription {topic}: Not authorized" for topic in bench.topics[:2]], False),
         ):
             for refusal in refusals:
                 bench.collector.receiver.answered(refusal)
             assert (bench.collector.receiver.unwell() is None) == is_well
         assert bench.topics[0] in bench.collector.receiver.unwell()
+        assert [entry.levelname for entry in caplog.records] == ["WARNING", "WARNING", "ERROR"]
         bench.collector.receiver.disconnected("gone")
         assert bench.collector.receiver.unwell() is None
 
