@@ -16,7 +16,7 @@ from edgemeter.agent.base.plugins import require_extra
 from edgemeter.agent.base.progress import Tell, note, progress_bar, warn
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.contract.record import RunRecord, encode
-from edgemeter.collector.cli.stores import all_days_option, chosen_stores, model_called, only_options, store_option
+from edgemeter.collector.cli.stores import all_days_option, chosen_stores, model_called, only_options, opened_source, store_option
 from edgemeter.collector.ledgers.place import shown_place
 
 if TYPE_CHECKING:
@@ -94,15 +94,13 @@ def report(
 
 def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted") -> None:
     from edgemeter.collector.charts import vega
-    from edgemeter.collector.runs.run_source import source_of
-    from edgemeter.collector.runs.store import open_store
     from edgemeter.collector.web.one_file import FileChoice
     from edgemeter.collector.web.queries import CaseFilter
 
     vega.check_installed()
     of = conditions.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days)
-    write_page(source_of(open_store(*where)), output, FileChoice(case_filter))
+    write_page(opened_source(where), output, FileChoice(case_filter))
 
 
 def write_page(source: "RunSource", path: Path, choice: "FileChoice") -> None:
@@ -192,8 +190,6 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
     """
     from edgemeter.collector.charts import vega
     from edgemeter.collector.compare.case_book import CaseBook
-    from edgemeter.collector.runs.run_source import source_of
-    from edgemeter.collector.runs.store import open_store
 
     require_extra("collector", "the page needs Starlette and uvicorn", "starlette", "uvicorn")
     vega.check_installed()
@@ -201,7 +197,7 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
     from edgemeter.collector.web.server import PageServer
 
     where = chosen_stores(stores)
-    source = source_of(open_store(*where))
+    source = opened_source(where)
     server = PageServer(CaseBook(source), TrendEvents(source), listen, port, _token(token_file))
     with until_stopped() as stopped:
         server.start()

@@ -23,6 +23,7 @@ from edgemeter.collector.runs.figure_names import figure_called
 if TYPE_CHECKING:
     from edgemeter.collector.compare.case_book import CaseBook
     from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
+    from edgemeter.collector.runs.run_source import RunSource
 
 
 DAY_S = 86_400
@@ -174,12 +175,18 @@ def stored_summaries(stores: Sequence[str], days: "DaysCounted" = "current") -> 
 def opened_book(stores: Sequence[str]) -> "CaseBook":
     """Return the cases of `stores` (or the default ledger) as they are now; raises ConfigError if one is invalid."""
     from edgemeter.collector.compare.case_book import book_of
+
+    source = opened_source(stores)
+    with progress_bar() as progress:
+        return book_of(source, progress)
+
+
+def opened_source(stores: Sequence[str]) -> "RunSource":
+    """Return the rows of `stores` (or the default ledger); raises ConfigError if one is invalid."""
     from edgemeter.collector.runs.run_source import source_of
     from edgemeter.collector.runs.store import open_store
 
-    source = source_of(open_store(*chosen_stores(stores)))
-    with progress_bar() as progress:
-        return book_of(source, progress)
+    return source_of(open_store(*chosen_stores(stores)))
 
 
 def existing_store(store: str) -> str:

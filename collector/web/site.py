@@ -22,7 +22,7 @@ from edgemeter.collector.web.queries import FACETS, LEVELS, PERIODS, CaseFilter,
 from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.series import FOLLOWED, trend_view
 from edgemeter.collector.web.side_by_side import compare_view
-from edgemeter.collector.web.view import ROUTES, Links, View, ViewRequest
+from edgemeter.collector.web.view import ROUTES, FormInput, Links, View, ViewRequest
 
 SERVED_POLICY = (
     "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self';"
@@ -161,22 +161,20 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
     return {"tables": Markup(script_data({"view": request.address, "tables": tables}))}
 
 
-def _fields(names: Sequence[str], request: ViewRequest, choices_here: FormChoices) -> list[dict[str, object]]:
+def _fields(names: Sequence[str], request: ViewRequest, choices_here: FormChoices) -> list[FormInput]:
     return [_field(name, request, values) for name in names if (values := choices_here.get(name))]
 
 
-def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> dict[str, object]:
-    picked = request.get(name)
+def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> FormInput:
     options = None if len(values) > MOST_CHOICES else _options(name, request, values)
-    current = picked or (LATENCY if name == "metric" and options else "")
-    hint = f"all {len(values):,}"
-    return {"name": name, "label": LABELS.get(name, name.capitalize()), "picked": current, "placeholder": hint, "options": options}
+    picked = request.get(name) or (LATENCY if name == "metric" and options else "")
+    return FormInput(name, LABELS.get(name, name.capitalize()), picked, f"all {len(values):,}", options)
 
 
-def _options(name: str, request: ViewRequest, values: Mapping[str, str]) -> list[tuple[str, str]]:
+def _options(name: str, request: ViewRequest, values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     # What a view cannot do without is never left open: the first is used until another is picked.
     is_fixed = name in {"reference", "metric"} or (name, request.view) == ("device", "device")
     blank = None if is_fixed else BLANK.get(name, "all")
     picked = request.get(name)
     missing = [(picked, f"{picked} (nothing here)")] if picked and picked not in values else []
-    return [*([("", blank)] if blank else []), *values.items(), *missing]
+    return (*([("", blank)] if blank else []), *values.items(), *missing)
