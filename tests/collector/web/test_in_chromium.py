@@ -248,7 +248,8 @@ def test_a_form_without_fields_has_its_button_among_the_more_filters(tab, report
     """Of a comparison in a file nothing can be chosen anew: no button stands alone, and none is left out."""
     for address, is_folded in (("compare", False), (f"{report}#/compare", True)):
         page = tab(address)
-        page.until("document.querySelector('form.filters button') !== null")
+        if is_folded:
+            page.until(SHOWN_IN_FILE)
         assert page.run("document.querySelector('form.filters details button') !== null") is is_folded
         assert page.run("document.querySelectorAll('form.filters button').length") == 1
 
