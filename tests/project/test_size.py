@@ -46,7 +46,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 835,
     "collector/charts": 521,
-    "collector/cli": 2522,
+    "collector/cli": 2525,
     "collector/compare": 2338,
     "collector/datacenter": 490,
     "collector/demo": 374,
@@ -62,7 +62,7 @@ LINES = {
     "collector/trend": 3394,
     "collector/units": 83,
     "collector/upkeep": 206,
-    "collector/web": 3202,
+    "collector/web": 3200,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 81417,
+    "tests": 81418,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
