@@ -137,7 +137,7 @@ def _measured(case: CaseSummary) -> dict[str, object]:
     names = [entry.name for entry in in_view(FigureView.TABLE) if not entry.rank]
     return {
         **{name: getattr(case.key, name) for name in ("device", "model", "precision", "runtime", "scenario")},
-        "runs": len(case.run_ids),
+        "runs": case.size,
         **{name: case.figures[name].value if name in case.figures else None for name in names},
         "energy_scope": case.energy.scope if case.energy else None,
         "energy_provenance": case.energy.provenance if case.energy else None,

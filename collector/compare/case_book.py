@@ -108,13 +108,21 @@ class CaseBook:
     def within(self, since_ns: int, picked: Sequence[BookedCase]) -> list[BookedCase]:
         """Return those of the cases that ran since then, counted and summed up over those runs."""
         runs_of = grouped((run.subject.key, run) for run in self.source.select("started_at_ns >= ?", since_ns))
-        within = []
-        for case in picked:
-            if runs := runs_of.get(case.key):
-                usable = sum(run.is_usable for run in runs)
-                summaries = (summary and summary.of_newest(usable) for summary in (case.level, case.all_days))
-                within.append(_counted(case.members, runs, *summaries))
-        return within
+        return [
+            _counted(case.members, runs, *self._of_runs(case, [run for run in runs if run.is_usable]))
+            for case in picked
+            if (runs := runs_of.get(case.key))
+        ]
+
+    def _of_runs(self, case: BookedCase, usable: Sequence[RunFigures]) -> tuple[CaseSummary | None, CaseSummary | None]:
+        """Return the summaries of some newest runs of a case: of those that are of its current level, and of all."""
+        if not usable or case.level is None:
+            return None, None
+        all_days, segment = CaseSummary(self.source, case.key, lambda: usable), case.level.segment
+        if segment is None:
+            return all_days, all_days
+        of_level = [run for run in usable if run.started_at_ns >= segment.since_ns]
+        return CaseSummary(self.source, case.key, lambda: of_level, segment=segment), all_days
 
     def _is_changed(self, key: CaseKey, members: Sequence[SubjectRuns]) -> bool:
         return key not in self._booked or version_of(self._booked[key].members) != version_of(members)

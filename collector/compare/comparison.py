@@ -136,7 +136,7 @@ class ComparedCase:
             "disturbed": case.disturbed > 0,
             "disturbed reference": reference.disturbed > 0 and not self.is_reference,
             "below accuracy gate": self.not_ranked is not None,
-            "one run": len(case.run_ids) == 1,
+            "one run": case.size == 1,
             "other energy scope": both_energy and not energies_rank(case, reference),
             "other energy coverage": energies_rank(case, reference) and _excludes(case) != _excludes(reference),
             "mixed conditions": around.has_several_libraries or len(around.modes) > 1 or differs,

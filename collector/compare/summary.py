@@ -28,7 +28,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import Environment, Verdict, Violation
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.contract.record_generation import Generation
-from edgemeter.agent.contract.run_figures import RunFigures, of_newest_kind
+from edgemeter.agent.contract.run_figures import VALUE_COLUMNS, RunFigures, of_newest_kind
 from edgemeter.agent.contract.run_subject import RunSubject
 from edgemeter.agent.verdict.judge import counted
 from edgemeter.agent.verdict.words import verdict_lines
@@ -182,19 +182,20 @@ class CaseSummary:
 
     def prepare(self) -> None:
         """Work out what an answer asks of every case, while its runs are at hand."""
-        for name in ("first", "subject", "around", "accuracy", "energy", "verdicts", "left_out"):
+        for name in ("first", "size", "subject", "around", "accuracy", "energy", "verdicts", "left_out"):
             getattr(self, name)
         for name in (*OF_CALLS, *OF_TEXT):
             self.figures.get(name)
-
-    def of_newest(self, number: int) -> "CaseSummary | None":
-        """Return the summary of only so many of its newest runs; None of none."""
-        return CaseSummary(self.source, self.key, self.read, len(self.read()) - number, self.segment) if number else None
 
     @cached_property
     def first(self) -> RunPlace:
         """The place of its first run, by which cases are ordered."""
         return place_of(self.read()[0])
+
+    @cached_property
+    def size(self) -> int:
+        """The number of its runs."""
+        return len(self.runs)
 
     @property
     def run_ids(self) -> list[str]:
@@ -258,7 +259,9 @@ class CaseSummary:
     @cached_property
     def figures(self) -> Mapping[str, CaseFigure]:
         """The figures over the runs that count, of those measured and of one kind."""
-        return WorkedOut((*_SUMMED, ACCURACY), self.figure)
+        columns = zip(*(run.values for run in counted(self.runs)), strict=True)
+        having = {name for name, values in zip(VALUE_COLUMNS, columns, strict=True) if any(value is not None for value in values)}
+        return WorkedOut([name for name in (*_SUMMED, ACCURACY) if name in having or name == ACCURACY], self.figure)
 
     def figure(self, name: str) -> CaseFigure | None:
         """Return a figure over its runs; None where no run that counts has one."""
@@ -343,7 +346,7 @@ class CaseSummary:
     @property
     def not_counted(self) -> int:
         """How many of its runs do not count."""
-        return len(self.runs) - len(self.verdicts)
+        return self.size - len(self.verdicts)
 
     @cached_property
     def left_out(self) -> list[LeftOut]:

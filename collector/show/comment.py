@@ -67,9 +67,7 @@ def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
 
 
 def _how_much(compared: Sequence[ComparedCase]) -> str:
-    before, after = (
-        sum(len(case.run_ids) for case in cases) for cases in zip(*((row.reference, row.case) for row in compared), strict=True)
-    )
+    before, after = (sum(case.size for case in cases) for cases in zip(*((row.reference, row.case) for row in compared), strict=True))
     margin = f"differences below {100 * compared[0].matters_ratio:g}% do not matter"
     together = decided_together(change for row in compared for change in row.decisions.values())
     return f"<sub>{'; '.join(filter(None, (f'{before} runs against {after}', together, margin)))}.</sub>"

@@ -103,7 +103,7 @@ def _lead(comparison: Comparison) -> str:
 def _cautions(comparison: Comparison) -> list[str]:
     """Return what a reader has to know before trusting the figures."""
     cases = [row.case for row in comparison.rows]
-    few = sum(len(case.runs) < FEWEST for case in cases)
+    few = sum(case.size < FEWEST for case in cases)
     disturbed = sum(case.disturbed > 0 for case in cases)
     changed = sum(case.segment is not None for case in cases)
     sentences = [
