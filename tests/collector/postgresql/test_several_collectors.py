@@ -1,13 +1,11 @@
 """Several collectors on one ledger in PostgreSQL: one whole, one drains at a time, another takes over."""
 
-import subprocess
-
 import pytest
 
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.ledger.chunks import COLLISION
 from edgemeter.collector.ledgers.place import open_ledger
-from tests.fixtures.collecting import CollectorProcess, at_end, collecting
+from tests.fixtures.collecting import at_end, collecting
 from tests.fixtures.ledgers import initialised
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record
@@ -96,13 +94,3 @@ def test_a_lease_is_of_one_and_ends_with_it_or_after_its_time(lab):
             other.query("UPDATE leases SET until = clock_timestamp() - interval '1 s' RETURNING 1")
             assert third.lease("drain x")
             assert not other.lease("drain x")
-
-
-@pytest.mark.nightly
-@pytest.mark.mosquitto
-def test_the_address_stands_in_no_argument_of_a_process_that_the_collector_starts(lab, broker, at_end):
-    """Anybody may read them: the keeper of the roll-up reads it from its standard input."""
-    started = at_end.enter_context(CollectorProcess(lab.text, "--broker", str(broker), "--group", "g"))
-    listed = subprocess.run(["ps", "-o", "args=", "--ppid", str(started.process.pid)], capture_output=True, text=True, check=True).stdout
-    assert "index.keeper" in listed
-    assert "postgresql://" not in listed
