@@ -11,6 +11,7 @@ from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, Reco
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.run_row import (
     ADD_SUBJECT,
+    ROWS_VERSION,
     RUN_COLUMNS,
     RUNS_SCHEMA,
     SUBJECTS_SCHEMA,
@@ -39,10 +40,10 @@ FORGOTTEN_SCHEMA = """CREATE TABLE forgotten (
     PRIMARY KEY (device, session, first)
 ) WITHOUT ROWID;
 """
-_SMALL_TABLES = """CREATE TABLE sinks (name TEXT PRIMARY KEY, position INTEGER NOT NULL);
-CREATE TABLE identity (collector TEXT NOT NULL);
-INSERT INTO identity VALUES (lower(hex(randomblob(8))));
-"""
+_SMALL_TABLES = f"""CREATE TABLE sinks (name TEXT PRIMARY KEY, position INTEGER NOT NULL);
+CREATE TABLE identity (collector TEXT NOT NULL, rows INTEGER NOT NULL);
+INSERT INTO identity VALUES (lower(hex(randomblob(8))), {ROWS_VERSION});
+"""  # noqa: S608 - our own number
 RUN_EVENTS_SCHEMA = """CREATE TABLE run_events (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     action TEXT NOT NULL,

@@ -4,6 +4,7 @@ Both kinds of ledger write and read the same columns, in the commit that stores 
 """
 
 import math
+import zlib
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -12,13 +13,13 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.figures import takes_a_minute
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import Verdict, Violation
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Environment, Model, Verdict, Violation
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.contract.run_figures import ABSENT, VALUE_COLUMNS, RunFigures, at_ns, is_usable, temperature_before_c, values_of
-from edgemeter.agent.contract.run_subject import FACETS, RunSubject, number_of, subject_of
+from edgemeter.agent.contract.run_subject import FACETS, AccuracyMeasure, EnergyMeasure, RunSubject, number_of, subject_of
 from edgemeter.agent.verdict.siblings import apart_among, judged_apart
 
 # The columns that are written with the record, each with its type.
@@ -29,6 +30,9 @@ RUN_TYPES = {
     "chunk": "INTEGER", "place": "INTEGER", **dict.fromkeys(VALUE_COLUMNS, "REAL"),
 }  # fmt: skip
 RUN_COLUMNS = tuple(RUN_TYPES)
+# A ledger whose rows and subjects have other columns or parts than these was written by another version of Edgemeter.
+_PARTS = (RunSubject, CaseKey, Model, DatasetInfo, Environment, EnergyMeasure, AccuracyMeasure)
+ROWS_VERSION = zlib.crc32(" ".join((*RUN_COLUMNS, *(name for part in _PARTS for name in part.__struct_fields__))).encode()) >> 1
 _MAY_BE_ABSENT = {"rules", "session_started_at_ns", "temperature_before_c", "job", *VALUE_COLUMNS}
 _DEFINITIONS = [f"{name} {kind}{'' if name in _MAY_BE_ABSENT else ' NOT NULL'}" for name, kind in RUN_TYPES.items()]
 RUNS_SCHEMA = f"""CREATE TABLE runs (

@@ -23,6 +23,8 @@ from edgemeter.agent.ledger.ledger import Ledger, LedgerPart
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, LedgerWriter
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_retention, bound_own
+from edgemeter.agent.ledger.rows_anew import make_rows_anew
+from edgemeter.agent.ledger.run_row import ROWS_VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,25 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         # Tuples take less time than named rows, and a ledger has many.
         self.connection.row_factory = None
         self._writer = LedgerWriter(self.connection)
+        try:
+            self._check_rows(access)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_rows(self, access: sqlite_file.Access) -> None:
+        """Make the rows anew where another version of Edgemeter made them; raises ConfigError where nothing may be written."""
+        query = "SELECT rows FROM identity"
+        if self.query(query)[0][0] == ROWS_VERSION:
+            return
+        if access == "read":
+            remedy = "`edgemeter collector up`, or a run that is kept here, makes them anew from the records"
+            raise ConfigError(f"the figures in the ledger {str(self.path)!r} are of another version of edgemeter: {remedy}")
+        with self.transaction() as connection:
+            # Another process may have made them meanwhile.
+            if connection.execute(query).fetchone()[0] != ROWS_VERSION:
+                logger.warning("the figures in %s are of another version of edgemeter, and are made anew from the records", self.path)
+                make_rows_anew(connection)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `Ledger`."""

@@ -1,9 +1,6 @@
 """History: the figures of the runs of a source by series, from the columns of their rows."""
 
-import contextlib
-import gc
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -30,22 +27,6 @@ GROUP BY subjects.fleet, subjects.device"""
 _LOOKED_UP, _PAGE = 3, 50_000
 # Among the columns of a row the first figure comes after so many others.
 _FIRST = 5
-# Several threads read at once: the one that found it on leaves it on.
-_switching = threading.Lock()
-
-
-@contextlib.contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Switch the garbage collector off for the block: of a million objects that are read it would scan all repeatedly, and free none."""
-    with _switching:
-        was_on = gc.isenabled()
-        gc.disable()
-    try:
-        yield
-    finally:
-        with _switching:
-            if was_on:
-                gc.enable()
 
 
 class History:

@@ -28,7 +28,6 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.compare.case_book import CaseBook
 from edgemeter.collector.published.published_folder import PublishedFolder, default_folder
-from edgemeter.collector.trend.history import without_garbage_collection
 from edgemeter.collector.web.activity import read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
@@ -137,7 +136,7 @@ class PageServer:
         """
         # Before anything is read: what comes meanwhile is another version.
         tag = self.tag(request, form)
-        with self._making, without_garbage_collection():
+        with self._making:
             context = ViewContext(self.book, ServedLinks(), self.events, published=self.published)
             view = show(context, request)
             if form and (period := read_period(request.get("between"))):

@@ -3,14 +3,19 @@
 import sqlite3
 import threading
 import time
+from contextlib import closing
 
+import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
 from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.run_history import LedgerRuns
+from edgemeter.agent.ledger.run_row import RUN_COLUMNS
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from tests.fixtures.comparison_factory import in_rounds, make_run
 from tests.fixtures.ledgers import arrival, arrived_batch, flood
 from tests.fixtures.record_factory import make_model, make_record
 from tests.fixtures.rows import table_row
@@ -89,6 +94,35 @@ def test_a_ledger_of_another_version_is_refused(tmp_path):
         connection.close()
         with pytest.raises(ConfigError, match=f"version {version}"):
             SqliteLedger(path)
+
+
+def content_of(path):
+    """Return the rows of a ledger, their subjects, and the highest row that there ever was."""
+    with SqliteLedger(path, "read") as ledger:
+        rows = ledger.query(f"SELECT row, siblings, siblings_p50_ms, {', '.join(RUN_COLUMNS)} FROM runs ORDER BY row")  # noqa: S608 - ours
+        return rows, ledger.query("SELECT * FROM subjects ORDER BY subject"), ledger.highest_row()
+
+
+def test_figures_of_another_version_are_made_anew_from_the_records(tmp_path, caplog):
+    """By who writes; who reads says what to do. Each run keeps its row, and its verdict among its siblings."""
+    path = tmp_path / "ledger.sqlite"
+    runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 10.1, 14.0)])
+    with SqliteLedger(path) as ledger:
+        ledger.commit([arrival(make_record(session=5, seq=seq), 7) for seq in (1, 2)])
+        ledger.commit([arrival(msgspec.structs.replace(run, session=6, seq=seq), 9) for seq, run in enumerate(runs, 1)])
+        ledger.commit([arrival(make_record(session=5, seq=3, id="gone"), 8)])
+        LedgerRuns(ledger).withdraw("gone", "deleted", "ada", "")
+    before = content_of(path)
+    assert {row[1] for row in before[0]} == {None, 5}
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("ALTER TABLE runs DROP COLUMN energy_gross_mj")
+        connection.execute("UPDATE subjects SET body = x'90'")
+        connection.execute("UPDATE identity SET rows = 1")
+    with pytest.raises(ConfigError, match="of another version of edgemeter: `edgemeter collector up`"):
+        SqliteLedger(path, "read")
+    SqliteLedger(path).close()
+    assert "are made anew from the records" in caplog.text
+    assert content_of(path) == before
 
 
 def test_a_full_disk_keeps_nothing_of_the_batch_and_names_the_remedy(ledger):
