@@ -27,7 +27,7 @@ LINES = {
     "agent/health": 583,
     "agent/identity": 878,
     "agent/jobs": 1991,
-    "agent/ledger": 1937,
+    "agent/ledger": 2015,
     "agent/machine": 1431,
     "agent/operating": 295,
     "agent/power": 3032,
@@ -59,10 +59,10 @@ LINES = {
     "collector/runs": 988,
     "collector/show": 1111,
     "collector/store": 102,
-    "collector/trend": 3394,
+    "collector/trend": 3375,
     "collector/units": 83,
     "collector/upkeep": 206,
-    "collector/web": 3200,
+    "collector/web": 3199,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 81406,
+    "tests": 81419,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
