@@ -7,8 +7,6 @@ from collections.abc import Callable
 from edgemeter.agent.base.errors import ConfigError
 
 _LEVEL = 1
-# A small window and little memory: setting up costs more than compressing one record.
-_RAW, _LITTLE_MEMORY = -13, 5
 # What is unpacked at once: most messages and chunks, which then need no second copy.
 BEGINNING_BYTES = 1 << 20
 _PORTION_BYTES = 64 << 10
@@ -18,17 +16,6 @@ def compress(*pieces: bytes) -> bytes:
     """Return the pieces, one after the other, compressed; they are not copied into one."""
     packing = zlib.compressobj(_LEVEL)
     return b"".join([*map(packing.compress, pieces), packing.flush()])
-
-
-def compress_beside(text: bytes, dictionary: bytes) -> bytes:
-    """Return `text` compressed without what it shares with `dictionary`, of which the last 8 kB count, without header and checksum."""
-    packing = zlib.compressobj(_LEVEL, zlib.DEFLATED, _RAW, _LITTLE_MEMORY, zlib.Z_DEFAULT_STRATEGY, dictionary)
-    return packing.compress(text) + packing.flush()
-
-
-def expand_beside(packed: bytes, dictionary: bytes) -> bytes:
-    """Return what `compress_beside` compressed beside the same."""
-    return zlib.decompressobj(_RAW, dictionary).decompress(packed)
 
 
 def expand(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:

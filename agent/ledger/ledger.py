@@ -135,10 +135,6 @@ class Ledger(ABC):
         """Give what executes statements in one transaction that no other writer's runs beside, durable when the block ends."""
 
     @abstractmethod
-    def highest_row(self) -> int:
-        """Return the highest row that a record ever had, also one that was removed: it never falls, unless a backup was restored."""
-
-    @abstractmethod
     def identity(self) -> str:
         """Return the id of the ledger: random, created with it, 16 hexadecimal digits."""
 
@@ -175,10 +171,6 @@ class Ledger(ABC):
     @abstractmethod
     def size_bytes(self) -> int:
         """Return how much of a disk it takes."""
-
-    def epoch(self) -> str:
-        """Return what changes when rows may be numbered differently: a file derived from another epoch must be rebuilt."""
-        return self.identity()
 
     def safety(self) -> str:
         """Return when a record is acknowledged, in words: on how many disks it is then."""
@@ -242,19 +234,6 @@ class Ledger(ABC):
     def last_row(self) -> int:
         """Return the row of the newest record, 0 if there is none."""
         return int(self._value("SELECT coalesce(max(row), 0) FROM runs"))
-
-    def rows_of(self, device: str) -> list[int]:
-        """Return the rows of the records of a device, in the order of commits."""
-        return [row for (row,) in self.query("SELECT row FROM runs WHERE device = ? ORDER BY row", device)]
-
-    def rows_after(self, row: int, limit: int) -> list[int]:
-        """Return up to `limit` rows of records after `row`, in the order of commits."""
-        return [later for (later,) in self.query("SELECT row FROM runs WHERE row > ? ORDER BY row LIMIT ?", row, limit)]
-
-    def rows(self) -> Iterator[int]:
-        """Yield the row of every record."""
-        for (row,) in self.query("SELECT row FROM runs"):
-            yield row
 
     def positions(self) -> dict[str, int]:
         """Return the row that each sink has reached, by its name."""

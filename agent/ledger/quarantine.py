@@ -84,11 +84,6 @@ class RecordReference(msgspec.Struct, frozen=True):
     id: str
 
 
-def record_reference(payload: bytes) -> bytes:
-    """Return the reference to a record, from its JSON text: what the quarantine keeps of what a sink rejected."""
-    return msgspec.json.encode(msgspec.json.decode(payload, type=RecordReference))
-
-
 # A whole record is one too.
 read_reference = decoder_of(RecordReference, "a reference to a record", None)
 

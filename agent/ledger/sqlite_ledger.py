@@ -108,16 +108,6 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         with self.transaction() as connection:
             return apply_retention(connection, retention, now_ns)
 
-    def rows(self) -> Iterator[int]:
-        """See `Ledger`; a million rows are not read at once."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            for (row,) in self.connection.execute("SELECT row FROM runs"):
-                yield row
-
-    def highest_row(self) -> int:
-        """See `Ledger`."""
-        return int(self.query("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'")[0][0])
-
     def identity(self) -> str:
         """See `Ledger`."""
         return str(self.query("SELECT collector FROM identity")[0][0])

@@ -30,10 +30,6 @@ PAGE_BYTES = 8 << 20
 CHECK_S = 480.0
 
 # The timeline is of the server's log: another one began at a failover, and rows may be numbered again.
-_EPOCH = """SELECT identity, (SELECT system_identifier FROM pg_control_system()),
-(SELECT oid FROM pg_database WHERE datname = current_database()),
-CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id::text FROM pg_control_checkpoint())
-ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END FROM ledger"""
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'synchronous_standby_names')"
 _WAITING = """SELECT wait_event, application_name FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active' AND wait_event IS NOT NULL"""
@@ -116,17 +112,9 @@ WHERE chunk = ?"""
             numbers_before(take_numbers(statements, 0, 0), self._session.address)
             yield statements
 
-    def highest_row(self) -> int:
-        """See `Ledger`."""
-        return int(self._value("SELECT row FROM ledger"))
-
     def identity(self) -> str:
         """See `Ledger`; the same for all its collectors."""
         return str(self._value("SELECT identity FROM ledger"))
-
-    def epoch(self) -> str:
-        """Return the identity with that of the server, the database and the timeline."""
-        return " ".join(map(str, self.query(_EPOCH)[0]))
 
     def version(self) -> str:
         """Return how many commits there were."""

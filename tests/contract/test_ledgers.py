@@ -193,9 +193,6 @@ def test_records_are_read_by_their_rows_without_what_is_stored_beside_them(ledge
     ledger.commit([arrival(record) for record in records[4:]])
     rows = [entry.row for entry in ledger.records()]
     assert [entry.record.seq for entry in ledger.records(rows=[rows[1], rows[3]])] == [2, 4]
-    assert ledger.rows_of("pi-1") == rows[::2]
-    assert ledger.rows_of("pi-7") == []
-    assert [ledger.rows_after(rows[1], limit) for limit in (3, 99)] == [rows[2:5], rows[2:]]
     read = [(row, record) for chunk in ledger.chunks_at([*rows[::2], rows[-1] + 9]) for row, record in chunk.records()]
     assert read == list(zip(rows[::2], records[::2], strict=True))
     assert list(ledger.chunks_at([])) == []

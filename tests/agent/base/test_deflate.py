@@ -52,13 +52,3 @@ def test_what_is_damaged_or_too_long_is_refused():
             deflate.expand(zlib.compress(text), lambda beginning: beginnings.append(beginning) or 2 * BEGINNING)
         assert beginnings.pop() == text[:BEGINNING]
         assert not beginnings
-
-
-def test_what_was_compressed_beside_something_is_expanded_beside_it():
-    """What both have in common is hardly stored, up to 8 kB back."""
-    dictionary, different = os.urandom(6000), os.urandom(100)
-    text = dictionary[:3000] + different + dictionary[3000:]
-    packed = deflate.compress_beside(text, dictionary)
-    assert len(packed) < 250
-    assert deflate.expand_beside(packed, dictionary) == text
-    assert deflate.expand_beside(deflate.compress_beside(b"", os.urandom(20_000)), dictionary) == b""
