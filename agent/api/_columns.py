@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.export.run_table import RunColumn, chosen_columns
+from edgemeter.collector.runs.contents import oldest_first
 from edgemeter.collector.runs.selection import parse_selection, selections_of
-from edgemeter.collector.runs.store import oldest_first
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,8 @@ from edgemeter.collector.alerts.firing import Firing, FiringContext, firings
 from edgemeter.collector.alerts.notified import Alert, AlertChange, read_alerts, settle, waiting_texts
 from edgemeter.collector.alerts.rules import AlertRules, Channel
 from edgemeter.collector.ledgers.place import ledger_place
-from edgemeter.collector.trend.history import open_history
+from edgemeter.collector.runs.store import open_store
+from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.watch_file import WatchStore, annotations_of, open_watch
 
 # From the beginning of a message to its answer, and how long a channel begins messages in one check.
@@ -55,7 +56,7 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
     ledger = ledger_place(stores[0])
     # Everything is read under the lock: a check with older facts would close what a newer one opened.
     with open_watch(ledger) as file, file.checking():
-        history = open_history(stores)
+        history = History(open_store(*stores))
         now_ns = clock()
         firing_now = firings(rules.rule, FiringContext(history, annotations_of(ledger), history.source.devices(), now_ns))
         with file.writing() as statements:

@@ -21,9 +21,9 @@ from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.compare.comparison import Comparison, in_order
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.runs.run_source import MemoryRows
+from edgemeter.collector.runs.contents import LeftOut
 from edgemeter.collector.runs.selection import parse_selection
-from edgemeter.collector.runs.store import LeftOut
+from edgemeter.collector.runs.store import MemoryStore
 from edgemeter.collector.show.wording import listed
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def compare_results(
 
 
 def _stored_case(side: str, days: DaysCounted = "all") -> tuple[CaseSummary, list[LeftOut]]:
-    book = book_of(MemoryRows(read_side(side).runs))
+    book = book_of(MemoryStore(read_side(side).runs))
     cases, left_out = book.summaries(days), book.left_out()
     if len(cases) != 1:
         reason = f"it has {len(cases)} cases: select one, as in {side + '?model=NAME'!r}" if cases else left_out[0].reason
@@ -158,7 +158,7 @@ def measure_cases(
         if isinstance(side, CaseSummary):
             compared.append(side)
         elif id(side) in measured:
-            book = book_of(MemoryRows(run for run in measured[id(side)] if isinstance(run, RunRecord)))
+            book = book_of(MemoryStore(run for run in measured[id(side)] if isinstance(run, RunRecord)))
             of_side = book.summaries("all") if book.cases else []
             left_out += book.left_out()
             # A case that became another meanwhile, such as one in another power mode, is compared as it was first.
@@ -228,7 +228,7 @@ def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], matter
     rows, left_out = [], []
     by_device = grouped((run.device, run) for run in outcome.records)
     for device, runs in by_device.items():
-        book = book_of(MemoryRows(runs))
+        book = book_of(MemoryStore(runs))
         measured = book.summaries("all")
         measured.sort(key=lambda case: files.index(case.subject.model.file) if case.subject.model.file in files else len(files))
         left_out += book.left_out()

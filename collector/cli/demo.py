@@ -50,7 +50,7 @@ def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Form
     from edgemeter.collector.influx.influx_config import parse_influx
     from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.receive import embedded_broker
-    from edgemeter.collector.runs.run_source import LedgerRows
+    from edgemeter.collector.runs.store import LedgerStore
     from edgemeter.collector.show.compare_table import show_comparison
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
 
@@ -66,7 +66,7 @@ def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Form
     folder = home or default_home() / "demo"
     with nothing_left_by_a_failure(folder, html, page):
         ledger = whole_way.run_demo(folder, sink, note, delivers=delivers)
-        source = LedgerRows(ledger)
+        source = LedgerStore(ledger)
         if has_page:
             note("writing the pages ...")
             write_file_of(source, html, FileChoice(reference="reference"))

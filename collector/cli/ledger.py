@@ -142,14 +142,14 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> 
     """
     from edgemeter.collector.influx.bucket import Bucket
     from edgemeter.collector.influx.influx_config import parse_influx
-    from edgemeter.collector.runs.run_source import LedgerRows
+    from edgemeter.collector.runs.store import LedgerStore
     from edgemeter.collector.trend import changes as changing
     from edgemeter.collector.trend.history import History
 
     path = chosen_ledger(ledger)
     with open_ledger(path, "read") as opened:
         changes = changing.changes_of(record.record for record in opened.records())
-    noted = changing.noted_changes(path, History(LedgerRows(path)))
+    noted = changing.noted_changes(path, History(LedgerStore(path)))
     changes = sorted([*changes, *noted], key=lambda change: change.started_at_ns)
     if influx:
         with closing(Bucket(parse_influx(influx))) as bucket:

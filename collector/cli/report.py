@@ -21,7 +21,7 @@ from edgemeter.collector.ledgers.place import shown_place
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import DaysCounted
-    from edgemeter.collector.runs.run_source import RunSource
+    from edgemeter.collector.runs.store import RunStore
     from edgemeter.collector.web.one_file import FileChoice
 
 Item = TypeVar("Item")
@@ -103,7 +103,7 @@ def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str
     write_page(opened_source(where), output, FileChoice(case_filter))
 
 
-def write_page(source: "RunSource", path: Path, choice: "FileChoice") -> None:
+def write_page(source: "RunStore", path: Path, choice: "FileChoice") -> None:
     """Write the page of a source as one file, and tell where it is."""
     from edgemeter.collector.web.one_file import write_file_of
 

@@ -23,7 +23,7 @@ from edgemeter.collector.runs.figure_names import figure_called
 if TYPE_CHECKING:
     from edgemeter.collector.compare.case_book import CaseBook
     from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
-    from edgemeter.collector.runs.run_source import RunSource
+    from edgemeter.collector.runs.store import RunStore
 
 
 DAY_S = 86_400
@@ -118,12 +118,12 @@ def day_number(_context: click.Context, _option: click.Parameter, text: str | No
 
 def model_called(stores: Sequence[str], model: str | None) -> str | None:
     """Return the name of a model: itself, or that of the newest run of the file that it names in the first ledger of `stores`."""
-    from edgemeter.collector.runs.store import LedgerStore, open_store
+    from edgemeter.collector.runs.store import ledger_at
 
-    if model is None or not isinstance(store := open_store(stores[0]), LedgerStore):
+    if model is None or (ledger := ledger_at(stores[0])) is None:
         return model
-    with open_ledger(store.place, "read") as ledger:
-        newest = LedgerRuns(ledger).runs({"model": model}, limit=1)
+    with open_ledger(ledger, "read") as opened:
+        newest = LedgerRuns(opened).runs({"model": model}, limit=1)
     return newest[0].record.model.name if newest else model
 
 
@@ -181,25 +181,20 @@ def opened_book(stores: Sequence[str]) -> "CaseBook":
         return book_of(source, progress)
 
 
-def opened_source(stores: Sequence[str]) -> "RunSource":
+def opened_source(stores: Sequence[str]) -> "RunStore":
     """Return the rows of `stores` (or the default ledger); raises ConfigError if one is invalid."""
-    from edgemeter.collector.runs.run_source import source_of
     from edgemeter.collector.runs.store import open_store
 
-    return source_of(open_store(*chosen_stores(stores)))
+    return open_store(*chosen_stores(stores))
 
 
 def existing_store(store: str) -> str:
     """Return `store`, checked to be a ledger or a document of runs."""
-    from edgemeter.collector.runs.store import LedgerStore, open_store
+    from edgemeter.collector.runs.store import open_store
 
     if not is_postgres(store) and not Path(store).expanduser().is_file():
         raise ConfigError(f"there are no runs at {store!r}: measure or receive some first, or name another ledger with --ledger")
-    opened = open_store(store)
-    if isinstance(opened, LedgerStore):
-        open_ledger(opened.place, "read").close()
-    else:
-        opened.contents()
+    open_store(store).query("SELECT 1")
     return store
 
 

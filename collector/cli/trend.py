@@ -21,7 +21,7 @@ from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.finding import iso
-from edgemeter.collector.trend.history import History, open_history
+from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS
 from edgemeter.collector.trend.trend_list import show_trends
 from edgemeter.collector.trend.trend_text import amount_text, annotations_table, points_csv, trends_document
@@ -47,10 +47,10 @@ def chosen_metrics(ctx: click.Context, param: click.Parameter, value: str | None
 
 def _history_of(where: Sequence[str], selection: watch.SeriesSelection) -> History:
     """Return a history with the selected series; of one device the runs of others are not read. Raises ConfigError if none is selected."""
-    history = open_history(where, selection.device)
+    history = History(open_store(*where), selection.device)
     if not any(map(selection.takes, history.series())):
         # Only who has all series can say what is known.
-        history = open_history(where)
+        history = History(open_store(*where))
     watch.keys_of(history, selection)
     return history
 
@@ -184,7 +184,7 @@ def units(
     Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --figure energy
     """
     where = chosen_stores(stores)
-    history = open_history(where)
+    history = History(open_store(*where))
     selection = watch.SeriesSelection(fleet=fleet, board=board, model=model_called(where, model))
     keys = watch.keys_of(history, selection)
     types = [board_type for name in metrics if METRICS[name].rule.scale != "share" for board_type in board_types(history, name, keys)]

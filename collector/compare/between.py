@@ -18,9 +18,9 @@ from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.ledgers.place import shown_place
 from edgemeter.collector.runs import selection
 from edgemeter.collector.runs.cases import grouped, names_of, unusable
+from edgemeter.collector.runs.contents import LeftOut, StoreContents, oldest_first
 from edgemeter.collector.runs.relation import like_with_like
-from edgemeter.collector.runs.run_source import MemoryRows
-from edgemeter.collector.runs.store import LeftOut, StoreContents, oldest_first
+from edgemeter.collector.runs.store import MemoryStore
 
 SAME_CASE = "the same case"  # By which rule a case of the new side has its reference.
 NOTED = ("agent", "kernel", "firmware", "governor")
@@ -91,7 +91,7 @@ def _side(
 ) -> tuple[list[CaseSummary], list[LeftOut], dict[Hashable, str]]:
     """Return the cases of a side, what is left out of it, and by the identity of a case why a run of it is unusable."""
     name, contents = side
-    book = book_of(MemoryRows(contents.runs, contents.left_out))
+    book = book_of(MemoryStore(contents.runs, contents.left_out))
     left_out = [LeftOut(entry.run, f"{name}: {entry.reason}") for entry in book.left_out()]
     refused = ((run.subject, reason) for run in book.source.select("TRUE") if (reason := unusable(run)))
     ruined = {_identity(subject, device_or_board): reason for subject, reason in refused}

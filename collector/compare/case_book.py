@@ -10,8 +10,8 @@ from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, RunPlace, place_of
 from edgemeter.collector.runs.cases import CurrentSegment, grouped, unusable
-from edgemeter.collector.runs.run_source import RunSource, SubjectRuns, version_of
-from edgemeter.collector.runs.store import LeftOut
+from edgemeter.collector.runs.contents import LeftOut
+from edgemeter.collector.runs.store import RunStore, SubjectRuns, version_of
 from edgemeter.collector.trend.current import current_segments
 
 Progress = Callable[[str, int, int], None]
@@ -19,7 +19,7 @@ Progress = Callable[[str, int, int], None]
 CASES_AT_ONCE = 100
 
 
-def book_of(source: RunSource, progress: Progress = lambda *_: None) -> "CaseBook":
+def book_of(source: RunStore, progress: Progress = lambda *_: None) -> "CaseBook":
     """Return the book of a source as it is now."""
     book = CaseBook(source)
     book.refresh(progress)
@@ -58,7 +58,7 @@ class BookedCase:
 class CaseBook:
     """The cases of `source`. One thread refreshes it; any may read."""
 
-    def __init__(self, source: RunSource) -> None:
+    def __init__(self, source: RunStore) -> None:
         self.source = source
         # What the source was when it was read last.
         self.version: str | None = None

@@ -20,8 +20,8 @@ from edgemeter.collector.compare.limits import GateLimit
 from edgemeter.collector.compare.pairing import References
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.runs.cases import grouped, named
+from edgemeter.collector.runs.contents import LeftOut
 from edgemeter.collector.runs.relation import MARKED, OTHER_CLASS, Relation, are_alike, likeness, load_text, relation
-from edgemeter.collector.runs.store import LeftOut
 
 RECOMMENDED = "the recommended one"  # By which rule a candidate of a choice has its reference.
 GateOutcome = Literal["pass", "fail", "inconclusive"]

@@ -34,8 +34,8 @@ from edgemeter.agent.verdict.judge import counted
 from edgemeter.agent.verdict.words import verdict_lines
 from edgemeter.collector.compare.case_figure import CaseFigure, figure_of, run_value
 from edgemeter.collector.runs.cases import CurrentSegment, EnergyClass, distinct
-from edgemeter.collector.runs.run_source import RunSource
-from edgemeter.collector.runs.store import UNREAD, LeftOut
+from edgemeter.collector.runs.contents import UNREAD, LeftOut
+from edgemeter.collector.runs.store import RunStore
 
 Value = TypeVar("Value")
 # Which runs of a case count: those since the newest step of its level, or all.
@@ -165,7 +165,7 @@ class CaseSummary:
 
     def __init__(
         self,
-        source: RunSource,
+        source: RunStore,
         key: CaseKey,
         read: Callable[[], Sequence[RunFigures]],
         begin: int = 0,

@@ -17,8 +17,8 @@ from edgemeter.collector.demo.plan import plan_of_this_machine
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
-from edgemeter.collector.runs.run_source import MemoryRows
-from edgemeter.collector.runs.store import LedgerStore, oldest_first
+from edgemeter.collector.runs.contents import oldest_first
+from edgemeter.collector.runs.store import LedgerStore, MemoryStore
 from edgemeter.collector.web import one_file
 
 DEVICE = "this-machine"
@@ -89,4 +89,4 @@ def write_demo_page(ledger: Path, path: Path) -> int:
     # The fleet is made from the run that is fp32 and scored, where there is one.
     template = max(measured, key=lambda run: (run.precision == "fp32", run.accuracy is not None, run.verdict.state == "ok"), default=None)
     simulated = simulated_fleet.records_of(template, end_ns=time.time_ns()) if template else ()
-    return one_file.write_file_of(MemoryRows(oldest_first((*measured, *simulated))), path, one_file.FileChoice())
+    return one_file.write_file_of(MemoryStore(oldest_first((*measured, *simulated))), path, one_file.FileChoice())

@@ -13,12 +13,12 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, open_store, unread_run
+from edgemeter.collector.runs.contents import LeftOut, unread_run
+from edgemeter.collector.runs.store import LedgerStore, RunStore, ledger_at, open_store
 
 ZIP_MAGIC = b"PK\x03\x04"
 SELECTORS: Mapping[str, Callable[[RunRecord], str | None]] = {
@@ -58,14 +58,10 @@ class RunSelection:
 
     def total(self) -> int | None:
         """Return how many runs there are at most, None if that is unknown before they are read."""
-        path = Path(self.where).expanduser()
-        if not is_postgres(self.where) and ("://" in self.where or not path.is_file() or _is_bundle(path)):
+        if (ledger := ledger_at(self.where)) is None:
             return None
-        store = open_store(self.where)
-        if not isinstance(store, LedgerStore):
-            return None
-        with open_ledger(store.place, "read") as ledger:
-            return ledger.count()
+        with open_ledger(ledger, "read") as opened:
+            return opened.count()
 
     def _every(self, where: str, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001 - passed on
         if "://" in where:

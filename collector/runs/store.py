@@ -1,203 +1,343 @@
-"""Stores: where runs are read from. The protocol; documents and ledgers behind it; and what opens one."""
+"""Stores: where runs are read from. The rows that every statistic and view reads, and the records behind them; of ledgers or in memory."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import contextlib
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import count, short_id
-from edgemeter.agent.base.foreign_text import decode_json
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.figures import short_id
 from edgemeter.agent.base.postgres_address import is_postgres
-from edgemeter.agent.contract.record import RunRecord, decode
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_time import placed
-from edgemeter.agent.ledger.chunks import SkippedRecord
-from edgemeter.agent.ledger.ledger import Ledger, default_path
+from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.agent.contract.run_subject import RunSubject
+from edgemeter.agent.ledger.ledger import default_path
+from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
 from edgemeter.agent.ledger.run_history import ID, LedgerRuns, nothing_called
-from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
+from edgemeter.agent.ledger.run_row import (
+    ADD_SUBJECT,
+    READ_RUNS,
+    RUN_COLUMNS,
+    RUNS_SCHEMA,
+    SUBJECTS_SCHEMA,
+    SubjectNumbers,
+    cases_in_sessions,
+    decode_subject,
+    judge_siblings,
+    run_of_row,
+    run_values,
+)
+from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, ledger_version, open_ledger
+from edgemeter.collector.runs.contents import LeftOut, StoreContents, left_out_of, oldest_first, read_document, unread_run
 
+Value = TypeVar("Value")
 SQLITE_MAGIC = b"SQLite format 3\0"
-UNREAD = "in the ledger, but it cannot be read"  # Begins the reason of a `LeftOut`.
-_AT_ONCE = 500  # So many values stand in one statement.
+# So many values stand in one statement.
+_AT_ONCE = 500
+# So many runs are remembered: those of the cases that a view shows.
+_REMEMBERED = 30_000
+# Counts without reading rows: by the index of subject and time.
+_HELD = """SELECT subject, body, runs_held, newest_row, newest_ns FROM subjects JOIN (
+    SELECT subject, count(*) AS runs_held, max(row) AS newest_row, max(at_ns) AS newest_ns FROM runs {of_device} GROUP BY subject
+) AS held USING (subject)"""
+_OF_DEVICE = "WHERE subject IN (SELECT subject FROM subjects WHERE device = ?)"
+_APART = "SELECT subject, count(*) FROM runs WHERE siblings IS NOT NULL GROUP BY subject"
+_SUBJECT = READ_RUNS.removeprefix("SELECT ").split(", ").index("subject")
+_oldest_first = attrgetter("started_at_ns", "session", "seq", "row")
 
 
-class LeftOut(msgspec.Struct, frozen=True):
-    """A run, or a part of one, that is left out, and why; `run` is None if not even its id could be read."""
-
-    run: str | None
-    reason: str
+# What changes with the runs of the subjects of a case.
+CaseVersion = tuple[tuple[int, int, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreContents:
-    """The content of a store: the runs, and entries that could not be read as runs."""
+class SubjectRuns(NamedTuple):
+    """The runs of a subject: how many there are up to which row and time, and how many of them lie apart from their siblings."""
 
-    runs: Sequence[RunRecord]
-    left_out: Sequence[LeftOut] = ()
+    number: int
+    subject: RunSubject
+    runs: int
+    newest_row: int
+    newest_ns: int
+    apart: int
 
 
-class RunStore(Protocol):
-    """Where runs are stored. Read from one thread; each call reads the present content."""
+def version_of(members: Sequence[SubjectRuns]) -> CaseVersion:
+    """Return what changes with the runs of these subjects."""
+    return tuple((member.number, member.runs, member.newest_row, member.apart) for member in members)
+
+
+class RunStore(ABC):
+    """Rows and records of runs. May be read from any thread.
+
+    Every method raises:
+        ConfigError: a ledger is damaged or invalid.
+        TransientError: it is in use; retry.
+        UnavailableError: its server does not answer.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._subjects: dict[int, RunSubject] = {}
+        self._remembered: OrderedDict[CaseVersion, tuple[list[RunFigures], list[RunFigures]]] = OrderedDict()
+
+    @abstractmethod
+    def query(self, statement: str, *values: Any) -> list[Any]:
+        """Return the rows of a query over the tables `runs` and `subjects`."""
+
+    @abstractmethod
+    def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
+        """Return the records of these rows that can be read, in the order of their rows, without raw samples unless asked for."""
+
+    @abstractmethod
+    def contents(self, *, with_samples: bool = False) -> StoreContents:
+        """Return every run that can be read, oldest first, and what could not; raw samples are left empty unless asked for."""
+
+    @abstractmethod
+    def left_out(self) -> list[LeftOut]:
+        """Return what has no row: messages in quarantine, and what is in a document and is no run."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """Return what changes with every commit."""
+
+    def devices(self) -> Sequence[DevicePresence]:
+        """Return what devices reported."""
+        return ()
+
+    def retained(self) -> Sequence[RetainedMessage]:
+        """Return what is measured now: the latest message of each topic."""
+        return ()
+
+    def subject_runs(self, device: str | None = None) -> list[SubjectRuns]:
+        """Return the runs of each subject, of one device where it is named."""
+        apart = dict(self.query(_APART))
+        query = _HELD.format(of_device="" if device is None else _OF_DEVICE)
+        counted = []
+        for number, body, runs, row, newest_ns in self.query(query, *([] if device is None else [device])):
+            subject = self._subjects.get(number)
+            if subject is None:
+                subject = self._subjects[number] = decode_subject(bytes(body))
+            counted.append(SubjectRuns(number, subject, runs, row, newest_ns, apart.get(number, 0)))
+        return counted
+
+    def select(self, condition: str, *values: Any) -> list[RunFigures]:
+        """Return the runs that fulfil a condition in SQL, oldest first."""
+        return sorted((run for _, run in self._select(condition, *values)), key=_oldest_first)
+
+    def runs_of(self, members: Sequence[SubjectRuns]) -> list[RunFigures]:
+        """Return the runs of a case, all of whose subjects are given, oldest first; those of the last cases are remembered."""
+        return self._of_case(members)[0]
+
+    def usable_of(self, members: Sequence[SubjectRuns]) -> list[RunFigures]:
+        """Return those of the runs of a case that can be compared; one that came twice is there once."""
+        return self._of_case(members)[1]
+
+    def _of_case(self, members: Sequence[SubjectRuns]) -> tuple[list[RunFigures], list[RunFigures]]:
+        version = version_of(members)
+        runs = self._remembered.get(version)
+        if runs is None:
+            self.read_ahead([members])
+            runs = self._remembered[version]
+        return runs
+
+    def read_ahead(self, cases: Sequence[Sequence[SubjectRuns]]) -> None:
+        """Read the runs of cases at once, which `runs_of` is asked for next."""
+        by_version: dict[CaseVersion, list[RunFigures]] = {version_of(members): [] for members in cases}
+        of_case = {number: runs for version, runs in by_version.items() for number, *_ in version}
+        for part in _parts(list(of_case)):
+            for number, run in self._select(f"subject IN ({_marks(part)})", *part):
+                of_case[number].append(run)
+        with self._lock:
+            for version, runs in by_version.items():
+                runs.sort(key=_oldest_first)
+                self._remembered[version] = runs, list({run.id: run for run in runs if run.is_usable}.values())
+            size = sum(len(runs) for runs, _ in self._remembered.values())
+            while size > _REMEMBERED and len(self._remembered) > len(by_version):
+                _, (oldest, _) = self._remembered.popitem(last=False)
+                size -= len(oldest)
+
+    def record(self, row: int, *, with_samples: bool = False) -> RunRecord:
+        """Return the record of a row; raises UnavailableError if it cannot be read, or is not there any more."""
+        records = self.records([row], with_samples=with_samples)
+        if not records:
+            raise UnavailableError(f"row {row} of {self} cannot be read, or no longer exists: it was deleted because of its age")
+        return records[0]
+
+    def _select(self, condition: str, *values: Any) -> list[tuple[int, RunFigures]]:
+        rows = self.query(f"{READ_RUNS} WHERE {condition}", *values)
+        for part in _parts(sorted({row[_SUBJECT] for row in rows} - self._subjects.keys())):
+            query = f"SELECT subject, body FROM subjects WHERE subject IN ({_marks(part)})"  # noqa: S608 - question marks
+            self._subjects.update((number, decode_subject(bytes(body))) for number, body in self.query(query, *part))
+        return [(row[_SUBJECT], run_of_row(row, self._subjects[row[_SUBJECT]])) for row in rows]
+
+
+class LedgerStore(RunStore):
+    """The ledger at `place`, opened to read for each call: a running collector is not disturbed."""
+
+    def __init__(self, ledger: LedgerPlace) -> None:
+        super().__init__()
+        self.place = ledger
+
+    def __str__(self) -> str:
+        return f"the ledger {str(self.place)!r}"
+
+    def query(self, statement: str, *values: Any) -> list[Any]:
+        """See `RunStore`."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.query(statement, *values)
+
+    def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
+        """See `RunStore`; each is as it was stored, whatever its clock says."""
+        with open_ledger(self.place, "read") as ledger:
+            return [entry.record for entry in ledger.records(rows=sorted(rows), with_samples=with_samples)]
 
     def contents(self, *, with_samples: bool = False) -> StoreContents:
-        """Return every run that can be read, oldest first, and what could not; raw samples are left empty unless asked for.
-
-        Raises:
-            ConfigError: the store is invalid, or nothing in it can be read.
-            TransientError: it is in use; retry.
-        """
-
-
-def oldest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return `runs` in the order of their start, then of device and numbers, from whatever store they came."""
-    return sorted(runs, key=lambda run: (run.started_at_ns, run.device, run.session or 0, run.seq or 0))
-
-
-class _RunsDocument(msgspec.Struct):
-    runs: list[msgspec.Raw]
-
-
-class _Identity(msgspec.Struct):
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RunDocument:
-    """A file that holds what `edgemeter run --format json` printed: `{"runs": [record, ...]}`."""
-
-    path: Path
-
-    def contents(self, *, with_samples: bool = False) -> StoreContents:
-        """Return the runs in the document, and those of a newer schema or damaged as left out."""
-        runs: list[RunRecord] = []
-        left_out: list[LeftOut] = []
-        for raw in self._raw_runs():
-            try:
-                run = decode(bytes(raw))
-            except ConfigError as error:
-                left_out.append(LeftOut(_identity(bytes(raw)), str(error)))
-            else:
-                runs.append(run if with_samples else msgspec.structs.replace(run, samples=()))
-        if left_out and not runs:
-            raise ConfigError(f"no run in {str(self.path)!r} can be read: {left_out[0].reason}")
-        return StoreContents(oldest_first(runs), left_out)
-
-    def _raw_runs(self) -> list[msgspec.Raw]:
-        try:
-            return decode_json(self.path.read_bytes(), _RunsDocument).runs
-        except OSError as error:
-            raise ConfigError(f"cannot read the store {str(self.path)!r}: {error.strerror}") from error
-        except msgspec.MsgspecError as error:
-            raise ConfigError(
-                f'{str(self.path)!r} is neither a ledger nor what `edgemeter run --format json` prints ({{"runs": [...]}}): {error}'
-            ) from error
-
-
-def _identity(raw: bytes) -> str | None:
-    try:
-        return decode_json(raw, _Identity).id
-    except msgspec.MsgspecError:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedStore:
-    """Several stores read as one."""
-
-    stores: Sequence[RunStore]
-
-    def contents(self, *, with_samples: bool = False) -> StoreContents:
-        """Return the runs of all stores, oldest first, and all that is left out."""
-        parts = [store.contents(with_samples=with_samples) for store in self.stores]
-        runs = oldest_first(run for part in parts for run in part.runs)
-        return StoreContents(runs, [entry for part in parts for entry in part.left_out])
-
-
-def open_store(*where: str) -> RunStore:
-    """Return the store at each `where` (file or PostgreSQL ledger), several read as one; raises ConfigError if there is none."""
-    stores = [_open_one(address) for address in where]
-    return stores[0] if len(stores) == 1 else JoinedStore(stores)
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerStore:
-    """The collector's ledger at `place`, opened to read for each call: a running collector is not disturbed."""
-
-    place: LedgerPlace
-
-    def contents(self, *, with_samples: bool = False) -> StoreContents:
-        """Return the runs in the ledger; records that cannot be read, and quarantined messages, are left out."""
+        """See `RunStore`; each run is at the time of its receipt where its own cannot be true."""
         unread: list[LeftOut] = []
         with open_ledger(self.place, "read") as ledger:
             entries = ledger.records(with_samples=with_samples, skipped=lambda skipped: unread.append(unread_run(skipped)))
             runs = [placed(entry.record, entry.received_ns) for entry in entries]
             return StoreContents(oldest_first(runs), [*left_out_of(ledger), *unread])
 
+    def left_out(self) -> list[LeftOut]:
+        """See `RunStore`."""
+        with open_ledger(self.place, "read") as ledger:
+            return left_out_of(ledger)
 
-def unread_run(skipped: SkippedRecord) -> LeftOut:
-    """Return a record that a ledger holds and nobody can read."""
-    return LeftOut(skipped.run, f"{UNREAD}: {skipped.reason}")
+    def version(self) -> str:
+        """See `RunStore`."""
+        return ledger_version(self.place)
+
+    def devices(self) -> Sequence[DevicePresence]:
+        """See `RunStore`."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.devices()
+
+    def retained(self) -> Sequence[RetainedMessage]:
+        """See `RunStore`."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.retained()
 
 
-def left_out_of(ledger: Ledger) -> list[LeftOut]:
-    """Return the entries of a ledger's quarantine, but for runs that the ledger holds: what InfluxDB rejected is quarantined too."""
-    messages = [(_identity(entry.payload), entry.reason) for entry in ledger.quarantined()]
-    ids = sorted({run for run, _ in messages if run is not None})
-    stored: set[str] = set()
-    for first in range(0, len(ids), _AT_ONCE):
-        part = ids[first : first + _AT_ONCE]
-        query = f"SELECT id FROM runs WHERE id IN ({', '.join('?' * len(part))})"  # noqa: S608 - question marks
-        stored.update(run for (run,) in ledger.query(query, *part))
-    reasons: list[tuple[str | None, str]] = [(run, reason) for run, reason in messages if run is not None and run not in stored]
-    if unnamed := sum(run is None for run, _ in messages):
-        reasons.append((None, f"{count(unnamed, 'message')} without a run id"))
-    return [LeftOut(run, f"in the ledger's quarantine: {reason}") for run, reason in reasons]
+class MemoryStore(RunStore):
+    """Records in memory, oldest first, as rows of the same tables; a run that comes twice is left out the second time."""
+
+    def __init__(self, records: Iterable[RunRecord], left_out: Sequence[LeftOut] = ()) -> None:
+        super().__init__()
+        by_id: dict[str, RunRecord] = {}
+        self._left_out = list(left_out)
+        for record in records:
+            if record.id in by_id:
+                self._left_out.append(LeftOut(record.id, "the same run was read twice"))
+            by_id.setdefault(record.id, record)
+        self._records = list(by_id.values())
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._connection.executescript(
+            f"{SUBJECTS_SCHEMA}{RUNS_SCHEMA}CREATE TABLE chunks (chunk INTEGER PRIMARY KEY, received_ns INTEGER)"
+        )
+        numbers = SubjectNumbers()
+        # The numbers are those of the order, because several ledgers may number alike.
+        numbered = [msgspec.structs.replace(record, session=1, seq=number) for number, record in enumerate(self._records, 1)]
+        rows = [run_values(record, record.started_at_ns, numbers.of(record), number, 0) for number, record in enumerate(numbered, 1)]
+        self._connection.executemany("INSERT INTO chunks VALUES (?, ?)", [(record.seq, record.started_at_ns) for record in numbered])
+        marks = ", ".join("?" * len(RUN_COLUMNS))
+        self._connection.executemany(f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({marks})", rows)  # noqa: S608 - our own names
+        self._connection.executemany(ADD_SUBJECT, numbers.added.values())
+        for part in _parts(sorted(cases_in_sessions(rows))):
+            judge_siblings(self._connection, part)
+
+    def __str__(self) -> str:
+        return "what was read"
+
+    def query(self, statement: str, *values: Any) -> list[Any]:
+        """See `RunStore`."""
+        with self._lock:
+            return self._connection.execute(statement, values).fetchall()
+
+    def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
+        """See `RunStore`."""
+        records = (self._records[row - 1] for row in sorted(rows))
+        return [record if with_samples else msgspec.structs.replace(record, samples=()) for record in records]
+
+    def contents(self, *, with_samples: bool = False) -> StoreContents:
+        """See `RunStore`."""
+        return StoreContents(self.records(range(1, len(self._records) + 1), with_samples=with_samples), self._left_out)
+
+    def left_out(self) -> list[LeftOut]:
+        """See `RunStore`."""
+        return self._left_out
+
+    def version(self) -> str:
+        """Return always the same: it was read once."""
+        return ""
+
+
+def open_store(*where: str) -> RunStore:
+    """Return the store at each `where` (file, id of a run, or PostgreSQL ledger), several read as one.
+
+    A ledger stays where it is; all else is read into memory.
+
+    Raises:
+        ConfigError: there is none, or it is invalid, or nothing in it can be read.
+    """
+    stores = [_open_one(address) for address in where]
+    if len(stores) == 1:
+        return stores[0]
+    parts = [store.contents(with_samples=True) for store in stores]
+    return MemoryStore(oldest_first(run for part in parts for run in part.runs), [entry for part in parts for entry in part.left_out])
+
+
+def ledger_at(where: str) -> LedgerPlace | None:
+    """Return the place of the ledger at `where`, None where there is something else, or nothing."""
+    if is_postgres(where):
+        return ledger_place(where)
+    path = Path(where).expanduser()
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        if file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC:
+            return path
+    return None
 
 
 def _open_one(where: str) -> RunStore:
-    if is_postgres(where):
-        return LedgerStore(ledger_place(where))
-    if "://" not in where:
-        return _open_file(where)
-    kinds = "the collector's ledger, what `edgemeter run --format json` printed, or postgresql://USER@HOST/DATABASE"
-    raise ConfigError(f"{where!r} is not a store: give {kinds}")
-
-
-def _open_file(where: str) -> RunStore:
+    if (ledger := ledger_at(where)) is not None:
+        return LedgerStore(ledger)
     path = Path(where).expanduser()
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(SQLITE_MAGIC))
-    except FileNotFoundError as error:
-        if ID.fullmatch(where) and default_path().exists():
-            with open_ledger(default_path(), "read") as ledger:
-                run_id = LedgerRuns(ledger).lookup(where)
-            if run_id is not None:
-                return OneRun(default_path(), run_id)
-        raise ConfigError(nothing_called(where)) from error
-    except IsADirectoryError as error:
-        raise ConfigError(f"{where!r} is a folder: name the ledgers and documents in it; `compare` takes bundles") from error
-    except OSError as error:
-        raise ConfigError(f"cannot read the store {where!r}: {error.strerror}") from error
-    if start == SQLITE_MAGIC:
-        return LedgerStore(path)
-    return RunDocument(path)
+    if "://" in where:
+        kinds = "the collector's ledger, what `edgemeter run --format json` printed, or postgresql://USER@HOST/DATABASE"
+        raise ConfigError(f"{where!r} is not a store: give {kinds}")
+    if path.is_dir():
+        raise ConfigError(f"{where!r} is a folder: name the ledgers and documents in it; `compare` takes bundles")
+    if path.exists():
+        document = read_document(path)
+        return MemoryStore(document.runs, document.left_out)
+    if ID.fullmatch(where) and default_path().exists():
+        with open_ledger(default_path(), "read") as ledger_of_machine:
+            run_id = LedgerRuns(ledger_of_machine).lookup(where)
+        if run_id is not None:
+            return MemoryStore([_run_of_ledger(run_id)])
+    raise ConfigError(nothing_called(where))
 
 
-@dataclass(frozen=True, slots=True)
-class OneRun:
-    """One run of the ledger in the file at `path`."""
+def _run_of_ledger(run_id: str) -> RunRecord:
+    with open_ledger(default_path(), "read") as ledger:
+        history = LedgerRuns(ledger)
+        if not history.is_counted(run_id):
+            raise ConfigError(f"run {run_id} is excluded: count it again with `edgemeter runs include {short_id(run_id)}`")
+        entry = history.entry(run_id, with_samples=True)
+        return placed(entry.record, entry.received_ns)
 
-    path: Path
-    run_id: str
 
-    def contents(self, *, with_samples: bool = False) -> StoreContents:
-        """Return the run; raises ConfigError if it is excluded."""
-        with open_ledger(self.path, "read") as ledger:
-            history = LedgerRuns(ledger)
-            if not history.is_counted(self.run_id):
-                raise ConfigError(f"run {self.run_id} is excluded: count it again with `edgemeter runs include {short_id(self.run_id)}`")
-            entry = history.entry(self.run_id, with_samples=with_samples)
-            return StoreContents([placed(entry.record, entry.received_ns)])
+def _parts(values: Sequence[Value]) -> Iterator[Sequence[Value]]:
+    return (values[first : first + _AT_ONCE] for first in range(0, len(values), _AT_ONCE))
+
+
+def _marks(values: Sequence[int]) -> str:
+    return ", ".join("?" * len(values))

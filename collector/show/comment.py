@@ -8,8 +8,8 @@ from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT
 from edgemeter.collector.runs.cases import named
+from edgemeter.collector.runs.contents import LeftOut
 from edgemeter.collector.runs.figure_names import JUDGED
-from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_headline, gate_lines
 from edgemeter.collector.show.compare_table import notes_on
 from edgemeter.collector.show.figure_words import decided_together, short_figure_text

@@ -26,7 +26,6 @@ from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.export.run_table import chosen_columns
 from edgemeter.collector.runs import selection
-from edgemeter.collector.runs.run_source import source_of
 from edgemeter.collector.runs.store import open_store
 
 __all__ = ["columns", "compare", "left_out", "runs", "samples"]
@@ -91,7 +90,7 @@ def left_out(*where: str, reference: str, days: DaysCounted = "current") -> list
 
 def _compared(where: Sequence[str], reference: str, days: DaysCounted) -> comparing.Comparison:
     store = open_store(*(where or (selection.selections_of("", {}).where,)))
-    return comparing.compare(book_of(source_of(store)), reference, days=days)
+    return comparing.compare(book_of(store), reference, days=days)
 
 
 def _array(kind: str, values: Sequence[Any]) -> NDArray[Any]:

@@ -6,14 +6,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import SeriesKey
-from edgemeter.collector.ledgers.place import shown_place
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.runs.run_source import CaseVersion, MemoryRows, RunSource, SubjectRuns, source_of, version_of
-from edgemeter.collector.runs.store import open_store
+from edgemeter.collector.runs.store import CaseVersion, RunStore, SubjectRuns, version_of
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.run_columns import RunColumns, common_facts
 
@@ -32,7 +29,7 @@ _FIRST = 5
 class History:
     """The history of a source as it is now, of one device where it is named."""
 
-    def __init__(self, source: RunSource, device: str | None = None) -> None:
+    def __init__(self, source: RunStore, device: str | None = None) -> None:
         self.source = source
         members = grouped((member.subject.series, member) for member in source.subject_runs(device))
         self._members = {key: members[key] for key in sorted(members, key=series_order)}
@@ -120,16 +117,3 @@ def _followed(name: str, values: NDArray[np.float64], has_own_energy: NDArray[np
 def series_order(key: SeriesKey) -> tuple[str, ...]:
     """Return what series are sorted by."""
     return (key.fleet, key.board, key.model, key.device, *(str(value) for value in msgspec.structs.astuple(key)))
-
-
-def open_history(where: Sequence[str], device: str | None = None) -> History:
-    """Return the history of the stores at `where`, several read as one.
-
-    Raises:
-        ConfigError: a store is absent or invalid, or nothing in it can be read.
-    """
-    source = source_of(open_store(*where))
-    history = History(source, device)
-    if isinstance(source, MemoryRows) and not history.series() and (left_out := source.left_out()):
-        raise ConfigError(f"no run in {', '.join(map(shown_place, where))} can be read: {left_out[0].reason}")
-    return history

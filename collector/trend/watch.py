@@ -9,7 +9,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.series import UNKNOWN_BOARD, SeriesKey
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.runs.run_source import CaseVersion
+from edgemeter.collector.runs.store import CaseVersion
 from edgemeter.collector.trend.change_points import Break, at_breaks
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.finding import Step

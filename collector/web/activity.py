@@ -8,7 +8,7 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, CampaignProgress, Measuring, decode_activity, decode_campaign, parse_topic
 from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
-from edgemeter.collector.runs.run_source import RunSource
+from edgemeter.collector.runs.store import RunStore
 
 _NS = 1_000_000_000
 # A campaign that has ended is listed for a day, and a running one that nobody reported on for so long is stale.
@@ -89,7 +89,7 @@ class Activities:
         return next((activity for activity in self.devices if (activity.fleet, activity.device) == (fleet, device)), None)
 
 
-def read_activities(source: RunSource, now_ns: int) -> Activities:
+def read_activities(source: RunStore, now_ns: int) -> Activities:
     """Return what is measured now at `source`."""
     retained_messages = source.retained()
     return activities_of(retained_messages, source.devices() if retained_messages else (), now_ns)

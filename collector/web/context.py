@@ -12,7 +12,7 @@ from edgemeter.collector.charts.chart import Chart, script_data
 from edgemeter.collector.compare.case_book import BookedCase, CaseBook
 from edgemeter.collector.compare.comparison import Comparison, of_summaries
 from edgemeter.collector.published.published_folder import PublishedFolder, default_folder
-from edgemeter.collector.runs.run_source import RunSource
+from edgemeter.collector.runs.store import RunStore
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import Markup, render
 from edgemeter.collector.web.queries import CaseFilter, picked_cases, summaries
@@ -38,7 +38,7 @@ class ViewContext:
     published: PublishedFolder = field(default_factory=default_folder)
 
     @property
-    def source(self) -> RunSource:
+    def source(self) -> RunStore:
         """The runs, and what devices reported."""
         return self.book.source
 

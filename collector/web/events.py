@@ -10,7 +10,7 @@ from pathlib import Path
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.alerts.notified import Alert, Notified, alerts_of
-from edgemeter.collector.runs.run_source import LedgerRows, RunSource
+from edgemeter.collector.runs.store import LedgerStore, RunStore
 from edgemeter.collector.trend.events import EventMember, TrendEvent, step_events
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History
@@ -79,7 +79,7 @@ class FindingShown:
 class TrendEvents:
     """Steps, drifts, annotations and alerts of the series of a source; empty without a source, and before the first `refresh`."""
 
-    def __init__(self, source: RunSource | None = None) -> None:
+    def __init__(self, source: RunStore | None = None) -> None:
         self._source = source
         self._history: History | None = None
         # Of a series in which nothing changed what was computed is taken over.
@@ -111,11 +111,11 @@ class TrendEvents:
 
     def alerts(self) -> tuple[Sequence[Alert], Sequence[Notified]]:
         """Return all alerts, the oldest first, and what each channel knows of them."""
-        return alerts_of(self._source.place) if isinstance(self._source, LedgerRows) else ((), ())
+        return alerts_of(self._source.place) if isinstance(self._source, LedgerStore) else ((), ())
 
     def version(self) -> str:
         """Return what changes with the history and with the annotations."""
-        ledger = self._source.place if isinstance(self._source, LedgerRows) else None
+        ledger = self._source.place if isinstance(self._source, LedgerStore) else None
         if not isinstance(ledger, Path):
             # Every write to a server's tables changes the version of the ledger.
             return f"{self._seen} {self._source.version()}" if self._source else ""
@@ -138,7 +138,7 @@ class TrendEvents:
         self._next = time.monotonic() + max(READ_AGAIN_S, PAUSE_TIMES * (time.monotonic() - began))
 
     def _annotations(self) -> list[Annotation]:
-        return annotations_of(self._source.place) if isinstance(self._source, LedgerRows) else []
+        return annotations_of(self._source.place) if isinstance(self._source, LedgerStore) else []
 
 
 def _outlying(history: History) -> tuple[OutlyingDevice, ...]:

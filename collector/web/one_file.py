@@ -13,7 +13,7 @@ from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart
 from edgemeter.collector.compare.case_book import CaseBook, book_of
-from edgemeter.collector.runs.run_source import RunSource
+from edgemeter.collector.runs.store import RunStore
 from edgemeter.collector.web.case_table import CASES_SHOWN
 from edgemeter.collector.web.context import REFERENCE, ViewContext, live_chart, reference_names
 from edgemeter.collector.web.events import TrendEvents
@@ -38,7 +38,7 @@ class FileChoice:
     matters_ratio: float = MATTERS_RATIO
 
 
-def write_file_of(source: RunSource, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
+def write_file_of(source: RunStore, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
     """Write the page of a source as one file, return its size in bytes; raises ConfigError if `choice` picks no run, or on failure."""
     case_filter, book = choice.case_filter, book_of(source, progress)
     if book.cases and not any(map(case_filter.takes, book.cases)):

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from edgemeter.collector.compare.case_book import book_of
-from edgemeter.collector.runs.run_source import LedgerRows
+from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
@@ -70,7 +70,7 @@ def _questions(fleet: Fleet) -> Iterator[Comparison]:
 
 
 def _pages(path: Path, plain: Path, runs: str) -> Iterator[Comparison]:
-    source, begin_s = LedgerRows(path), time.process_time()
+    source, begin_s = LedgerStore(path), time.process_time()
     # The server does this in its own thread, before anybody asks.
     server = PageServer(book_of(source), TrendEvents(source))
     yield figure(f"the cases of {runs} for the page", "s of the processor", time.process_time() - begin_s)
@@ -105,7 +105,7 @@ def _ask(command: list[str]) -> tuple[float, float]:
 def _plain(path: Path) -> Path:
     """Return a table of the figures of every run of the ledger, beside it."""
     plain = path.with_suffix(".plain")
-    history = History(LedgerRows(path))
+    history = History(LedgerStore(path))
     with closing(sqlite3.connect(plain)) as connection, connection:
         connection.execute(f"CREATE TABLE runs ({', '.join(COLUMNS)})")
         insert = f"INSERT INTO runs VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - question marks

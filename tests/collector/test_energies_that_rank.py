@@ -11,7 +11,7 @@ from edgemeter.collector.compare.gate import judge
 from edgemeter.collector.compare.limits import parse_gate
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.runs.cases import EnergyClass
-from edgemeter.collector.runs.store import StoreContents
+from edgemeter.collector.runs.contents import StoreContents
 from edgemeter.collector.show.comparison_charts import energy_against_accuracy
 from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.units.odd_boards import board_types

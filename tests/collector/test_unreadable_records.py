@@ -12,7 +12,6 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare.case_book import book_of
-from edgemeter.collector.runs.run_source import LedgerRows
 from edgemeter.collector.runs.store import LedgerStore
 from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import make_reference, make_run
@@ -63,7 +62,7 @@ def test_a_comparison_has_their_figures_and_the_records_of_the_others(path):
     with SqliteLedger(path) as ledger, ledger.writing() as statements:
         reference = msgspec.json.encode(quarantine.RecordReference("lab", "pi-1", 7, 2, LARGE))
         quarantine.add(statements, [quarantine.Rejection("influx", reference, "refused", 1)])
-    book = book_of(LedgerRows(path))
+    book = book_of(LedgerStore(path))
     (case,) = [summary for summary in book.summaries() if summary.key.device == "pi-1"]
     assert (case.run_ids[1], case.run_ids[3], case.figures["latency_p50_ms"].runs) == (LARGE, GARBLED, 4)
     assert case.newest.latency.p50_ms == 12.0

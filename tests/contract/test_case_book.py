@@ -8,7 +8,7 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.compare.case_book import CaseBook, book_of
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.runs.run_source import LedgerRows
+from edgemeter.collector.runs.store import LedgerStore
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import violating
@@ -56,19 +56,19 @@ def test_whatever_comes_and_goes_a_book_says_what_one_that_is_made_anew_says(led
         lambda ledger: LedgerRuns(ledger).include(runs[6].id, "ada", "it was on"),
         lambda ledger: ledger.forget(Retention(records_days=1.5), NOW_NS + 2 * NS_PER_DAY),
     )
-    book = CaseBook(LedgerRows(ledger_place))
+    book = CaseBook(LedgerStore(ledger_place))
     for number, change in enumerate(changes):
         with open_ledger(ledger_place) as ledger:
             change(ledger)
         book.refresh()
-        assert content(book) == content(book_of(LedgerRows(ledger_place))), number
+        assert content(book) == content(book_of(LedgerStore(ledger_place))), number
 
 
 def test_only_the_cases_that_changed_are_read_again(ledger_place):
     """A fleet of thousands of boards sends a few runs at a time."""
     with open_ledger(ledger_place) as ledger:
         ledger.commit([arrival(run, NOW_NS) for run in odd_runs()])
-    source = LedgerRows(ledger_place)
+    source = LedgerStore(ledger_place)
     book = book_of(source)
     before = {case.key: case for case in book.cases}
     reported = []

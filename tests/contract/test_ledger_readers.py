@@ -24,8 +24,7 @@ from edgemeter.collector.compare import columns, comparison
 from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.receive.service import Collector
-from edgemeter.collector.runs.run_source import LedgerRows, MemoryRows
-from edgemeter.collector.runs.store import open_store
+from edgemeter.collector.runs.store import LedgerStore, MemoryStore, open_store
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.web.events import TrendEvents
@@ -65,8 +64,8 @@ def test_compare_gives_the_same_of_a_ledger_and_of_its_records_in_memory(ledger_
     keep(ledger_place, fleet_records(Fleet(devices=3, days=5, cases=2)))
     for change in (lambda: None, lambda: keep(ledger_place, [make_reference(), make_run(device="late")]), lambda: forget(ledger_place)):
         change()
-        in_memory = MemoryRows(open_store(text_of(ledger_place)).contents().runs)
-        compared = [comparison.compare(book_of(source), "reference") for source in (LedgerRows(ledger_place), in_memory)]
+        in_memory = MemoryStore(open_store(text_of(ledger_place)).contents().runs)
+        compared = [comparison.compare(book_of(source), "reference") for source in (LedgerStore(ledger_place), in_memory)]
         assert columns.to_json(compared[0]) == columns.to_json(compared[1])
 
 
@@ -120,7 +119,7 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
         checked(0)
     (waiting,) = checked(0).waiting
     assert waiting.startswith("1 alert undelivered to hook since ")
-    _, (row,) = TrendEvents(LedgerRows(ledger_place)).alerts()
+    _, (row,) = TrendEvents(LedgerStore(ledger_place)).alerts()
     assert (row.channel, row.due_ns, row.error) == ("hook", now_ns, "503")
     metrics = {metric.name: metric.value for metric in Collector(parse_address("127.0.0.1:1", environ={}), ledger_place).metrics()}
     assert (metrics["alert_notices"], metrics["alert_notices_since_timestamp_seconds"]) == ({"hook": 1}, {"hook": now_ns / 1e9})
@@ -135,7 +134,7 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
 def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
     """The devices, the raw samples of one run, and the remarks of people; the tag of a view changes with each."""
     keep(ledger_place, [make_record(session=5, seq=seq) for seq in (1, 2)])
-    source = LedgerRows(ledger_place)
+    source = LedgerStore(ledger_place)
     versions = [source.version()]
     with open_ledger(ledger_place) as ledger:
         ledger.commit([], [], [PresenceChange("lab", "pi-1", DeviceState(state="online", session=5), 3)])

@@ -23,8 +23,8 @@ from PIL import Image
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.demo.simulated_fleet import records_of
 from edgemeter.collector.compare.case_book import book_of
-from edgemeter.collector.runs.run_source import LedgerRows, MemoryRows
-from edgemeter.collector.runs.store import oldest_first
+from edgemeter.collector.runs.store import LedgerStore, MemoryStore
+from edgemeter.collector.runs.contents import oldest_first
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.web import one_file
@@ -71,7 +71,7 @@ def take_readme(folder: Path, runs: Sequence[RunRecord]) -> list[Path]:
     """Return the pictures of the README: the trend of simulated boards, and what `compare` answers about two models on one of them."""
     with tempfile.TemporaryDirectory() as name:
         page = Path(name) / "fleet.html"
-        one_file.write_file_of(MemoryRows(oldest_first(runs)), page, one_file.FileChoice())
+        one_file.write_file_of(MemoryStore(oldest_first(runs)), page, one_file.FileChoice())
         answer, *lines = compare_two(runs, Path(name)).rstrip().splitlines()
         rows = [line if line.startswith(("  ", "A  ", "B  ")) else f"<i>{line}</i>" for line in map(escape, lines)]
         page_lines = ["<i>$ edgemeter compare fp32.json int8.json</i>", f"<b>{escape(answer)}</b>", "", *rows]
@@ -128,7 +128,7 @@ def take_live(ledger: Path, folder: Path) -> list[Path]:
         collector = Collector(address, copy)
         collector.start()
         stack.callback(collector.stop)
-        server = PageServer(book_of(LedgerRows(copy)), TrendEvents())
+        server = PageServer(book_of(LedgerStore(copy)), TrendEvents())
         server.start()
         stack.callback(server.stop)
         run = subprocess.Popen(

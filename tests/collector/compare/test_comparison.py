@@ -8,7 +8,7 @@ from edgemeter.agent.base.evidence import SESSION_SD
 from edgemeter.agent.contract import record_conditions, record_figures
 from edgemeter.agent.contract.run_subject import subject_of
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.runs.store import LeftOut
+from edgemeter.collector.runs.contents import LeftOut
 from tests.fixtures.comparison_factory import OTHER_DATA, booked, compare_runs, day_by_day, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_generation, violating
 from tests.fixtures.rows import table_row

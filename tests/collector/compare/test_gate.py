@@ -7,7 +7,7 @@ from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare.between import between
 from edgemeter.collector.compare.gate import judge
 from edgemeter.collector.compare.limits import parse_gate
-from edgemeter.collector.runs.store import StoreContents
+from edgemeter.collector.runs.contents import StoreContents
 from tests.fixtures.comparison_factory import no_energy
 from tests.fixtures.record_factory import violating
 from tests.fixtures.rows import table_row

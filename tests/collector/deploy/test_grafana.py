@@ -20,7 +20,7 @@ from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.influx import points
 from edgemeter.collector.influx.points import case_hash
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.runs.run_source import LedgerRows
+from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend.changes import change_point_line, changes_of, noted_changes
 from edgemeter.collector.trend.history import History
 from tests.fixtures.case_twins import BAND, COUNTS, twins
@@ -204,7 +204,7 @@ def test_a_confirmed_step_is_within_the_period_of_its_rule(influx_place, tmp_pat
     ]
     with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", run.started_at_ns) for run in runs])
-    bucket_of(influx_place.config()).write([change_point_line(change) for change in noted_changes(path, History(LedgerRows(path)))])
+    bucket_of(influx_place.config()).write([change_point_line(change) for change in noted_changes(path, History(LedgerStore(path)))])
     (rule,) = (rule_of_file for rule_of_file in alert_rules() if rule_of_file["uid"] == "edgemeter-new-step")
     period = f"time >= now() - {rule['data'][0]['relativeTimeRange']['from']}s AND time <= now()"
     (row,) = influx_place.query(rule["data"][0]["model"]["query"].replace("$timeFilter", period))

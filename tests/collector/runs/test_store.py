@@ -9,7 +9,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.runs.store import LeftOut, open_store
+from edgemeter.collector.runs.contents import LeftOut
+from edgemeter.collector.runs.store import open_store
 from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import make_record

@@ -7,7 +7,7 @@ import pytest
 from edgemeter.collector.compare.between import between
 from edgemeter.collector.compare.gate import with_gate
 from edgemeter.collector.compare.limits import parse_gate
-from edgemeter.collector.runs.store import StoreContents
+from edgemeter.collector.runs.contents import StoreContents
 from edgemeter.collector.show.comment import MARK, to_markdown
 from tests.fixtures.compared_cases import changed, comparisons
 from tests.fixtures.record_factory import violating

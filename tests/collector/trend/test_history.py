@@ -7,11 +7,11 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.runs.run_source import LedgerRows
+from edgemeter.collector.runs.store import LedgerStore, open_store
 from edgemeter.collector.trend import history as histories
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.days import days_of, days_of_series
-from edgemeter.collector.trend.history import History, open_history
+from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS as KNOWN
 from edgemeter.collector.trend.run_columns import columns_of, names_of
 from edgemeter.collector.trend.watch_file import Annotation
@@ -36,7 +36,7 @@ def keep(path, runs):
 
 def of_ledger(path, device=None):
     """Return the history of a ledger."""
-    return History(LedgerRows(path), device)
+    return History(LedgerStore(path), device)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_document_in_which_nothing_can_be_read_is_refused(tmp_path):
     path = tmp_path / "runs.json"
     path.write_bytes(b'{"runs": [{"schema": 99}]}')
     with pytest.raises(ConfigError):
-        open_history([str(path)])
+        History(open_store(str(path)))
 
 
 METRICS = ("energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled")

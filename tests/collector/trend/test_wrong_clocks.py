@@ -16,9 +16,8 @@ from edgemeter.collector.cli.collector import collector as command
 from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.set_up import set_up_influx
-from edgemeter.collector.runs.run_source import LedgerRows, MemoryRows
-from edgemeter.collector.runs.store import open_store
-from edgemeter.collector.trend.history import open_history
+from edgemeter.collector.runs.store import LedgerStore, MemoryStore, open_store
+from edgemeter.collector.trend.history import History
 from tests.fixtures.collecting import intake
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.mqtt_peer import wait_until
@@ -56,13 +55,13 @@ def ledgers(tmp_path):
 def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
     """Index, days and figures are those of right clocks; the run itself is shown as it was stored."""
     right, wrong = ledgers
-    books = [book_of(LedgerRows(path)) for path in (right, wrong)]
+    books = [book_of(LedgerStore(path)) for path in (right, wrong)]
     spans = [[(case.first_ns // NS_PER_DAY, case.newest_ns // NS_PER_DAY) for case in book.cases] for book in books]
     assert spans[0] == spans[1]
     assert books[1].source.record(2).started_at_ns != books[0].source.record(2).started_at_ns
     histories = []
     for path in ledgers:
-        history = open_history([str(path)])
+        history = History(open_store(str(path)))
         (key,) = history.series()
         histories.append([(run.day, run.value("latency_p50_ms")) for run in history.points(key)])
     assert histories[0] == histories[1]
@@ -70,7 +69,7 @@ def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
 
 def test_a_comparison_counts_the_runs_of_the_current_level_only(ledgers):
     """With wrong clocks the same runs as with right ones, of the ledger and of its records in memory."""
-    for source in (LedgerRows, lambda path: MemoryRows(open_store(str(path)).contents().runs)):
+    for source in (LedgerStore, lambda path: MemoryStore(open_store(str(path)).contents().runs)):
         right, wrong = (book_of(source(path)).summaries() for path in ledgers)
         assert [([run.id for run in summary.runs], summary.p50_ms) for summary in wrong] == [
             ([run.id for run in summary.runs], summary.p50_ms) for summary in right

@@ -8,7 +8,7 @@ from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.runs.run_source import LedgerRows
+from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
 from tests.fixtures.browser import Browser, find_chromium
@@ -33,7 +33,7 @@ def fleet_ledger(tmp_path_factory):
 @pytest.fixture(scope="session")
 def fleet_book(fleet_ledger):
     """Return the cases of that ledger."""
-    return book_of(LedgerRows(fleet_ledger))
+    return book_of(LedgerStore(fleet_ledger))
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import re
 
-from edgemeter.collector.runs.run_source import LedgerRows
+from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
 from edgemeter.collector.web import overview
 from edgemeter.collector.web.alerts_view import alerts_view
@@ -27,7 +27,7 @@ def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
             statements.execute("INSERT INTO alerts VALUES (?, ?, ?, ?)", (number, BODY, AT_NS + number, closed_ns))
         statements.execute("INSERT INTO notified VALUES (1, 'pager', NULL, 0, ?, '<b>503')", (AT_NS,))
         statements.execute("INSERT INTO notified VALUES (1, 'chat', 'open', ?, NULL, NULL)", (AT_NS,))
-    context = view_context(ledger, TrendEvents(LedgerRows(ledger)))
+    context = view_context(ledger, TrendEvents(LedgerStore(ledger)))
     for view in (
         alerts_view(context, ViewRequest("alerts"), CaseFilter()),
         overview.overview(context, ViewRequest("overview"), CaseFilter()),
@@ -52,7 +52,7 @@ def test_the_overview_names_critical_alerts_before_newer_ones(tmp_path):
     with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
         for number, body in enumerate([BODY, *[warning] * 6]):
             statements.execute("INSERT INTO alerts VALUES (?, ?, ?, NULL)", (number, body, AT_NS + number))
-    context = view_context(ledger, TrendEvents(LedgerRows(ledger)))
+    context = view_context(ledger, TrendEvents(LedgerStore(ledger)))
     text = str(overview.overview(context, ViewRequest("overview"), CaseFilter()).body)
     assert re.findall(r'<b>(critical|warning)</b>: <a href="/trend\?[^"]*device=pi-1[^"]*">(\w+)</a>', text) == [
         ("critical", "step"),

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.runs.run_source import LedgerRows
+from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.comparison_factory import make_reference, make_run
@@ -38,7 +38,7 @@ def lab(tmp_path_factory):
     """Serve a simulated fleet of 45 days with its findings."""
     runs = simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=45)
     ledger = fill(tmp_path_factory.mktemp("lab") / "ledger.sqlite", runs)
-    events = TrendEvents(LedgerRows(ledger))
+    events = TrendEvents(LedgerStore(ledger))
     events.refresh()
     with served(ledger, events) as server:
         yield server

@@ -5,8 +5,8 @@ import msgspec
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.series import series_of
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.runs.run_source import LedgerRows, MemoryRows
-from edgemeter.collector.runs.store import oldest_first
+from edgemeter.collector.runs.contents import oldest_first
+from edgemeter.collector.runs.store import LedgerStore, MemoryStore
 from edgemeter.collector.trend.events import events_of
 from edgemeter.collector.trend.trend_text import event_text
 from edgemeter.collector.trend.watch import trends_of
@@ -36,7 +36,7 @@ def stepped():
 def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it():
     """Ten per cent, on its day, and the firmware is named; other figures have none, nor had this one before the history was read."""
     runs = stepped()
-    events = TrendEvents(MemoryRows(oldest_first(runs)))
+    events = TrendEvents(MemoryStore(oldest_first(runs)))
     assert events.of(series_of(runs[-1]), "latency_p50_ms") == ()
     events.refresh()
     (step,) = [event for event in events.of(series_of(runs[-1]), "latency_p50_ms") if event.kind == "step"]
@@ -56,7 +56,7 @@ def test_an_accuracy_that_fell_is_a_step_of_its_chart():
                 msgspec.structs.replace(run, accuracy=make_accuracy(value=value, better=better))
                 for run, value in zip(days, values, strict=True)
             ]
-            events = TrendEvents(MemoryRows(oldest_first(runs)))
+            events = TrendEvents(MemoryStore(oldest_first(runs)))
             events.refresh()
             assert [event.kind for event in events.of(series_of(runs[-1]), "accuracy_value")] == ["step"]
 
@@ -64,7 +64,7 @@ def test_an_accuracy_that_fell_is_a_step_of_its_chart():
 def test_remarks_of_people_stand_in_the_series_that_they_are_about(tmp_path):
     """And a page that was kept by a browser is asked for again."""
     path = fill(tmp_path / "ledger.sqlite", stepped())
-    events = TrendEvents(LedgerRows(path))
+    events = TrendEvents(LedgerStore(path))
     events.refresh()
     before = events.version()
     with WatchFile(watch_file_beside(str(path))) as file:
@@ -78,7 +78,7 @@ def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_he
     """It draws a tenth more than its peers, over both of its cases."""
     fleet = simulated_fleet.records_of(make_record(), end_ns=STARTED_AT_NS, days=20)
     boards = tuple(run for run in fleet if run.device.startswith("simulated-pi5"))
-    events = TrendEvents(MemoryRows(oldest_first(boards)))
+    events = TrendEvents(MemoryStore(oldest_first(boards)))
     events.refresh()
     named = [device.device for device in events.outlying if device.text.startswith("energy ")]
     assert named == [simulated_fleet.DEGRADED]
@@ -97,7 +97,7 @@ def test_the_page_shows_an_event_as_the_trend_does():
         msgspec.structs.replace(run, latency=make_latency(p50_ms=p50_ms))
         for run, p50_ms in zip(make_days(noisy(100, 70, seed=8, step_at=60, step_ratio=1.2), device="pi-9"), latencies, strict=True)
     ]
-    events = TrendEvents(MemoryRows(oldest_first(runs)))
+    events = TrendEvents(MemoryStore(oldest_first(runs)))
     events.refresh()
     alone, event = events.findings
     assert (event.who, event.text) == ("pi-1, pi-2, pi-3", event_text(events_of(trends_of(history_of(runs), (), FOLLOWED), 0)[0]))

@@ -5,8 +5,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.collector.runs.run_source import MemoryRows
-from edgemeter.collector.runs.store import oldest_first
+from edgemeter.collector.runs.contents import oldest_first
+from edgemeter.collector.runs.store import MemoryStore
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.findings import findings_list
 from tests.fixtures.comparison_factory import make_run
@@ -28,7 +28,7 @@ def fleet():
             latency = make_latency(p50_ms=p50_ms)
             around = make_environment(firmware="new" if is_after else "old")
             runs.append(make_run(device, latency=latency, started_at_ns=STARTED_AT_NS + day * NS_PER_DAY, environment=around))
-    events = TrendEvents(MemoryRows(oldest_first(runs)))
+    events = TrendEvents(MemoryStore(oldest_first(runs)))
     events.refresh()
     return runs, events
 

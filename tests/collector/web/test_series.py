@@ -11,8 +11,8 @@ from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.runs.run_source import MemoryRows
-from edgemeter.collector.runs.store import oldest_first
+from edgemeter.collector.runs.contents import oldest_first
+from edgemeter.collector.runs.store import MemoryStore
 from edgemeter.collector.web import queries
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent, TrendEvents
@@ -131,7 +131,7 @@ def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     names = ("simulated-pi5-01", "simulated-pi5-02", "simulated-pi5-03", "simulated-orin-01", "simulated-server")
     fleet = simulated_fleet.records_of(make_record(), end_ns=1_795_509_839 * 10**9, days=45)
     records = tuple(run for run in fleet if run.device.startswith(names))
-    events = TrendEvents(MemoryRows(oldest_first(records)))
+    events = TrendEvents(MemoryStore(oldest_first(records)))
     events.refresh()
     context = view_context(records, events)
     view = trend_view(context, ViewRequest("trend"), CaseFilter())

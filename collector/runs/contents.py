@@ -1,0 +1,98 @@
+"""The content of a store: its runs, what is left out and why; and documents, as `edgemeter run --format json` prints them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.foreign_text import decode_json
+from edgemeter.agent.contract.record import RunRecord, decode
+from edgemeter.agent.ledger.chunks import SkippedRecord
+from edgemeter.agent.ledger.ledger import Ledger
+
+UNREAD = "in the ledger, but it cannot be read"  # Begins the reason of a `LeftOut`.
+_AT_ONCE = 500  # So many values stand in one statement.
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A run, or a part of one, that is left out, and why; `run` is None if not even its id could be read."""
+
+    run: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreContents:
+    """The content of a store: the runs, and entries that could not be read as runs."""
+
+    runs: Sequence[RunRecord]
+    left_out: Sequence[LeftOut] = ()
+
+
+def oldest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return `runs` in the order of their start, then of device and numbers, from whatever store they came."""
+    return sorted(runs, key=lambda run: (run.started_at_ns, run.device, run.session or 0, run.seq or 0))
+
+
+class _RunsDocument(msgspec.Struct):
+    runs: list[msgspec.Raw]
+
+
+class _Identity(msgspec.Struct):
+    id: str
+
+
+def read_document(path: Path) -> StoreContents:
+    """Return the runs in a document, oldest first, with their samples, and those of a newer schema or damaged as left out.
+
+    Raises:
+        ConfigError: it cannot be read, is no such document, or no run in it can be read.
+    """
+    try:
+        raw_runs = decode_json(path.read_bytes(), _RunsDocument).runs
+    except OSError as error:
+        raise ConfigError(f"cannot read the store {str(path)!r}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f'{str(path)!r} is neither a ledger nor what `edgemeter run --format json` prints ({{"runs": [...]}}): {error}'
+        ) from error
+    runs: list[RunRecord] = []
+    left_out: list[LeftOut] = []
+    for raw in map(bytes, raw_runs):
+        try:
+            runs.append(decode(raw))
+        except ConfigError as error:
+            left_out.append(LeftOut(_identity(raw), str(error)))
+    if left_out and not runs:
+        raise ConfigError(f"no run in {str(path)!r} can be read: {left_out[0].reason}")
+    return StoreContents(oldest_first(runs), left_out)
+
+
+def _identity(raw: bytes) -> str | None:
+    try:
+        return decode_json(raw, _Identity).id
+    except msgspec.MsgspecError:
+        return None
+
+
+def unread_run(skipped: SkippedRecord) -> LeftOut:
+    """Return a record that a ledger holds and nobody can read."""
+    return LeftOut(skipped.run, f"{UNREAD}: {skipped.reason}")
+
+
+def left_out_of(ledger: Ledger) -> list[LeftOut]:
+    """Return the entries of a ledger's quarantine, but for runs that the ledger holds: what InfluxDB rejected is quarantined too."""
+    messages = [(_identity(entry.payload), entry.reason) for entry in ledger.quarantined()]
+    ids = sorted({run for run, _ in messages if run is not None})
+    stored: set[str] = set()
+    for first in range(0, len(ids), _AT_ONCE):
+        part = ids[first : first + _AT_ONCE]
+        query = f"SELECT id FROM runs WHERE id IN ({', '.join('?' * len(part))})"  # noqa: S608 - question marks
+        stored.update(run for (run,) in ledger.query(query, *part))
+    reasons: list[tuple[str | None, str]] = [(run, reason) for run, reason in messages if run is not None and run not in stored]
+    if unnamed := sum(run is None for run, _ in messages):
+        reasons.append((None, f"{count(unnamed, 'message')} without a run id"))
+    return [LeftOut(run, f"in the ledger's quarantine: {reason}") for run, reason in reasons]
