@@ -121,7 +121,7 @@ def test_one_check_runs_at_a_time(ledger, receivers):
 
 def test_a_check_reads_nothing_before_no_other_can_run(ledger, receivers, monkeypatch):
     """With facts older than those of another check it would close what that one opened, and tell so."""
-    read = check.open_history
+    read = check.History
 
     def read_while_another_begins(stores):
         heard(ledger, "lost", -2, "a")
@@ -129,6 +129,6 @@ def test_a_check_reads_nothing_before_no_other_can_run(ledger, receivers, monkey
             at(ledger, 0)
         return read(stores)
 
-    monkeypatch.setattr(check, "open_history", read_while_another_begins)
+    monkeypatch.setattr(check, "History", read_while_another_begins)
     at(ledger, 0)
     assert receivers.messages == [("chat", "open", "device lost: a"), ("pager", "open", "device lost: a")]
