@@ -58,7 +58,7 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
     with open_watch(ledger) as file, file.checking():
         history = History(open_store(*stores))
         now_ns = clock()
-        firing_now = firings(rules.rule, FiringContext(history, annotations_of(ledger), history.source.devices(), now_ns))
+        firing_now = firings(rules.rule, FiringContext(history, annotations_of(ledger), history.store.devices(), now_ns))
         with file.writing() as statements:
             changes, by_channel = settle(statements, firing_now, rules, now_ns)
         channels = [channel for channel in rules.channel if channel.name in by_channel]

@@ -180,7 +180,7 @@ def _of_stores(options: Mapping[str, Any], matters_ratio: float, html: Path | No
 
         fields = {"reference": reference, "require": options["required"], "cheapest": options["cheapest"]}
         first = ViewRequest("compare", {name: text for name, text in fields.items() if text})
-        write_page(book.source, html, FileChoice(CaseFilter(level=days), reference=reference, first=first, matters_ratio=matters_ratio))
+        write_page(book.store, html, FileChoice(CaseFilter(level=days), reference=reference, first=first, matters_ratio=matters_ratio))
     return comparison
 
 

@@ -66,12 +66,12 @@ def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Form
     folder = home or default_home() / "demo"
     with nothing_left_by_a_failure(folder, html, page):
         ledger = whole_way.run_demo(folder, sink, note, delivers=delivers)
-        source = LedgerStore(ledger)
+        store = LedgerStore(ledger)
         if has_page:
             note("writing the pages ...")
-            write_file_of(source, html, FileChoice(reference="reference"))
+            write_file_of(store, html, FileChoice(reference="reference"))
             whole_way.write_demo_page(ledger, page)
-        comparison = compare.compare(book_of(source), "reference")
+        comparison = compare.compare(book_of(store), "reference")
     if not print_data(form, columns.to_json(comparison), rows="rows"):
         show_comparison(comparison, console_for(form))
         for line in control_lines(comparison):

@@ -16,7 +16,7 @@ from edgemeter.agent.base.plugins import require_extra
 from edgemeter.agent.base.progress import Tell, note, progress_bar, warn
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.contract.record import RunRecord, encode
-from edgemeter.collector.cli.stores import all_days_option, chosen_stores, model_called, only_options, opened_source, store_option
+from edgemeter.collector.cli.stores import all_days_option, chosen_stores, model_called, only_options, opened_store, store_option
 from edgemeter.collector.ledgers.place import shown_place
 
 if TYPE_CHECKING:
@@ -100,15 +100,15 @@ def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str
     vega.check_installed()
     of = conditions.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days)
-    write_page(opened_source(where), output, FileChoice(case_filter))
+    write_page(opened_store(where), output, FileChoice(case_filter))
 
 
-def write_page(source: "RunStore", path: Path, choice: "FileChoice") -> None:
-    """Write the page of a source as one file, and tell where it is."""
+def write_page(store: "RunStore", path: Path, choice: "FileChoice") -> None:
+    """Write the page of a store as one file, and tell where it is."""
     from edgemeter.collector.web.one_file import write_file_of
 
     with progress_bar() as progress:
-        size_bytes = write_file_of(source, path, choice, progress)
+        size_bytes = write_file_of(store, path, choice, progress)
     note(f"the report: {path.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
@@ -197,8 +197,8 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
     from edgemeter.collector.web.server import PageServer
 
     where = chosen_stores(stores)
-    source = opened_source(where)
-    server = PageServer(CaseBook(source), TrendEvents(source), listen, port, _token(token_file))
+    store = opened_store(where)
+    server = PageServer(CaseBook(store), TrendEvents(store), listen, port, _token(token_file))
     with until_stopped() as stopped:
         server.start()
         click.echo(f"the page of {', '.join(map(shown_place, where))} is at {server.url}; Ctrl-C ends it", err=True)

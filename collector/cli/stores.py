@@ -176,12 +176,12 @@ def opened_book(stores: Sequence[str]) -> "CaseBook":
     """Return the cases of `stores` (or the default ledger) as they are now; raises ConfigError if one is invalid."""
     from edgemeter.collector.compare.case_book import book_of
 
-    source = opened_source(stores)
+    store = opened_store(stores)
     with progress_bar() as progress:
-        return book_of(source, progress)
+        return book_of(store, progress)
 
 
-def opened_source(stores: Sequence[str]) -> "RunStore":
+def opened_store(stores: Sequence[str]) -> "RunStore":
     """Return the rows of `stores` (or the default ledger); raises ConfigError if one is invalid."""
     from edgemeter.collector.runs.store import open_store
 

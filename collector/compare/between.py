@@ -93,7 +93,7 @@ def _side(
     name, contents = side
     book = book_of(MemoryStore(contents.runs, contents.left_out))
     left_out = [LeftOut(entry.run, f"{name}: {entry.reason}") for entry in book.left_out()]
-    refused = ((run.subject, reason) for run in book.source.select("TRUE") if (reason := unusable(run)))
+    refused = ((run.subject, reason) for run in book.store.select("TRUE") if (reason := unusable(run)))
     ruined = {_identity(subject, device_or_board): reason for subject, reason in refused}
     return book.summaries(days), left_out, ruined
 

@@ -75,7 +75,7 @@ class CaseOfBoards(CaseSummary):
     def __init__(self, cases: Sequence[CaseSummary]) -> None:
         newest = max(cases, key=lambda case: case.around.first_started_at_ns)
         device = f"{len(cases)} \N{MULTIPLICATION SIGN} {newest.around.environment['board']}"
-        super().__init__(newest.source, with_fields(newest.key, device=device), newest.read, newest.begin, newest.segment)
+        super().__init__(newest.store, with_fields(newest.key, device=device), newest.read, newest.begin, newest.segment)
         self._cases, self._newest = cases, newest
 
     @cached_property

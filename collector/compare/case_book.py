@@ -1,4 +1,4 @@
-"""The case book: every case of a source, summed up; of a ledger that grows only the cases that changed are read again."""
+"""The case book: every case of a store, summed up; of a ledger that grows only the cases that changed are read again."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ Progress = Callable[[str, int, int], None]
 CASES_AT_ONCE = 100
 
 
-def book_of(source: RunStore, progress: Progress = lambda *_: None) -> "CaseBook":
-    """Return the book of a source as it is now."""
-    book = CaseBook(source)
+def book_of(store: RunStore, progress: Progress = lambda *_: None) -> "CaseBook":
+    """Return the book of a store as it is now."""
+    book = CaseBook(store)
     book.refresh(progress)
     return book
 
@@ -56,11 +56,11 @@ class BookedCase:
 
 
 class CaseBook:
-    """The cases of `source`. One thread refreshes it; any may read."""
+    """The cases of `store`. One thread refreshes it; any may read."""
 
-    def __init__(self, source: RunStore) -> None:
-        self.source = source
-        # What the source was when it was read last.
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
+        # What the store was when it was read last.
         self.version: str | None = None
         self._booked: dict[CaseKey, BookedCase] = {}
         self._refreshing = threading.Lock()
@@ -68,10 +68,10 @@ class CaseBook:
     def refresh(self, progress: Progress = lambda *_: None) -> None:
         """Take in what came since; `progress` gets how many cases are summed up, of those that changed."""
         with self._refreshing:
-            version = self.source.version()
+            version = self.store.version()
             if version and version == self.version:
                 return
-            members_of = grouped((member.subject.key, member) for member in self.source.subject_runs())
+            members_of = grouped((member.subject.key, member) for member in self.store.subject_runs())
             changed = [key for key, members in members_of.items() if self._is_changed(key, members)]
             booked = {key: case for key, case in self._booked.items() if key in members_of}
             for first in range(0, len(changed), CASES_AT_ONCE):
@@ -103,11 +103,11 @@ class CaseBook:
     def left_out(self) -> list[LeftOut]:
         """Return what is no run, and the runs that cannot be compared, the oldest first."""
         refused = sorted((entry for case in self.cases for entry in case.refused), key=itemgetter(0))
-        return [*self.source.left_out(), *(entry for _, entry in refused)]
+        return [*self.store.left_out(), *(entry for _, entry in refused)]
 
     def within(self, since_ns: int, picked: Sequence[BookedCase]) -> list[BookedCase]:
         """Return those of the cases that ran since then, counted and summed up over those runs."""
-        runs_of = grouped((run.subject.key, run) for run in self.source.select("started_at_ns >= ?", since_ns))
+        runs_of = grouped((run.subject.key, run) for run in self.store.select("started_at_ns >= ?", since_ns))
         return [
             _counted(case.members, runs, *self._of_runs(case, [run for run in runs if run.is_usable]))
             for case in picked
@@ -118,32 +118,32 @@ class CaseBook:
         """Return the summaries of some newest runs of a case: of those that are of its current level, and of all."""
         if not usable or case.level is None:
             return None, None
-        all_days, segment = CaseSummary(self.source, case.key, lambda: usable), case.level.segment
+        all_days, segment = CaseSummary(self.store, case.key, lambda: usable), case.level.segment
         if segment is None:
             return all_days, all_days
         of_level = [run for run in usable if run.started_at_ns >= segment.since_ns]
-        return CaseSummary(self.source, case.key, lambda: of_level, segment=segment), all_days
+        return CaseSummary(self.store, case.key, lambda: of_level, segment=segment), all_days
 
     def _is_changed(self, key: CaseKey, members: Sequence[SubjectRuns]) -> bool:
         return key not in self._booked or version_of(self._booked[key].members) != version_of(members)
 
     def _sum_up(self, cases: Sequence[Sequence[SubjectRuns]]) -> dict[CaseKey, BookedCase]:
-        self.source.read_ahead(cases)
-        segments = current_segments([self.source.usable_of(members) for members in cases])
+        self.store.read_ahead(cases)
+        segments = current_segments([self.store.usable_of(members) for members in cases])
         return {members[0].subject.key: self._summed_up(members, segment) for members, segment in zip(cases, segments, strict=True)}
 
     def _summed_up(self, members: Sequence[SubjectRuns], segment: CurrentSegment | None) -> BookedCase:
-        runs = self.source.runs_of(members)
-        if not self.source.usable_of(members):
+        runs = self.store.runs_of(members)
+        if not self.store.usable_of(members):
             return _counted(members, runs, None, None)
 
         def read() -> Sequence[RunFigures]:
-            return self.source.usable_of(members)
+            return self.store.usable_of(members)
 
         key = members[0].subject.key
-        level = all_days = CaseSummary(self.source, key, read)
+        level = all_days = CaseSummary(self.store, key, read)
         if segment:
-            level = CaseSummary(self.source, key, read, segment.earlier, segment)
+            level = CaseSummary(self.store, key, read, segment.earlier, segment)
             all_days.prepare()
         level.prepare()
         return _counted(members, runs, level, all_days)

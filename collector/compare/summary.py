@@ -165,14 +165,14 @@ class CaseSummary:
 
     def __init__(
         self,
-        source: RunStore,
+        store: RunStore,
         key: CaseKey,
         read: Callable[[], Sequence[RunFigures]],
         begin: int = 0,
         segment: CurrentSegment | None = None,
     ) -> None:
         """Make it of the usable runs of a case, which `read` gives, from the run `begin` on."""
-        self.source, self.read, self.begin = source, read, begin
+        self.store, self.read, self.begin = store, read, begin
         self.key, self.segment = key, segment
 
     @property
@@ -204,7 +204,7 @@ class CaseSummary:
 
     def records(self) -> list[RunRecord]:
         """Return the records of its runs that can be read."""
-        return self.source.records([run.row for run in self.runs])
+        return self.store.records([run.row for run in self.runs])
 
     @cached_property
     def newest(self) -> RunRecord:
@@ -212,9 +212,9 @@ class CaseSummary:
         return self._record_of(self.runs)
 
     def _record_of(self, runs: Sequence[RunFigures]) -> RunRecord:
-        records = (record for run in reversed(runs) for record in self.source.records([run.row]))
+        records = (record for run in reversed(runs) for record in self.store.records([run.row]))
         record = next(records, None)
-        return self.source.record(runs[-1].row) if record is None else record
+        return self.store.record(runs[-1].row) if record is None else record
 
     @cached_property
     def subject(self) -> RunSubject:
@@ -365,7 +365,7 @@ class CaseSummary:
             kind = run.subject.kind(group)
             if kind is None:
                 left_out.append(
-                    LeftOut(run.id, next((not_measured(record, group) for record in self.source.records([run.row])), None) or UNREAD)
+                    LeftOut(run.id, next((not_measured(record, group) for record in self.store.records([run.row])), None) or UNREAD)
                 )
             elif kind != newest:
                 left_out.append(LeftOut(run.id, f"{group}: {kind} is not what the newest run of the case has, {newest}"))

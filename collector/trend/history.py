@@ -1,4 +1,4 @@
-"""History: the figures of the runs of a source by series, from the columns of their rows."""
+"""History: the figures of the runs of a store by series, from the columns of their rows."""
 
 from collections.abc import Sequence
 
@@ -27,11 +27,11 @@ _FIRST = 5
 
 
 class History:
-    """The history of a source as it is now, of one device where it is named."""
+    """The history of a store as it is now, of one device where it is named."""
 
-    def __init__(self, source: RunStore, device: str | None = None) -> None:
-        self.source = source
-        members = grouped((member.subject.series, member) for member in source.subject_runs(device))
+    def __init__(self, store: RunStore, device: str | None = None) -> None:
+        self.store = store
+        members = grouped((member.subject.series, member) for member in store.subject_runs(device))
         self._members = {key: members[key] for key in sorted(members, key=series_order)}
 
     def series(self) -> Sequence[SeriesKey]:
@@ -42,7 +42,7 @@ class History:
         """Return the runs of a series since a day (counted from 1970), oldest first."""
         numbers = [member.number for member in self._members.get(key, ())]
         condition = f"subject IN ({', '.join('?' * len(numbers))}) AND at_ns >= ?"
-        return sorted(self.source.select(condition, *numbers, since_day * NS_PER_DAY), key=lambda run: (run.at_ns, run.row))
+        return sorted(self.store.select(condition, *numbers, since_day * NS_PER_DAY), key=lambda run: (run.at_ns, run.row))
 
     def columns(self, keys: Sequence[SeriesKey], names: Sequence[str], since_day: int = 0) -> RunColumns:
         """Return the runs of each series since a day, with the figures of these names."""
@@ -78,7 +78,7 @@ class History:
         pages = [np.zeros((0, _FIRST + len(names)))]
         for condition, values in parts:
             query = f"SELECT {selected} FROM runs WHERE {condition} AND at_ns >= ?"  # noqa: S608 - our own names
-            page = np.array(self.source.query(query, *values, since_day * NS_PER_DAY), np.float64).reshape(-1, _FIRST + len(names))
+            page = np.array(self.store.query(query, *values, since_day * NS_PER_DAY), np.float64).reshape(-1, _FIRST + len(names))
             pages.append(page[np.isin(page[:, 0], numbers)])
         return np.concatenate(pages)
 
@@ -88,11 +88,11 @@ class History:
 
     def newest_day(self) -> int:
         """Return the day of the newest run of all that are known, 0 if there is none, also where only those of one device are read."""
-        return int(self.source.query("SELECT coalesce(max(at_ns), 0) FROM runs")[0][0]) // NS_PER_DAY
+        return int(self.store.query("SELECT coalesce(max(at_ns), 0) FROM runs")[0][0]) // NS_PER_DAY
 
     def received_ns(self) -> dict[tuple[str, str], int]:
         """Return when the last run of each device was received, by fleet and device."""
-        return {(fleet, device): received_ns for fleet, device, received_ns in self.source.query(_RECEIVED)}
+        return {(fleet, device): received_ns for fleet, device, received_ns in self.store.query(_RECEIVED)}
 
     def runs(self, key: SeriesKey) -> int:
         """Return how many runs a series has."""

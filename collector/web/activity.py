@@ -89,10 +89,10 @@ class Activities:
         return next((activity for activity in self.devices if (activity.fleet, activity.device) == (fleet, device)), None)
 
 
-def read_activities(source: RunStore, now_ns: int) -> Activities:
-    """Return what is measured now at `source`."""
-    retained_messages = source.retained()
-    return activities_of(retained_messages, source.devices() if retained_messages else (), now_ns)
+def read_activities(store: RunStore, now_ns: int) -> Activities:
+    """Return what is measured now at `store`."""
+    retained_messages = store.retained()
+    return activities_of(retained_messages, store.devices() if retained_messages else (), now_ns)
 
 
 def activities_of(retained: Sequence[RetainedMessage], present: Sequence[DevicePresence], now_ns: int) -> Activities:

@@ -38,9 +38,9 @@ class ViewContext:
     published: PublishedFolder = field(default_factory=default_folder)
 
     @property
-    def source(self) -> RunStore:
+    def store(self) -> RunStore:
         """The runs, and what devices reported."""
-        return self.book.source
+        return self.book.store
 
     def render(self, template: str, **values: object) -> Markup:
         """Return what a template makes of values, which may refer to other views and draw charts."""
@@ -70,7 +70,7 @@ def compare(context: ViewContext, cases_to_compare: Sequence[BookedCase], case_f
 
 def read_run(context: ViewContext, run_id: str) -> tuple[RunRecord, Verdict]:
     """Return the run of an id with its raw samples, and its verdict among its siblings; raises ConfigError if there is no such run."""
-    runs = context.source.select("id = ?", run_id)
+    runs = context.store.select("id = ?", run_id)
     if not runs:
         raise ConfigError(f"there is no run {run_id!r}")
-    return context.source.record(runs[-1].row, with_samples=True), runs[-1].verdict
+    return context.store.record(runs[-1].row, with_samples=True), runs[-1].verdict

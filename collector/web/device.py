@@ -66,14 +66,14 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
 def _measuring(context: ViewContext, newest: BookedCase) -> DeviceActivity | None:
     # A file is read later.
     is_served = isinstance(context.links, ServedLinks)
-    return read_activities(context.source, time.time_ns()).of(newest.key.fleet, newest.key.device) if is_served else None
+    return read_activities(context.store, time.time_ns()).of(newest.key.fleet, newest.key.device) if is_served else None
 
 
 def _machine(context: ViewContext, newest: BookedCase) -> dict[str, str | None]:
     device_name = (newest.key.fleet, newest.key.device)
-    presence = next((device for device in context.source.devices() if (device.fleet, device.device) == device_name), None)
+    presence = next((device for device in context.store.devices() if (device.fleet, device.device) == device_name), None)
     state = f"{presence.state or 'not reported'}, since {figures.stamp(presence.changed_ns)} UTC" if presence else None
-    facts = machine_facts(context.source.record(context.source.runs_of(newest.members)[-1].row))
+    facts = machine_facts(context.store.record(context.store.runs_of(newest.members)[-1].row))
     return {"State": state} | facts | (_health_of(presence.health) if presence and presence.health else {})
 
 
@@ -107,7 +107,7 @@ def _trends(context: ViewContext, device_cases: Sequence[BookedCase]) -> list[Ch
 
 
 def _runs(context: ViewContext, device_cases: Sequence[BookedCase]) -> ViewGrid[_RunLine]:
-    lines = [_RunLine(case, run) for case in device_cases for run in context.source.runs_of(case.members)[-RUNS_SHOWN:]]
+    lines = [_RunLine(case, run) for case in device_cases for run in context.store.runs_of(case.members)[-RUNS_SHOWN:]]
     lines = sorted(lines, key=lambda line: -line.run.started_at_ns)[:RUNS_SHOWN]
     columns: list[ViewColumn[_RunLine]] = [
         ViewColumn("run", "Run", attrgetter("run.id"), is_text=True),

@@ -77,10 +77,10 @@ class FindingShown:
 
 
 class TrendEvents:
-    """Steps, drifts, annotations and alerts of the series of a source; empty without a source, and before the first `refresh`."""
+    """Steps, drifts, annotations and alerts of the series of a store; empty without a store, and before the first `refresh`."""
 
-    def __init__(self, source: RunStore | None = None) -> None:
-        self._source = source
+    def __init__(self, store: RunStore | None = None) -> None:
+        self._store = store
         self._history: History | None = None
         # Of a series in which nothing changed what was computed is taken over.
         self._results: TrendResults = {}
@@ -111,25 +111,25 @@ class TrendEvents:
 
     def alerts(self) -> tuple[Sequence[Alert], Sequence[Notified]]:
         """Return all alerts, the oldest first, and what each channel knows of them."""
-        return alerts_of(self._source.place) if isinstance(self._source, LedgerStore) else ((), ())
+        return alerts_of(self._store.place) if isinstance(self._store, LedgerStore) else ((), ())
 
     def version(self) -> str:
         """Return what changes with the history and with the annotations."""
-        ledger = self._source.place if isinstance(self._source, LedgerStore) else None
+        ledger = self._store.place if isinstance(self._store, LedgerStore) else None
         if not isinstance(ledger, Path):
             # Every write to a server's tables changes the version of the ledger.
-            return f"{self._seen} {self._source.version()}" if self._source else ""
+            return f"{self._seen} {self._store.version()}" if self._store else ""
         path = watch_file_beside(str(ledger))
         stamps = [f"{file.stat().st_mtime_ns}" for file in (path, Path(f"{path}-wal")) if file.exists()]
         return " ".join([self._seen, *stamps])
 
     def refresh(self) -> None:
         """Take in what came since; of a large fleet so rarely that the page has its time, too."""
-        source, began = self._source, time.monotonic()
-        version = (source.version() or "read once") if source else ""
-        if version == self._seen or began < self._next or source is None:
+        store, began = self._store, time.monotonic()
+        version = (store.version() or "read once") if store else ""
+        if version == self._seen or began < self._next or store is None:
             return
-        history = History(source)
+        history = History(store)
         # In the order that takes less memory: trends are dropped before runs are read.
         findings, outlying = _findings(history, self._annotations(), self._results), _outlying(history)
         with self._lock:
@@ -138,7 +138,7 @@ class TrendEvents:
         self._next = time.monotonic() + max(READ_AGAIN_S, PAUSE_TIMES * (time.monotonic() - began))
 
     def _annotations(self) -> list[Annotation]:
-        return annotations_of(self._source.place) if isinstance(self._source, LedgerStore) else []
+        return annotations_of(self._store.place) if isinstance(self._store, LedgerStore) else []
 
 
 def _outlying(history: History) -> tuple[OutlyingDevice, ...]:

@@ -18,7 +18,7 @@ RUNS_SHOWN = 500
 
 def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the campaigns and jobs, the newest report first, or one with its runs; raises ConfigError if nothing is known of that one."""
-    reported = sorted(read_activities(context.source, time.time_ns()).campaigns, key=lambda activity: -activity.received_ns)
+    reported = sorted(read_activities(context.store, time.time_ns()).campaigns, key=lambda activity: -activity.received_ns)
     if name := request.get("job"):
         return _job_view(context, name, next((activity for activity in reported if activity.progress.campaign == name), None))
     table = plain_table("jobs", _JOB_COLUMNS, reported)
@@ -29,7 +29,7 @@ def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
 
 def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None) -> View:
     jobs = activity.progress.jobs if activity else (name,)
-    job_runs = [run for job in jobs for run in context.source.select("job = ?", job)]
+    job_runs = [run for job in jobs for run in context.store.select("job = ?", job)]
     job_runs = sorted(job_runs, key=attrgetter("started_at_ns", "row"), reverse=True)[:RUNS_SHOWN]
     if activity is None and not job_runs:
         raise ConfigError(f"there is no job {name!r}, or it ended more than a day ago and left no run")

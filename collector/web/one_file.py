@@ -38,13 +38,13 @@ class FileChoice:
     matters_ratio: float = MATTERS_RATIO
 
 
-def write_file_of(source: RunStore, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
-    """Write the page of a source as one file, return its size in bytes; raises ConfigError if `choice` picks no run, or on failure."""
-    case_filter, book = choice.case_filter, book_of(source, progress)
+def write_file_of(store: RunStore, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
+    """Write the page of a store as one file, return its size in bytes; raises ConfigError if `choice` picks no run, or on failure."""
+    case_filter, book = choice.case_filter, book_of(store, progress)
     if book.cases and not any(map(case_filter.takes, book.cases)):
         request = ", ".join(f"{name} {value!r}" for name, value in _fixed(case_filter).items())
         raise ConfigError(f"no run has {request}: nothing is written; `edgemeter runs` shows what is kept")
-    events = TrendEvents(source)
+    events = TrendEvents(store)
     events.refresh()
     text = whole_page(book, events, choice, progress)
     with os_error_as(ConfigError, f"cannot write the report to {str(path)!r}", "name another file"):
@@ -89,7 +89,7 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:REFERENCES]
     # Of each case the newest run, those first that a comparison needs: of the reference, then of the others.
     ordered = sorted(every_case, key=lambda case: (case.key.role != "reference", -case.newest_ns))
-    newest = [context.source.runs_of(case.members)[-1].id for case in ordered[: choice.runs]]
+    newest = [context.store.runs_of(case.members)[-1].id for case in ordered[: choice.runs]]
     # Of the other references the first page.
     pages = min(PAGES, -(-len(every_case) // CASES_SHOWN))
     requests = [

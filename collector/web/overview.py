@@ -76,7 +76,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     every_case = picked_cases(context.book, case_filter)
     # A file is read later.
     is_served = isinstance(context.links, ServedLinks)
-    activities = read_activities(context.source, time.time_ns()) if is_served else Activities()
+    activities = read_activities(context.store, time.time_ns()) if is_served else Activities()
     now = {
         "campaigns": [campaign for campaign in activities.campaigns if campaign.is_current],
         "measuring": [activity for activity in activities.devices if case_filter.fleet in (None, activity.fleet)],
@@ -84,7 +84,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     if not every_case:
         return View("Nothing here yet", context.render("overview.html", newest=None, **now))
     newest = max(every_case, key=lambda case: case.newest_ns)
-    present = {(device.fleet, device.device): device for device in context.source.devices()}
+    present = {(device.fleet, device.device): device for device in context.store.devices()}
     outlying = grouped(((outlier.fleet, outlier.device), outlier.text) for outlier in context.events.outlying)
     of_devices = grouped(((case.key.fleet, case.key.device), case) for case in every_case)
     lines = sorted(

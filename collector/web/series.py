@@ -74,7 +74,7 @@ def series(
 ) -> SeriesShown | None:
     """Return the series of the cases, all of one device, None where no run has that figure; of more runs than `dots` a dot is a day."""
     case = max(members, key=lambda case: case.newest_ns)
-    runs = [run for member in members for run in context.source.runs_of(member.members)[-RUNS_READ:] if run.is_usable]
+    runs = [run for member in members for run in context.store.runs_of(member.members)[-RUNS_READ:] if run.is_usable]
     runs.sort(key=lambda run: run.started_at_ns)
     if days is not None and span is not None:
         runs = [run for run in runs if run.started_at_ns >= span[0]]
@@ -84,7 +84,7 @@ def series(
         return None
     is_daily = entry.is_truth or len(valued) > dots
     rows = _daily(valued, entry) if is_daily else [_dot(run, value, entry) for run, value in valued]
-    newest = context.source.runs_of(case.members)[-1].subject
+    newest = context.store.runs_of(case.members)[-1].subject
     noted = context.events.of(newest.series, entry.name)
     # A step near a change may name it already.
     changes = [

@@ -154,11 +154,11 @@ class PageServer:
 
     def tag(self, request: ViewRequest, form: str) -> str:
         """Return what the answer's content hangs on: what is in the book, and the address."""
-        source = self.book.source
-        state = f"{self.book.version} {source.version()} {self.events.version()}"
+        store = self.book.store
+        state = f"{self.book.version} {store.version()} {self.events.version()}"
         if request.view in {"overview", "device", "jobs"}:
             # What is measured now becomes stale by itself.
-            state += f" {read_activities(source, time.time_ns()).key}"
+            state += f" {read_activities(store, time.time_ns()).key}"
         if request.view == "published":
             state += f" {self.published.version()}"
         # Ages change with the day.
@@ -179,7 +179,7 @@ class PageServer:
             self._ended.wait(REFRESH_S)
 
     def _remark(self) -> str:
-        (stored,) = self.book.source.query("SELECT count(*) FROM runs")[0]
+        (stored,) = self.book.store.query("SELECT count(*) FROM runs")[0]
         booked = sum(case.runs for case in self.book.cases)
         return f"{count(booked, 'record')}.{f' {stored - booked:,} more are being read.' if stored > booked else ''}"
 

@@ -58,7 +58,7 @@ def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
     books = [book_of(LedgerStore(path)) for path in (right, wrong)]
     spans = [[(case.first_ns // NS_PER_DAY, case.newest_ns // NS_PER_DAY) for case in book.cases] for book in books]
     assert spans[0] == spans[1]
-    assert books[1].source.record(2).started_at_ns != books[0].source.record(2).started_at_ns
+    assert books[1].store.record(2).started_at_ns != books[0].store.record(2).started_at_ns
     histories = []
     for path in ledgers:
         history = History(open_store(str(path)))
