@@ -70,7 +70,7 @@ def test_a_right_answer_costs_the_energy_of_all_questions_by_the_right_ones():
 
 @pytest.mark.services
 def test_a_made_up_figure_is_in_every_view(tmp_path):
-    """One entry of the table: tables, JSON, CSV, trend, page, InfluxDB, index, paper, options, reference pages ..."""
+    """One entry of the table: tables, JSON, CSV, trend, page, InfluxDB, ledger, paper, options, reference pages ..."""
     days = [{"started_at_ns": (20_700 + day) * NS_PER_DAY} for day in range(4)]
     runs = [make(id=f"{make.__name__}-{number}", **day) for number, day in enumerate(days) for make in (make_run, make_reference)]
     ledger = fill(tmp_path / "ledger.sqlite", runs)
