@@ -22,24 +22,59 @@ POST_TIMEOUT_S = 10.0
 ALERTMANAGER_S = 900
 # A piece of an address that is as long as this may be a secret.
 _SECRET_LENGTH = 5
+# By severity, the worst first.
 _TYPES = {"critical": "failure", "warning": "warning", "info": "info"}
 
 
 def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, now_ns: int) -> Iterator[Sequence[Alert]]:
     """Send alerts as they are to a channel, a message with each step of the iteration; yield those in it once the channel has accepted it.
 
-    Each has a link to its series and period below the address of the fleet's `page`.
+    A message of Apprise (BSD-2) has as many as the service takes. Each has a link to its series and period below the fleet's `page`.
 
     Raises:
         ConfigError: the channel's address cannot be read, or is invalid.
         UnavailableError: Apprise is not installed.
         TransientError: the message was not accepted; it names no secret.
     """
+    url = channel.address()
     if channel.kind == "alertmanager":
-        _post_alerts(channel.address(), alerts, page, now_ns)
+        _post_alerts(url, alerts, page, now_ns)
         yield alerts
-    else:
-        yield from _apprised(channel.address(), alerts, page)
+        return
+    apprise = import_extra("apprise", "collector", "alerts need Apprise")
+    # It may log an address.
+    logging.getLogger("apprise").disabled = True
+    # A page to log in, to which a redirect leads, would accept everything.
+    service = apprise.Apprise.instantiate(url, asset=apprise.AppriseAsset(http_redirects=False))
+    if service is None:
+        raise ConfigError("Apprise does not support the address: see https://appriseit.com/services/")
+    log = BufferingHandler(1000)
+    service.logger = logging.Logger("apprise", logging.WARNING)  # noqa: LOG001 - one for each channel, that nobody else hears
+    service.logger.addHandler(log)
+    is_mqtt = service.secure_protocol == "mqtts"
+    if is_mqtt:
+        _ask_for_receipts(service)
+    texts = [
+        f"[{alert.firing.severity}] {_title(alert)} (#{alert.number})\n{alert.firing.text}"
+        + (f"\n{_link(alert.firing, page)}" if page else "")
+        for alert in alerts
+    ]
+    try:
+        while texts:
+            size = max(1, sum(end <= service.body_maxlen for end in accumulate(len(text) + 2 for text in texts)))
+            part, body = alerts[:size], "\n\n".join(texts[:size])[: service.body_maxlen]
+            title = _title(part[0]) + (f" and {size - 1} more" if size > 1 else "")
+            worst = next(kind for severity, kind in _TYPES.items() if any(alert.firing.severity == severity for alert in part))
+            kind = "success" if all(alert.state == "closed" for alert in part) else worst
+            is_accepted = service.notify(body=body, title=title if service.title_maxlen else "", notify_type=kind)
+            if not is_accepted or (is_mqtt and log.buffer):
+                reasons = "; ".join(record.getMessage() for record in log.buffer)
+                raise TransientError(_without_secrets(reasons or "Apprise could not deliver", url))
+            yield part
+            alerts, texts = alerts[size:], texts[size:]
+    finally:
+        if is_mqtt:
+            service.client.disconnect()
 
 
 def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: int) -> None:
@@ -81,44 +116,6 @@ def _title(alert: Alert) -> str:
 def _link(firing: Firing, page: str) -> str:
     view, fields = page_address(firing.findings)
     return f"{page.rstrip('/')}/{view}?{urlencode(sorted(fields.items()))}"
-
-
-def _apprised(url: str, alerts: Sequence[Alert], page: str | None) -> Iterator[Sequence[Alert]]:
-    """Send alerts by Apprise (BSD-2), as many in a message as the service takes."""
-    apprise = import_extra("apprise", "collector", "alerts need Apprise")
-    # It may log an address.
-    logging.getLogger("apprise").disabled = True
-    # A page to log in, to which a redirect leads, would accept everything.
-    service = apprise.Apprise.instantiate(url, asset=apprise.AppriseAsset(http_redirects=False))
-    if service is None:
-        raise ConfigError("Apprise does not support the address: see https://appriseit.com/services/")
-    log = BufferingHandler(1000)
-    service.logger = logging.Logger("apprise", logging.WARNING)  # noqa: LOG001 - one for each channel, that nobody else hears
-    service.logger.addHandler(log)
-    is_mqtt = service.secure_protocol == "mqtts"
-    if is_mqtt:
-        _ask_for_receipts(service)
-    texts = [
-        f"[{alert.firing.severity}] {_title(alert)} (#{alert.number})\n{alert.firing.text}"
-        + (f"\n{_link(alert.firing, page)}" if page else "")
-        for alert in alerts
-    ]
-    try:
-        while texts:
-            size = max(1, sum(end <= service.body_maxlen for end in accumulate(len(text) + 2 for text in texts)))
-            part, body = alerts[:size], "\n\n".join(texts[:size])[: service.body_maxlen]
-            title = _title(part[0]) + (f" and {size - 1} more" if size > 1 else "")
-            severity = next(name for name in _TYPES if name in {alert.firing.severity for alert in part})
-            kind = "success" if all(alert.state == "closed" for alert in part) else _TYPES[severity]
-            is_accepted = service.notify(body=body, title=title if service.title_maxlen else "", notify_type=kind)
-            if not is_accepted or (is_mqtt and log.buffer):
-                reasons = "; ".join(record.getMessage() for record in log.buffer)
-                raise TransientError(_without_secrets(reasons or "Apprise could not deliver", url))
-            yield part
-            alerts, texts = alerts[size:], texts[size:]
-    finally:
-        if is_mqtt:
-            service.client.disconnect()
 
 
 def _ask_for_receipts(service: Any) -> None:

@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.alerts.channels import sent_messages
 from edgemeter.collector.alerts.firing import Firing, FiringContext, firings
-from edgemeter.collector.alerts.notified import Alert, AlertChange, read_alerts, settle, waiting_texts
+from edgemeter.collector.alerts.notified import Alert, AlertEvent, settle
 from edgemeter.collector.alerts.rules import AlertRules, Channel
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.store import open_store
@@ -34,14 +34,10 @@ _Answer = tuple[Channel, Sequence[Alert], EdgemeterError | None]
 
 
 class AlertCheck(NamedTuple):
-    """How alerts changed, how many notifications each channel accepted, and which channels do not know everything.
+    """How alerts changed, how many notifications each channel accepted, of how many series, and whether any has a new run that is ok."""
 
-    `series` is how many series were judged, `has_new` whether any has a run of the newest days that is ok.
-    """
-
-    changes: Sequence[AlertChange]
+    changes: Sequence[tuple[AlertEvent, Alert]]
     sent: Mapping[str, int]
-    waiting: Sequence[str]
     series: int
     has_new: bool
 
@@ -61,19 +57,15 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
         firing_now = firings(rules.rule, FiringContext(history, annotations_of(ledger), history.store.devices(), now_ns))
         with file.writing() as statements:
             changes, by_channel = settle(statements, firing_now, rules, now_ns)
-        channels = [channel for channel in rules.channel if channel.name in by_channel]
         sent = Counter[str]()
-        for channel, answered, error in _answers(
-            {channel: sent_messages(channel, by_channel[channel.name], rules.link, now_ns) for channel in channels}
-        ):
+        messages = {channel: sent_messages(channel, alerts, rules.link, now_ns) for channel, alerts in by_channel.items()}
+        for channel, answered, error in _answers(messages):
             sent[channel.name] += len(answered)
             rows = [(alert.state, now_ns, alert.number, channel.name) for alert in answered]
             _write(file, *((_SENT, rows) if error is None else (_NOT_SENT, [(str(error), channel.name)])))
-        with file.reading() as statements:
-            waiting = waiting_texts(read_alerts(statements)[1])
         series = history.series()
         newest = history.columns(series, [LATENCY], history.newest_day() + 1 - NEWEST_DAYS)
-        return AlertCheck(changes, sent, waiting, len(series), bool(newest.is_ok.any()))
+        return AlertCheck(changes, sent, len(series), bool(newest.is_ok.any()))
 
 
 def send_test(rules: AlertRules, name: str) -> None:

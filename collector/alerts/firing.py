@@ -1,10 +1,10 @@
 """Firings: which rules fire now, on what, since when, and where the page shows it; a function of the ledger that keeps no state."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgemeter.agent.base.figures import count, stamp
-from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_HOUR
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
@@ -18,7 +18,6 @@ from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
 from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.units.odd_boards import board_types
 
-NS_PER_HOUR = 3_600 * 1_000_000_000
 # An older step has become the level; it stays in the history.
 STEP_DAYS = 60
 # A step of a board type and those of its boards within so many days are one event.
@@ -61,11 +60,6 @@ class Firing:
     has_runs: bool = False
     is_explained: bool = False
 
-    @property
-    def day(self) -> int:
-        """The first day, 0 if it is unknown."""
-        return min(finding.day for finding in self.findings)
-
 
 def page_address(findings: Sequence[AlertFinding]) -> tuple[str, dict[str, str]]:
     """Return the view of the page that shows findings, and its fields: what all have in common."""
@@ -100,11 +94,31 @@ class FiringContext:
 
 def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
     """Return what fires now, in the order of the rules."""
-    fired = [(rule, firing) for rule in rules for firing in _KINDS[rule.kind](rule, context)]
+    fired = [(rule, _fired(rule, event)) for rule in rules for event in _KINDS[rule.kind](rule, context)]
     by_board = grouped((_board(firing), (rule, firing)) for rule, firing in fired)
     return [
         replace(firing, is_explained=any(_explains(*other, rule, firing) for other in by_board[_board(firing)])) for rule, firing in fired
     ]
+
+
+def _fired(rule: AlertRule, event: AlertFinding | TrendEvent) -> Firing:
+    """Return the firing of a finding, or of an event, whose facts stay as they are when more boards or cases join."""
+    findings = (event,) if isinstance(event, AlertFinding) else tuple(map(_of_member, event.members))
+    title, text, facts, has_runs = findings[0].title, findings[0].text, findings[0].facts, False
+    if isinstance(event, TrendEvent):
+        has_runs = any(isinstance(member.finding, Missing) and member.finding.has_runs for member in event.members)
+        if not event.is_alone:
+            title, text = f"{trend_text.event_kind(event)}: {trend_text.event_of(event)}", trend_text.event_text(event)
+            stable = ("fleet",) if event.kind == "fleet" else ("fleet", "board", "device")
+            facts = {name: facts[name] for name in stable if name in facts} | ({"cause": event.cause} if event.cause else {})
+    return Firing(rule.name, rule.severity, title, text, facts, findings, has_runs)
+
+
+def _of_member(member: EventMember) -> AlertFinding:
+    trend, finding = member.series, member.finding
+    if isinstance(finding, Missing):
+        return _of_series(trend, trend_text.gap_kind(finding), trend_text.missing_text(finding), finding.day)
+    return _of_series(trend, "step", trend_text.step_text(trend.metric, finding), finding.day, member.days)
 
 
 def _board(firing: Firing) -> tuple[str, str | None]:
@@ -122,8 +136,8 @@ def _explains(by_rule: AlertRule, cause: Firing, rule: AlertRule, firing: Firing
     return by_rule.kind in SIGNS[: SIGNS.index(rule.kind)]
 
 
-def _steps(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    """Yield each event once: what one cause did to several boards, what hit a board type, what hit one board, and what is alone."""
+def _steps(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
+    """Return each event once: what one cause did to several boards, what hit a board type, what hit one board, and what is alone."""
     trends = context.trends(rule)
     events = step_events(_due_steps(rule, context, trends))
     of_types = [] if rule.device else _due_steps(rule, context, context.trends(rule, by_type=True))
@@ -133,8 +147,7 @@ def _steps(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     declared = [EventMember(trend, step) for trend in trends for step in trend.steps if step.state == "declared"]
     new = [step for step in of_types if not _beside(step, by_cause) and len(_beside(step, declared)) < FEWEST]
     of_boards = [step for event in events if event.kind != "fleet" for step in event.members if not _beside(step, new)]
-    for event in (*fleet_wide, *step_events(new), *step_events(of_boards)):
-        yield _of_event(rule, event)
+    return [*fleet_wide, *step_events(new), *step_events(of_boards)]
 
 
 def _due_steps(rule: AlertRule, context: FiringContext, trends: Sequence[SeriesTrend]) -> list[EventMember]:
@@ -159,13 +172,13 @@ def _beside(member: EventMember, members: Sequence[EventMember]) -> list[EventMe
     return [other for other in near if kind(other) == kind(member)]
 
 
-def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     for trend in context.trends(rule):
         if trend.drift is not None and context.is_recent(trend.drift.last_day) and rule.wants(is_worse=trend.drift.is_worse):
-            yield _of_finding(rule, _of_series(trend, "drift", trend_text.drift_text(trend.metric, trend.drift), trend.drift.day))
+            yield _of_series(trend, "drift", trend_text.drift_text(trend.metric, trend.drift), trend.drift.day)
 
 
-def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+def _limits(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     # A rule has one of the two.
     side, limit = ("above", rule.above) if rule.above is not None else ("below", rule.below or 0.0)
     for trend in context.trends(rule):
@@ -173,20 +186,19 @@ def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
         if is_exceeded and context.is_recent(trend.last_day):
             level = trend_text.since_text(trend.metric, trend.level, trend.begin_day)
             text = f"{level}, {side} the limit {trend_text.level_text(trend.metric, limit)}"
-            yield _of_finding(rule, _of_series(trend, "limit", text, trend.begin_day))
+            yield _of_series(trend, "limit", text, trend.begin_day)
 
 
-def _missing(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+def _missing(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
     # One metric of a case is enough to report that its runs are missing.
     gaps: dict[SeriesKey, EventMember] = {}
     for trend in context.trends(rule):
         if missing := trend.missing(context.now_ns // NS_PER_DAY):
             gaps.setdefault(trend.key, EventMember(trend, missing))
-    for event in device_events(list(gaps.values())):
-        yield _of_event(rule, event)
+    return device_events(list(gaps.values()))
 
 
-def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     for key in filter(rule.takes, context.history.series()):
         lately = context.history.points(key, context.history.last_day(key))
         if not lately or lately[-1].verdict.state != "invalid":
@@ -198,23 +210,21 @@ def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
             valid = f"the last run that is not invalid was on {iso(begin.day)}"
             text = f"the newest {count(rule.runs, 'run')} are invalid, {valid}; newest run {newest[-1].id}"
             title = f"invalid: {key.device}, {key.case()}"
-            yield _of_finding(rule, AlertFinding(f"{key.device} | {key.case()}", title, text, newest[0].day, _facts(key)))
+            yield AlertFinding(f"{key.device} | {key.case()}", title, text, newest[0].day, _facts(key))
 
 
-def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     keys = list(filter(rule.takes, context.history.series()))
-    types = ((name, board_type) for name in rule.metrics for board_type in board_types(context.history, name, keys))
-    for name, kind, unit in ((name, board_type, unit) for name, board_type in types for unit in board_type.odd):
-        if not rule.wants(is_worse=unit.is_worse):
-            continue
+    types = ((name, kind) for name in rule.metrics for kind in board_types(context.history, name, keys))
+    for name, kind, unit in ((*of_type, unit) for of_type in types for unit in of_type[1].odd if rule.wants(is_worse=unit.is_worse)):
         apart = trend_text.amount_text(name, unit.apart)
         text = f"{apart} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}"
         facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": name}
         title = f"outlying board: {unit.device}, {METRICS[name].figure.title} {apart}"
-        yield _of_finding(rule, AlertFinding(f"{kind.fleet} | {unit.device} | {name}", title, text, 0, facts))
+        yield AlertFinding(f"{kind.fleet} | {unit.device} | {name}", title, text, 0, facts)
 
 
-def _silent(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+def _silent(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     """Yield the devices that are lost, or online without a record, for the hours of the rule."""
     is_lost = rule.kind == "device-lost"
     received = {} if is_lost else context.history.received_ns()
@@ -226,29 +236,9 @@ def _silent(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
             since = f"{stamp(since_ns)} UTC, {silent_h:.0f} h ago"
             lost = f"its connection broke at {since}: check power, network and board"
             stopped = f"it is online, but its last record came at {since}: check `edgemeter agent publish` there"
+            kind, text = ("device lost", lost) if is_lost else ("outbox stopped", stopped)
             facts = {"fleet": device.fleet, "device": device.device}
-            title = f"{'device lost' if is_lost else 'outbox stopped'}: {device.device}"
-            text = lost if is_lost else stopped
-            yield _of_finding(rule, AlertFinding(" | ".join(facts.values()), title, text, since_ns // NS_PER_DAY, facts))
-
-
-def _of_event(rule: AlertRule, event: TrendEvent) -> Firing:
-    """Return the firing of an event, whose facts stay as they are when more boards or cases join."""
-    findings = tuple(map(_of_member, event.members))
-    has_runs = any(isinstance(member.finding, Missing) and member.finding.has_runs for member in event.members)
-    if event.is_alone:
-        return replace(_of_finding(rule, findings[0]), has_runs=has_runs)
-    stable = ("fleet",) if event.kind == "fleet" else ("fleet", "board", "device")
-    facts = {name: value for name, value in findings[0].facts.items() if name in stable} | ({"cause": event.cause} if event.cause else {})
-    title = f"{trend_text.event_kind(event)}: {trend_text.event_of(event)}"
-    return Firing(rule.name, rule.severity, title, trend_text.event_text(event), facts, findings, has_runs)
-
-
-def _of_member(member: EventMember) -> AlertFinding:
-    trend, finding = member.series, member.finding
-    if isinstance(finding, Missing):
-        return _of_series(trend, trend_text.gap_kind(finding), trend_text.missing_text(finding), finding.day)
-    return _of_series(trend, "step", trend_text.step_text(trend.metric, finding), finding.day, (finding.day_low, finding.day_high))
+            yield AlertFinding(" | ".join(facts.values()), f"{kind}: {device.device}", text, since_ns // NS_PER_DAY, facts)
 
 
 def _of_series(trend: SeriesTrend, kind: str, text: str, day: int, first_days: tuple[int, int] | None = None) -> AlertFinding:
@@ -258,16 +248,12 @@ def _of_series(trend: SeriesTrend, kind: str, text: str, day: int, first_days: t
     return AlertFinding(f"{who} | {key.case()} | {trend.metric}", title, text, day, _facts(key) | {"metric": trend.metric}, first_days)
 
 
-def _of_finding(rule: AlertRule, finding: AlertFinding) -> Firing:
-    return Firing(rule.name, rule.severity, finding.title, finding.text, finding.facts, (finding,))
-
-
 def _facts(key: SeriesKey) -> dict[str, str]:
     facts = {name: getattr(key, name) for name in ("fleet", "board", "device", "model", "precision")} | {"case": key.case()}
     return {name: value for name, value in facts.items() if value}
 
 
-_KINDS: Mapping[str, Callable[[AlertRule, FiringContext], Iterator[Firing]]] = {
+_KINDS: Mapping[str, Callable[[AlertRule, FiringContext], Iterable[AlertFinding | TrendEvent]]] = {
     "step": _steps,
     "drift": _drifts,
     "limit": _limits,

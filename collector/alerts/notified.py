@@ -17,9 +17,7 @@ from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 
 # The first day of a step moves a little with every new point, also beyond its interval; what fires again so soon after its end goes on.
 SAME_DAYS = 5
-
-
-AlertState = Literal["open", "closed"]
+AlertEvent = Literal["opened", "updated", "closed", "joined"]
 
 
 class Alert(NamedTuple):
@@ -31,8 +29,8 @@ class Alert(NamedTuple):
     closed_ns: int | None = None
 
     @property
-    def state(self) -> AlertState:
-        """Whether it is open."""
+    def state(self) -> str:
+        """`open` or `closed`."""
         return "open" if self.closed_ns is None else "closed"
 
 
@@ -41,7 +39,7 @@ class Notified(NamedTuple):
 
     alert: int
     channel: str
-    state: AlertState | None
+    state: str | None
     sent_ns: int
     due_ns: int | None
     error: str | None
@@ -51,21 +49,15 @@ class Notified(NamedTuple):
         return f"{self.channel}: {state}" + (f"; {self.error or 'not tried yet'}" if self.due_ns else "")
 
 
-class AlertChange(NamedTuple):
-    """A change of an alert in a check; one that has `joined` goes on in another, which is no news."""
-
-    event: Literal["opened", "updated", "closed", "joined"]
-    alert: Alert
-
-
-def settled(alerts: Sequence[Alert], firings: Sequence[Firing], now_ns: int) -> list[AlertChange]:
+def settled(alerts: Sequence[Alert], firings: Sequence[Firing], now_ns: int) -> list[tuple[AlertEvent, Alert]]:
     """Return how alerts change by what fires now.
 
-    A finding that becomes part of an event stays the alert that it was. A later step of the same subject is another alert.
+    A finding that becomes part of an event stays the alert that it was; an alert that has `joined` goes on in another, which is no news.
+    A later step of the same subject is another alert.
     """
     by_mark = grouped(((alert.firing.rule, part.subject), (part, alert)) for alert in alerts for part in alert.firing.findings)
     newest = max((alert.number for alert in alerts), default=0)
-    changes: dict[int, AlertChange] = {}
+    changes: dict[int, tuple[AlertEvent, Alert]] = {}
     joined: set[int] = set()
     for firing in firings:
         same = {
@@ -78,13 +70,13 @@ def settled(alerts: Sequence[Alert], firings: Sequence[Firing], now_ns: int) -> 
         joined.update(still_open)
         if still_open:
             number = min(still_open)
-            changes[number] = AlertChange("updated", same[number]._replace(firing=firing))
+            changes[number] = ("updated", same[number]._replace(firing=firing))
         elif not firing.is_explained:
             newest += not same
             number = min(same, default=newest)
-            changes[number] = AlertChange("opened", Alert(number, firing, same[number].opened_ns if same else now_ns))
+            changes[number] = ("opened", Alert(number, firing, same[number].opened_ns if same else now_ns))
     ended = [alert._replace(closed_ns=now_ns) for alert in alerts if alert.state == "open" and alert.number not in changes]
-    return [*changes.values(), *(AlertChange("joined" if alert.number in joined else "closed", alert) for alert in ended)]
+    return [*changes.values(), *(("joined" if alert.number in joined else "closed", alert) for alert in ended)]
 
 
 def _is_same(finding: AlertFinding, earlier: AlertFinding, alert: Alert, now_ns: int) -> bool:
@@ -100,7 +92,7 @@ def _is_same(finding: AlertFinding, earlier: AlertFinding, alert: Alert, now_ns:
     return is_near and finding.first_days[0] * NS_PER_DAY <= alert.opened_ns
 
 
-def differences(alerts: Iterable[Alert], notified: Iterable[Notified], rules: AlertRules) -> dict[str, list[Alert]]:
+def differences(alerts: Iterable[Alert], notified: Iterable[Notified], rules: AlertRules) -> dict[Channel, list[Alert]]:
     """Return by channel the alerts that it is to be sent, as they are now."""
     states = {(row.channel, row.alert): row.state for row in notified}
     named = {(rule.name, channel) for rule in rules.rule for channel in rule.channels}
@@ -112,7 +104,7 @@ def differences(alerts: Iterable[Alert], notified: Iterable[Notified], rules: Al
         # Alertmanager ends an alert that is not sent again.
         return (alert.firing.rule, channel.name) in named and (state != "open" or channel.kind == "alertmanager")
 
-    return grouped((channel.name, alert) for channel in rules.channel for alert in alerts if is_due(channel, alert))
+    return grouped((channel, alert) for channel in rules.channel for alert in alerts if is_due(channel, alert))
 
 
 def read_alerts(statements: Statements) -> tuple[list[Alert], list[Notified]]:
@@ -143,7 +135,7 @@ def waiting_texts(notified: Iterable[Notified]) -> list[str]:
 
 def settle(
     statements: Statements, firings: Sequence[Firing], rules: AlertRules, now_ns: int
-) -> tuple[list[AlertChange], Mapping[str, Sequence[Alert]]]:
+) -> tuple[list[tuple[AlertEvent, Alert]], Mapping[Channel, Sequence[Alert]]]:
     """Write how alerts change, and what each channel is to be sent; return both."""
     # Also where nothing changes: where nothing can be written, nothing is sent that would be sent again.
     statements.execute("INSERT INTO alert_checks VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET checked_ns = ?", (now_ns, now_ns))
@@ -156,7 +148,7 @@ def settle(
             statements.execute("UPDATE notified SET state = 'closed' WHERE alert = ?", (alert.number,))
     alerts, notified = read_alerts(statements)
     by_channel = differences(alerts, notified, rules)
-    due = {(alert.number, channel) for channel, of_channel in by_channel.items() for alert in of_channel}
+    due = {(alert.number, channel.name) for channel, of_channel in by_channel.items() for alert in of_channel}
     clear = "UPDATE notified SET due_ns = NULL, error = NULL WHERE alert = ? AND channel = ?"
     statements.executemany(clear, [row[:2] for row in notified if row.due_ns is not None and row[:2] not in due])
     insert = "INSERT INTO notified VALUES (?, ?, NULL, 0, ?, NULL) ON CONFLICT (alert, channel)"

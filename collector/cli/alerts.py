@@ -13,7 +13,7 @@ from edgemeter.agent.base.figures import count, printable, stamp
 from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.alerts.check import NEWEST_DAYS, check_alerts, send_test
-from edgemeter.collector.alerts.notified import alerts_of
+from edgemeter.collector.alerts.notified import alerts_of, waiting_texts
 from edgemeter.collector.alerts.rules import USUAL, read_rules
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option
 from edgemeter.collector.ledgers.place import ledger_place
@@ -57,9 +57,10 @@ def check(rules_file: Path | None, stores: tuple[str, ...]) -> None:
     open_alerts = sum(alert.state == "open" for _, alert in result.changes)
     state = f"{count(open_alerts, 'alert')} open" if open_alerts else "no alert"
     click.echo(f"judged {result.series:,} series: {state}")
-    for waiting in result.waiting:
-        click.echo(f"edgemeter: {printable(waiting)}", err=True)
-    if result.waiting:
+    waiting = waiting_texts(alerts_of(ledger_place(where[0]))[1])
+    for text in waiting:
+        click.echo(f"edgemeter: {printable(text)}", err=True)
+    if waiting:
         sys.exit(FAILED)
 
 

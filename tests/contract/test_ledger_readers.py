@@ -18,7 +18,7 @@ from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.alerts import check
 from edgemeter.collector.alerts.check import check_alerts
-from edgemeter.collector.alerts.notified import alerts_of
+from edgemeter.collector.alerts.notified import alerts_of, waiting_texts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.compare import columns, comparison
 from edgemeter.collector.compare.case_book import book_of
@@ -89,9 +89,9 @@ def test_annotations_and_alerts_are_kept(ledger_place):
             check_alerts([text_of(ledger_place)], rules, lambda: (FIRST_DAY + 70) * DAY_NS)
         ((alert,), _) = alerts_of(ledger_place)
         assert alert.firing.title == "step: energy of tiny-detector fp32 on pi-1"
-        watch_file.add_annotation(file, Annotation(alert.firing.day, "known", device="pi-1"))
-        (change,) = check_alerts([text_of(ledger_place)], rules, lambda: (FIRST_DAY + 70) * DAY_NS).changes
-        assert change.event == "closed"
+        watch_file.add_annotation(file, Annotation(alert.firing.findings[0].day, "known", device="pi-1"))
+        ((event, _),) = check_alerts([text_of(ledger_place)], rules, lambda: (FIRST_DAY + 70) * DAY_NS).changes
+        assert event == "closed"
         assert watch_file.remove_annotation(file, annotation)
         assert not watch_file.remove_annotation(file, annotation)
     assert [annotation.text for annotation in watch_file.annotations_of(text_of(ledger_place))] == ["moved", "known"]
@@ -112,12 +112,13 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
         yield changes
 
     def checked(hours):
-        return check_alerts([text_of(ledger_place)], rules, lambda: now_ns + int(hours * DAY_NS) // 24)
+        check_alerts([text_of(ledger_place)], rules, lambda: now_ns + int(hours * DAY_NS) // 24)
+        return waiting_texts(alerts_of(ledger_place)[1])
 
     monkeypatch.setattr(check, "sent_messages", sent_messages)
     with watch_file.open_watch(ledger_place) as file, file.checking(), pytest.raises(TransientError, match="in progress"):
         checked(0)
-    (waiting,) = checked(0).waiting
+    (waiting,) = checked(0)
     assert waiting.startswith("1 alert undelivered to hook since ")
     _, (row,) = TrendEvents(LedgerStore(ledger_place)).alerts()
     assert (row.channel, row.due_ns, row.error) == ("hook", now_ns, "503")
@@ -126,7 +127,7 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
     assert metrics["alert_check_age_seconds"] > 0
     assert metrics["alerts_readable"] == 1
     away = None
-    assert [len(checked(hours).waiting) for hours in (1, 2)] == [0, 0]
+    assert [len(checked(hours)) for hours in (1, 2)] == [0, 0]
     assert [alert.state for alert in notices] == ["open", "open"]
     assert [row.state for row in alerts_of(ledger_place)[1]] == ["open"]
 

@@ -101,7 +101,8 @@ def test_a_second_step_opens_an_alert_of_its_own_however_its_first_day_was_estim
         opened += [alert.number for event, alert in changes if event == "opened"]
     assert opened == [1, 2]
     (alert,) = [alert for alert in alerts.values() if alert.closed_ns is None]
-    assert (alert.number, abs(alert.firing.day - FIRST_DAY - 60) <= 1) == (2, True)
+    (finding,) = alert.firing.findings
+    assert (alert.number, abs(finding.day - FIRST_DAY - 60) <= 1) == (2, True)
 
 
 def test_one_firmware_on_four_boards_is_one_alert_from_its_first_finding_on():
