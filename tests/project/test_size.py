@@ -44,9 +44,9 @@ LINES = {
     "agent/verdict": 946,
     "agent/vision": 2111,
     "collector": 1,
-    "collector/alerts": 836,
+    "collector/alerts": 803,
     "collector/charts": 521,
-    "collector/cli": 2520,
+    "collector/cli": 2521,
     "collector/compare": 2349,
     "collector/datacenter": 490,
     "collector/demo": 374,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 81404,
+    "tests": 81410,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
