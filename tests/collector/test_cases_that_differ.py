@@ -6,6 +6,7 @@ import io
 import msgspec
 from rich.console import Console
 
+from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.collector.compare.between import between
 from edgemeter.collector.compare.columns import flat
@@ -61,6 +62,10 @@ PAIRS = {
     "type of the cache": (cached("f16"), cached("q8_0")),
     "served model": (served("qwen-0.5b", 494_000_000), served("qwen-7b", 7_600_000_000)),
     "cores": (pinned(), pinned(0, 1)),
+    "another model at the same time": (
+        {},
+        {"together": Together(neighbours=(Neighbour(model="llm", sha256="cd" * 32, runtime="llama", threads=1),), slow_down_ratio=1.5)},
+    ),
     "output tokens": tuple(LANGUAGE | {"generation": make_generation(output_tokens=length)} for length in (11, 64)),
 }
 

@@ -1,11 +1,11 @@
 """A model alone and the same beside another in one ledger: no view puts the two on one scale, or takes the shared energy for its own."""
 
-import csv
 import io
 
 import pytest
 from rich.console import Console
 
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.rules import AlertRule
@@ -13,14 +13,11 @@ from edgemeter.collector.compare.choice import choose
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.comparison import comparable
 from edgemeter.collector.compare.limits import parse_requirements
-from edgemeter.collector.export.run_table import chosen_columns, write_csv
-from edgemeter.collector.influx.points import tags_of
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.compare_table import show_comparison
 from edgemeter.collector.show.series_style import assign_styles
-from edgemeter.collector.web import queries, side_by_side
+from edgemeter.collector.web import side_by_side
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.series import series_groups, titles
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, history_of, make_reference, make_run, summarised
 from tests.fixtures.record_factory import make_energy
@@ -69,7 +66,7 @@ def test_the_slow_down_over_runs_is_that_of_their_rounds():
 
 
 def test_a_comparison_has_no_ratio_between_the_two():
-    """Neither is the other's reference; the groups and their headings part them."""
+    """Neither is the other's reference; the groups and their headings, on the page too, part them, and the energy is shared."""
     comparison = compare_runs(*ledger(), make_reference(), reference="reference")
     assert all(not row.case.key.together for row in comparison.rows)
     by_device = compare_runs(*ledger(), reference="device")
@@ -81,6 +78,9 @@ def test_a_comparison_has_no_ratio_between_the_two():
     (row,) = [row for row in by_device.rows if row.case.key.together]
     columns = flat(row)
     assert (columns["together"], columns["energy_gross_mj"], columns["together_slow_down_ratio"]) == (BESIDE, None, SLOW_DOWN)
+    page = side_by_side.compare_view(view_context(ledger()), ViewRequest("compare", {}), CaseFilter())
+    assert f"single_stream, together with {BESIDE}" in str(page.body)
+    assert energy_provenance(accompanied()) == "shared"
 
 
 def test_charts_are_of_one_company():
@@ -97,21 +97,6 @@ def test_a_choice_is_among_cases_of_one_company():
     choice = choose(summaries(), parse_requirements(""), "latency_p50_ms")
     assert {candidate.case.key.together for candidate in choice.candidates} == {""}
     assert choice.unlike == 1
-
-
-def test_page_trend_and_exports_have_a_series_of_each():
-    """With names of their own; in exports the hash of the case does, and the energy is shared."""
-    runs = ledger()
-    assert len(history_of(runs).series()) == len({tags_of(run)["case_hash"] for run in runs}) == 3
-    file = io.StringIO()
-    write_csv(runs, chosen_columns(), file)
-    rows = list(csv.DictReader(io.StringIO(file.getvalue())))
-    assert [row["energy_provenance"] for row in rows] == ["measured"] * 3 + ["shared"] * 3 + ["measured"] * 3
-    context = view_context(runs)
-    groups = series_groups(queries.picked_cases(context.book, CaseFilter()))
-    assert len(set(titles(groups))) == len(groups) == 3
-    page = str(side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter()).body)
-    assert f"single_stream, together with {BESIDE}" in page
 
 
 def test_no_alert_takes_one_for_the_other():

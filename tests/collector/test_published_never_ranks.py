@@ -58,7 +58,7 @@ def planted_run(*groups):
 
 
 def test_a_group_whose_provenance_is_published_enters_no_mean():
-    """Of no group, nor of a figure that is worked out from it; the index keeps none of them, and in InfluxDB it is a series of its own."""
+    """Of no group, nor of a figure that is worked out from it; its row keeps none of them, and in InfluxDB it is a series of its own."""
     measured = tags_of(full_run())
     for group in GROUPS:
         with table_row(group):

@@ -15,21 +15,16 @@ from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.alerts import check
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.notified import alerts_of, waiting_texts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
-from edgemeter.collector.compare import columns, comparison
-from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.receive.service import Collector
-from edgemeter.collector.runs.store import LedgerStore, MemoryStore, open_store
+from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.web.events import TrendEvents
-from tests.fixtures.comparison_factory import make_reference, make_run
-from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.ledgers import text_of
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
@@ -57,25 +52,6 @@ def edgemeter(*arguments):
     result = CliRunner().invoke(cli, list(map(str, arguments)))
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-def test_compare_gives_the_same_of_a_ledger_and_of_its_records_in_memory(ledger_place):
-    """First from nothing, then after new runs, then after the oldest were removed."""
-    keep(ledger_place, fleet_records(Fleet(devices=3, days=5, cases=2)))
-    for change in (lambda: None, lambda: keep(ledger_place, [make_reference(), make_run(device="late")]), lambda: forget(ledger_place)):
-        change()
-        in_memory = MemoryStore(open_store(text_of(ledger_place)).contents().runs)
-        compared = [comparison.compare(book_of(source), "reference") for source in (LedgerStore(ledger_place), in_memory)]
-        assert columns.to_json(compared[0]) == columns.to_json(compared[1])
-
-
-def forget(ledger_path):
-    """Remove the oldest records, as retention does."""
-    with open_ledger(ledger_path) as ledger:
-        count = ledger.count()
-        removed = ledger.forget(Retention(records_days=1), 10 * DAY_NS)
-        assert (removed.records, ledger.count()) == (count, 0)
-    keep(ledger_path, [make_reference(session=77, seq=1), make_run(device="new", session=77, seq=1)], received_ns=11 * DAY_NS)
 
 
 def test_annotations_and_alerts_are_kept(ledger_place):

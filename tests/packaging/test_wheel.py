@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -163,7 +162,6 @@ def generates(model: str, program: Path, home: Path) -> None:
     assert record["generation"]["decode_tokens_per_s"] > 0
 
 
-IS_X86 = platform.machine() == "x86_64"
 SMOKE = {
     "": partial(says, "doctor", "no model can run", status=1),
     "vision": partial(imports, "PIL"),

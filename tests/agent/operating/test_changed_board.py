@@ -21,7 +21,6 @@ GOVERNORS = [OperatingPoint(governor="performance")]
 CPUFREQ = "sys/devices/system/cpu/cpufreq"
 GOVERNOR = f"{CPUFREQ}/policy0/scaling_governor"
 HIGHEST = f"{CPUFREQ}/policy0/scaling_max_freq"
-ONLINE = "sys/devices/system/cpu/cpu4/online"
 SLOWED = {"sys/class/thermal/cooling_device1/type": "cpufreq-cpu0\n", "sys/class/thermal/cooling_device1/cur_state": "2\n"}
 
 

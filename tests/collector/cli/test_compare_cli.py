@@ -125,10 +125,11 @@ def test_the_exit_status_of_a_choice_tells_whether_a_case_is_recommended(choices
 
 
 def test_the_page_begins_with_the_choice(choices, tmp_path):
-    """With its limits, as the table has it."""
+    """As the table has it; a file cannot choose again, so that it has no fields for that."""
     page = tmp_path / "report.html"
     assert run("--ledger", choices, "--require", "p50<=8ms", "--output", str(page)).exit_code == 0
-    assert "Recommended: int8 on litert" in page.read_text().partition("<template")[0]
+    first = page.read_text().partition("<template")[0]
+    assert ("Recommended: int8 on litert" in first, 'name="require"' in first) == (True, False)
 
 
 def gated(before, after, *arguments):
@@ -153,6 +154,8 @@ def test_the_gate_passes_fails_or_cannot_tell(tmp_path):
             for form in ("table", "markdown", "json"):
                 result = gated(files["base"], files[new], "--fail-on", "slower:5%", "--format", form, *arguments)
                 assert (result.exit_code, bool(result.stdout)) == (status, True)
+    passed = gated(files["base"], files["wild"], "--fail-on", "slower:5%", "--format", "markdown", "--inconclusive", "pass")
+    assert "### Edgemeter: **inconclusive, which passes: slower:5%" in passed.stdout
     assert gated(files["base"], files["slow"]).exit_code == 0
     assert gated(files["base"], files["slow"], "--fail-on", "memory:5%").exit_code == 0
 

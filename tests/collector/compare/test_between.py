@@ -54,14 +54,6 @@ def test_two_cases_that_are_not_the_same_are_compared_where_each_side_has_one():
     assert [row.changed for row in same.rows] == [("agent 1 to 2",)]
 
 
-def test_two_cases_that_are_called_alike_have_names_of_their_own():
-    """The same model with 1 thread and with 4."""
-    before = [*make_side(agent="1", threads=1), *make_side(agent="1", start=50, threads=4)]
-    after = [*make_side(agent="2", start=100, threads=1), *make_side(agent="2", start=150, threads=4, factor=1.3)]
-    names = {row.name: row.decisions["latency_p50_ms"].outcome for row in compared(before, after).rows}
-    assert {name.rpartition(", ")[2]: outcome for name, outcome in names.items()} == {"1 thread": "no difference", "4 threads": "worse"}
-
-
 def test_runs_on_both_sides_are_refused():
     """The same ledger twice would compare each run with itself; sides that overlap are to be separated."""
     runs = make_side(agent="1")

@@ -3,7 +3,6 @@ from statistics import geometric_mean, stdev
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.evidence import SESSION_SD
 from edgemeter.agent.contract import record_conditions, record_figures
 from edgemeter.agent.contract.run_subject import subject_of
@@ -52,21 +51,6 @@ def test_figures_are_means_over_the_runs_of_a_case_with_their_interval():
     row = device_row(compare_runs(make_run(p50_ms=None, latencies_ms=[]), make_reference()))
     assert row.case.p50_ms is None
     assert set(row.decisions) == {"accuracy_value", "energy_gross_mj"}
-
-
-def test_a_run_apart_from_its_siblings_in_one_session_marks_the_case():
-    """The stored record says `ok`, because it was published before its siblings were there."""
-    runs = [make_run(p50_ms=p50_ms, repeat=repeat, session_started_at_ns=7) for repeat, p50_ms in enumerate((1.58, 1.59, 2.92))]
-    case = device_row(compare_runs(*runs, make_reference())).case
-    assert (case.disturbed, [violation.rule for violation in case.violated]) == (1, ["apart-from-siblings"])
-
-
-def test_ratios_are_device_over_reference():
-    """Five times the time is a latency ratio of 5, and accuracies differ by points; one run of each has no interval."""
-    row = device_row(compare_runs(make_run(ap=0.55), make_reference(ap=0.6)))
-    assert (value_of(row, "latency_p50_ms"), value_of(row, "accuracy_value")) == (pytest.approx(5), pytest.approx(-0.05))
-    decision = row.decisions["latency_p50_ms"]
-    assert (decision.outcome, decision.low, decision.further) == ("inconclusive", None, 2)
 
 
 def test_what_is_not_alike_is_left_out_with_the_difference():
@@ -167,7 +151,8 @@ def test_int8_is_compared_with_the_fp32_reference_when_no_int8_reference_exists(
     )
     assert (row.reference.key.precision, row.reference.key.runtime) == ("fp32", "onnx")
     assert row.choice == "the highest precision there is (fp32 on onnx): the reference has no int8 on litert"
-    assert {"other precision", "other runtime"} <= set(row.marks)
+    assert {"other precision", "other class of precision", "other runtime"} <= set(row.marks)
+    assert "latency_p50_ms" in row.decisions
     runs = [make_run(precision="int8"), make_reference(), make_reference(precision="int8", sha256="b2" * 32, p50_ms=1.0)]
     row = device_row(compare_runs(*runs))
     assert (row.reference.key.precision, row.choice) == ("int8", "same precision and runtime")
@@ -230,16 +215,6 @@ def test_less_than_three_percent_is_no_practical_difference():
         with table_row(runs):
             result = device_row(compare_runs(*(make_run(p50_ms=value) for value in runs), *(make_reference(p50_ms=10.0) for _ in range(5))))
             assert result.decisions["latency_p50_ms"].outcome == "inconclusive"
-
-
-def test_the_reference_may_be_named_by_device_or_by_role():
-    """A device's name comes before a role's; an unknown one is reported with those that exist."""
-    runs = [make_run(device="pi-1"), make_run(device="pi-2", p50_ms=20.0)]
-    by_device = compare_runs(*runs, reference="pi-1")
-    assert value_of(device_row(by_device), "latency_p50_ms") == pytest.approx(2.0)
-    assert device_row(compare_runs(make_run(), make_reference(), reference="reference")).reference.key.device == "server-1"
-    with pytest.raises(ConfigError, match="server-9"):
-        compare_runs(make_run(), make_reference(), reference="server-9")
 
 
 def test_what_was_replayed_stands_beside_its_like_only():

@@ -7,7 +7,7 @@ from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.compare.differences import why_not_compared
-from tests.fixtures.comparison_factory import booked, compare_runs, day_by_day, make_reference, make_run
+from tests.fixtures.comparison_factory import booked, day_by_day, make_reference, make_run
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_steady
 from tests.fixtures.rows import table_row
 
@@ -37,13 +37,6 @@ def test_runs_of_one_session_are_compared_in_pairs():
     paired, apart = (row(session).decisions["latency_p50_ms"] for session in (5, 6))
     assert (paired.outcome, paired.evidence.unit, paired.evidence.units) == ("worse", "pair", 4)
     assert (apart.outcome, apart.evidence.unit) == ("inconclusive", "run")
-
-
-def test_what_matters_can_be_set():
-    """With 10% at stake 6% are none."""
-    runs = day_by_day([make_run(p50_ms=2.12 * factor) for factor in NOISE], [make_reference(p50_ms=2.0 * factor) for factor in NOISE])
-    assert only_row(*runs, matters_ratio=0.1).decisions["latency_p50_ms"].outcome == "no difference"
-    assert only_row(*runs).decisions["latency_p50_ms"].outcome == "worse"
 
 
 def test_what_meters_may_be_wrong_by_counts_between_two_of_them():
@@ -94,12 +87,6 @@ def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
     assert outcomes == ["worse", "inconclusive"]
 
 
-def test_a_case_below_the_gate_has_no_decision_on_its_speed():
-    """Nothing is decided but the accuracy."""
-    row = only_row(*(run for _ in NOISE for run in (make_run(ap=0.1, precision="int8"), make_reference(ap=0.6))))
-    assert set(row.decisions) == {"accuracy_value"}
-
-
 def test_queries_of_other_answers_or_other_prompts_are_not_compared():
     """39 tokens against 61: no latency, what counts by the token stays; 64 of a file's 80 prompts against 88: memory and score alone."""
     both = []
@@ -139,10 +126,3 @@ def test_missed_frames_are_compared_by_points():
                 ]
             decision = only_row(*both).decisions["steady_missed_ratio"]
             assert (decision.outcome, decision.value) == (outcome, pytest.approx(difference))
-
-
-def test_another_class_of_precision_is_marked_and_compared():
-    """Int8 against fp32 is the question of who quantises; the reader is told."""
-    row = compare_runs(make_run(precision="int8"), make_reference()).rows[-1]
-    assert "other class of precision" in row.marks
-    assert "latency_p50_ms" in row.decisions

@@ -6,6 +6,7 @@ import pytest
 
 from edgemeter.collector.show.choice_and_gate import choice_lines, gate_headline, gate_lines
 from tests.fixtures.compared_cases import changed, in_turn
+from tests.fixtures.comparison_factory import no_energy
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.rows import table_row
 from tests.fixtures.side_factory import make_side
@@ -27,6 +28,7 @@ def lines_of_gate(limits, **of_new):
         ("energy:5%", {"energy_factor": 1.2}, "gate fails energy:5%", "energy +20% (+19 to +21%), limit energy:5%"),
         ("memory:5%", {}, "gate passes memory:5%", "memory +0.0%, limit memory:5%"),
         ("ap:0.5", {}, "gate passes ap:0.5", "AP is identical on every input, limit ap:0.5"),
+        ("ap:0.5", {"ap": 0.65}, "gate passes ap:0.5", "AP +2.50 points (+2.49 to +2.51), limit ap:0.5"),
     ],
 )
 def test_a_finding_has_the_change_that_decides_it(limits, of_new, first, words):
@@ -40,8 +42,8 @@ def test_an_inconclusive_gate_names_its_limits_and_what_would_decide_them():
     """How many more runs; or why nothing can be judged."""
     for of_new, words in (
         ({"runs": 3, "spread": 0.1}, r"about \d+ more runs would decide"),
-        ({"runs": 2}, r"3 runs give an interval"),
-        ({"energy": None}, "not measured, limit"),
+        ({"runs": 1}, r"3 runs give an interval"),
+        (no_energy(), "no power sensor here, limit"),
         ({"energy_factor": 1.05, "spread": 0.01}, r"energy \+5\.\d% \(\+4\.\d to \+6\.\d%\), limit"),
     ):
         with table_row(of_new):

@@ -5,15 +5,11 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from edgemeter.collector.compare.case_book import book_of
-from edgemeter.collector.web import one_file
-from edgemeter.collector.web.events import TrendEvents
-from edgemeter.collector.web.one_file import FileChoice
 from edgemeter.collector.web.site import show
-from edgemeter.collector.web.view import ViewRequest, read_address
+from edgemeter.collector.web.view import read_address
 from tests.fixtures.choice_cases import sides
 from tests.fixtures.comparison_factory import day_by_day
-from tests.fixtures.served_page import served, source_from, view_context
+from tests.fixtures.served_page import served, view_context
 
 ADDRESS = "compare?require=p50<=8ms,+ap>=.72"
 
@@ -73,15 +69,6 @@ def test_an_error_stands_above_the_table_and_the_form_keeps_its_values(address, 
     assert words in view.body
     picked = {field.name: field.picked for field in view.inputs if field.picked}
     assert picked == dict(read_address(address).fields)
-
-
-def test_a_file_holds_the_choice_that_it_was_made_with():
-    """It cannot choose again, so that it has no fields for that."""
-    book = book_of(source_from(runs_of_days()))
-    first = ViewRequest("compare", {"require": "p50<=8ms"})
-    page = one_file.whole_page(book, TrendEvents(), FileChoice(first=first)).partition("<template")[0]
-    assert "Recommended: int8 on litert" in page
-    assert 'name="require"' not in page
 
 
 @pytest.mark.chromium

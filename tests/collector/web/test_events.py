@@ -1,6 +1,9 @@
-"""Facts about the events that stand in the series of the page."""
+"""Facts about the events that stand in the series of the page, and the findings that lead there."""
+
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
+import pytest
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.series import series_of
@@ -12,38 +15,59 @@ from edgemeter.collector.trend.trend_text import event_text
 from edgemeter.collector.trend.watch import trends_of
 from edgemeter.collector.trend.watch_file import Annotation, WatchFile, add_annotation, watch_file_beside
 from edgemeter.collector.web.events import FOLLOWED, TrendEvents
+from edgemeter.collector.web.findings import findings_list
 from tests.fixtures.comparison_factory import history_of, make_run
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_environment, make_latency, make_record
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
+from tests.fixtures.served_page import view_context
 
-DAYS, STEP_DAY = 60, 40
+SLOWER = {"pi-1": 1.10, "pi-2": 1.06, "pi-3": 1.0}
+STEP_DAY = 40
 
 
-def stepped():
-    """Return a run a day, 10% slower from a day on, on which the firmware changed."""
+@pytest.fixture(scope="module")
+def fleet():
+    """Return the runs of three boards, two of them slower from the day of a firmware on, the third without it; and their findings."""
     runs = []
-    for day in range(DAYS):
-        p50_ms = 10.0 * (1.1 if day >= STEP_DAY else 1.0) * (1 + 0.004 * ((day * 7) % 5 - 2))
-        firmware = "new" if day >= STEP_DAY else "old"
-        latency = make_latency(p50_ms=p50_ms)
-        started_at_ns = STARTED_AT_NS + day * NS_PER_DAY
-        runs.append(make_run(latency=latency, started_at_ns=started_at_ns, environment=make_environment(firmware=firmware)))
-    return runs
-
-
-def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it():
-    """Ten per cent, on its day, and the firmware is named; other figures have none, nor had this one before the history was read."""
-    runs = stepped()
+    for day in range(60):
+        for device, ratio in SLOWER.items():
+            is_after = day >= STEP_DAY and ratio > 1
+            p50_ms = 10.0 * (ratio if is_after else 1.0) * (1 + 0.004 * ((day * 7) % 5 - 2))
+            latency = make_latency(p50_ms=p50_ms)
+            around = make_environment(firmware="new" if is_after else "old")
+            runs.append(make_run(device, latency=latency, started_at_ns=STARTED_AT_NS + day * NS_PER_DAY, environment=around))
     events = TrendEvents(MemoryStore(oldest_first(runs)))
-    assert events.of(series_of(runs[-1]), "latency_p50_ms") == ()
     events.refresh()
-    (step,) = [event for event in events.of(series_of(runs[-1]), "latency_p50_ms") if event.kind == "step"]
+    return runs, events
+
+
+def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it(fleet):
+    """Ten per cent, on its day, and the firmware is named; other figures have none, nor had this one before the history was read."""
+    runs, events = fleet
+    stepped = series_of(runs[0])
+    assert TrendEvents(MemoryStore(oldest_first(runs))).of(stepped, "latency_p50_ms") == ()
+    (step,) = [event for event in events.of(stepped, "latency_p50_ms") if event.kind == "step"]
     assert "+10% (" in step.text
     assert "firmware" in step.text
-    assert abs(step.at_ns - runs[STEP_DAY].started_at_ns) <= NS_PER_DAY
-    assert [event for event in events.of(series_of(runs[-1]), "accuracy_value") if event.kind == "step"] == []
+    assert abs(step.at_ns - STARTED_AT_NS - STEP_DAY * NS_PER_DAY) <= NS_PER_DAY
+    assert [event for event in events.of(stepped, "accuracy_value") if event.kind == "step"] == []
+
+
+def test_a_finding_leads_to_the_series_of_what_it_hit_in_its_period(fleet):
+    """A firmware on two boards is told once, with the change of both."""
+    runs, events = fleet
+    context = view_context(runs, events)
+    (line,) = findings_list(context, {}).lines
+    assert "2 steps: p50 +6.0 to +10%" in line.text
+    assert "firmware old to new" in line.text
+    view, fields = context.links.to("trend"), dict(parse_qsl(urlsplit(line.reference).query))
+    assert (line.reference.partition("?")[0], fields["metric"]) == (view, "latency_p50_ms")
+    first_ms, last_ms = map(int, fields["between"].split(","))
+    step_ms = (STARTED_AT_NS + STEP_DAY * NS_PER_DAY) // 1_000_000
+    assert first_ms < step_ms < last_ms
+    assert findings_list(context, {"device": "pi-3"}).lines == []
 
 
 def test_an_accuracy_that_fell_is_a_step_of_its_chart():
@@ -61,9 +85,9 @@ def test_an_accuracy_that_fell_is_a_step_of_its_chart():
             assert [event.kind for event in events.of(series_of(runs[-1]), "accuracy_value")] == ["step"]
 
 
-def test_remarks_of_people_stand_in_the_series_that_they_are_about(tmp_path):
+def test_remarks_of_people_stand_in_the_series_that_they_are_about(fleet, tmp_path):
     """And a page that was kept by a browser is asked for again."""
-    path = fill(tmp_path / "ledger.sqlite", stepped())
+    path = fill(tmp_path / "ledger.sqlite", fleet[0])
     events = TrendEvents(LedgerStore(path))
     events.refresh()
     before = events.version()

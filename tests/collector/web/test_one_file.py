@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.web import one_file
@@ -227,12 +226,3 @@ def test_the_smallest_difference_that_matters_is_that_of_the_command():
     book = book_of(source_from(runs))
     pages = [one_file.whole_page(book, TrendEvents(), FileChoice(reference="reference", matters_ratio=ratio)) for ratio in (0.01, 0.05)]
     assert ["above 5%" in Page(shown_first(page)).text for page in pages] == [False, True]
-
-
-def test_the_file_is_utf8_and_an_unwritable_place_is_an_error(tmp_path):
-    """One line with the remedy."""
-    source, choice = source_from((make_run(), make_reference())), FileChoice(reference="reference")
-    one_file.write_file_of(source, tmp_path / "report.html", choice)
-    assert (tmp_path / "report.html").read_bytes().decode("utf-8").endswith("</html>\n")
-    with pytest.raises(ConfigError, match="cannot write"):
-        one_file.write_file_of(source, tmp_path, choice)

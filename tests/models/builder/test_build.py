@@ -20,7 +20,6 @@ from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, ModelFile
 
 STEPS = 30
 # The engine multiplies and caches in 16 bits, and of quantised weights with inputs in 8 bits; PyTorch in 32.
-ROUNDING = {"f16": 1e-4, "q8_0": 3e-4, "q4_0": 5e-4}
 
 
 def run(model, image):

@@ -11,10 +11,8 @@ import pytest
 from tests.provisioning.image import cards
 
 pytestmark = [pytest.mark.nightly, cards.on_disk, pytest.mark.trixie]
-RASPBERRY = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
 CMDLINE = "console=tty1 root=LABEL=root rootwait"
 # The stages as systemd starts them at a boot.
-STAGES = ("init --local", "init", "modules --mode=config", "modules --mode=final")
 
 
 class Root:
