@@ -118,6 +118,11 @@ class CaseOfBoards(CaseSummary):
         """The verdicts of the runs that count, on all boards."""
         return tuple(chain.from_iterable(case.verdicts for case in self._cases))
 
+    @cached_property
+    def disturbed(self) -> int:
+        """The number of disturbed runs among those that count, on all boards."""
+        return sum(case.disturbed for case in self._cases)
+
     @property
     def not_counted(self) -> int:
         """How many of the runs do not count, on all boards."""

@@ -371,7 +371,7 @@ class CaseSummary:
                 left_out.append(LeftOut(run.id, f"{group}: {kind} is not what the newest run of the case has, {newest}"))
         return left_out
 
-    @property
+    @cached_property
     def disturbed(self) -> int:
         """The number of disturbed runs among those that count."""
         return sum(verdict.state == "disturbed" for verdict in self.verdicts)
