@@ -194,11 +194,11 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
     require_extra("collector", "the page needs Starlette and uvicorn", "starlette", "uvicorn")
     vega.check_installed()
     from edgemeter.collector.web.events import TrendEvents
-    from edgemeter.collector.web.server import PageServer
+    from edgemeter.collector.web.server import SHOWN, PageServer
 
     where = chosen_stores(stores)
     store = opened_store(where)
-    server = PageServer(CaseBook(store), TrendEvents(store), listen, port, _token(token_file))
+    server = PageServer(CaseBook(store, SHOWN), TrendEvents(store), listen, port, _token(token_file))
     with until_stopped() as stopped:
         server.start()
         click.echo(f"the page of {', '.join(map(shown_place, where))} is at {server.url}; Ctrl-C ends it", err=True)

@@ -8,7 +8,7 @@ from operator import itemgetter
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.run_figures import RunFigures
-from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, RunPlace, place_of
+from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT, CaseSummary, DaysCounted, RunPlace, place_of
 from edgemeter.collector.runs.cases import CurrentSegment, grouped, unusable
 from edgemeter.collector.runs.contents import LeftOut
 from edgemeter.collector.runs.store import RunStore, SubjectRuns, version_of
@@ -58,8 +58,9 @@ class BookedCase:
 class CaseBook:
     """The cases of `store`. One thread refreshes it; any may read."""
 
-    def __init__(self, store: RunStore) -> None:
-        self.store = store
+    def __init__(self, store: RunStore, ahead: Sequence[str] = (*OF_CALLS, *OF_TEXT)) -> None:
+        """Make a book, still empty; the figures `ahead` are worked out while the runs are read anyway, others on demand."""
+        self.store, self._ahead = store, ahead
         # What the store was when it was read last.
         self.version: str | None = None
         self._booked: dict[CaseKey, BookedCase] = {}
@@ -144,8 +145,8 @@ class CaseBook:
         level = all_days = CaseSummary(self.store, key, read)
         if segment:
             level = CaseSummary(self.store, key, read, segment.earlier, segment)
-            all_days.prepare()
-        level.prepare()
+            all_days.prepare(self._ahead)
+        level.prepare(self._ahead)
         return _counted(members, runs, level, all_days)
 
 

@@ -180,11 +180,11 @@ class CaseSummary:
         """Its usable runs of any verdict, oldest first; there is at least one."""
         return self.read()[self.begin :]
 
-    def prepare(self) -> None:
-        """Work out what an answer asks of every case, while its runs are at hand."""
+    def prepare(self, figures: Sequence[str]) -> None:
+        """Work out what an answer asks of every case, and these figures, while its runs are at hand."""
         for name in ("first", "size", "subject", "around", "accuracy", "energy", "verdicts", "left_out"):
             getattr(self, name)
-        for name in (*OF_CALLS, *OF_TEXT):
+        for name in figures:
             self.figures.get(name)
 
     @cached_property
@@ -297,7 +297,8 @@ class CaseSummary:
         measure = newest.subject.accuracy
 
         def read() -> Accuracy:
-            accuracy = self._record_of(of_newest_kind(self.runs, "accuracy")).accuracy
+            records = self.store.records([newest.row]) or [self._record_of(of_newest_kind(self.runs, "accuracy"))]
+            accuracy = records[0].accuracy
             if accuracy is None:
                 raise LookupError(f"the record of {newest.id} has no accuracy")
             return accuracy

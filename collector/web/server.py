@@ -25,6 +25,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.http_server import is_loopback
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.figures import FigureView, in_view
 from edgemeter.collector.charts import vega
 from edgemeter.collector.compare.case_book import CaseBook
 from edgemeter.collector.published.published_folder import PublishedFolder, default_folder
@@ -40,6 +41,8 @@ REFRESH_S = 2.0
 # An answer takes some 20 MB while it is made, which the process keeps; more at once would not be made any sooner.
 MADE_AT_ONCE = 2
 MOST_CONNECTIONS = 256
+# The figures that a page shows of every case.
+SHOWN = tuple(entry.name for entry in in_view(FigureView.TABLE))
 COOKIE = "edgemeter_token"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 COMPRESS_FROM_BYTES = 1024

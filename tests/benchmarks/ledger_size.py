@@ -17,11 +17,11 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from edgemeter.collector.compare.case_book import book_of
+from edgemeter.collector.compare.case_book import CaseBook
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.web.events import TrendEvents
-from edgemeter.collector.web.server import PageServer
+from edgemeter.collector.web.server import SHOWN, PageServer
 from edgemeter.collector.web.view import read_address
 from tests.benchmarks.comparison import Comparison, Line, against, at_most, compared, figure
 from tests.benchmarks.interleaving import in_turn
@@ -70,9 +70,10 @@ def _questions(fleet: Fleet) -> Iterator[Comparison]:
 
 
 def _pages(path: Path, plain: Path, runs: str) -> Iterator[Comparison]:
-    source, begin_s = LedgerStore(path), time.process_time()
+    store, begin_s = LedgerStore(path), time.process_time()
     # The server does this in its own thread, before anybody asks.
-    server = PageServer(book_of(source), TrendEvents(source))
+    server = PageServer(CaseBook(store, SHOWN), TrendEvents(store))
+    server.book.refresh()
     yield figure(f"the cases of {runs} for the page", "s of the processor", time.process_time() - begin_s)
     server.events.refresh()
 
