@@ -47,7 +47,7 @@ LINES = {
     "collector/alerts": 803,
     "collector/charts": 521,
     "collector/cli": 2521,
-    "collector/compare": 2349,
+    "collector/compare": 2356,
     "collector/datacenter": 490,
     "collector/demo": 374,
     "collector/export": 135,
@@ -62,7 +62,7 @@ LINES = {
     "collector/trend": 3359,
     "collector/units": 83,
     "collector/upkeep": 206,
-    "collector/web": 3199,
+    "collector/web": 3202,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 81224,
+    "tests": 81225,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
