@@ -114,8 +114,8 @@ def _title(alert: Alert) -> str:
 
 
 def _link(firing: Firing, page: str) -> str:
-    view, fields = page_address(firing.findings)
-    return f"{page.rstrip('/')}/{view}?{urlencode(sorted(fields.items()))}"
+    fields = page_address(firing.findings)
+    return f"{page.rstrip('/')}/{fields.pop('view')}?{urlencode(sorted(fields.items()))}"
 
 
 def _ask_for_receipts(service: Any) -> None:

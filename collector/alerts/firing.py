@@ -61,15 +61,15 @@ class Firing:
     is_explained: bool = False
 
 
-def page_address(findings: Sequence[AlertFinding]) -> tuple[str, dict[str, str]]:
-    """Return the view of the page that shows findings, and its fields: what all have in common."""
+def page_address(findings: Sequence[AlertFinding]) -> dict[str, str]:
+    """Return the `view` of the page that shows findings, with its fields: what all have in common."""
     facts = {name: value for name, value in findings[0].facts.items() if all(other.facts.get(name) == value for other in findings)}
     if len(findings) == 1 and "model" not in facts:
-        return "device", {name: facts[name] for name in ("fleet", "device")}
+        return {"view": "device", "fleet": facts["fleet"], "device": facts["device"]}
     day = min(finding.day for finding in findings)
     period = f"{(day - DAYS_BEFORE) * MS_PER_DAY},{(day + DAYS_AFTER) * MS_PER_DAY}"
     fields = {name: facts[name] for name in _SHOWN if name in facts} | ({"between": period} if day else {})
-    return "trend", fields | {name: value for name, value in findings[0].facts.items() if name == "metric"}
+    return {"view": "trend", **fields, **{name: value for name, value in findings[0].facts.items() if name == "metric"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +201,7 @@ def _missing(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
 def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     for key in filter(rule.takes, context.history.series()):
         lately = context.history.points(key, context.history.last_day(key))
-        if not lately or lately[-1].verdict.state != "invalid":
-            continue
-        runs = context.history.points(key)
+        runs = context.history.points(key) if lately and lately[-1].verdict.state == "invalid" else []
         newest = runs[-rule.runs :]
         if len(newest) == rule.runs and all(run.verdict.state == "invalid" for run in newest) and context.is_recent(newest[-1].day):
             begin = next((run for run in reversed(runs) if run.verdict.state != "invalid"), runs[0])
@@ -215,13 +213,13 @@ def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
 
 def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     keys = list(filter(rule.takes, context.history.series()))
-    types = ((name, kind) for name in rule.metrics for kind in board_types(context.history, name, keys))
-    for name, kind, unit in ((*of_type, unit) for of_type in types for unit in of_type[1].odd if rule.wants(is_worse=unit.is_worse)):
-        apart = trend_text.amount_text(name, unit.apart)
-        text = f"{apart} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}"
-        facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": name}
-        title = f"outlying board: {unit.device}, {METRICS[name].figure.title} {apart}"
-        yield AlertFinding(f"{kind.fleet} | {unit.device} | {name}", title, text, 0, facts)
+    for kind in (kind for name in rule.metrics for kind in board_types(context.history, name, keys)):
+        for unit in (unit for unit in kind.odd if rule.wants(is_worse=unit.is_worse)):
+            apart = trend_text.amount_text(kind.metric, unit.apart)
+            text = f"{apart} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}"
+            facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": kind.metric}
+            title = f"outlying board: {unit.device}, {METRICS[kind.metric].figure.title} {apart}"
+            yield AlertFinding(f"{kind.fleet} | {unit.device} | {kind.metric}", title, text, 0, facts)
 
 
 def _silent(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:

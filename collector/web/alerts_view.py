@@ -1,16 +1,14 @@
 """The alerts: what is open, when each was opened and closed, what each channel knows, and the way to its series and period."""
 
-from collections.abc import Sequence
-from functools import partial
 from operator import attrgetter
 
 from edgemeter.agent.base import figures
-from edgemeter.collector.alerts.firing import AlertFinding, page_address
+from edgemeter.collector.alerts.firing import page_address
 from edgemeter.collector.alerts.notified import Alert, waiting_texts
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.view import Links, View, ViewColumn, ViewGrid, ViewRequest
+from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 SHOWN = 200
 
@@ -26,15 +24,9 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     by_channel: ViewColumn[Alert] = ViewColumn("channels", "Channels", lambda alert: channels.get(alert.number, ""), is_text=True)
     shown_alerts = ViewGrid("alerts", [*_COLUMNS, by_channel], [alerts[:SHOWN]])
     waiting, older = waiting_texts(notified), len(alerts) - SHOWN
-    body = context.render("alerts.html", waiting=waiting, alerts=shown_alerts, address=partial(address_of, context.links), older=older)
+    body = context.render("alerts.html", waiting=waiting, alerts=shown_alerts, page_address=page_address, older=older)
     open_alerts = sum(alert.state == "open" for alert in alerts)
     return View(f"{figures.count(open_alerts, 'open alert')}, {len(alerts) - open_alerts} closed", body, "", (shown_alerts.plain,))
-
-
-def address_of(links: Links, findings: Sequence[AlertFinding]) -> str | None:
-    """Return the way to the series and period of findings."""
-    view, fields = page_address(findings)
-    return links.to(view, **fields)
 
 
 _COLUMNS: list[ViewColumn[Alert]] = [

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, figure
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import DevicePresence, certificate_days, clock_text, needs_attention
+from edgemeter.collector.alerts.firing import page_address
 from edgemeter.collector.alerts.notified import waiting_texts
 from edgemeter.collector.alerts.rules import SEVERITIES
 from edgemeter.collector.charts.chart import ViewTable
@@ -22,7 +22,6 @@ from edgemeter.collector.runs.relation import like_with_like
 from edgemeter.collector.show.figure_words import figure_text
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import Activities, read_activities
-from edgemeter.collector.web.alerts_view import address_of
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import FINDING_DAYS
 from edgemeter.collector.web.findings import findings_list
@@ -109,7 +108,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         open_alerts=sorted(
             (alert for alert in reversed(alerts) if alert.state == "open"), key=lambda alert: SEVERITIES.index(alert.firing.severity)
         ),
-        address=partial(address_of, context.links),
+        page_address=page_address,
         findings=findings_list(context, request.fields),
         found=context.events.findings,
         finding_days=FINDING_DAYS,

@@ -83,7 +83,7 @@ def test_of_the_signs_of_a_failing_board_the_strongest_is_told(fleet):
     assert titles(lost) == ["device lost: pi-4"]
     assert len(lost) == 3
     assert lost[-1].facts == {"fleet": "lab", "device": "pi-4"}
-    assert page_address(lost[-1].findings) == ("device", {"fleet": "lab", "device": "pi-4"})
+    assert page_address(lost[-1].findings) == {"view": "device", "fleet": "lab", "device": "pi-4"}
     assert titles(fired(rules, fleet, 80, presence("pi-4", "online", 60))) == ["outbox stopped: pi-4"]
     to_pager = msgspec.structs.replace(LOST, channels=("pager",))
     to_chat = msgspec.structs.replace(OUTLYING, channels=("chat",))
@@ -124,8 +124,8 @@ def test_one_firmware_on_four_boards_is_one_alert_from_its_first_finding_on():
     (alert,) = alerts.values()
     assert len(alert.firing.findings) == 8
     assert alert.firing.facts == {"fleet": "lab", "cause": "firmware a to b"}
-    view, fields = page_address(alert.firing.findings)
-    assert (view, fields["model"], "device" in fields) == ("trend", "tiny-detector", False)
+    fields = page_address(alert.firing.findings)
+    assert (fields["view"], fields["model"], "device" in fields) == ("trend", "tiny-detector", False)
 
 
 def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_once():
