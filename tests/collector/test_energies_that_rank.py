@@ -15,10 +15,9 @@ from edgemeter.collector.runs.contents import StoreContents
 from edgemeter.collector.show.comparison_charts import energy_against_accuracy
 from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.units.odd_boards import board_types
-from edgemeter.collector.web import queries, side_by_side
+from edgemeter.collector.web import queries
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import FOLLOWED, series
-from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, history_of, make_reference, make_run, summarised
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
 from tests.fixtures.rows import table_row
@@ -111,23 +110,15 @@ def test_a_stored_energy_at_or_below_zero_is_no_energy():
             assert "is no energy: a reversed clamp or shunt" in case.energy_reason
 
 
-def test_the_page_never_sets_them_against_each_other():
-    """Neither as a ratio of cases nor as one line over the days."""
+def test_the_page_never_draws_them_as_one_line():
+    """Over the days; its table is that of the comparison."""
     for kind in UNMEASURED:
         with table_row(kind):
             days = [{"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in range(2)]
             runs = [make_run(**measured(), **days[0]), make_run(**unmeasured(kind), **days[1]), make_reference(**measured(100.0))]
             context = view_context(runs)
-            view = side_by_side.compare_view(context, ViewRequest("compare", {}), CaseFilter())
             cases = queries.picked_cases(context.book, CaseFilter(device="pi-1"))
             line = series(context, cases, FOLLOWED["energy_gross_mj"], days=None, span=None)
-            (of_device,) = [row for row in view.tables[0].dicts() if row["device"] == "pi-1"]
-            ratio = of_device["energy_gross_mj_ratio"]
-            assert (of_device["energy_gross_mj"], of_device["energy_provenance"], ratio and round(ratio, 6)) in (
-                (20.0, "replayed", None),
-                (80.0, "measured", 0.8),
-                (None, None, None),
-            )
             assert line.points == 1
 
 

@@ -9,10 +9,8 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.rules import AlertRule
-from edgemeter.collector.compare.choice import choose
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.comparison import comparable
-from edgemeter.collector.compare.limits import parse_requirements
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.compare_table import show_comparison
 from edgemeter.collector.show.series_style import assign_styles
@@ -90,13 +88,6 @@ def test_charts_are_of_one_company():
     front_titles = [chart.title for chart in comparison_charts.latency_against_accuracy(comparison, styles).charts]
     assert sorted(f"together with {BESIDE}" in title for title in front_titles) == [False, True]
     assert "shared with llm" in comparison_charts.energy_against_accuracy(comparison, styles).notes[0]
-
-
-def test_a_choice_is_among_cases_of_one_company():
-    """Those of the other company are counted as unlike."""
-    choice = choose(summaries(), parse_requirements(""), "latency_p50_ms")
-    assert {candidate.case.key.together for candidate in choice.candidates} == {""}
-    assert choice.unlike == 1
 
 
 def test_no_alert_takes_one_for_the_other():

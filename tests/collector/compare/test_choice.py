@@ -10,6 +10,7 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.contract.figures import LATENCY
+from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.compare.choice import choose
 from edgemeter.collector.compare.limits import parse_requirements
 from edgemeter.collector.show.choice_and_gate import recommended_text
@@ -21,6 +22,7 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.side_factory import make_side
 
 DISTURBED = violating("disturbed", "throttled")
+BESIDE = Together(neighbours=(Neighbour(model="llm", sha256="cd" * 32, runtime="llama", threads=1),), slow_down_ratio=1.5)
 
 
 def choice_of(text, *runs_of_cases, cheapest=None):
@@ -177,9 +179,9 @@ def test_energy_is_the_cost_only_where_all_have_one_of_one_scope():
 
 
 def test_only_cases_that_may_stand_in_for_each_other_are_chosen_among():
-    """Another scenario, task or set of data is another question; a board only where the reader fixed none."""
+    """Another scenario, task, set of data or neighbour is another question; a board only where the reader fixed none."""
     fp32, int8 = sides()
-    for changes in ({"scenario": "offline"}, {"task": "classification"}, {"data": "0b" * 32}):
+    for changes in ({"scenario": "offline"}, {"task": "classification"}, {"data": "0b" * 32}, {"together": BESIDE}):
         with table_row(changes):
             choice = choice_of("", fp32, int8, make_side(agent="1", seed=5, factor=0.1, **changes))
             assert (len(choice.candidates), choice.unlike) == (2, 1)

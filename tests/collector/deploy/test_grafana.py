@@ -27,6 +27,7 @@ from tests.fixtures.case_twins import BAND, COUNTS, twins
 from tests.fixtures.draining import drained
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.health_factory import make_health
+from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
@@ -126,10 +127,7 @@ def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, buck
         for number, run in enumerate(runs[:4], 1)
     ]
     runs += [msgspec.structs.replace(run, energy=make_energy(gross_mj=70.0, gross_u_mj=4.0)) for run in repeats]
-    ledger_path = tmp_path / "ledger.sqlite"
-    with SqliteLedger(ledger_path) as ledger:
-        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
-    drained(ledger_path, bucket_of(influx_place.config()))
+    drained(fill(tmp_path / "ledger.sqlite", runs), bucket_of(influx_place.config()))
     panels = [panel for path in DASHBOARDS for panel in dashboard(path)["panels"] if panel["title"].endswith(BAND)]
     assert len(panels) > 1
     newest_case = next(run for run in runs if run.device == "board-0001")
@@ -149,10 +147,7 @@ def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, buck
 def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, bucket_of, tmp_path):
     """Of twins in every field: each panel has each run's own figure and no other, under a legend of its own."""
     runs = twins()
-    path = tmp_path / "ledger.sqlite"
-    with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs.values()])
-    drained(path, bucket_of(influx_place.config()))
+    drained(fill(tmp_path / "ledger.sqlite", runs.values()), bucket_of(influx_place.config()))
     measured = {run.latency.p50_ms for run in runs.values()}
     looked_at = set()
     for dashboard_path in DASHBOARDS:
@@ -197,13 +192,12 @@ def test_a_device_that_stopped_is_below_the_threshold_of_its_rule(filled):
 
 def test_a_confirmed_step_is_within_the_period_of_its_rule(influx_place, tmp_path, bucket_of):
     """It is confirmed two weeks after its first day, where it lies: what the product writes then is what the rule counts."""
-    path, today = tmp_path / "ledger.sqlite", time.time_ns() // DAY_NS
+    today = time.time_ns() // DAY_NS
     runs = [
         msgspec.structs.replace(run, started_at_ns=run.started_at_ns + (today - FIRST_DAY - 59) * DAY_NS)
         for run in make_days(noisy(100, 60, step_at=46, step_ratio=1.1))
     ]
-    with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(run, record.encode(run), "t", run.started_at_ns) for run in runs])
+    path = fill(tmp_path / "ledger.sqlite", runs)
     bucket_of(influx_place.config()).write([change_point_line(change) for change in noted_changes(path, History(LedgerStore(path)))])
     (rule,) = (rule_of_file for rule_of_file in alert_rules() if rule_of_file["uid"] == "edgemeter-new-step")
     period = f"time >= now() - {rule['data'][0]['relativeTimeRange']['from']}s AND time <= now()"

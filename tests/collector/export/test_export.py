@@ -12,15 +12,13 @@ from click.testing import CliRunner
 from edgemeter import load
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.contract import record
 from edgemeter.agent.contract.figures import FIGURES, field_name
-from edgemeter.agent.ledger.chunks import Arrival
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector import store
 from edgemeter.collector.export import run_table
 from edgemeter.collector.influx import points
 from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy
 from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
+from tests.fixtures.ledgers import fill
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_generation, make_generation_energy
 
@@ -158,10 +156,7 @@ def test_a_notebook_gets_arrays_by_name(tmp_path):
 
 def test_a_notebook_chooses_runs_and_sees_their_raw_samples(tmp_path):
     """By the same selectors as the commands; samples only where asked for."""
-    path = tmp_path / "ledger.sqlite"
-    runs = [make_run(latencies_ms=[1.0, 2.0, 4.0], session=1, seq=1), make_run("pi-2", session=1, seq=2)]
-    with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
+    path = fill(tmp_path / "ledger.sqlite", [make_run(latencies_ms=[1.0, 2.0, 4.0]), make_run("pi-2")])
     (run,) = store.runs(str(path), device="pi-1", with_samples=True)
     assert store.samples(run)["latency"].tolist() == [1_000_000, 2_000_000, 4_000_000]
     (bare,) = store.runs(str(path), device="pi-1")

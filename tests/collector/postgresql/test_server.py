@@ -2,6 +2,7 @@
 
 import os
 import threading
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -31,6 +32,14 @@ pytestmark = pytest.mark.postgresql
 def lab(postgresql):
     """Return an empty ledger."""
     return initialised(postgresql)
+
+
+@pytest.fixture
+def server():
+    """Return a running server of the test's own, whose settings it may change."""
+    with closing(Postgresql()) as server:
+        server.start()
+        yield server
 
 
 def member_of(server, lab, role):
@@ -191,63 +200,52 @@ def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
         assert ledger.ranges("pi-1", 5) == [(1, 2)]
 
 
-def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
+def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted(server):
     """The server answers COMMIT with success and a warning; until then `stall` names what is waited for."""
-    server = Postgresql()
-    try:
-        server.start()
-        address = initialised(server.new_database())
-        server.sql("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (nobody)'")
-        server.sql("SELECT pg_reload_conf()")
-        outcome = []
-        first = arrival(make_record(session=5, seq=1))
+    address = initialised(server.new_database())
+    server.sql("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (nobody)'")
+    server.sql("SELECT pg_reload_conf()")
+    outcome = []
+    first = arrival(make_record(session=5, seq=1))
 
-        def commit():
-            with open_ledger(address) as ledger:
-                try:
-                    outcome.append(ledger.commit([first]))
-                except EdgemeterError as error:
-                    outcome.append(error)
-
-        writer = threading.Thread(target=commit)
-        writer.start()
-        with open_ledger(address, "read") as reader:
-            assert wait_until(lambda: "wait for a standby (ANY 1 (nobody))" in (reader.stall() or ""), 30)
-            assert "standbys ANY 1 (nobody)" in reader.safety()
-            server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
-            writer.join(150)
-            assert isinstance(outcome[0], TransientError)
-            assert "warned at COMMIT" in str(outcome[0])
-            assert reader.count() == 1
-        server.sql("ALTER SYSTEM RESET synchronous_standby_names")
-        server.sql("SELECT pg_reload_conf()")
+    def commit():
         with open_ledger(address) as ledger:
-            assert ledger.commit([first]).duplicates == 1
-    finally:
-        server.close()
+            try:
+                outcome.append(ledger.commit([first]))
+            except EdgemeterError as error:
+                outcome.append(error)
+
+    writer = threading.Thread(target=commit)
+    writer.start()
+    with open_ledger(address, "read") as reader:
+        assert wait_until(lambda: "wait for a standby (ANY 1 (nobody))" in (reader.stall() or ""), 30)
+        assert "standbys ANY 1 (nobody)" in reader.safety()
+        server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        writer.join(150)
+        assert isinstance(outcome[0], TransientError)
+        assert "warned at COMMIT" in str(outcome[0])
+        assert reader.count() == 1
+    server.sql("ALTER SYSTEM RESET synchronous_standby_names")
+    server.sql("SELECT pg_reload_conf()")
+    with open_ledger(address) as ledger:
+        assert ledger.commit([first]).duplicates == 1
 
 
-def test_a_server_that_does_not_sync_is_refused_for_writing():
+def test_a_server_that_does_not_sync_is_refused_for_writing(server):
     """A receipt would promise what it cannot keep; readers may read."""
-    server = Postgresql()
-    try:
+    address = initialised(server.new_database())
+    for name in ("synchronous_commit", "fsync"):
+        server.stop()
+        server.settings = server.settings | {"synchronous_commit": "on", name: "off"}
         server.start()
-        address = initialised(server.new_database())
-        for name in ("synchronous_commit", "fsync"):
-            server.stop()
-            server.settings = server.settings | {"synchronous_commit": "on", name: "off"}
-            server.start()
-            with pytest.raises(ConfigError, match=f"{name} = off"):
-                open_ledger(address)
-        with open_ledger(address, "read") as ledger:
-            assert ledger.count() == 0
-    finally:
-        server.close()
+        with pytest.raises(ConfigError, match=f"{name} = off"):
+            open_ledger(address)
+    with open_ledger(address, "read") as ledger:
+        assert ledger.count() == 0
 
 
-def test_what_a_receipt_promises_is_what_the_server_does_now():
+def test_what_a_receipt_promises_is_what_the_server_does_now(server):
     """Standbys count where commits wait for their disks; a server that stops syncing under way takes no record and no receipt."""
-    server = Postgresql()
 
     def set_to(value, standbys="*"):
         for statement in (f"synchronous_commit = {value}", f"synchronous_standby_names = '{standbys}'"):
@@ -257,62 +255,47 @@ def test_what_a_receipt_promises_is_what_the_server_does_now():
     def settings(ledger):
         return tuple(ledger.query(f"SHOW {setting}")[0][0] for setting in ("synchronous_commit", "synchronous_standby_names"))
 
-    try:
-        server.start()
-        address = initialised(server.new_database())
-        with open_ledger(address) as ledger:
-            ledger.commit([arrival(make_record(session=5, seq=1))])
-            promises = {}
-            for value in ("on", "remote_apply", "remote_write", "local"):
-                set_to(value)
-                assert wait_until(lambda value=value: settings(ledger) == (value, "*"))
-                promises[value] = ledger.safety()
-            assert promises["on"] == promises["remote_apply"] == "once written to the disks of the server and of its standbys *"
-            assert promises["local"].startswith("once written to the server's disk (synchronous_commit = local")
-            assert "not yet to those of its standbys *" in promises["remote_write"]
-            assert ledger.commit([arrival(make_record(session=5, seq=2))]).inserted == 1
-            set_to("off", standbys="")
-            assert wait_until(lambda: "at no time" in ledger.safety())
-            with pytest.raises(ConfigError, match="synchronous_commit = off"):
-                ledger.commit([arrival(make_record(session=5, seq=3))])
-            set_to("on", standbys="")
-            assert wait_until(lambda: ledger.safety() == "once written to the server's disk (no replica)")
-            assert ledger.commit([arrival(make_record(session=5, seq=3))]).inserted == 1
-            assert ledger.count() == 3
-    finally:
-        server.close()
+    address = initialised(server.new_database())
+    with open_ledger(address) as ledger:
+        ledger.commit([arrival(make_record(session=5, seq=1))])
+        promises = {}
+        for value in ("on", "remote_apply", "remote_write", "local"):
+            set_to(value)
+            assert wait_until(lambda value=value: settings(ledger) == (value, "*"))
+            promises[value] = ledger.safety()
+        assert promises["on"] == promises["remote_apply"] == "once written to the disks of the server and of its standbys *"
+        assert promises["local"].startswith("once written to the server's disk (synchronous_commit = local")
+        assert "not yet to those of its standbys *" in promises["remote_write"]
+        assert ledger.commit([arrival(make_record(session=5, seq=2))]).inserted == 1
+        set_to("off", standbys="")
+        assert wait_until(lambda: "at no time" in ledger.safety())
+        with pytest.raises(ConfigError, match="synchronous_commit = off"):
+            ledger.commit([arrival(make_record(session=5, seq=3))])
+        set_to("on", standbys="")
+        assert wait_until(lambda: ledger.safety() == "once written to the server's disk (no replica)")
+        assert ledger.commit([arrival(make_record(session=5, seq=3))]).inserted == 1
+        assert ledger.count() == 3
 
 
 @pytest.mark.needs("openssl")
-def test_encryption_is_verified_and_never_given_up_without_a_word(tmp_path):
+def test_encryption_is_verified_and_never_given_up_without_a_word(server, tmp_path):
     """By the right authority it connects; by another, or to a server without TLS, it does not."""
     authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other", "another CA")
     pair = authority.signed("localhost", "DNS:localhost,IP:127.0.0.1")
-    server = Postgresql()
-    try:
-        server.start()
-        plain = server.new_database()
-        verified = f"{plain}?sslmode=verify-full&sslrootcert={{}}"
-        initialised(plain)
-        with pytest.raises(UnavailableError, match="does not support SSL"):
-            open_ledger(PostgresAddress(verified.format(authority.certificate)))
-        server.stop()
-        for source, name in ((pair.certificate, "server.crt"), (pair.key, "server.key")):
-            target = server.data / name
-            target.write_bytes(source.read_bytes())
-            _give(target, server)
-        server.settings |= {"ssl": "on"}
-        server.start()
-        with open_ledger(PostgresAddress(verified.format(authority.certificate))) as ledger:
-            assert ledger.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")[0][0] is True
-        with pytest.raises(UnavailableError, match="certificate verify failed"):
-            open_ledger(PostgresAddress(verified.format(other.certificate)))
-    finally:
-        server.close()
-
-
-def _give(path, server):
-    """Make a file readable for the server alone."""
-    owner = server.data.stat()
-    os.chown(path, owner.st_uid, owner.st_gid)
-    path.chmod(0o600)
+    plain = server.new_database()
+    verified = f"{plain}?sslmode=verify-full&sslrootcert={{}}"
+    initialised(plain)
+    with pytest.raises(UnavailableError, match="does not support SSL"):
+        open_ledger(PostgresAddress(verified.format(authority.certificate)))
+    server.stop()
+    for source, name in ((pair.certificate, "server.crt"), (pair.key, "server.key")):
+        target = server.data / name
+        target.write_bytes(source.read_bytes())
+        os.chown(target, server.data.stat().st_uid, server.data.stat().st_gid)
+        target.chmod(0o600)
+    server.settings |= {"ssl": "on"}
+    server.start()
+    with open_ledger(PostgresAddress(verified.format(authority.certificate))) as ledger:
+        assert ledger.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")[0][0] is True
+    with pytest.raises(UnavailableError, match="certificate verify failed"):
+        open_ledger(PostgresAddress(verified.format(other.certificate)))

@@ -12,12 +12,6 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.side_factory import make_side
 
 
-def lines_of_gate(limits, **of_new):
-    """Return the lines of a gate on a change."""
-    comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **of_new), limits)
-    return list(gate_lines(comparison, comparison.gate))
-
-
 @pytest.mark.parametrize(
     ("limits", "of_new", "first", "words"),
     [
@@ -33,7 +27,8 @@ def lines_of_gate(limits, **of_new):
 )
 def test_a_finding_has_the_change_that_decides_it(limits, of_new, first, words):
     """By how much it is worse, counted as the limit is."""
-    lines = lines_of_gate(limits, **of_new)
+    comparison = changed(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **of_new), limits)
+    lines = list(gate_lines(comparison, comparison.gate))
     assert lines[0] == first
     assert lines[1].endswith(words)
 

@@ -23,13 +23,6 @@ def rows_of(text):
     return [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| case")]
 
 
-def two_cases(**of_other):
-    """Return the comparison of a change of two cases, judged."""
-    before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
-    after = [*make_side(agent="2", seed=2, start=100), *make_side(agent="2", seed=3, start=150, model="other", **of_other)]
-    return changed(before, after, LIMITS)
-
-
 def test_each_comparison_has_its_comment():
     """The outcome of the gate, the table with value and change, what fails and why, what is left out."""
     texts = [f"## {name}\n{to_markdown(comparison, SIDES)}" for name, comparison in comparisons() if comparison.reference != "reference"]
@@ -39,7 +32,9 @@ def test_each_comparison_has_its_comment():
 
 def test_the_mark_and_the_outcome_come_first_and_the_worst_case():
     """So that it can be found again, and read in a second."""
-    text = to_markdown(two_cases(factor=1.2), SIDES)
+    before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
+    after = [*make_side(agent="2", seed=2, start=100), *make_side(agent="2", seed=3, start=150, model="other", factor=1.2)]
+    text = to_markdown(changed(before, after, LIMITS), SIDES)
     lines = text.splitlines()
     assert lines[:2] == [MARK, "### Edgemeter: **fails slower:3%**"]
     first, second = rows_of("\n".join(lines))

@@ -25,16 +25,11 @@ def view_of(address, runs=None):
     return show(context, read_address(address))
 
 
-def outcomes(view):
-    """Return what became of each case by its name, the best first."""
-    (table,) = [table for table in view.tables if table.name == "choice"]
-    return {row["case"]: row["outcome"] for row in table.dicts()}
-
-
 def test_each_case_is_marked_by_the_requirement_that_decides_with_its_interval():
     """The best first; what is recommended is said in one sentence above the table."""
     view = view_of(ADDRESS)
-    assert outcomes(view) == {"int8 on litert": "met", "fp32 on onnx": "not met"}
+    (table,) = [table for table in view.tables if table.name == "choice"]
+    assert {row["case"]: row["outcome"] for row in table.dicts()} == {"int8 on litert": "met", "fp32 on onnx": "not met"}
     assert view.lead.startswith("Recommended: int8 on litert, the case of the lowest energy, ")
     best, other = re.findall(r'<tr id="case-\w+" class="([^"]*)".*?</tr>', view.body)
     assert ("pick" in best.split(), "out" in other.split()) == (True, True)

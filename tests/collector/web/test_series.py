@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.verdict.siblings import judged_together
 from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.charts import vega
@@ -22,7 +21,7 @@ from edgemeter.collector.web.run import run_view, thinned
 from edgemeter.collector.web.series import FOLLOWED, series, trend_view
 from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
 from tests.fixtures.comparison_factory import in_rounds, make_run
-from tests.fixtures.record_factory import make_generation, make_record, violating
+from tests.fixtures.record_factory import make_record, violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.served_page import view_context
 
@@ -180,16 +179,3 @@ def test_a_picked_period_narrows_the_figures():
     assert (table.between(6, 9).rows, table.between(5, 8).rows) == ((("b", 9),), (("a", 5),))
     assert ViewTable("cases", ("device",), (("pi",),)).between(6, 9).rows == (("pi",),)
     assert read_period("yesterday") is None
-
-
-def test_a_language_model_is_followed_by_its_tokens():
-    """Time to first token and per output token are series; a model of one call has none of them."""
-    runs = [make_record(started_at_ns=(20_000 + day) * NS_PER_DAY, generation=make_generation()) for day in range(3)]
-    runs.append(make_record(device="other", started_at_ns=20_000 * NS_PER_DAY))
-    context = view_context(runs)
-    cases = {device: queries.picked_cases(context.book, CaseFilter(device=device)) for device in ("pi-1", "other")}
-    for metric, value in (("generation_ttft_p50_ms", 100.0), ("generation_tpot_p50_ms", 10.0)):
-        with table_row(metric):
-            assert series(context, cases["other"], FOLLOWED[metric], days=None, span=None) is None
-            charted = series(context, cases["pi-1"], FOLLOWED[metric], days=None, span=None)
-            assert [point["value"] for point in charted.chart.table.dicts()] == [value] * 3
