@@ -234,9 +234,9 @@ def _silent(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
             since = f"{stamp(since_ns)} UTC, {silent_h:.0f} h ago"
             lost = f"its connection broke at {since}: check power, network and board"
             stopped = f"it is online, but its last record came at {since}: check `edgemeter agent publish` there"
-            kind, text = ("device lost", lost) if is_lost else ("outbox stopped", stopped)
             facts = {"fleet": device.fleet, "device": device.device}
-            yield AlertFinding(" | ".join(facts.values()), f"{kind}: {device.device}", text, since_ns // NS_PER_DAY, facts)
+            title, text = f"{rule.kind.replace('-', ' ')}: {device.device}", lost if is_lost else stopped
+            yield AlertFinding(" | ".join(facts.values()), title, text, since_ns // NS_PER_DAY, facts)
 
 
 def _of_series(trend: SeriesTrend, kind: str, text: str, day: int, first_days: tuple[int, int] | None = None) -> AlertFinding:

@@ -140,12 +140,11 @@ def settle(
     # Also where nothing changes: where nothing can be written, nothing is sent that would be sent again.
     statements.execute("INSERT INTO alert_checks VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET checked_ns = ?", (now_ns, now_ns))
     changes = settled(read_alerts(statements)[0], firings, now_ns)
-    for event, alert in changes:
-        body = msgspec.json.encode(alert.firing)
-        upsert = "INSERT INTO alerts VALUES (?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET body = ?, closed_ns = ?"
-        statements.execute(upsert, (alert.number, body, alert.opened_ns, alert.closed_ns, body, alert.closed_ns))
-        if event == "joined":
-            statements.execute("UPDATE notified SET state = 'closed' WHERE alert = ?", (alert.number,))
+    bodies = [(alert.number, msgspec.json.encode(alert.firing), alert.opened_ns, alert.closed_ns) for _, alert in changes]
+    insert = "INSERT INTO alerts VALUES (?, ?, ?, ?) ON CONFLICT (number)"
+    statements.executemany(f"{insert} DO UPDATE SET body = excluded.body, closed_ns = excluded.closed_ns", bodies)
+    joined = [(alert.number,) for event, alert in changes if event == "joined"]
+    statements.executemany("UPDATE notified SET state = 'closed' WHERE alert = ?", joined)
     alerts, notified = read_alerts(statements)
     by_channel = differences(alerts, notified, rules)
     due = {(alert.number, channel.name) for channel, of_channel in by_channel.items() for alert in of_channel}

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.tls import password_from
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS
 from edgemeter.collector.trend.watch import SeriesSelection
@@ -52,13 +53,13 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Return the address; raises ConfigError if there is none."""
         if self.url is not None:
             return self.url
-        try:
-            text = Path(self.url_file).expanduser().read_text() if self.url_file is not None else os.environ.get(self.url_env or "", "")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the address from {self.url_file!r}: {error}") from error
-        if not text.strip():
+        if self.url_file is not None:
+            text = password_from(self.url_file, f"channel {self.name!r}", "address file")
+        else:
+            text = os.environ.get(self.url_env or "", "").strip()
+        if not text:
             raise ConfigError(f"{self.url_file or self.url_env} contains no address: write it there")
-        return text.strip()
+        return text
 
 
 class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
