@@ -6,22 +6,15 @@ import time
 import msgspec
 from click.testing import CliRunner
 
-from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.health import Clock, Disk, Health
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, Activity, Birth, DeviceState, Measuring, encode_message
-from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
+from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import make_record
 
 S = 10**9
-
-
-def arrival(**changes):
-    """Return a record as it arrives."""
-    record = make_record(**changes)
-    return Arrival(record, contract_record.encode(record), f"edgemeter/v1/{record.fleet}/{record.device}/result", 5 * S)
 
 
 def listed(tmp_path, runs, *changes):
@@ -38,7 +31,8 @@ def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
     """One that is online with a gap, one that only published its birth, one that only delivered."""
     birth = Birth(device="pi-1", fleet="lab", session=9, agent="0.1.0\x1b[2J", board="[red]Pi", os=None, arch="x", runtimes={})
     changes = [PresenceChange("lab", "pi-1", birth, S), PresenceChange("lab", "pi-1", DeviceState(state="online", session=9), 2 * S)]
-    runs = [arrival(session=9, seq=1), arrival(session=9, seq=4), arrival(device="pi-3", session=2, seq=1)]
+    numbers = ({"session": 9, "seq": 1}, {"session": 9, "seq": 4}, {"device": "pi-3", "session": 2, "seq": 1})
+    runs = [arrival(make_record(**number), 5 * S) for number in numbers]
     lost = PresenceChange("lab", "pi-2", DeviceState(state="lost", session=1), 3 * S)
     (first, two, three), output = listed(tmp_path, runs, *changes, lost)
     assert (first["device"], first["state"], first["records"], first["missing"]) == ("pi-1", "online", 2, 2)

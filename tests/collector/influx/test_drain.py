@@ -17,7 +17,7 @@ from edgemeter.collector.influx.drain import DRAIN_POLL_S, FIRST_PAUSE_S, LONGES
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from tests.fixtures.draining import CONFIG, InfluxFunction, drained, draining, polled
 from tests.fixtures.health_factory import make_health
-from tests.fixtures.ledgers import fill
+from tests.fixtures.ledgers import fill, report
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.servers import Influx, running
@@ -167,8 +167,7 @@ def test_a_run_that_is_withdrawn_leaves_the_bucket_and_a_server_that_cannot_dele
 def test_the_state_of_devices_and_collector_is_written_as_often_as_it_is_asked_for(path):
     """Between batches too."""
     put(path, 1)
-    with SqliteLedger(path) as ledger:
-        ledger.commit([], (), [PresenceChange("lab", "pi-1", make_health(), 1)])
+    report(path, PresenceChange("lab", "pi-1", make_health(), 1))
     now, bucket = [0.0], InfluxFunction()
     drain = Drain(path, bucket, status_every_s=60.0, clock=lambda: now[0])
     for now[0], count in ((0.0, 1), (59.0, 1), (60.0, 2)):

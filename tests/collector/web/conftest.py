@@ -5,7 +5,6 @@ import time
 import pytest
 
 from edgemeter.agent.ledger.presence import PresenceChange
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.runs.store import LedgerStore
@@ -13,7 +12,7 @@ from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
 from tests.fixtures.browser import Browser, find_chromium
 from tests.fixtures.health_factory import make_health
-from tests.fixtures.ledgers import fill
+from tests.fixtures.ledgers import fill, report
 from tests.fixtures.record_factory import make_record
 
 DAYS = 12
@@ -25,8 +24,7 @@ def fleet_ledger(tmp_path_factory):
     runs = simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=DAYS)
     ledger = fill(tmp_path_factory.mktemp("fleet") / "ledger.sqlite", runs)
     healths = [make_health(device=f"simulated-pi5-{number:02}", certificate_not_after_ns=2**62) for number in range(1, 25)]
-    with SqliteLedger(ledger) as opened:
-        opened.commit((), (), [PresenceChange("simulated", health.device, health, time.time_ns()) for health in healths])
+    report(ledger, *(PresenceChange("simulated", health.device, health, time.time_ns()) for health in healths))
     return ledger
 
 

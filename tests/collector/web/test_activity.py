@@ -8,7 +8,6 @@ import pytest
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, Activity, CampaignProgress, DeviceState, Measuring
 from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, RetainedMessage
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.activity import activities_of
 from edgemeter.collector.web.events import TrendEvents
@@ -16,7 +15,7 @@ from edgemeter.collector.web.one_file import FileChoice
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.hostile import MARKUP
-from tests.fixtures.ledgers import fill
+from tests.fixtures.ledgers import fill, report
 from tests.fixtures.rows import table_row
 from tests.fixtures.served_page import page_of, served, text_of
 
@@ -28,10 +27,9 @@ CAMPAIGN = CampaignProgress(
 )  # fmt: skip
 
 
-def activity(device="pi-1", session=5, measuring=MEASURING, received_ns=NOW_NS):
-    """Return what a collector keeps of a device's activity."""
-    payload = messages.encode_message(Activity(session=session, measuring=measuring))
-    return RetainedMessage(f"edgemeter/v1/lab/{device}/activity", payload, received_ns)
+def activity(measuring=MEASURING, received_ns=NOW_NS):
+    """Return what a collector keeps of the device's activity."""
+    return RetainedMessage("edgemeter/v1/lab/pi-1/activity", messages.encode_message(Activity(session=5, measuring=measuring)), received_ns)
 
 
 def campaign(received_ns=NOW_NS, **changes):
@@ -43,12 +41,6 @@ def campaign(received_ns=NOW_NS, **changes):
 def present(state, session=5, since_ns=NOW_NS - 1):
     """Return a device as its state says; numbers of sessions have no order."""
     return DevicePresence("lab", "pi-1", state, session, None, since_ns)
-
-
-def put(ledger, *changes):
-    """Commit what devices and the fleet's service reported, as the collector does."""
-    with SqliteLedger(ledger) as opened:
-        opened.commit((), (), list(changes))
 
 
 @pytest.fixture
@@ -110,7 +102,7 @@ def test_what_nobody_reports_on_is_called_stale_and_a_campaign_is_shown_for_a_da
 def test_overview_and_device_show_what_is_measured(page, ledger):
     """Case, run of how many, suite, failures, job, and when that was received; the campaign with its counts."""
     at_ns = time.time_ns()
-    put(ledger, activity(received_ns=at_ns), campaign(received_ns=at_ns))
+    report(ledger, activity(received_ns=at_ns), campaign(received_ns=at_ns))
     overview, measured = (
         text_of(page, "/"),
         "tiny-detector.tflite litert 4 threads: run 3 of 12 of suite nightly, 1 failed before, job measure-1",
@@ -125,14 +117,14 @@ def test_overview_and_device_show_what_is_measured(page, ledger):
 
 def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(page, ledger, monkeypatch):
     """Its tag is another one when time alone makes it stale, and when the device is lost; that of another view stays."""
-    put(ledger, activity())
+    report(ledger, activity())
     tags = []
     for now_ns in (NOW_NS, NOW_NS + ACTIVITY_STALE_NS + 1):
         monkeypatch.setattr("time.time_ns", lambda now_ns=now_ns: now_ns)
         tags.append([page.tag(ViewRequest(view), "") for view in ("overview", "compare")])
     assert tags[0][0] != tags[1][0]
     assert tags[0][1] == tags[1][1]
-    put(ledger, PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), 9))
+    report(ledger, PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), 9))
     assert page.tag(ViewRequest("overview"), "") not in (tags[0][0], tags[1][0])
     assert "it may have ended" not in text_of(page, "/")
 
@@ -146,15 +138,15 @@ def test_what_is_measured_appears_and_goes_without_a_reload(browser, ledger):
         page.run("window.same = true")
         main_text = "document.querySelector('main').textContent"
         assert "suite nightly" not in page.run(main_text)
-        put(ledger, activity(received_ns=time.time_ns()), campaign(received_ns=time.time_ns()))
+        report(ledger, activity(received_ns=time.time_ns()), campaign(received_ns=time.time_ns()))
         page.until(f"{main_text}.includes('run 3 of 12 of suite nightly')")
         assert page.run("document.querySelectorAll('#now .bar span').length") == 3
         assert page.run("document.querySelector('#now .bar .done').getBoundingClientRect().width") > 0
-        put(ledger, activity(measuring=Measuring(suite=MARKUP, case=MARKUP, run=4, runs=12), received_ns=time.time_ns()))
+        report(ledger, activity(measuring=Measuring(suite=MARKUP, case=MARKUP, run=4, runs=12), received_ns=time.time_ns()))
         page.until(f"{main_text}.includes('run 4 of 12')")
         assert page.run("document.querySelectorAll('img').length") == 0
         assert page.fits()
-        put(ledger, PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), time.time_ns()))
+        report(ledger, PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), time.time_ns()))
         page.until(f"!{main_text}.includes('run 4 of 12')")
         assert page.run("window.same")
         assert page.complaints() == []

@@ -232,9 +232,10 @@ def test_no_mark_of_a_front_covers_another(charted):
     assert page.run(f"drawn[0].view.data('marks').map({figures})") == page.run(f"drawn[0].held.spec.datasets.marks.map({figures})")
 
 
-def test_a_period_is_picked_when_the_pointer_is_released(charted):
-    """A hand that rests while it draws has not decided yet."""
+def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted, tmp_path):
+    """When the pointer is released: a hand that rests while it draws has not decided yet. The address brings it back."""
     page = charted("trend?device=simulated-pi5-01")
+    all_rows = page.run(f"{VISIBLE}.length")
     x, top, width, height = page.place_of(PLOT)
     begin, middle, end = ((x + width * share, top + height * 0.5) for share in (0.4, 0.5, 0.6))
     page.mouse("mouseMoved", *begin)
@@ -245,15 +246,6 @@ def test_a_period_is_picked_when_the_pointer_is_released(charted):
     assert not page.run("location.search.includes('between=')")
     page.mouse("mouseMoved", *end, is_down=True)
     page.mouse("mouseReleased", *end)
-    page.until("location.search.includes('between=')")
-
-
-def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted, tmp_path):
-    """And the address brings it back."""
-    page = charted("trend?device=simulated-pi5-01")
-    all_rows = page.run(f"{VISIBLE}.length")
-    x, top, width, height = page.place_of(PLOT)
-    page.drag((x + width * 0.4, top + height * 0.5), (x + width * 0.6, top + height * 0.5))
     page.until("location.search.includes('between=')")
     brushed_rows = page.run(f"{VISIBLE}.length")
     assert 0 < brushed_rows < all_rows / 2

@@ -7,11 +7,10 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import CampaignProgress, ExecutionProgress
 from edgemeter.agent.ledger.presence import RetainedMessage
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.hostile import MARKUP
-from tests.fixtures.ledgers import fill
+from tests.fixtures.ledgers import fill, report
 from tests.fixtures.served_page import page_of
 
 NOW_NS = 1_800_000_000 * 10**9
@@ -37,13 +36,6 @@ CAMPAIGN = CampaignProgress(
 )  # fmt: skip
 
 
-def reported(ledger, received_ns, *reports):
-    """Commit what the fleet's service reported, as the collector does."""
-    retained = [RetainedMessage(f"edgemeter/campaign/{it.campaign}/state", messages.encode_message(it), received_ns) for it in reports]
-    with SqliteLedger(ledger) as opened:
-        opened.commit((), (), retained)
-
-
 @pytest.fixture
 def ledger(tmp_path):
     """Return a ledger with runs of three jobs, and one that was started by hand."""
@@ -59,15 +51,19 @@ def page(ledger, monkeypatch):
     def show(view, form="", **fields):
         return server.answer(ViewRequest(view, fields), form).body.decode()
 
+    def reported(*reports):
+        of_reports = [(f"edgemeter/campaign/{it.campaign}/state", messages.encode_message(it)) for it in reports]
+        report(ledger, *(RetainedMessage(topic, payload, NOW_NS) for topic, payload in of_reports))
+
     monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
-    return show, lambda *reports: reported(ledger, NOW_NS, *reports)
+    return show, reported
 
 
 def test_jobs_and_campaigns_are_listed_with_their_progress(page):
     """Each leads to its own page; as JSON the counts are numbers."""
-    show, report = page
+    show, reported = page
     assert "No jobs" in show("jobs")
-    report(RUNNING, CAMPAIGN)
+    reported(RUNNING, CAMPAIGN)
     listed = show("jobs")
     assert 'href="/jobs?job=measure-1"' in listed
     assert "suite nightly: running; 1 done, 1 failed, 1 running of 3" in listed
@@ -77,8 +73,8 @@ def test_jobs_and_campaigns_are_listed_with_their_progress(page):
 
 def test_a_job_stands_with_its_devices_and_its_runs(page):
     """Of this job only; a device that works on it with how far it is, one that failed with the reason."""
-    show, report = page
-    report(RUNNING)
+    show, reported = page
+    reported(RUNNING)
     text = show("jobs", job="measure-1")
     for part in (
         'href="/run?id=run-measure-1"',
@@ -95,8 +91,8 @@ def test_a_job_stands_with_its_devices_and_its_runs(page):
 
 def test_the_runs_of_a_campaign_are_those_of_all_its_jobs(page):
     """In whichever order they came; names and notes, which come from boards, are no markup."""
-    show, report = page
-    report(
+    show, reported = page
+    reported(
         CAMPAIGN, msgspec.structs.replace(RUNNING, executions=(msgspec.structs.replace(RUNNING.executions[0], note=MARKUP),), title=MARKUP)
     )
     assert MARKUP not in show("jobs") + show("jobs", job="measure-1")
@@ -118,11 +114,11 @@ def test_a_run_leads_to_its_job_also_when_nobody_reports_on_that_any_more(page):
 
 def test_the_overview_shows_what_measures_now(page):
     """A job while it runs, an aborted campaign until its last device is done; others are on the page of jobs."""
-    show, report = page
-    report(RUNNING, msgspec.structs.replace(CAMPAIGN, running=1))
+    show, reported = page
+    reported(RUNNING, msgspec.structs.replace(CAMPAIGN, running=1))
     for text in ("Job measure-1", "Campaign autumn"):
         assert text in show("overview")
-    report(msgspec.structs.replace(RUNNING, state="done", done=2, running=0), CAMPAIGN)
+    reported(msgspec.structs.replace(RUNNING, state="done", done=2, running=0), CAMPAIGN)
     for text in ("Job measure-1", "Campaign autumn", "Measuring now"):
         assert text not in show("overview")
     assert "Campaign autumn" in show("jobs")

@@ -11,7 +11,6 @@ import pytest
 from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.contract.health import Sensor
 from edgemeter.agent.ledger.presence import PresenceChange
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare import columns
 from edgemeter.collector.web import run_facts
 from edgemeter.collector.web.context import compare
@@ -20,7 +19,7 @@ from edgemeter.collector.web.side_by_side import compare_view
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.health_factory import make_health
-from tests.fixtures.ledgers import fill
+from tests.fixtures.ledgers import fill, report
 from tests.fixtures.record_factory import make_environment, make_generation, make_generation_energy
 from tests.fixtures.served_page import page_of, text_of, view_context
 
@@ -209,8 +208,7 @@ def test_the_health_of_a_device_stands_on_the_overview_and_on_its_page(tmp_path)
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(device="pi-1"), make_reference()])
     sensors, now_ns = (Sensor(name="pi5_pmic", id="pi5_pmic"),), time.time_ns()
     health = make_health(device="pi-1", told_ns=now_ns, agent="9.8.7", sensors=sensors)
-    with SqliteLedger(ledger) as opened:
-        opened.commit((), (), [PresenceChange("lab", "pi-1", health, now_ns)])
+    report(ledger, PresenceChange("lab", "pi-1", health, now_ns))
     overview, device = answers(ledger, "", "device?device=pi-1")
     (row,) = (
         row for row in re.findall(r"<tr.*?</tr>", overview[overview.index('id="devices"') :], re.DOTALL) if 'data-device="pi-1"' in row
