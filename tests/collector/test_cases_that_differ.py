@@ -78,22 +78,15 @@ def runs_of(pair):
 
 
 def test_no_view_blends_two_cases():
-    """The figures of a comparison are those of the cases, under names of their own."""
-    for name, pair in PAIRS.items():
-        with table_row(name):
-            comparison = compare_runs(*runs_of(pair), reference="device")
-            assert sorted(round(row.case.p50_ms.value, 1) for row in comparison.rows) == [100.1, 140.1]
-            assert len(set(case_names([row.case for row in comparison.rows]))) == 2
-
-
-def test_trend_page_influxdb_and_export_have_a_series_of_each():
-    """With names of their own."""
+    """A comparison has the figures of each, and trend, page, InfluxDB and export a series of each, under names of their own."""
     for name, pair in PAIRS.items():
         with table_row(name):
             runs = runs_of(pair)
+            comparison = compare_runs(*runs, reference="device")
+            assert sorted(round(row.case.p50_ms.value, 1) for row in comparison.rows) == [100.1, 140.1]
+            assert len(set(case_names([row.case for row in comparison.rows]))) == 2
             assert len(history_of(runs).series()) == 2
-            book = booked(runs)
-            assert len(set(titles(series_groups(book.cases)))) == 2
+            assert len(set(titles(series_groups(booked(runs).cases)))) == 2
             assert len({tags_of(run)["case_hash"] for run in runs}) == 2
             file = io.StringIO()
             write_csv(runs, chosen_columns(), file)

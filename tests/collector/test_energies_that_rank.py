@@ -4,20 +4,17 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance, sensor
 from edgemeter.agent.contract.figures import ENERGY
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.rules import AlertRule
-from edgemeter.collector.compare.between import between
 from edgemeter.collector.compare.columns import flat
 from edgemeter.collector.compare.differences import why_not_compared
-from edgemeter.collector.compare.gate import judge
-from edgemeter.collector.compare.limits import parse_gate
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.runs.cases import EnergyClass
-from edgemeter.collector.runs.contents import StoreContents
 from edgemeter.collector.show.comparison_charts import energy_against_accuracy
 from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.units.odd_boards import board_types
 from edgemeter.collector.web import queries
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import FOLLOWED, series
+from tests.fixtures.compared_cases import changed
 from tests.fixtures.comparison_factory import compare_runs, history_of, make_reference, make_run, summarised
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy
 from tests.fixtures.rows import table_row
@@ -128,8 +125,7 @@ def test_a_gate_does_not_judge_one_by_the_other():
         with table_row(kind):
             for factor in (1.0, 12.0):
                 after = make_side(agent="2", start=100, **unmeasured(kind, 20.0 * factor))
-                sides = between(("before", StoreContents(make_side(agent="1"))), ("after", StoreContents(after)))
-                gate = judge(sides.comparison.rows, parse_gate("energy:5%"), sides.lost)
+                gate = changed(make_side(agent="1"), after, "energy:5%").gate
                 assert (gate.outcome, {finding.change for finding in gate.findings}) == ("inconclusive", {None} if gate.findings else set())
                 assert all("energ" in finding.reason for finding in gate.findings)
 

@@ -42,21 +42,9 @@ def ledger():
     return [*alone, *(accompanied(ratio) for ratio in (1.4, 1.5, 1.6)), *small]
 
 
-def summaries():
-    """Return the cases of the ledger."""
-    return summarised(ledger())
-
-
-def printed(show, *arguments):
-    """Return what is printed."""
-    console = Console(file=io.StringIO(), width=250)
-    show(*arguments, console)
-    return console.file.getvalue()
-
-
 def test_the_slow_down_over_runs_is_that_of_their_rounds():
     """Each record has that of its own round, so the interval is right."""
-    case = next(case for case in summaries() if case.key.together)
+    case = next(case for case in summarised(ledger()) if case.key.together)
     slow_down = case.figures["together_slow_down_ratio"]
     assert (slow_down.value, slow_down.runs) == (SLOW_DOWN, 3)
     assert 1.2 < slow_down.low < 1.4
@@ -71,8 +59,9 @@ def test_a_comparison_has_no_ratio_between_the_two():
     groups = comparable(by_device.rows)
     assert all(len({row.case.key.together for row in rows}) == 1 for rows in groups)
     assert all(row.reference.key.together == row.case.key.together for row in by_device.rows)
-    text = printed(show_comparison, by_device)
-    assert f"single_stream, together with {BESIDE}" in text
+    console = Console(file=io.StringIO(), width=250)
+    show_comparison(by_device, console)
+    assert f"single_stream, together with {BESIDE}" in console.file.getvalue()
     (row,) = [row for row in by_device.rows if row.case.key.together]
     columns = flat(row)
     assert (columns["together"], columns["energy_gross_mj"], columns["together_slow_down_ratio"]) == (BESIDE, None, SLOW_DOWN)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.cli.alerts import alerts
-from tests.fixtures.comparison_factory import document
+from tests.fixtures.comparison_factory import document_at
 from tests.fixtures.listeners import real_http
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
@@ -18,9 +18,7 @@ from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 def store(tmp_path, monkeypatch):
     """Return the path of a store whose one board stepped two weeks ago; the clock stands a day after its last run."""
     monkeypatch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS)
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(*make_days(noisy(100, 70, step_at=55, step_ratio=1.09))))
-    return str(path)
+    return str(document_at(tmp_path / "runs.json", *make_days(noisy(100, 70, step_at=55, step_ratio=1.09))))
 
 
 def run(*arguments):
@@ -32,8 +30,7 @@ def test_a_check_says_when_no_new_run_can_be_judged(tmp_path, store):
     """A board whose newest runs are all disturbed opens no alert, and is not well for that."""
     disturbed = Verdict(state="disturbed")
     runs = [msgspec.structs.replace(run, verdict=disturbed) for run in make_days(noisy(100, 9))]
-    path = tmp_path / "disturbed.json"
-    path.write_bytes(document(*runs))
+    path = document_at(tmp_path / "disturbed.json", *runs)
     words = "no run of the newest 7 days is ok"
     result = run("check", "--ledger", str(path))
     assert (words in result.stderr, result.stdout) == (True, "judged 1 series: no alert\n")

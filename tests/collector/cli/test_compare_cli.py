@@ -14,7 +14,7 @@ from edgemeter.collector import store as python_store
 from edgemeter.collector.cli.compare import compare
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.choice_cases import sides
-from tests.fixtures.comparison_factory import day_by_day, document, make_reference, make_run
+from tests.fixtures.comparison_factory import day_by_day, document, document_at, make_reference, make_run
 from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import make_environment, make_latency
@@ -27,21 +27,19 @@ NOISE = (0.99, 1.0, 1.01)
 @pytest.fixture
 def store(tmp_path):
     """Return the path of a store with a device and a reference."""
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(make_run(id="d"), make_reference(id="r")))
-    return str(path)
+    return str(document_at(tmp_path / "runs.json", make_run(id="d"), make_reference(id="r")))
 
 
 def run(*arguments):
     """Run the command; an error of ours comes through."""
-    return CliRunner().invoke(compare, list(arguments), catch_exceptions=False, standalone_mode=True)
+    return CliRunner().invoke(compare, list(map(str, arguments)), catch_exceptions=False, standalone_mode=True)
 
 
 def test_json_csv_and_the_page_have_the_rows(store, tmp_path):
     """One document on standard output and nothing else: the place of the page goes to standard error. A store may be given twice."""
     page, server = tmp_path / "report.html", tmp_path / "server.json"
     server.write_bytes(document(make_reference(id="other")))
-    result = run("--reference", "reference", "--ledger", store, "--ledger", str(server), "--format", "json", "--output", str(page))
+    result = run("--reference", "reference", "--ledger", store, "--ledger", server, "--format", "json", "--output", page)
     assert (result.exit_code, f"the report: {page}" in result.stderr) == (0, True)
     printed = json.loads(result.stdout)
     assert [row["device"] for row in printed["rows"]] == ["server-1", "pi-1"]
@@ -72,17 +70,16 @@ def test_power_modes_of_one_board_are_a_table_with_marks(tmp_path):
         for number in range(3)
     ]
     path.write_bytes(document(*modes, make_reference(id="r")))
-    (answer,) = json.loads(run("--reference", "reference", "--ledger", str(path), "--format", "json").stdout)["answer"]
+    (answer,) = json.loads(run("--reference", "reference", "--ledger", path, "--format", "json").stdout)["answer"]
     assert answer["title"].endswith("on pi-1")
     assert {mode: "fastest" in marks for mode, marks in answer["modes"].items()} == {"15W": False, "25W": True}
-    printed = run("--reference", "reference", "--ledger", str(path)).stdout
+    printed = run("--reference", "reference", "--ledger", path).stdout
     assert re.search(r"^ *25W +fastest", printed, re.MULTILINE)
 
 
 def test_the_python_api_offers_the_level_now_and_all_days(tmp_path):
     """The same figures as the command's."""
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(*level_runs(stepped_ms(60, 40, 1.1)), make_reference(id="r", ap=None)))
+    path = document_at(tmp_path / "runs.json", *level_runs(stepped_ms(60, 40, 1.1)), make_reference(id="r", ap=None))
     for days, runs, earlier in (("current", 20, 40), ("all", 60, None)):
         (row,) = (case for case in python_store.compare(str(path), reference="reference", days=days) if case["device"] == "pi-1")
         assert (row["runs"], row["earlier_runs"]) == (runs, earlier)
@@ -92,11 +89,10 @@ def test_the_python_api_offers_the_level_now_and_all_days(tmp_path):
 def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
     """Both forms are one number, and the outcome goes by it: 20% slower counts at 3% and does not at 30%."""
     runs = day_by_day([make_run(p50_ms=2.4 * factor) for factor in NOISE], [make_reference(p50_ms=2 * factor) for factor in NOISE])
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(*runs))
+    path = document_at(tmp_path / "runs.json", *runs)
     outcomes = []
     for text in ("3%", "30%", "0.3"):
-        row = json.loads(run("--reference", "reference", "--ledger", str(path), "--matters", text, "--format", "json").stdout)["rows"][1]
+        row = json.loads(run("--reference", "reference", "--ledger", path, "--matters", text, "--format", "json").stdout)["rows"][1]
         outcomes.append(row["latency_p50_ms_outcome"])
     assert outcomes == ["worse", "no difference", "no difference"]
 
@@ -105,9 +101,7 @@ def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
 def choices(tmp_path):
     """Return a document of two cases, fp32 and int8, each over eight days."""
     runs = [replace(run, id=f"run-{index}") for index, run in enumerate(day_by_day(*sides()))]
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(*runs))
-    return str(path)
+    return str(document_at(tmp_path / "runs.json", *runs))
 
 
 def test_the_exit_status_of_a_choice_tells_whether_a_case_is_recommended(choices):
@@ -127,14 +121,9 @@ def test_the_exit_status_of_a_choice_tells_whether_a_case_is_recommended(choices
 def test_the_page_begins_with_the_choice(choices, tmp_path):
     """As the table has it; a file cannot choose again, so that it has no fields for that."""
     page = tmp_path / "report.html"
-    assert run("--ledger", choices, "--require", "p50<=8ms", "--output", str(page)).exit_code == 0
+    assert run("--ledger", choices, "--require", "p50<=8ms", "--output", page).exit_code == 0
     first = page.read_text().partition("<template")[0]
     assert ("Recommended: int8 on litert" in first, 'name="require"' in first) == (True, False)
-
-
-def gated(before, after, *arguments):
-    """Return how the comparison of two files ended."""
-    return run(str(before), str(after), *arguments)
 
 
 def test_the_gate_passes_fails_or_cannot_tell(tmp_path):
@@ -152,25 +141,24 @@ def test_the_gate_passes_fails_or_cannot_tell(tmp_path):
     ):
         with table_row((new, *arguments)):
             for form in ("table", "markdown", "json"):
-                result = gated(files["base"], files[new], "--fail-on", "slower:5%", "--format", form, *arguments)
+                result = run(files["base"], files[new], "--fail-on", "slower:5%", "--format", form, *arguments)
                 assert (result.exit_code, bool(result.stdout)) == (status, True)
-    passed = gated(files["base"], files["wild"], "--fail-on", "slower:5%", "--format", "markdown", "--inconclusive", "pass")
+    passed = run(files["base"], files["wild"], "--fail-on", "slower:5%", "--format", "markdown", "--inconclusive", "pass")
     assert "### Edgemeter: **inconclusive, which passes: slower:5%" in passed.stdout
-    assert gated(files["base"], files["slow"]).exit_code == 0
-    assert gated(files["base"], files["slow"], "--fail-on", "memory:5%").exit_code == 0
+    assert run(files["base"], files["slow"]).exit_code == 0
+    assert run(files["base"], files["slow"], "--fail-on", "memory:5%").exit_code == 0
 
 
 def test_without_a_baseline_the_comment_says_so_and_other_forms_refuse(tmp_path, monkeypatch):
     """The first pull request of a project."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    new = tmp_path / "new.json"
-    new.write_bytes(document(*make_side(agent="1")))
-    result = gated(tmp_path / "none.json", new, "--format", "markdown", "--fail-on", "slower:3%")
+    new = document_at(tmp_path / "new.json", *make_side(agent="1"))
+    result = run(tmp_path / "none.json", new, "--format", "markdown", "--fail-on", "slower:3%")
     assert (result.exit_code, "none.json" in result.stdout) == (1, True)
     with pytest.raises(ConfigError, match=r"none\.json"):
-        gated(tmp_path / "none.json", new)
+        run(tmp_path / "none.json", new)
     with pytest.raises(ConfigError, match="'colour' is not a selector"):
-        gated("?colour=red", new, "--format", "markdown")
+        run("?colour=red", new, "--format", "markdown")
 
 
 def test_more_than_two_sides_have_one_case_each_and_none_twice(tmp_path):
@@ -179,13 +167,13 @@ def test_more_than_two_sides_have_one_case_each_and_none_twice(tmp_path):
     for index, factor in enumerate((1.0, 0.8, 1.2)):
         files.append(tmp_path / f"{index}.json")
         files[-1].write_bytes(document(*make_side(agent="1", factor=factor, start=20_000 * index, threads=index + 1)))
-    rows = json.loads(run(*map(str, files), "--format", "json").stdout)["rows"]
+    rows = json.loads(run(*files, "--format", "json").stdout)["rows"]
     assert [row["latency_p50_ms_outcome"] for row in rows] == [None, "better", "worse"]
     with pytest.raises(ConfigError, match="have the same run"):
-        run(str(files[0]), str(files[1]), str(files[0]))
+        run(files[0], files[1], files[0])
     (tmp_path / "two.json").write_bytes(document(*make_side(agent="1"), *make_side(agent="1", start=90_000, threads=4)))
     with pytest.raises(ConfigError, match="it has 2 cases"):
-        run(str(files[0]), str(files[1]), str(tmp_path / "two.json"))
+        run(files[0], files[1], tmp_path / "two.json")
 
 
 def test_the_id_of_a_run_stands_for_its_case_in_its_session(tmp_path, monkeypatch):
@@ -207,7 +195,7 @@ def test_the_id_of_a_run_stands_for_its_case_in_its_session(tmp_path, monkeypatc
     with pytest.raises(ConfigError, match="are the same 4 runs"):
         run("a1000000", "a2000000")
     bundle = write_bundle(tmp_path / "bundles", runs[0])
-    rows = json.loads(run(str(bundle), "b3000000", "--format", "json").stdout)["rows"]
+    rows = json.loads(run(bundle, "b3000000", "--format", "json").stdout)["rows"]
     assert [row["runs"] for row in rows] == [1, 4]
 
 

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.cli.datacenter import datacenter
-from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run, no_energy
+from tests.fixtures.comparison_factory import OTHER_DATA, document_at, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
@@ -57,9 +57,7 @@ def store(tmp_path):
     """Return a function that writes runs and returns the path of their store."""
 
     def write(*runs):
-        path = tmp_path / "runs.json"
-        path.write_bytes(document(*runs))
-        return str(path)
+        return str(document_at(tmp_path / "runs.json", *runs))
 
     return write
 

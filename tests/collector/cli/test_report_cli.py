@@ -10,7 +10,7 @@ import pytest
 
 from edgemeter.agent.cli.main import main
 from tests.fixtures.collecting import EDGEMETER
-from tests.fixtures.comparison_factory import document, make_reference, make_run
+from tests.fixtures.comparison_factory import document_at, make_reference, make_run
 from tests.fixtures.ledgers import fill
 from tests.fixtures.one_file import whole_text
 
@@ -25,8 +25,7 @@ def run(capsys, *arguments):
 def test_report_writes_one_file_of_a_ledger_and_of_documents(tmp_path, capsys):
     """Both hold the device that was picked, and no other; of none nothing is written."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(), make_run(device="pi-2", sha256="c" * 64), make_reference()])
-    printed = tmp_path / "runs.json"
-    printed.write_bytes(document(make_run(), make_reference()))
+    printed = document_at(tmp_path / "runs.json", make_run(), make_reference())
     for store in (ledger, printed):
         file = tmp_path / f"{store.stem}.html"
         assert run(capsys, "report", "--ledger", str(store), "-o", str(file), "--device", "pi-1")[0] == 0

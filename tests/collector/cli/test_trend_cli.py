@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.cli.trend import annotate, trend, units
-from tests.fixtures.comparison_factory import document
+from tests.fixtures.comparison_factory import document, document_at
 from tests.fixtures.ledgers import fill
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
@@ -70,18 +70,17 @@ def test_the_trend_of_one_board_of_a_ledger_is_that_among_all(tmp_path):
 def test_an_annotation_on_the_command_line_begins_a_new_level(store):
     """The step is declared from then on; taken back, it is a finding again."""
     assert run(annotate, "--ledger", store, "--device", "pi-1", "--day", "2024-11-23", "update of the fleet").exit_code == 0
-    declared = json.loads(run(trend, "--ledger", store, "--figure", "energy", "--device", "pi-1", "--format", "json").stdout)["series"][0][
-        "steps"
-    ]
-    assert [(step["state"], step["candidates"]) for step in declared] == [("declared", ["update of the fleet"])]
+
+    def steps():
+        printed = run(trend, "--ledger", store, "--figure", "energy", "--device", "pi-1", "--format", "json").stdout
+        return [(step["state"], step["candidates"]) for step in json.loads(printed)["series"][0]["steps"]]
+
+    assert steps() == [("declared", ["update of the fleet"])]
     listed = json.loads(run(annotate, "--ledger", store, "--format", "json").stdout)["annotations"]
     assert (listed[0]["day"], listed[0]["device"]) == ("2024-11-23", "pi-1")
     assert "update of the fleet" in run(annotate, "--ledger", store).stdout
     assert run(annotate, "--ledger", store, "--remove", str(listed[0]["number"])).exit_code == 0
-    steps = json.loads(run(trend, "--ledger", store, "--figure", "energy", "--device", "pi-1", "--format", "json").stdout)["series"][0][
-        "steps"
-    ]
-    assert [step["state"] for step in steps] == ["confirmed"]
+    assert [state for state, _ in steps()] == ["confirmed"]
 
 
 def test_what_makes_no_sense_is_refused(store, tmp_path):
@@ -89,8 +88,9 @@ def test_what_makes_no_sense_is_refused(store, tmp_path):
     for command, arguments in ((trend, ("--figure", "speed")), (trend, ("--until", "soon")), (annotate, ("  ",))):
         with table_row(arguments):
             assert run(command, "--ledger", store, *arguments).exit_code == 2
-    both = tmp_path / "both.json"
-    both.write_bytes(document(*make_days(noisy(100, 5), fleet="a"), *make_days(noisy(100, 5, seed=2), device="pi-2", fleet="b")))
+    both = document_at(
+        tmp_path / "both.json", *make_days(noisy(100, 5), fleet="a"), *make_days(noisy(100, 5, seed=2), device="pi-2", fleet="b")
+    )
     for command, where, arguments, message in (
         (trend, store, ("--device", "pi-3"), "pi-1, pi-2"),
         (units, store, ("--board", "Pi 6"), "Pi 6"),

@@ -7,7 +7,7 @@ from edgemeter.collector.compare.between import between, read_side
 from edgemeter.collector.compare.differences import why_not_compared
 from edgemeter.collector.runs.contents import StoreContents
 from tests.fixtures.bundle_factory import write_bundle
-from tests.fixtures.comparison_factory import document
+from tests.fixtures.comparison_factory import document, document_at
 from tests.fixtures.ledgers import fill
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.rows import table_row
@@ -102,8 +102,7 @@ def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder_narrowed_by_selector
 
 def test_a_selector_that_selects_nothing_is_refused(tmp_path):
     """A typing error must not become an empty baseline."""
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(*make_side(agent="1", runs=1)))
+    path = document_at(tmp_path / "runs.json", *make_side(agent="1", runs=1))
     for selector in ("?x=1", "?", "?device", "?since=yesterday", "?device=nobody"):
         with table_row(selector), pytest.raises(ConfigError, match=r"selector|not a time|to compare"):
             read_side(f"{path}{selector}")

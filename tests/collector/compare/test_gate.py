@@ -4,10 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions
-from edgemeter.collector.compare.between import between
-from edgemeter.collector.compare.gate import judge
-from edgemeter.collector.compare.limits import parse_gate
-from edgemeter.collector.runs.contents import StoreContents
+from tests.fixtures.compared_cases import changed
 from tests.fixtures.record_factory import violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.side_factory import make_side
@@ -17,8 +14,7 @@ LIMITS = "slower:3%,energy:5%,ap:0.5"
 
 def gate_of(before, after, limits=LIMITS):
     """Return what became of the limits of a change."""
-    sides = between(("before", StoreContents(before)), ("after", StoreContents(after)))
-    return judge(sides.comparison.rows, parse_gate(limits), sides.lost)
+    return changed(before, after, limits).gate
 
 
 @pytest.mark.parametrize(

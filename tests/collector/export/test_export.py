@@ -16,7 +16,7 @@ from edgemeter.agent.contract.figures import FIGURES, field_name
 from edgemeter.collector import store
 from edgemeter.collector.export import run_table
 from edgemeter.collector.influx import points
-from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy
+from tests.fixtures.comparison_factory import document, document_at, make_reference, make_run, no_energy
 from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
 from tests.fixtures.ledgers import fill
 from tests.fixtures.random_records import random_record
@@ -129,8 +129,7 @@ def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
 
 def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):
     """And nothing is left behind, nor by a device that is not there."""
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(make_run()))
+    path = document_at(tmp_path / "runs.json", make_run())
     for words, kind in (
         ([str(path), "-o", str(tmp_path / "x.csv"), "--columns", "latency"], ConfigError),
         ([str(path), "-o", str(tmp_path / "no" / "x.csv")], UnavailableError),
@@ -142,8 +141,7 @@ def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):
 
 def test_a_notebook_gets_arrays_by_name(tmp_path):
     """Floats with NaN for absent, integers, times; a data frame takes them as they are."""
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(make_run(p50_ms=5.0), make_run("pi-2", p50_ms=7.0, **no_energy())))
+    path = document_at(tmp_path / "runs.json", make_run(p50_ms=5.0), make_run("pi-2", p50_ms=7.0, **no_energy()))
     table = store.columns(store.runs(str(path)))
     kinds = {name: table[name].dtype for name in ("latency_p50_ms", "latency_count", "started_at")}
     assert kinds == {"latency_p50_ms": np.float64, "latency_count": np.int64, "started_at": np.dtype("datetime64[ns]")}
@@ -167,8 +165,7 @@ def test_a_notebook_chooses_runs_and_sees_their_raw_samples(tmp_path):
 
 def test_a_notebook_compares_as_the_command_does(tmp_path):
     """Row for row, and what is left out."""
-    path = tmp_path / "runs.json"
-    path.write_bytes(document(make_run(), make_reference(), make_run("pi-2", data="0b" * 32)))
+    path = document_at(tmp_path / "runs.json", make_run(), make_reference(), make_run("pi-2", data="0b" * 32))
     printed = json.loads(CliRunner().invoke(cli, ["compare", "--reference", "reference", "--ledger", str(path), "--format", "json"]).stdout)
     assert json.loads(msgspec.json.encode(store.compare(str(path), reference="reference"))) == printed["rows"]
     assert [{"run": run, "reason": reason} for run, reason in store.left_out(str(path), reference="reference")] == printed["left_out"]

@@ -9,11 +9,6 @@ from tests.fixtures.record_factory import make_environment
 BOARD = "Raspberry Pi 5 Model B Rev 1.0"
 
 
-def cases_of(*runs):
-    """Return the cases of runs on a Raspberry Pi 5."""
-    return summarised(list(runs))
-
-
 def measured(**changes):
     """Return a run of tiny-detector."""
     return make_run(environment=make_environment(board=BOARD), **changes)
@@ -21,7 +16,7 @@ def measured(**changes):
 
 def test_a_figure_stands_next_to_own_runs_of_its_model_and_board():
     """With their mean and interval, by any spelling of either; MLPerf's rules forbid it."""
-    cases = cases_of(*(measured(p50_ms=value) for value in (9.9, 10.0, 10.1)))
+    cases = summarised([measured(p50_ms=value) for value in (9.9, 10.0, 10.1)])
     (match,) = own_runs(published_row("latency_p50_ms", 20.0, "Tiny-Detector.onnx", "RPi 5"), cases)
     assert (match.runs, match.differs) == (3, ())
     assert (match.value, match.ratio) == pytest.approx((10.0, 2.0), rel=1e-4)
@@ -29,12 +24,12 @@ def test_a_figure_stands_next_to_own_runs_of_its_model_and_board():
     assert own_runs(published_row("latency_p50_ms", 20.0, "another"), cases) == []
     assert own_runs(published_row("latency_p50_ms", 20.0, device="Jetson Orin Nano"), cases) == []
     assert own_runs(published_row("generation_decode_tokens_per_s", 20.0), cases) == [], "what was not measured has no value"
-    assert own_runs(published_row("latency_p50_ms", 20.0, source="MLPerf Inference v5.1"), cases_of(measured())) == []
+    assert own_runs(published_row("latency_p50_ms", 20.0, source="MLPerf Inference v5.1"), summarised([measured()])) == []
 
 
 def test_what_is_not_the_same_is_named_and_the_nearest_stands_first():
     """Only what the source states."""
-    cases = cases_of(measured(p50_ms=10.0), measured(p50_ms=5.0, precision="int8"))
+    cases = summarised([measured(p50_ms=10.0), measured(p50_ms=5.0, precision="int8")])
     first, second = own_runs(published_row("latency_p50_ms", 20.0, precision="INT8", batch=4), cases)
     assert (first.value, first.differs) == (5.0, ("batch 4 against 1",))
     assert second.differs == ("precision INT8 against fp32", "batch 4 against 1")

@@ -11,7 +11,7 @@ from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.contents import LeftOut
 from edgemeter.collector.runs.store import open_store
-from tests.fixtures.comparison_factory import document, make_run
+from tests.fixtures.comparison_factory import document_at, make_run
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
@@ -27,8 +27,7 @@ def test_ledgers_and_documents_are_recognised_by_their_content_and_read_oldest_f
     assert [run.id for run in store.contents().runs] == [earlier.id, later.id]
     assert store.contents().runs[0].samples == ()
     assert list(store.contents(with_samples=True).runs) == [earlier, later]
-    board = tmp_path / "board.json"
-    board.write_bytes(document(make_run(id="from-the-board")))
+    board = document_at(tmp_path / "board.json", make_run(id="from-the-board"))
     (run,) = open_store(str(board)).contents(with_samples=True).runs
     assert run.samples
     assert open_store(str(board)).contents().runs[0].samples == ()

@@ -4,10 +4,6 @@ import re
 
 import pytest
 
-from edgemeter.collector.compare.between import between
-from edgemeter.collector.compare.gate import with_gate
-from edgemeter.collector.compare.limits import parse_gate
-from edgemeter.collector.runs.contents import StoreContents
 from edgemeter.collector.show.comment import MARK, to_markdown
 from tests.fixtures.compared_cases import changed, comparisons
 from tests.fixtures.record_factory import violating
@@ -78,13 +74,9 @@ def test_texts_from_devices_are_only_text():
 
 def test_where_nothing_is_on_both_sides_the_comment_says_how_there_is_a_baseline():
     """And which case has none; a gate on it is inconclusive."""
-    sides = between(
-        ("before", StoreContents(make_side(agent="1", runs=1))), ("after", StoreContents(make_side(agent="2", start=9, model="b")))
-    )
-    assert len(sides.comparison.rows) == 2
+    assert len(changed(make_side(agent="1", runs=1), make_side(agent="2", start=9, model="b")).rows) == 2
     before = [*make_side(agent="1", runs=3), *make_side(agent="1", start=1, runs=3, model="c")]
-    sides = between(("before", StoreContents(before)), ("after", StoreContents(make_side(agent="2", start=9, model="b"))))
-    text = to_markdown(with_gate(sides.comparison, parse_gate("slower:3%")), SIDES)
+    text = to_markdown(changed(before, make_side(agent="2", start=9, model="b"), "slower:3%"), SIDES)
     assert "### Edgemeter: **inconclusive, which fails: nothing could be judged**" in text
     assert "baseline: stored" in text
     assert "the baseline has no usable run of this case" in text
