@@ -185,7 +185,7 @@ SIGNALS: Mapping[str, Signal] = {
 
 
 def columns(signal: Signal, noise: Noise, draw: np.random.Generator, series: int) -> RunColumns:
-    """Return the runs of series of a world, as the index has them."""
+    """Return the runs of series of a world, as columns."""
     day = np.tile(np.arange(DAYS, dtype=float), (series, 1))
     level, temperature_c = signal(draw, day)
     level = level + noise.of(draw, series)
