@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80826,
+    "tests": 80817,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
