@@ -40,16 +40,16 @@ def fleet_page(fleet_book):
     return PageServer(fleet_book, TrendEvents())
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """Return a real browser."""
     with Browser(find_chromium(), tmp_path_factory.mktemp("chromium")) as browser:
         yield browser
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def served_fleet_page(fleet_book):
-    """Serve the page of the simulated fleet, for as long as no other package's tests set the clock, by which the server's loop waits."""
+    """Serve the page of the simulated fleet, to this file alone: tests of others set the clock by which the server's loop waits."""
     server = PageServer(fleet_book, TrendEvents())
     server.start()
     yield server
