@@ -143,26 +143,25 @@ class RunStore(ABC):
     def _of_case(self, members: Sequence[SubjectRuns]) -> tuple[list[RunFigures], list[RunFigures]]:
         version = version_of(members)
         runs = self._remembered.get(version)
-        if runs is None:
-            self.read_ahead([members])
-            runs = self._remembered[version]
-        return runs
+        return runs if runs is not None else self.read_ahead([members])[version]
 
-    def read_ahead(self, cases: Sequence[Sequence[SubjectRuns]]) -> None:
-        """Read the runs of cases at once, which `runs_of` is asked for next."""
+    def read_ahead(self, cases: Sequence[Sequence[SubjectRuns]]) -> dict[CaseVersion, tuple[list[RunFigures], list[RunFigures]]]:
+        """Return the runs of cases read at once, all and the usable ones, and keep them for `runs_of` to be asked next."""
         by_version: dict[CaseVersion, list[RunFigures]] = {version_of(members): [] for members in cases}
         of_case = {number: runs for version, runs in by_version.items() for number, *_ in version}
         for part in _parts(list(of_case)):
             for number, run in self._select(f"subject IN ({_marks(part)})", *part):
                 of_case[number].append(run)
+        for runs in by_version.values():
+            runs.sort(key=_oldest_first)
+        read = {version: (runs, list({run.id: run for run in runs if run.is_usable}.values())) for version, runs in by_version.items()}
         with self._lock:
-            for version, runs in by_version.items():
-                runs.sort(key=_oldest_first)
-                self._remembered[version] = runs, list({run.id: run for run in runs if run.is_usable}.values())
+            self._remembered.update(read)
             size = sum(len(runs) for runs, _ in self._remembered.values())
             while size > _REMEMBERED and len(self._remembered) > len(by_version):
                 _, (oldest, _) = self._remembered.popitem(last=False)
                 size -= len(oldest)
+        return read
 
     def record(self, row: int, *, with_samples: bool = False) -> RunRecord:
         """Return the record of a row; raises UnavailableError if it cannot be read, or is not there any more."""
