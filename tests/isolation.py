@@ -86,6 +86,14 @@ class Guard:
             pytest.fail(self._breaches[0], pytrace=False)
         return result
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
+        """Watch no more where fixtures of several tests may end with this one."""
+        if nextitem is None or nextitem.parent is not item.parent:
+            self._watching = False
+            os.environ["PATH"] = self._path
+        return (yield)
+
     def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self._watching or event not in WATCHED or threading.get_ident() in self._earlier_threads:
             return
