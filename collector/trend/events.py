@@ -11,11 +11,9 @@ from typing import Literal
 
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.trend.finding import Missing, Step
+from edgemeter.collector.trend.finding import SPREAD_DAYS, Missing, Step
 from edgemeter.collector.trend.series_trend import SeriesTrend
 
-# First days of one cause may differ by so much beyond their intervals: boards are updated one after the other, and measured once a day.
-SPREAD_DAYS = 2
 FEWEST = 2
 EventKind = Literal["fleet", "device", "missing"]
 # Series, metric, and the day of a step, None for a gap.
@@ -41,8 +39,8 @@ class EventMember:
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """The changes on that day."""
-        return self.finding.candidates if isinstance(self.finding, Step) else ()
+        """The changes on that day, or without one those near it."""
+        return self.finding.candidates or self.finding.changed_near if isinstance(self.finding, Step) else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from typing import Literal
 
 # `declared`: an annotation names the day; the step is estimated whatever its size.
 FindingState = Literal["unconfirmed", "confirmed", "declared"]
+# First days of one cause may differ by so much beyond their intervals: boards are updated one after the other, and measured once a day.
+SPREAD_DAYS = 2
 _EPOCH = date(1970, 1, 1)
 
 
@@ -15,8 +17,8 @@ class Step:
 
     `size`, `low` and `high` (95%) are per cent of the level before, or points; `day`, `day_low` and `day_high` (days since 1970) the first
     day of the new level with its interval. `before` and `after` are the levels in the metric's own unit, `days_before` and `days_after` the
-    numbers of points, `runs_before` and `runs_after` of runs. `candidates` are changes on the same day. `matters` is None while
-    the interval holds the smallest difference that matters.
+    numbers of points, `runs_before` and `runs_after` of runs. `candidates` are changes on the same day, `changed_near` the others within some days of it: noise
+    may move a step beyond its interval. `matters` is None while the interval holds the smallest difference that matters.
     """
 
     state: FindingState
@@ -36,6 +38,7 @@ class Step:
     is_worse: bool
     matters: bool | None
     candidates: tuple[str, ...] = ()
+    changed_near: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

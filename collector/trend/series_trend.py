@@ -18,7 +18,7 @@ from edgemeter.collector.trend.change_points import (
     change_points,
 )
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Modes, Step
+from edgemeter.collector.trend.finding import SPREAD_DAYS, Drift, FindingState, Missing, Modes, Step
 from edgemeter.collector.trend.metrics import METRICS, difference, off_scale
 from edgemeter.collector.trend.modes import TwoModes
 from edgemeter.collector.trend.noise import median
@@ -164,8 +164,9 @@ def _step(changes: ChangePoints, state: FindingState, span: tuple[int, int], pla
     level = _level(days, begin, index) + (float(changes.ramp.of(days.day[[index, -1]])[0]) if changes.ramp else 0.0)
     # The boards of a type do not all change on the same day.
     near = 1 if days.devices > 1 else 0
-    nearby = range(max(low - near, begin + 1), min(high + near + 1, end))
-    changed = {text: None for point in nearby for text in days.changed[point]}
+    changed = _changed(days, range(max(low - near, begin + 1), min(high + near + 1, end)))
+    first, last = np.searchsorted(days.day, (days.day[low] - SPREAD_DAYS, days.day[high] + SPREAD_DAYS + 1)).tolist()
+    changed_near = _changed(days, range(max(first, begin + 1), min(last, end)))
     return Step(
         state=state,
         day=int(days.day[index]),
@@ -183,8 +184,13 @@ def _step(changes: ChangePoints, state: FindingState, span: tuple[int, int], pla
         score=settled.score,
         is_worse=metric.is_worse(size, days.kind),
         matters=True if is_above else False if is_below else None,
-        candidates=tuple(changed),
+        candidates=changed,
+        changed_near=tuple(text for text in changed_near if text not in changed),
     )
+
+
+def _changed(days: Days, points: range) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for point in points for text in days.changed[point]))
 
 
 def _modes(changes: ChangePoints, modes: TwoModes) -> Modes:

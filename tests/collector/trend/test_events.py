@@ -45,6 +45,15 @@ def test_boards_that_were_updated_weeks_apart_are_two_events():
     assert [(event.kind, event.devices) for event in events] == [("fleet", ("pi-3", "pi-4")), ("fleet", ("pi-1", "pi-2"))]
 
 
+def test_a_step_found_the_day_before_the_change_belongs_to_the_event_of_the_others():
+    """Noise moved the day beyond its interval: the board had the cause too, and is not told on its own."""
+    early = make_days(noisy(100, DAYS, seed=7, noise_ratio=0.02, step_at=AT, step_ratio=1.06), device="pi-7", firmwares=FIRMWARES, seq=7000)
+    trends, (event,) = found_in(board(1), board(2), board(3), early)
+    (step,) = next(trend.steps for trend in trends if trend.key.device == "pi-7")
+    assert (step.day_low, step.day_high, step.candidates) == (FIRST_DAY + AT - 1, FIRST_DAY + AT - 1, ())
+    assert (event.kind, event.cause, event.devices) == ("fleet", "firmware a to b", ("pi-1", "pi-2", "pi-3", "pi-7"))
+
+
 def test_a_board_with_an_issue_is_distinguished_from_the_fleet():
     """On the same day, without the cause: an event of its own; a board that is steady is in none."""
     _, events = found_in(board(1), board(2), board(3, firmwares=None, step_ratio=1.25), board(4, step_ratio=1.0))
