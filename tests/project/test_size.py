@@ -56,10 +56,10 @@ LINES = {
     "collector/postgresql": 711,
     "collector/published": 1104,
     "collector/receive": 1592,
-    "collector/runs": 950,
+    "collector/runs": 949,
     "collector/show": 1111,
     "collector/store": 101,
-    "collector/trend": 3359,
+    "collector/trend": 3366,
     "collector/units": 83,
     "collector/upkeep": 206,
     "collector/web": 3193,
@@ -85,7 +85,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80817,
+    "tests": 80834,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
