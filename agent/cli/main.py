@@ -24,10 +24,7 @@ COMMANDS: Sections = {
         "runs": ("edgemeter.collector.cli.runs:runs", "Find, show, note, exclude, delete, export and verify runs."),
         "report": ("edgemeter.collector.cli.report:report", "Write a page that works offline, or all runs as CSV or Parquet."),
         "trend": ("edgemeter.collector.cli.trend:trend", "Find changes over time; annotate them, send alerts for them."),
-        "references": (
-            "edgemeter.collector.cli.references:references",
-            "Judge published figures; list references; compare with a datacenter.",
-        ),
+        "references": ("edgemeter.collector.cli.references:references", "Judge published figures; compare with a datacenter."),
     },
     "Collect": {
         "agent": ("edgemeter.agent.cli.agent:agent", "Join a fleet, run the agent daemon, publish waiting results."),

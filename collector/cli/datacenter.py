@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, FiniteRange, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
-from edgemeter.collector.cli.stores import all_days_option, stored_summaries, stores_option
+from edgemeter.collector.cli.stores import all_days_option, opened_book, stores_option
 from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.datacenter import constants as assumed
 from edgemeter.collector.datacenter.analysis import ServerAnalysis, analyse, million_g
@@ -56,7 +56,7 @@ def datacenter(
     assumptions = assumed.read_constants(constants)
     if grid not in assumptions.grid:
         raise ConfigError(f"no carbon intensity of {grid!r}: choose from {', '.join(assumptions.grid)}, or add [grid.{grid}]")
-    summaries = stored_summaries(stores, days)
+    summaries = opened_book(stores).summaries(days)
     sides = choose_sides(summaries, SideRequest(edge, model, precision, server), assumptions.stated_server)
     if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
         raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} inferences per second, not {rate_per_s:g}")

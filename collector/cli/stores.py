@@ -22,7 +22,6 @@ from edgemeter.collector.runs.figure_names import figure_called
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.case_book import CaseBook
-    from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
     from edgemeter.collector.runs.store import RunStore
 
 
@@ -165,11 +164,6 @@ def chosen_stores(stores: Sequence[str]) -> Sequence[str]:
 def stamp(taken_ns: int) -> str:
     """Return a time in ISO 8601, to the second, UTC."""
     return datetime.fromtimestamp(taken_ns // 1_000_000_000, timezone.utc).isoformat()
-
-
-def stored_summaries(stores: Sequence[str], days: "DaysCounted" = "current") -> "Sequence[CaseSummary]":
-    """Return the cases of `stores` (or the default ledger); raises ConfigError if one is invalid, UnavailableError if there is no run."""
-    return opened_book(stores).summaries(days)
 
 
 def opened_book(stores: Sequence[str]) -> "CaseBook":

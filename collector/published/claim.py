@@ -6,11 +6,12 @@ from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, MEMORY, THROUGHPUT, TOKEN_ENERGY, TPOT
-from edgemeter.collector.published.readers import quantity
 from edgemeter.collector.published.row import KINDS, NOT_STATED, UNITS, PublishedRow, kind_called, row_of
 
 EXAMPLE = "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 18-22 tokens/s"
 _CLAIM = re.compile(r"(?P<model>\S.*?) on (?P<device>\S.*?): (?:(?P<low>[\d.,]+) ?(?:-|\u2013|to) ?)?(?P<value>[\d.,]+.*)")
+# A comma before three digits is a thousand only where nothing else can be meant: 1,234 is also how half the world writes 1.234.
+_NUMBER = re.compile(r"(-?(?:\d+|\d{1,3}(?:,\d{3})+(?=\.)|\d{1,3}(?:,\d{3}){2,})(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*([^\W\d_][\w/ ]*)?")
 # What a unit is of, by its spelling, else by our unit; `--fact figure=...` says another.
 _USUAL = {
     "mj/token": TOKEN_ENERGY, "j/token": TOKEN_ENERGY, "ms/token": TPOT, "ms": LATENCY, "/s": THROUGHPUT,
@@ -41,3 +42,12 @@ def parse_claim(text: str, facts: Mapping[str, Any]) -> PublishedRow:
     ends = {} if low is None else {"low": low, "high": value}
     easier = value if low is None or is_lower_better else low
     return row_of({"source": "claim", "version": NOT_STATED, "address": NOT_STATED, **facts, **as_claimed, **ends, "value": easier})
+
+
+def quantity(text: str) -> tuple[float, str]:
+    """Return a number and the unit behind it, if any; raises ValueError, which says why, for anything else."""
+    matched = _NUMBER.fullmatch(text.strip())
+    if matched is None:
+        is_ambiguous = re.fullmatch(r"\d{1,3},\d{3}", text.strip())
+        raise ValueError(f"{text!r} may be a thousand or a decimal" if is_ambiguous else f"{text!r} is not a number")
+    return float(matched[1].replace(",", "")), (matched[2] or "").strip()

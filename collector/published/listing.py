@@ -66,14 +66,14 @@ def own_text(own_run: OwnRun, unit: str) -> str:
     return "; ".join([own_figure, *own_run.differs])
 
 
-def show(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, console: Console, limit: int | None = None) -> None:
-    """Print the figures, those of MLPerf apart, of each the first `limit`, and a summary of several."""
+def show(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, console: Console) -> None:
+    """Print the figures, those of MLPerf apart, and a summary of several."""
     elsewhere, official = apart_from_mlperf(judged)
-    _print_figures(console, elsewhere, runs_by_key, limit)
+    _print_figures(console, elsewhere, runs_by_key)
     if official:
         print_text(console, OF_MLPERF, "bold")
-        _print_figures(console, official, runs_by_key, limit)
-        footnotes = [*dict.fromkeys(footnote(figure.row) for figure in official[:limit]), APART, LEGEND]
+        _print_figures(console, official, runs_by_key)
+        footnotes = [*dict.fromkeys(footnote(figure.row) for figure in official), APART, LEGEND]
         print_lines(
             console,
             [line for text in footnotes for line in textwrap.wrap(text, ENTRY_WIDTH, break_long_words=False, break_on_hyphens=False)],
@@ -82,7 +82,7 @@ def show(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, console: Con
         print_text(console, summary(judged), "bold")
 
 
-def _print_figures(console: Console, judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, limit: int | None) -> None:
+def _print_figures(console: Console, judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey) -> None:
     listed = [
         (
             f"{figure.state}: {figure.row.model} on {figure.row.device}, {figure_text(figure.row)}",
@@ -90,8 +90,6 @@ def _print_figures(console: Console, judged: Sequence[JudgedFigure], runs_by_key
             "; ".join(own_text(own_run, figure.row.kind.unit) for own_run in runs_by_key.get(figure.row.key, ())),
             figure.row.source,
         )
-        for figure in judged[:limit]
+        for figure in judged
     ]
     console.print(entry_table("", ("figure", "why", "own runs", "source"), [[printable(cell) for cell in cells] for cells in listed]))
-    if len(judged) > len(listed):
-        print_text(console, f"  and {len(judged) - len(listed)} more: filter with --model or --device, or see --format json")

@@ -45,7 +45,7 @@ OF_TOML = {
     "suite": suite.read_file,
     "rules of alerts": read_rules,
     "constants": read_constants,
-    "published figures": lambda path: published_readers.read(path, (), {}),
+    "published figures": lambda path: published_readers.read(path, {}),
     "catalogue": read_catalogue,
     "campaign": read_campaign_file,
     "fleet": fleet_file.read,
@@ -61,7 +61,6 @@ OF_JSON = {
     "annotations": coco.read_annotations,
     "questions": lambda path: question_file.read_questions(str(path)),
     "recording": lambda path: replay.read_recording(path, replay.ReplayModel, "recording", "replay"),
-    "results of MLPerf": lambda path: published_readers.read(path, (), {}),
 }
 MESSAGES = {
     "from a collector": messages.decode_from_collector,

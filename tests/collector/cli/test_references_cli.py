@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.cli.references import references
 from edgemeter.collector.published.published_folder import APART, LEGEND, shipped_rows
-from tests.fixtures.comparison_factory import document, make_reference, make_run
-from tests.fixtures.published_rows import mlperf
+from tests.fixtures.comparison_factory import document, make_run
+from tests.fixtures.published_rows import folder_of, published_row
 from tests.fixtures.record_factory import make_environment
 
 CLAIM = "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s"
@@ -17,9 +17,8 @@ CLAIM = "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Return a home of its own, with one official file in it."""
+    """Return a folder with a home of its own."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
-    (tmp_path / "summary_results.json").write_text(json.dumps([mlperf(Model="yolo-99"), mlperf(Model="bert", errors=1)]))
     return tmp_path
 
 
@@ -43,33 +42,26 @@ def test_a_claim_is_judged_with_its_arithmetic():
     assert json.loads(run("judge", "--claim", CLAIM, "--fact", "batch=4", "--format", "json").stdout)["rows"][0]["state"] == "plausible"
 
 
-def test_a_round_is_kept_and_listed_apart_with_its_footnotes(folder):
-    """What the round marks as faulty is named."""
-    result = run("add", folder / "summary_results.json", "--fact", "date=2026-11-02")
-    assert "1 new figure, 0 already present" in result.stdout
-    assert "left out: result 2" in result.stderr
-    listed = run("list", "--model", "yolo-99").stdout
+def test_a_users_file_is_judged_with_those_that_ship(folder):
+    """Results of MLPerf stand apart, with what MLCommons requires; the list is narrowed by parts of names."""
+    official = published_row("throughput_per_s", 6400.5, "yolo-99", source="MLPerf Inference v5.1", version="v5.1")
+    folder_of(folder / "home" / "references", official)
+    shown = " ".join(run("judge", "--model", "YOLO-99").stdout.split())
     for words in (APART, LEGEND, "MLPerf™ Inference v5.1, yolo-99"):
-        assert words in " ".join(listed.split())
-    rows = json.loads(run("list", "--format", "json").stdout)["published"]["rows"]
-    assert len(rows) == len(shipped_rows()) + 1
-    assert {row["footnote"].endswith(LEGEND) for row in rows if row["source"].startswith("MLPerf")} == {True}
-    assert "0 new figures, 1 already present" in run("add", folder / "summary_results.json", "--fact", "date=2026-11-02").stdout
+        assert words in shown
+    document = json.loads(run("judge", "--format", "json").stdout)
+    assert (document["ranks"], len(document["rows"])) == (False, len(shipped_rows()) + 1)
+    assert {row["footnote"].endswith(LEGEND) for row in document["rows"] if row["source"].startswith("MLPerf")} == {True}
+    assert "no published figure matches" in run("judge", "--device", "nothing").stderr
 
 
-def test_only_what_was_measured_ranks(folder):
-    """A device's own runs are no reference; the lists are narrowed by parts of names."""
-    store = folder / "runs.json"
-    store.write_bytes(document(make_run(), make_reference(), make_reference()))
-    blocks = json.loads(run("list", "--ledger", store, "--format", "json").stdout)
-    assert {name: (block["ranks"], len(block["rows"])) for name, block in blocks.items()} == {
-        "measured": (True, 1),
-        "published": (False, len(shipped_rows())),
-    }
-    assert (blocks["measured"]["rows"][0]["device"], blocks["measured"]["rows"][0]["runs"]) == ("server-1", 2)
-    of_measured = " ".join(run("list", "--kind", "measured", "--ledger", store).stdout.split())
-    assert ("server-1" in of_measured, APART in of_measured) == (True, False)
-    assert "no reference matches" in run("list", "--device", "nothing", "--ledger", store).stderr
+def test_what_a_file_leaves_open_is_named_and_added(folder):
+    """By facts; a line that is not understood is left out."""
+    (folder / "page.csv").write_text("model,value,figure,unit\nyolo11n,81.2,p50,ms\nyolo11s,fast,p50,ms\n")
+    result = run("judge", folder / "page.csv", "--fact", "device=Raspberry Pi 5", "--fact", "date=2026-11-02", "--format", "json")
+    (row,) = json.loads(result.stdout)["rows"]
+    assert (row["model"], row["device"], row["source"], row["date"]) == ("yolo11n", "Raspberry Pi 5", "page.csv", "2026-11-02")
+    assert "left out: line 3" in result.stderr
 
 
 def test_own_runs_stand_beside_a_figure(folder):
@@ -88,5 +80,5 @@ def test_own_runs_stand_beside_a_figure(folder):
 @pytest.mark.usefixtures("folder")
 def test_options_that_do_not_fit_together_are_refused():
     """Before anything is read."""
-    for arguments in (("judge", "page.md", "--claim", CLAIM), ("judge", "--column", "a=model"), ("judge", "--fact", "batch=1"), ("add",)):
+    for arguments in (("judge", "page.md", "--claim", CLAIM), ("judge", "--fact", "batch=1"), ("judge", "a.csv", "--fact", "colour=1")):
         assert run(*arguments).exit_code == 2, arguments

@@ -1,7 +1,7 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.published.claim import EXAMPLE, parse_claim
+from edgemeter.collector.published.claim import EXAMPLE, parse_claim, quantity
 from tests.fixtures.rows import table_row
 
 FACTS = {"date": "2026-11-20"}
@@ -28,3 +28,12 @@ def test_what_is_not_understood_refuses_a_claim():
     for text in ("m: 20 tokens/s", "m on RK3588: 20", "m on RK3588: 20 apples", "m on RK3588: 1,234 ms", "m on RK3588: fast"):
         with table_row(text), pytest.raises(ConfigError, match=r"such as 'Llama|Write for example"):
             parse_claim(text, FACTS)
+
+
+def test_a_number_is_read_with_its_unit():
+    """A comma is a thousand only where nothing else can be meant; what may mean two things is no number."""
+    cells = {"1,234.5": (1234.5, ""), "12,345,678": (12345678.0, ""), "3.3 ms": (3.3, "ms"), "1e3W": (1e3, "W")}
+    assert {cell: quantity(cell) for cell in cells} == cells
+    for cell in ("1,234", "fast", "", "3.2.1"):
+        with table_row(cell), pytest.raises(ValueError, match=r"not a number|decimal"):
+            quantity(cell)

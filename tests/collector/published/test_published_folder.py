@@ -3,7 +3,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published.published_folder import SHIPPED, PublishedFolder, shipped_rows
 from edgemeter.collector.published.row import row_of
-from tests.fixtures.published_rows import published_row
+from tests.fixtures.published_rows import folder_of, published_row
 from tests.fixtures.rows import table_row
 
 
@@ -17,31 +17,21 @@ def test_84_figures_ship_each_with_an_address_and_its_licence():
         assert "Not stated" in path.read_text(), path.name
 
 
-def test_kept_figures_stand_beside_those_that_ship(tmp_path):
-    """The same again changes nothing; a version tells when."""
-    folder = PublishedFolder(tmp_path / "references")
-    version = folder.version()
+def test_a_users_figures_stand_beside_those_that_ship(tmp_path):
+    """A version tells when there is another file."""
+    version = PublishedFolder(tmp_path / "references").version()
     row = published_row("latency_p50_ms", 10.0)
-    assert folder.add([row]) == [row]
-    assert folder.add([row]) == []
+    folder = folder_of(tmp_path / "references", row)
     assert folder.rows() == [*shipped_rows(), row]
     assert folder.version() != version
 
 
-def test_a_changed_figure_and_one_without_a_source_are_refused(tmp_path):
-    """A page that changes is another version."""
-    folder = PublishedFolder(tmp_path)
-    folder.add([published_row("latency_p50_ms", 10.0)])
-    for changes, message in (({"value": 11.0}, "another version"), ({"address": "file:///x", "version": "2"}, "cannot be looked up")):
-        with table_row(changes), pytest.raises(ConfigError, match=message):
-            folder.add([published_row("latency_p50_ms", **({"value": 10.0} | changes))])
-
-
-def test_a_damaged_file_is_named(tmp_path):
-    """With its file."""
-    (tmp_path / "published.json").write_text("[{")
-    with pytest.raises(ConfigError, match=r"published\.json.*damaged"):
-        PublishedFolder(tmp_path).rows()
+def test_a_damaged_file_and_a_wrong_figure_are_named(tmp_path):
+    """With the file, and the case in it."""
+    for text, words in (("[{", "cannot read"), ('[[case]]\nfigures = [{ figure = "colour" }]', "case 1: no published figure")):
+        (tmp_path / "own.toml").write_text(text)
+        with table_row(text), pytest.raises(ConfigError, match=rf"own\.toml.*{words}|{words}.*own\.toml"):
+            PublishedFolder(tmp_path).rows()
 
 
 def test_what_cannot_be_a_figure_is_refused():

@@ -5,7 +5,6 @@ import io
 import json
 
 from edgemeter.collector.compare.case_book import book_of
-from edgemeter.collector.published.published_folder import PublishedFolder
 from edgemeter.collector.web import one_file, published_view
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
@@ -16,19 +15,12 @@ from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.hostile import MARKUP
 from tests.fixtures.one_file import opened
-from tests.fixtures.published_rows import published_row
+from tests.fixtures.published_rows import folder_of, published_row
 from tests.fixtures.record_factory import make_environment
 from tests.fixtures.served_page import page_of, source_from
 
 LATENCY = published_row("latency_p50_ms", 20.0, source="A guide", version="8.3.39", precision="fp32", runtime="onnx")
 IMPOSSIBLE = published_row("generation_decode_tokens_per_s", 20.0, "Llama 3.2 3B", source="A guide", precision="Q4_0", version="8.3.39")
-
-
-def folder_of(tmp_path, *rows):
-    """Return a folder of published figures that holds these rows."""
-    folder = PublishedFolder(tmp_path / "references")
-    folder.add(rows)
-    return folder
 
 
 def view_of(folder, **fields):
@@ -103,13 +95,14 @@ def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path
     assert [row["value"] for row in rows] == ["20.0"]
     assert [row["canonical_value"] for row in tables["published"]] == [20.0]
     tag = server.tag(request, "")
-    folder.add([IMPOSSIBLE])
+    folder_of(tmp_path, LATENCY, IMPOSSIBLE)
     assert server.tag(request, "") != tag
 
 
 def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(tmp_path, monkeypatch):
     """Others call models otherwise, so that a file of one model would hold none of them."""
-    monkeypatch.setenv("EDGEMETER_REFERENCES", str(folder_of(tmp_path, LATENCY).path))
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    folder_of(tmp_path / "references", LATENCY)
     book = book_of(source_from(own_runs()))
     every_view = opened(one_file.whole_page(book, TrendEvents(), FileChoice()))
     narrowed = opened(one_file.whole_page(book, TrendEvents(), FileChoice(CaseFilter(model="tiny-detector"))))
