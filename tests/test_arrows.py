@@ -45,12 +45,12 @@ BY_NAME = {
 }
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
 ONE_HOME = (
-    "PIL", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg", "starlette", "uvicorn",
+    "PIL", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "psycopg", "starlette", "uvicorn",
 )  # fmt: skip
 HEAVY = (
     "cv2",
     "ai_edge_litert", "amqtt", "apprise", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jtop",
-    "ncnn", "onnxruntime", "openvino", "paho", "psycopg", "pyarrow", "pyjoulescope_driver", "pynvml",
+    "ncnn", "onnxruntime", "openvino", "paho", "psycopg", "pyjoulescope_driver", "pynvml",
     "serial", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.

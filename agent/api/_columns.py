@@ -22,7 +22,7 @@ def load(*sources: str | Path, columns: Sequence[str] | None = None) -> dict[str
     Args:
         sources: ledgers, documents of `edgemeter run --format json`, bundles, folders of these; a file may select runs, as in
             `ledger.sqlite?device=pi-1&since=2026-01-01`. Without any: this device's own ledger.
-        columns: names of columns, as `edgemeter report --list` prints them. Without: the usual ones.
+        columns: names of columns, as `edgemeter report --columns all` writes them. Without: the usual ones.
 
     Returns:
         By name an array [runs]: `started_at` as datetime64[ns] in UTC, floats (and integers of which one is absent) as float64 with NaN

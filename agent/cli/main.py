@@ -21,8 +21,8 @@ COMMANDS: Sections = {
     },
     "Compare and watch": {
         "compare": ("edgemeter.collector.cli.compare:compare", "Compare models, changes or devices."),
-        "runs": ("edgemeter.collector.cli.runs:runs", "Find, show, note, exclude, delete, export and verify runs."),
-        "report": ("edgemeter.collector.cli.report:report", "Write a page that works offline, or all runs as CSV or Parquet."),
+        "runs": ("edgemeter.collector.cli.runs:runs", "Find, show, note, exclude, delete and verify runs."),
+        "report": ("edgemeter.collector.cli.report:report", "Write a page that works offline, or all runs as CSV, JSON or bundles."),
         "trend": ("edgemeter.collector.cli.trend:trend", "Find changes over time; annotate them, send alerts for them."),
         "references": ("edgemeter.collector.cli.references:references", "Judge published figures; compare with a datacenter."),
     },

@@ -87,7 +87,7 @@ KEPT_STEP = 64
 # What to do about records that are too large for a message.
 TOO_LARGE_REMEDY = (
     "raise its packet limit (mosquitto: max_packet_size; that of AWS IoT Core is 128 KiB and fixed) and run `edgemeter agent publish`, or "
-    "take them from here with `edgemeter runs export`"
+    "take them from here with `edgemeter report -o runs.json`"
 )
 
 

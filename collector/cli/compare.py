@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +15,7 @@ from edgemeter.agent.base.options import format_option, matters_option, names_an
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format
 from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES, case_options, check_on, elsewhere_options, power_option
-from edgemeter.collector.cli.stores import FigureParam, all_days_option, opened_book, page_option, store_option
+from edgemeter.collector.cli.stores import FigureParam, all_days_option, opened_book, store_option
 from edgemeter.collector.runs.figure_names import EXAMPLE, JUDGED
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ MEASURING = (*OPTIONS, "power", "on", "device", "fleet")
 # What `edgemeter compare --help` shows of the options; `--help-all` shows all of them.
 COMMON = {
     "data", "annotations", "runtime", "backend", "threads", "subset", "mode", "repeats", "precision_ratio", "time_s", "power", "on",
-    "reference", "required", "cheapest", "fail_on", "inconclusive", "matters", "stores", "html", "quiet", "form",
+    "reference", "required", "cheapest", "fail_on", "inconclusive", "matters", "stores", "quiet", "form",
 }  # fmt: skip
 
 
@@ -61,12 +60,11 @@ COMMON = {
 @matters_option
 @all_days_option
 @store_option
-@page_option("Also write the page as one file that begins with this comparison.")
 @names_and_config
 @save_option
 @quiet_option
 @format_option()
-def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path | None, **options: Any) -> None:
+def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: Any) -> None:
     """Compare each of A, B, ... with the first, or all cases of the ledger with a reference.
 
     A model (a file, a name of the catalogue, or a suite of one case) is measured here, in turn with the others (AB BA BA AB ...). Stored
@@ -88,12 +86,12 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, html: Path 
         )
 
     if sides:
-        _refuse(("reference", "html"), "is for the cases of a ledger: leave it out, or the sides")
+        _refuse(("reference",), "is for the cases of a ledger: leave it out, or the sides")
         if not options["on"]:
             _refuse(("stores",), "needs --on where sides are given: a ledger may be a side itself")
         _compare_sides(sides, options, matters, form)
         return
-    comparison = _of_stores(options, matters, html)
+    comparison = _of_stores(options, matters)
     show(comparison, form)
     if comparison.choice and comparison.choice.recommended is None:
         sys.exit(FAILED)
@@ -155,8 +153,8 @@ def recommend_case(
         end_session(measured.session)
 
 
-def _of_stores(options: Mapping[str, Any], matters_ratio: float, html: Path | None) -> "Comparison":
-    """Return the comparison of all cases of the stores: with the reference, or else with the recommended one; the page goes to `html`."""
+def _of_stores(options: Mapping[str, Any], matters_ratio: float) -> "Comparison":
+    """Return the comparison of all cases of the stores: with the reference, or else with the recommended one."""
     from edgemeter.collector.compare import comparison as comparing
     from edgemeter.collector.compare.boards import over_boards
 
@@ -172,15 +170,6 @@ def _of_stores(options: Mapping[str, Any], matters_ratio: float, html: Path | No
         comparison = comparing.compare(book, reference, matters_ratio, days)
         if is_choice:
             comparison = _with_choice(comparison, options, matters_ratio)
-    if html is not None:
-        from edgemeter.collector.cli.report import write_page
-        from edgemeter.collector.web.one_file import FileChoice
-        from edgemeter.collector.web.queries import CaseFilter
-        from edgemeter.collector.web.view import ViewRequest
-
-        fields = {"reference": reference, "require": options["required"], "cheapest": options["cheapest"]}
-        first = ViewRequest("compare", {name: text for name, text in fields.items() if text})
-        write_page(book.store, html, FileChoice(CaseFilter(level=days), reference=reference, first=first, matters_ratio=matters_ratio))
     return comparison
 
 

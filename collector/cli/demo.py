@@ -16,14 +16,15 @@ from edgemeter.agent.base.progress import note, warn
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.figures import LATENCY
-from edgemeter.collector.cli.stores import page_option
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.comparison import Comparison
 
 
 @click.command(short_help="Measure, deliver, compare and report on this machine.")
-@page_option("File to write the report to (edgemeter[report]). Default: report.html.")
+@click.option(
+    "-o", "--output", "html", type=PATH, metavar="FILE", help="File to write the report to (edgemeter[report]). Default: report.html."
+)
 @click.option("--home", type=PATH, help="Folder for the demo's ledger, which a further demo adds to. Default: $EDGEMETER_HOME/demo.")
 @click.option(
     "--influx",

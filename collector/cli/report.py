@@ -1,17 +1,17 @@
-"""`edgemeter report`: the page as one file, or the runs as CSV or Parquet; `edgemeter collector web` serves the page."""
+"""`edgemeter report`: the page as one file, or the runs as CSV, a document or bundles; `edgemeter collector web` serves the page."""
 
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
-from edgemeter.agent.base.options import PATH
+from edgemeter.agent.base.options import PATH, config_option
 from edgemeter.agent.base.plugins import require_extra
 from edgemeter.agent.base.progress import Tell, note, progress_bar, warn
 from edgemeter.agent.base.terminal import until_stopped
@@ -21,13 +21,9 @@ from edgemeter.collector.ledgers.place import shown_place
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import DaysCounted
-    from edgemeter.collector.runs.store import RunStore
-    from edgemeter.collector.web.one_file import FileChoice
 
-Item = TypeVar("Item")
 STDOUT, PAGE = "-", "report.html"
-TABLES = (".csv", ".parquet", ".json")
-SUFFIXES = (".html", *TABLES)
+SUFFIXES = (".html", ".csv", ".json")
 
 
 @click.command(short_help="Write a page that works offline, or a table of all runs.")
@@ -39,12 +35,12 @@ SUFFIXES = (".html", *TABLES)
     "output_text",
     type=click.Path(allow_dash=True),
     default=PAGE,
-    help="File to write: .html, .csv, .json, .parquet (edgemeter[parquet]); - prints CSV. Default: report.html.",
+    help="File to write: .html, .csv, .json; FOLDER/ takes a bundle of each run; - prints CSV. Default: report.html.",
 )
 @only_options("fleet", "model", "board", "device")
 @all_days_option
-@click.option("--columns", metavar="NAME[,NAME]", help=".csv and .parquet: only these columns, or all. Default: the usual figures.")
-@click.option("--list", "is_list", is_flag=True, help="List the names and types of all columns.")
+@click.option("--columns", metavar="NAME[,NAME]", help=".csv: only these columns, or all. Default: the usual figures.")
+@config_option
 def report(
     *,
     sources: tuple[str, ...],
@@ -52,112 +48,101 @@ def report(
     output_text: str,
     days: "DaysCounted",
     columns: str | None,
-    is_list: bool,
+    config: Path | None,
     **options: str | None,
 ) -> None:
-    """Write one HTML page that works offline, or a row for each run: the suffix of --output decides.
+    """Write one HTML page that works offline, or a row or a bundle for each run: the suffix of --output decides.
 
-    SOURCE is the same as --ledger. For all but the page it may also be a bundle or a folder, and select runs:
+    SOURCE is the same as --ledger. For all but the page it may also be a run's id, a bundle or a folder, and select runs:
     'ledger.sqlite?model=yolov8n&since=2026-10-01'.
 
     Example: edgemeter report ledger.sqlite -o runs.csv
     """
-    if is_list:
-        from edgemeter.collector.export.run_table import every_column
-
-        for column in every_column():
-            click.echo(f"{column.name}  {column.kind}")
-        return
     where = chosen_stores((*sources, *stores))
     output = Path(output_text)
-    form = ".csv" if output_text == STDOUT else output.suffix.lower()
-    if form not in SUFFIXES:
-        raise click.UsageError(_unknown_format(output, SUFFIXES))
+    is_folder = output_text.endswith("/") or output.is_dir()
+    form = "" if is_folder else ".csv" if output_text == STDOUT else output.suffix.lower()
+    if not is_folder and form not in SUFFIXES:
+        reason = f"{output.suffix} is unknown" if output.suffix else "a suffix tells the format"
+        raise click.UsageError(f"--output {output_text!r}: {reason}: use {', '.join(SUFFIXES)}, or FOLDER/ for bundles")
     conditions = {name: value for name, value in options.items() if value is not None}
-    if columns is not None and form not in (".csv", ".parquet"):
-        raise click.UsageError("--columns is for .csv and .parquet")
+    if columns is not None and form != ".csv":
+        raise click.UsageError("--columns is for .csv")
     if form == ".html":
         _write_page(where, output, conditions, days)
-    else:
-        from edgemeter.collector.runs import selection
+        return
+    from edgemeter.collector.runs import selection
 
-        selections = [selection.parse_selection(text) for text in where]
-        for entry in selections:
-            entry.wanted = [*entry.wanted, *conditions.items()]
-        totals = [entry.total() for entry in selections]
-        total = None if None in totals else sum(number or 0 for number in totals)
-        matching = chain.from_iterable(entry.runs(with_samples=form == ".json") for entry in selections)
-        write_table(_some(matching, where), total, str(output), columns)
-        for unread in chain.from_iterable(entry.unreadable for entry in selections):
-            warn(f"edgemeter: left out: {unread.run or 'something'}: {unread.reason}")
+    selections = [selection.parse_selection(text) for text in where]
+    for entry in selections:
+        entry.wanted = [*entry.wanted, *conditions.items()]
+    totals = [entry.total() for entry in selections]
+    total = None if None in totals else sum(number or 0 for number in totals)
+    matching = _some(chain.from_iterable(entry.runs(with_samples=form != ".csv") for entry in selections), where)
+    if is_folder:
+        _write_bundles(matching, output, config)
+    else:
+        _write_table(matching, total, output_text, columns)
+    for unread in chain.from_iterable(entry.unreadable for entry in selections):
+        warn(f"edgemeter: left out: {unread.run or 'something'}: {unread.reason}")
 
 
 def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted") -> None:
     from edgemeter.collector.charts import vega
-    from edgemeter.collector.web.one_file import FileChoice
+    from edgemeter.collector.web.one_file import FileChoice, write_file_of
     from edgemeter.collector.web.queries import CaseFilter
 
     vega.check_installed()
     of = conditions.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days)
-    write_page(opened_store(where), output, FileChoice(case_filter))
-
-
-def write_page(store: "RunStore", path: Path, choice: "FileChoice") -> None:
-    """Write the page of a store as one file, and tell where it is."""
-    from edgemeter.collector.web.one_file import write_file_of
-
+    store = opened_store(where)
     with progress_bar() as progress:
-        size_bytes = write_file_of(store, path, choice, progress)
-    note(f"the report: {path.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
+        size_bytes = write_file_of(store, output, FileChoice(case_filter), progress)
+    note(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
-def _unknown_format(output: Path, suffixes: Sequence[str]) -> str:
-    reason = f"{output.suffix} is unknown" if output.suffix else "a suffix tells the format"
-    return f"--output {str(output)!r}: {reason}: use {', '.join(suffixes)}"
+def _write_bundles(runs: Iterable[RunRecord], folder: Path, config: Path | None) -> None:
+    from edgemeter.agent.base.config import read
+    from edgemeter.agent.bundle.signature import signer
+    from edgemeter.agent.bundle.write import check_folder, write_bundle
+
+    key = read(config).signing_key_file
+    check_folder(folder)
+    for record in runs:
+        note(f"wrote {write_bundle(folder, record, signer(Path(key)) if key else None)}")
 
 
-def write_table(runs: Iterable[RunRecord], total: int | None, output: str, columns: str | None = None) -> None:
-    """Write runs to a file by its suffix, or as CSV (`-`); raises ConfigError (unknown form or column) or UnavailableError (the file)."""
-    from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv, write_parquet
+def _write_table(runs: Iterable[RunRecord], total: int | None, output: str, columns: str | None) -> None:
+    """Write runs to a file, as CSV or JSON by its suffix, or as CSV (`-`); raises UnavailableError if it cannot be written."""
+    from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv
 
-    form = ".csv" if output == STDOUT else Path(output).suffix.lower()
-    if form not in TABLES:
-        raise ConfigError(_unknown_format(Path(output), TABLES))
-    chosen_run_columns = every_column() if columns == "all" else chosen_columns(columns.split(",") if columns else None)
+    run_columns = every_column() if columns == "all" else chosen_columns(columns.split(",") if columns else None)
     with progress_bar() as progress:
         counted = _counted(runs, total, progress)
-
-        def write(part: Path) -> int:
-            if form == ".parquet":
-                return write_parquet(counted, chosen_run_columns, part)
-            if form == ".json":
-                return _write_document(counted, part)
-            with part.open("w", newline="", encoding="utf-8") as file:
-                return write_csv(counted, chosen_run_columns, file)
-
         if output == STDOUT:
-            count = write_csv(counted, chosen_run_columns, sys.stdout)
+            count = write_csv(counted, run_columns, sys.stdout)
         else:
             # Written beside the file and renamed: a partial export is never visible.
             part = Path(f"{output}.part")
             with os_error_as(UnavailableError, f"cannot write {output!r}", "give a writable folder with enough space"):
                 try:
-                    count = write(part)
+                    with part.open("w", newline="", encoding="utf-8") as file:
+                        count = (
+                            _write_document(counted, file) if output.lower().endswith(".json") else write_csv(counted, run_columns, file)
+                        )
                     part.replace(output)
                 finally:
                     part.unlink(missing_ok=True)
-    note(f"{figures.count(count, 'run')}{'' if form == '.json' else f', {len(chosen_run_columns)} columns'}")
+    note(f"{figures.count(count, 'run')}{'' if output.lower().endswith('.json') else f', {len(run_columns)} columns'}")
 
 
-def _write_document(runs: Iterable[RunRecord], path: Path) -> int:
+def _write_document(runs: Iterable[RunRecord], file: TextIO) -> int:
     """Write what `edgemeter run --format json` prints, with the raw samples, a run a line; return how many there are."""
     count = 0
-    with path.open("wb") as file:
-        file.write(b'{"runs":[\n')
-        for count, run in enumerate(runs, start=1):
-            file.write((b",\n" if count > 1 else b"") + encode(run))
-        file.write(b"\n]}\n")
+    file.write('{"runs":[\n')
+    for count, run in enumerate(runs, start=1):
+        file.write((",\n" if count > 1 else "") + encode(run).decode())
+    file.write("\n]}\n")
     return count
 
 
@@ -170,10 +155,10 @@ def _some(runs: Iterator[RunRecord], where: Sequence[str]) -> Iterable[RunRecord
     return chain((first,), runs)
 
 
-def _counted(items: Iterable[Item], total: int | None, progress: Tell) -> Iterator[Item]:
-    for count, item in enumerate(items, start=1):
+def _counted(runs: Iterable[RunRecord], total: int | None, progress: Tell) -> Iterator[RunRecord]:
+    for count, run in enumerate(runs, start=1):
         progress("reading records", count, total or 0)
-        yield item
+        yield run
 
 
 @click.command()

@@ -1,11 +1,10 @@
-"""The commands `edgemeter runs`: find, show, note, exclude, delete and export the runs of a ledger."""
+"""The commands `edgemeter runs`: find, show, note, exclude and delete the runs of a ledger."""
 
 import getpass
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ import msgspec
 from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.figures import ABSENT, count, plain_digits, short_id, stamp
-from edgemeter.agent.base.options import config_option, format_option
+from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_table
@@ -53,7 +52,7 @@ def runs(
     is_deleted: bool,
     **options: str | None,
 ) -> None:
-    """List the runs of a ledger, newest first; show, note, exclude, delete or export some. The beginning of an id is enough.
+    """List the runs of a ledger, newest first; show, note, exclude or delete some. The beginning of an id is enough.
 
     Example: edgemeter runs --model yolov8n --since 2026-11-01
     """
@@ -210,35 +209,6 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
             elsewhere = _elsewhere(ledger, record.id, "delete", numbers)
             is_waiting = is_own and withdraw(settings.home() / OUTBOX, numbers)
             note(f"deleted {short_id(record.id)}{'; it was not delivered yet, and will not be' if is_waiting else elsewhere}")
-
-
-@runs.command(short_help="Write runs as a table, a document or bundles.")
-@_run_ids
-@click.option(
-    "-o", "--output", type=click.Path(allow_dash=True), required=True, help=".csv, .parquet or .json; FOLDER/ takes bundles; - prints CSV."
-)
-@ledger_option
-@config_option
-def export(run_ids: tuple[str, ...], output: str, ledger: LedgerPlace | None, config: Path | None) -> None:
-    """Write runs as a table (.csv, .parquet), as what `edgemeter run --format json` prints (.json), or as bundles into a folder (FOLDER/).
-
-    Example: edgemeter runs export 3f2a1b9c -o results/
-    """
-    from edgemeter.agent.bundle.signature import signer
-    from edgemeter.agent.bundle.write import check_folder, write_bundle
-    from edgemeter.collector.cli.report import write_table
-
-    is_folder = output.endswith("/") or Path(output).is_dir()
-    with opened_runs(ledger) as history:
-        full_ids = _chosen(history, run_ids)
-        records = (history.entry(full_id, with_samples=is_folder or output.endswith(".json")).record for full_id in full_ids)
-        if not is_folder:
-            write_table(records, len(full_ids), output)
-            return
-        key = settings.read(config).signing_key_file
-        check_folder(Path(output))
-        for record in records:
-            note(f"wrote {write_bundle(Path(output), record, signer(Path(key)) if key else None)}")
 
 
 def _chosen(history: LedgerRuns, run_ids: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, added
+from edgemeter.agent.base.options import added
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.contract.figures import Figure
@@ -190,17 +190,3 @@ def existing_store(store: str) -> str:
         raise ConfigError(f"there are no runs at {store!r}: measure or receive some first, or name another ledger with --ledger")
     open_store(store).query("SELECT 1")
     return store
-
-
-def page_path(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
-    """Return the value of --output; raises UnavailableError, before anything is read or measured, if no page can be made."""
-    if path is not None:
-        from edgemeter.collector.charts import vega
-
-        vega.check_installed()
-    return path
-
-
-def page_option(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option for the file that a page is written to, its argument `html`."""
-    return click.option("-o", "--output", "html", type=PATH, callback=page_path, metavar="FILE", help=help_text)

@@ -1,22 +1,20 @@
-"""Runs as tables outside of Edgemeter, as CSV and Parquet.
+"""Runs as a table outside of Edgemeter, as CSV.
 
 The columns follow the record's schema; figures and tags have the same names in InfluxDB.
-CSV follows RFC 4180, header first: absent is empty, floats keep every digit, a list is JSON. Parquet needs pyarrow (extra `parquet`).
+CSV follows RFC 4180, header first: absent is empty, floats keep every digit, a list is JSON.
 """
 
 import csv
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 from typing import Any, Literal, TextIO
 
 import msgspec
 
 from edgemeter.agent.base.documents import csv_cell
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.plugins import import_extra
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import FIGURES, field_name, reader
 from edgemeter.agent.contract.record import RunRecord
@@ -62,7 +60,7 @@ def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
         return tuple(column for name, column in columns.items() if name in usual)
     unknown = [name for name in names if name not in columns]
     if unknown:
-        raise ConfigError(f"{unknown[0]!r} is not a column: list them with `edgemeter report --list`")
+        raise ConfigError(f"{unknown[0]!r} is not a column: {near(unknown[0], columns)}; `--columns all` writes all")
     return tuple(columns[name] for name in names)
 
 
@@ -107,28 +105,4 @@ def write_csv(runs: Iterable[RunRecord], columns: Sequence[RunColumn], file: Tex
     for run in runs:
         writer.writerow([csv_cell(column.value(run)) for column in columns])
         written += 1
-    return written
-
-
-BATCH_ROWS = 20_000
-TIME = "started_at"
-
-
-def write_parquet(runs: Iterable[RunRecord], columns: Sequence[RunColumn], path: Path) -> int:
-    """Write the runs to a file; return their number. Raises UnavailableError if pyarrow is not installed, or the file cannot be written."""
-    need = "Parquet needs pyarrow (-o runs.csv needs nothing)"
-    arrow, parquet = import_extra("pyarrow", "parquet", need), import_extra("pyarrow.parquet", "parquet", need)
-    types = {"float": arrow.float64(), "integer": arrow.int64(), "boolean": arrow.bool_(), "text": arrow.string(), "json": arrow.string()}
-    schema = arrow.schema([(TIME, arrow.timestamp("ns", tz="UTC")), *((column.name, types[column.kind]) for column in columns)])
-    getters: list[Callable[[RunRecord], Any]] = [operator.attrgetter("started_at_ns"), *(column.value for column in columns)]
-    written = 0
-    remaining = iter(runs)
-    try:
-        with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-            while batch := list(islice(remaining, BATCH_ROWS)):
-                arrays = [arrow.array([get(run) for run in batch], field.type) for get, field in zip(getters, schema, strict=True)]
-                writer.write_batch(arrow.record_batch(arrays, schema=schema))
-                written += len(batch)
-    except (OSError, OverflowError, arrow.ArrowInvalid) as error:
-        raise UnavailableError(f"cannot write {str(path)!r} ({error}): give a writable folder with enough space") from error
     return written

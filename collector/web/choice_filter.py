@@ -122,7 +122,7 @@ class ChoiceFilter:
         return self.choice is not None and any(other is candidate for other in self.choice.similar)
 
 
-def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collection[CaseKey], matters_ratio: float) -> ChoiceFilter:
+def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collection[CaseKey]) -> ChoiceFilter:
     """Return the choice that an address asks for, among the rows of a comparison whose cases were picked."""
     limits, cheapest = request.get("require"), request.get("cheapest")
     if not limits and not cheapest:
@@ -132,7 +132,7 @@ def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collecti
         return ChoiceFilter(None, f"There are {len(cases):,} cases: pick a model, a board or a device until at most {MOST_CASES} are left.")
     try:
         figure = figure_called(cheapest, JUDGED.values()).name if cheapest else None
-        return ChoiceFilter(choose(cases, parse_requirements(limits), figure, matters_ratio), hides_not_met=request.get("show") == HIDDEN)
+        return ChoiceFilter(choose(cases, parse_requirements(limits), figure), hides_not_met=request.get("show") == HIDDEN)
     except ConfigError as error:
         return ChoiceFilter(None, f"{error}.")
 

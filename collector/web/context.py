@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
@@ -34,7 +33,6 @@ class ViewContext:
     links: Links
     events: TrendEvents
     draw: Callable[[Chart], Markup] = live_chart
-    matters_ratio: float = MATTERS_RATIO
     published: PublishedFolder = field(default_factory=default_folder)
 
     @property
@@ -65,7 +63,7 @@ def compare(context: ViewContext, cases_to_compare: Sequence[BookedCase], case_f
     references = [case for case in picked_cases(context.book, of_model) if belongs(case.key)]
     members = {case.key: case for case in (*cases_to_compare, *references)}
     known_cases = summaries(list(members.values()), case_filter)
-    return of_summaries(known_cases, belongs, reference, matters_ratio=context.matters_ratio)
+    return of_summaries(known_cases, belongs, reference)
 
 
 def read_run(context: ViewContext, run_id: str) -> tuple[RunRecord, Verdict]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
@@ -29,13 +28,11 @@ METRICS = (LATENCY, ENERGY, ACCURACY, "is_throttled")
 
 @dataclass(frozen=True, slots=True)
 class FileChoice:
-    """The content chosen for a file: the cases, how many runs with raw samples, the `first` view or comparison (else the overview)."""
+    """The content chosen for a file: the cases, how many runs with raw samples, and the `reference` whose comparison is first."""
 
     case_filter: CaseFilter = CaseFilter()  # noqa: RUF009 - frozen
     runs: int = RUNS
     reference: str | None = None
-    first: ViewRequest | None = None
-    matters_ratio: float = MATTERS_RATIO
 
 
 def write_file_of(store: RunStore, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
@@ -60,7 +57,7 @@ def whole_page(book: CaseBook, events: TrendEvents, choice: FileChoice, progress
         # Without a script the first view is all there is to see.
         return live_chart(chart, "" if written_views else vega.svg(chart))
 
-    context = ViewContext(book, FileLinks(frozenset(addresses)), events, write, choice.matters_ratio)
+    context = ViewContext(book, FileLinks(frozenset(addresses)), events, write)
     choices = _choices(offered(context), addresses)
     for count, text in enumerate(addresses, start=1):
         request = read_address(text)
@@ -93,11 +90,10 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     # Of the other references the first page.
     pages = min(PAGES, -(-len(every_case) // CASES_SHOWN))
     requests = [
-        *([choice.first] if choice.first else []),
         *([ViewRequest("compare", {"reference": choice.reference})] if choice.reference else []),
         ViewRequest("overview"),
         # Others call models and devices otherwise: what a file is narrowed to does not narrow it.
-        *([] if choice.first or choice.case_filter.is_narrow else [ViewRequest("published")]),
+        *([] if choice.case_filter.is_narrow else [ViewRequest("published")]),
         *(ViewRequest("compare", {"reference": name}) for name in kept_references if name != choice.reference),
         *(ViewRequest("compare", {"reference": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),
         # Of one model it would be that model's trend again.

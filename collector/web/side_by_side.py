@@ -54,7 +54,7 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         body = context.render("left_out.html", left_out=left_out)
         return View(f"No case matches the reference {reference}", body, picked=picked)
     folded = fold_boards(comparison)
-    by_limits = choice_filter(request, folded, {case.key for case in every_case}, context.matters_ratio)
+    by_limits = choice_filter(request, folded, {case.key for case in every_case})
     table = CaseTable(context, comparison, folded, by_limits)
     # A file cannot choose again.
     is_file = isinstance(context.links, FileLinks)

@@ -26,8 +26,6 @@ NAMED = re.compile(r'edgemeter\[([a-z0-9,-]+)\]|import_extra\("[\w.]+", "(\w+)"|
 # In an environment with `litert` alone: a command, and the extra that its one line of error names.
 REFUSED = {
     "report": "report",
-    "report -o runs.parquet": "parquet",
-    "compare --reference a --output page.html": "report",
     "collector demo --output page.html": "report",
     "collector web": "collector",
     "collector up": "collector",

@@ -186,7 +186,6 @@ SMOKE = {
     "collector": partial(says, "collector up --help", "--influx"),
     # The whole way is gone by `make demo`, for which this extra alone is installed.
     "demo": partial(says, "collector demo --help", "Example"),
-    "parquet": partial(imports, "pyarrow"),
     "sign": partial(says, "runs bundle key --help", "Example"),
     "convert": partial(says, "models convert --help", "Example"),
 }

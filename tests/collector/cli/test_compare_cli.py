@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.collector import store as python_store
 from edgemeter.collector.cli.compare import compare
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.choice_cases import sides
@@ -35,21 +34,20 @@ def run(*arguments):
     return CliRunner().invoke(compare, list(map(str, arguments)), catch_exceptions=False, standalone_mode=True)
 
 
-def test_json_csv_and_the_page_have_the_rows(store, tmp_path):
-    """One document on standard output and nothing else: the place of the page goes to standard error. A store may be given twice."""
-    page, server = tmp_path / "report.html", tmp_path / "server.json"
+def test_json_and_csv_have_the_rows(store, tmp_path):
+    """One document on standard output and nothing else. A store may be given twice."""
+    server = tmp_path / "server.json"
     server.write_bytes(document(make_reference(id="other")))
-    result = run("--reference", "reference", "--ledger", store, "--ledger", server, "--format", "json", "--output", page)
-    assert (result.exit_code, f"the report: {page}" in result.stderr) == (0, True)
+    result = run("--reference", "reference", "--ledger", store, "--ledger", server, "--format", "json")
+    assert (result.exit_code, result.stderr) == (0, "")
     printed = json.loads(result.stdout)
     assert [row["device"] for row in printed["rows"]] == ["server-1", "pi-1"]
     assert printed["left_out"] == []
-    assert page.read_text().startswith("<!doctype html>")
     table = csv.DictReader(io.StringIO(run("--reference", "server-1", "--ledger", store, "--format", "csv").stdout))
     assert [(row["device"], row["latency_p50_ms_ratio"][:3]) for row in table] == [("server-1", ""), ("pi-1", "5.0")]
 
 
-def test_an_absent_or_empty_store_and_an_unwritable_page_are_errors_of_ours(store, tmp_path, monkeypatch):
+def test_an_absent_or_empty_store_is_an_error_of_ours(tmp_path, monkeypatch):
     """Without a store the ledger below the home is read, and where it is absent it is named."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=str(tmp_path / "ledger.sqlite")):
@@ -57,8 +55,6 @@ def test_an_absent_or_empty_store_and_an_unwritable_page_are_errors_of_ours(stor
     (tmp_path / "empty.json").write_text('{"runs": []}')
     with pytest.raises(UnavailableError, match="no run"):
         run("--reference", "reference", "--ledger", str(tmp_path / "empty.json"))
-    with pytest.raises(ConfigError, match="cannot write"):
-        run("--reference", "reference", "--ledger", store, "--output", str(tmp_path / "no" / "report.html"))
 
 
 def test_power_modes_of_one_board_are_a_table_with_marks(tmp_path):
@@ -77,13 +73,14 @@ def test_power_modes_of_one_board_are_a_table_with_marks(tmp_path):
     assert re.search(r"^ *25W +fastest", printed, re.MULTILINE)
 
 
-def test_the_python_api_offers_the_level_now_and_all_days(tmp_path):
-    """The same figures as the command's."""
+def test_the_level_now_is_compared_or_all_days(tmp_path):
+    """What came before the level is left out, each run with its reason."""
     path = document_at(tmp_path / "runs.json", *level_runs(stepped_ms(60, 40, 1.1)), make_reference(id="r", ap=None))
-    for days, runs, earlier in (("current", 20, 40), ("all", 60, None)):
-        (row,) = (case for case in python_store.compare(str(path), reference="reference", days=days) if case["device"] == "pi-1")
+    for options, runs, earlier in (((), 20, 40), (("--all-days",), 60, None)):
+        answer = json.loads(run("--reference", "reference", "--ledger", path, *options, "--format", "json").stdout)
+        (row,) = (case for case in answer["rows"] if case["device"] == "pi-1")
         assert (row["runs"], row["earlier_runs"]) == (runs, earlier)
-        assert len(python_store.left_out(str(path), reference="reference", days=days)) == (earlier or 0)
+        assert len(answer["left_out"]) == (earlier or 0)
 
 
 def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
@@ -116,14 +113,6 @@ def test_the_exit_status_of_a_choice_tells_whether_a_case_is_recommended(choices
     assert (result.exit_code, "recommended: tiny-detector int8" in result.stdout) == (0, True)
     with pytest.raises(ConfigError, match="'nobody'"):
         run("--ledger", choices, "--require", "p50<=8ms", "--reference", "nobody")
-
-
-def test_the_page_begins_with_the_choice(choices, tmp_path):
-    """As the table has it; a file cannot choose again, so that it has no fields for that."""
-    page = tmp_path / "report.html"
-    assert run("--ledger", choices, "--require", "p50<=8ms", "--output", page).exit_code == 0
-    first = page.read_text().partition("<template")[0]
-    assert ("Recommended: int8 on litert" in first, 'name="require"' in first) == (True, False)
 
 
 def test_the_gate_passes_fails_or_cannot_tell(tmp_path):
@@ -203,7 +192,6 @@ def test_what_makes_no_sense_is_wrong_usage(store):
     """Exit status 2, before anything is printed as a result."""
     for arguments, words in (
         (("--ledger", store), "--reference"),
-        (("--ledger", store, "--output", "x.html"), "--reference"),
         (("--ledger", store, "--reference", "reference", "--matters", "0%"), "--matters"),
         (("--ledger", store, "--cheapest", "beauty"), "beauty"),
         ((store, store, "--ledger", store), "--ledger needs --on"),

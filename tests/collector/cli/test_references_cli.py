@@ -46,9 +46,9 @@ def test_a_users_file_is_judged_with_those_that_ship(folder):
     """Results of MLPerf stand apart, with what MLCommons requires; the list is narrowed by parts of names."""
     official = published_row("throughput_per_s", 6400.5, "yolo-99", source="MLPerf Inference v5.1", version="v5.1")
     folder_of(folder / "home" / "references", official)
-    shown = " ".join(run("judge", "--model", "YOLO-99").stdout.split())
+    listing = " ".join(run("judge", "--model", "YOLO-99").stdout.split())
     for words in (APART, LEGEND, "MLPerf™ Inference v5.1, yolo-99"):
-        assert words in shown
+        assert words in listing
     document = json.loads(run("judge", "--format", "json").stdout)
     assert (document["ranks"], len(document["rows"])) == (False, len(shipped_rows()) + 1)
     assert {row["footnote"].endswith(LEGEND) for row in document["rows"] if row["source"].startswith("MLPerf")} == {True}

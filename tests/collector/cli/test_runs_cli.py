@@ -234,14 +234,13 @@ def test_every_command_about_runs_takes_the_beginning_of_an_id(ledger, home):
     assert (home / "run.html").exists()
 
 
-def test_an_export_is_a_table_a_document_or_bundles(ledger, home):
+def test_runs_by_id_are_written_as_a_table_a_document_or_bundles(ledger, home):
     """The document holds the raw samples, and is a store of its own."""
-    assert edgemeter("runs", "export", *ledger[:2], "-o", "runs.json").returncode == 0
+    assert edgemeter("report", *ledger[:2], "-o", "runs.json").returncode == 0
     runs = json.loads((home / "runs.json").read_text())["runs"]
     assert [decode(json.dumps(run).encode()).id for run in runs] == ledger[:2]
     assert all(run["samples"] for run in runs)
-    assert edgemeter("runs", "export", ledger[0], "-o", "results/").returncode == 0
+    assert edgemeter("report", ledger[0], "-o", "results/").returncode == 0
     assert read_bundle(home / "results" / f"{ledger[0]}.edgemeter").record.id == ledger[0]
-    assert len(edgemeter("runs", "export", ledger[0], "-o", "-").stdout.splitlines()) == 2
-    wrong = edgemeter("runs", "export", ledger[0], "-o", "runs.xlsx")
-    assert (wrong.returncode, "use .csv, .parquet, .json" in wrong.stderr) == (2, True)
+    wrong = edgemeter("report", ledger[0], "-o", "runs.xlsx")
+    assert (wrong.returncode, "use .html, .csv, .json, or FOLDER/ for bundles" in wrong.stderr) == (2, True)

@@ -2,23 +2,18 @@
 
 import csv
 import io
-import json
 
 import msgspec
-import numpy as np
-import pytest
 from click.testing import CliRunner
 
 from edgemeter import load
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract.figures import FIGURES, field_name
-from edgemeter.collector import store
 from edgemeter.collector.export import run_table
 from edgemeter.collector.influx import points
-from tests.fixtures.comparison_factory import document, document_at, make_reference, make_run, no_energy
-from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
-from tests.fixtures.ledgers import fill
+from tests.fixtures.comparison_factory import document, document_at, make_run
+from tests.fixtures.fleet_ledger import Fleet, write_ledger
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_generation, make_generation_energy
 
@@ -78,35 +73,6 @@ def test_a_language_model_is_in_a_table_unasked(tmp_path):
     assert {name: columns[name][0] for name in expected} == expected
 
 
-@pytest.mark.needs(module="pyarrow")
-def test_parquet_read_back_has_every_value_and_type(tmp_path):
-    """Through pyarrow itself; ints stay ints, absent is null, times are times."""
-    from pyarrow import parquet  # noqa: PLC0415 - of this test only
-
-    records = [random_record(seed) for seed in range(50)]
-    columns = run_table.every_column()
-    assert run_table.write_parquet(iter(records), columns, tmp_path / "runs.parquet") == 50
-    table = parquet.read_table(tmp_path / "runs.parquet")
-    assert table.num_columns == len(columns) + 1
-    for column in columns:
-        values = table[column.name].to_pylist()
-        assert values == [column.value(run) for run in records], column.name
-    assert table["started_at"].cast("int64").to_pylist() == [run.started_at_ns for run in records]
-
-
-@pytest.mark.needs(module="pyarrow")
-def test_parquet_of_more_than_one_batch_and_of_none(tmp_path, monkeypatch):
-    """The batches join; no run is still a file with its columns."""
-    from pyarrow import parquet  # noqa: PLC0415 - of this test only
-
-    monkeypatch.setattr(run_table, "BATCH_ROWS", 7)
-    runs = list(fleet_records(Fleet(devices=3, days=5, cases=2)))
-    assert run_table.write_parquet(runs, run_table.chosen_columns(), tmp_path / "a.parquet") == 30
-    assert parquet.read_table(tmp_path / "a.parquet")["id"].to_pylist() == [run.id for run in runs]
-    assert run_table.write_parquet([], run_table.chosen_columns(), tmp_path / "b.parquet") == 0
-    assert parquet.read_table(tmp_path / "b.parquet").num_rows == 0
-
-
 def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
     """By selectors in the source or options; standard output is a file too, and several sources are read as one."""
     path = tmp_path / "ledger.sqlite"
@@ -137,35 +103,3 @@ def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):
     ):
         assert isinstance(CliRunner().invoke(cli, ["report", *words]).exception, kind), words
     assert [path.name for path in tmp_path.iterdir()] == ["runs.json"]
-
-
-def test_a_notebook_gets_arrays_by_name(tmp_path):
-    """Floats with NaN for absent, integers, times; a data frame takes them as they are."""
-    path = document_at(tmp_path / "runs.json", make_run(p50_ms=5.0), make_run("pi-2", p50_ms=7.0, **no_energy()))
-    table = store.columns(store.runs(str(path)))
-    kinds = {name: table[name].dtype for name in ("latency_p50_ms", "latency_count", "started_at")}
-    assert kinds == {"latency_p50_ms": np.float64, "latency_count": np.int64, "started_at": np.dtype("datetime64[ns]")}
-    assert sorted(table["latency_p50_ms"].tolist()) == [5.0, 7.0]
-    assert np.isnan(table["energy_gross_mj"]).sum() == 1
-    assert table["started_at"].astype(np.int64).tolist() == table["started_at_ns"].tolist()
-    assert len({len(values) for values in table.values()}) == 1
-    assert list(store.columns([], ["device"])) == ["started_at", "device"]
-
-
-def test_a_notebook_chooses_runs_and_sees_their_raw_samples(tmp_path):
-    """By the same selectors as the commands; samples only where asked for."""
-    path = fill(tmp_path / "ledger.sqlite", [make_run(latencies_ms=[1.0, 2.0, 4.0]), make_run("pi-2")])
-    (run,) = store.runs(str(path), device="pi-1", with_samples=True)
-    assert store.samples(run)["latency"].tolist() == [1_000_000, 2_000_000, 4_000_000]
-    (bare,) = store.runs(str(path), device="pi-1")
-    assert store.samples(bare) == {}
-    with pytest.raises(ConfigError, match="not a selector"):
-        store.runs(str(path), colour="red")
-
-
-def test_a_notebook_compares_as_the_command_does(tmp_path):
-    """Row for row, and what is left out."""
-    path = document_at(tmp_path / "runs.json", make_run(), make_reference(), make_run("pi-2", data="0b" * 32))
-    printed = json.loads(CliRunner().invoke(cli, ["compare", "--reference", "reference", "--ledger", str(path), "--format", "json"]).stdout)
-    assert json.loads(msgspec.json.encode(store.compare(str(path), reference="reference"))) == printed["rows"]
-    assert [{"run": run, "reason": reason} for run, reason in store.left_out(str(path), reference="reference")] == printed["left_out"]

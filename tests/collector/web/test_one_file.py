@@ -14,7 +14,7 @@ from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
-from tests.fixtures.comparison_factory import OTHER_DATA, day_by_day, make_reference, make_run, no_energy
+from tests.fixtures.comparison_factory import OTHER_DATA, make_reference, make_run, no_energy
 from tests.fixtures.one_file import charts_in, opened
 from tests.fixtures.record_factory import make_energy, make_environment, make_latency, violating
 from tests.fixtures.rows import table_row
@@ -216,13 +216,3 @@ def test_energies_of_different_scopes_are_drawn_apart_and_the_page_states_why():
     labels = [attributes["aria-label"] for attributes in page.all("div") if "Energy" in attributes.get("aria-label", "")]
     assert [label.partition(": Up and left")[0].rpartition(", ")[2] for label in labels] == ["board-input"]
     assert "(board-input; wall-ac)" in page.text
-
-
-def test_the_smallest_difference_that_matters_is_that_of_the_command():
-    """Two per cent are no difference above five per cent, and one above one."""
-    runs = day_by_day(
-        *([make_run(id=f"{name}{n}", seq=n, device=name, p50_ms=p50, role=role) for n in range(1, 7)] for name, p50, role in SIDES)
-    )
-    book = book_of(source_from(runs))
-    pages = [one_file.whole_page(book, TrendEvents(), FileChoice(reference="reference", matters_ratio=ratio)) for ratio in (0.01, 0.05)]
-    assert ["above 5%" in Page(shown_first(page)).text for page in pages] == [False, True]
