@@ -75,7 +75,7 @@ def _standing_alone(chart: Chart) -> Spec:
         spec["width"] = WIDTH_PX
     spec["config"] = {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}
     # Of the style sheet's colours those of the light.
-    colours = dict(re.findall(r"--(\w+): (#\w+)", _packaged("web/page.css").partition("@media")[0]))
+    colours = dict(re.findall(r"--(\w+): light-dark\((#\w+)", _packaged("web/page.css")))
     spec_in_colour: Spec = json.loads(re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], json.dumps(spec)))
     return spec_in_colour
 

@@ -18,10 +18,11 @@ const button = (text, label, act) => {
   node.addEventListener("click", act);
   return node;
 };
-function save(name, parts, type) {
-  const link = make("a", { download: name, href: URL.createObjectURL(new Blob(parts, { type })) });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+const saveFrom = (name, href) => make("a", { download: name, href }).click();
+function save(name, text, type) {
+  const href = URL.createObjectURL(new Blob([text], { type }));
+  saveFrom(name, href);
+  setTimeout(() => URL.revokeObjectURL(href), 1000);
 }
 function csvOf(columns, rows) {
   const cell = (value) => {
@@ -32,7 +33,28 @@ function csvOf(columns, rows) {
   };
   return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
-const viewName = () => (isFile ? location.hash.slice(2) || document.getElementById("shown").dataset.address : location.pathname.slice(1)).split("?")[0] || "overview";
+
+// What is picked, zoomed, searched and sorted is in the address, so that a link to a view shows it as it was.
+const viewHere = () => (isFile ? location.hash.slice(2) || document.getElementById("shown").dataset.address : (location.pathname + location.search).slice(1)).split("?");
+const viewName = () => viewHere()[0] || "overview";
+const fieldsHere = () => new URLSearchParams(viewHere()[1]);
+function putField(name, value, isNew = false) {
+  const fields = fieldsHere(), before = `${fields}`;
+  if (value === null) fields.delete(name); else fields.set(name, value);
+  if (`${fields}` !== before) history[isNew ? "pushState" : "replaceState"](null, "", `${isFile ? "#" : ""}/${viewHere()[0]}${fields.size ? `?${fields}` : ""}`);
+}
+// How a chart or a table is shown is one field, such as c1={"off": [series], "x": [low, high]}; what is as it was at first is not in it.
+function stateOf(name) {
+  try { return JSON.parse(fieldsHere().get(name)) ?? {}; } catch { return {}; }
+}
+function putState(name, state, isNew) {
+  const changed = Object.entries(state).filter(([, value]) => value?.length);
+  putField(name, changed.length ? JSON.stringify(Object.fromEntries(changed)) : null, isNew);
+}
+function rangeIn(name) {
+  const ends = /^(\d+),(\d+)$/.exec(fieldsHere().get(name));
+  return ends && [Number(ends[1]), Number(ends[2])];
+}
 
 // Charts: what the server wrote is a specification without data, and the rows beside it.
 let drawn = [];
@@ -42,12 +64,10 @@ function zoomAxes(spec) {
   const axes = unit?.params.find((param) => param.name === "zoom").select.encodings ?? [];
   return axes.map((axis) => ({ axis, signal: `zoom_${unit.encoding[axis].field}`, isLog: unit.encoding[axis].scale?.type === "log" }));
 }
-function embed(place, spec, more = {}) {
-  return vegaEmbed(place, spec, {
-    mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true }, config: THEME, ...more,
-  });
+function embed(place, spec, config = THEME) {
+  return vegaEmbed(place, spec, { mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true }, config });
 }
-async function drawChart(figure, picked = {}) {
+async function drawChart(figure) {
   const held = JSON.parse(figure.querySelector("script.chart-data").textContent);
   const place = figure.querySelector(".chart"), title = figure.querySelector("figcaption").textContent;
   const all = held.rows.map((row) => Object.fromEntries(held.columns.map((name, index) => [name, row[index]])));
@@ -74,27 +94,16 @@ async function drawChart(figure, picked = {}) {
   view.addEventListener("click", (_, item) => item?.datum && follow(item.datum));
   if (held.brushes) linked(chart);
   await restore(chart);
-  for (const { signal } of zoomAxes(spec)) view.addSignalListener(signal, () => { if (held.brushes) zoomTogether(chart); keepState(chart); });
+  for (const { signal } of zoomAxes(spec)) view.addSignalListener(signal, () => { if (held.brushes) zoomTogether(chart, signal); keepState(chart); });
   figure.classList.add("is-drawn");
 }
-// What is hidden and how far a chart is zoomed is in the address: c1={"off": [series], "x": [low, high]} of the first chart.
-const stateName = (chart) => `c${[...document.querySelectorAll("figure.chart-figure")].indexOf(chart.figure) + 1}`;
-const fieldsHere = () => (isFile ? location.hash || `#/${document.getElementById("shown").dataset.address}` : location.pathname + location.search).split("?");
-function putField(name, value, isNew = false) {
-  const [base, query = ""] = fieldsHere(), fields = new URLSearchParams(query);
-  if (value === null) fields.delete(name); else fields.set(name, value);
-  if (`${fields}` !== `${new URLSearchParams(query)}`) history[isNew ? "pushState" : "replaceState"](null, "", `${base}${fields.size ? `?${fields}` : ""}`);
-}
+const numberOf = (chart) => [...document.querySelectorAll("figure.chart-figure")].indexOf(chart.figure) + 1;
 async function restore(chart) {
-  let state = {};
-  try { state = JSON.parse(new URLSearchParams(fieldsHere()[1]).get(stateName(chart))) ?? {}; } catch { /* somebody else's */ }
+  const state = stateOf(`c${numberOf(chart)}`);
   for (const [name] of chart.held.legend) if (state.off?.includes?.(name) && !chart.hidden.has(name)) switchSeries([chart], name, true);
   // Charts over time have one period, which is shown in all of them.
-  const range = chart.held.brushes ? rangeOf("zoom") ?? rangeOf("between") : null;
-  for (const { axis, signal } of zoomAxes(chart.spec)) {
-    const shown = chart.held.brushes ? range : state[axis];
-    if (shown?.length === 2 && shown.every(Number.isFinite)) chart.view.signal(signal, shown);
-  }
+  if (chart.held.brushes) Object.assign(state, { x: rangeIn("zoom") ?? rangeIn("between") });
+  for (const { axis, signal } of zoomAxes(chart.spec)) if (state[axis]?.length === 2 && state[axis].every(Number.isFinite)) chart.view.signal(signal, state[axis]);
   await chart.view.runAsync();
   await recount(chart);
 }
@@ -113,17 +122,17 @@ async function recount(chart) {
     const [width, height] = one.rows.length > 1 && other.rows.length > 1 ? [26, 13] : [12, 12];
     return Math.abs(one.at[0] - other.at[0]) < width && Math.abs(one.at[1] - other.at[1]) < height;
   };
-  let groups = shown.map((row) => [row]), found = [];
-  for (;;) {
-    found = [];
+  let groups = shown.map((row) => [row]), count;
+  do {
+    count = groups.length;
+    const merged = [];
     for (const rows of groups) {
-      const one = { at: [x(middle(rows, "cost")), y(middle(rows, "accuracy"))], rows: [...rows] };
-      const other = found.find((group) => cover(one, group));
-      if (other) other.rows.push(...rows); else found.push(one);
+      const group = { at: [x(middle(rows, "cost")), y(middle(rows, "accuracy"))], rows: [...rows] };
+      const covered = merged.find((other) => cover(group, other));
+      if (covered) covered.rows.push(...rows); else merged.push(group);
     }
-    if (found.length === groups.length) break;
-    groups = found.map(({ rows }) => rows);
-  }
+    groups = merged.map(({ rows }) => rows);
+  } while (groups.length < count);
   const marks = groups.map((rows) => rows.length > 1 ? markOf(rows, middle) : { ...rows[0] });
   const free = (mark) => {
     const left = x(mark.cost), right = left + 18 + 6.5 * (mark.label?.length ?? 0), height = y(mark.accuracy);
@@ -154,15 +163,14 @@ function keepState(chart) {
   chart.keeping = setTimeout(() => {
     if (!chart.figure.isConnected) return;
     recount(chart);
-    const state = chart.hidden.size ? { off: [...chart.hidden] } : {};
-    for (const { axis, signal } of zoomAxes(chart.spec)) {
-      const range = chart.view.signal(signal);
-      if (chart.held.brushes) {
-        const zoom = range?.map((one) => Math.round(Number(one))).join(",") ?? null;
-        putField("zoom", zoom === new URLSearchParams(fieldsHere()[1]).get("between") ? null : zoom);
-      } else if (range) state[axis] = range.map((one) => Number(Number(one).toPrecision(13)));
+    const ranges = Object.fromEntries(zoomAxes(chart.spec).map(({ axis, signal }) => [axis, chart.view.signal(signal)?.map(Number)]));
+    if (chart.held.brushes) {
+      const zoom = ranges.x?.map(Math.round).join(",") ?? null;
+      putField("zoom", zoom === fieldsHere().get("between") ? null : zoom);
+      delete ranges.x;
     }
-    putField(stateName(chart), Object.keys(state).length ? JSON.stringify(state) : null);
+    for (const axis in ranges) ranges[axis] = ranges[axis]?.map((end) => Number(end.toPrecision(13)));
+    putState(`c${numberOf(chart)}`, { off: [...chart.hidden], ...ranges });
   }, 150);
 }
 function follow(datum) {
@@ -203,12 +211,8 @@ function addLegend(chart, gallery) {
   if (gallery && !before) gallery.before(keys); else if (!gallery) chart.figure.append(keys);
 }
 const legendOf = (chart) => chart.figure.closest(".gallery.one-legend")?.previousElementSibling ?? chart.figure.querySelector(".legend");
-// Whether nothing is left of a chart, or of the lines in it: of nothing there is no scale.
-function isOff(chart) {
-  const lines = layersOf(chart.held.spec).flatMap((one) => one.data?.values ?? []).map((row) => row.series).filter((name) => name !== undefined);
-  const names = lines.length ? lines : chart.held.legend.map(([name]) => name);
-  return names.length > 0 && names.every((name) => chart.hidden.has(name));
-}
+// Of nothing there is no scale.
+const isOff = ({ held: { legend }, hidden }) => legend.length > 0 && legend.every(([name]) => hidden.has(name));
 function switchSeries(charts, name, off = !charts.some((chart) => chart.hidden.has(name))) {
   const toggle = [...legendOf(charts[0]).children].find((one) => one.dataset.series === name);
   toggle.setAttribute("aria-pressed", String(!off));
@@ -220,33 +224,33 @@ function switchSeries(charts, name, off = !charts.some((chart) => chart.hidden.h
     keepState(chart);
   }
 }
+// The buttons below a chart: text, label (followed by the chart's title) and what it does; those that zoom are for charts that can be zoomed.
+const ZOOM_TOOLS = [
+  ["+", "Zoom in:", (chart) => zoomed(chart, 0.5)],
+  ["−", "Zoom out:", (chart) => zoomed(chart, 2)],
+  ["←", "Move left:", (chart) => zoomed(chart, 1, -0.25)],
+  ["→", "Move right:", (chart) => zoomed(chart, 1, 0.25)],
+  ["Whole", "Show the whole range:", (chart) => zoomed(chart, null)],
+];
+const TOOLS = [
+  ["SVG", "SVG of", (chart) => savePicture(chart, "svg")],
+  ["PNG", "PNG of", (chart) => savePicture(chart, "png")],
+  ["CSV", "CSV of", (chart) => save(fileName(chart, "csv"), csvOf(chart.held.columns, shownRows(chart).map((row) => chart.held.columns.map((name) => row[name]))), "text/csv")],
+  ["Table", "Table behind", toggleTable],
+];
 function addTools(chart) {
-  const { figure, held: { legend }, title } = chart;
-  const bar = make("div", { class: "figure-tools" });
-  const gallery = figure.closest(".gallery.one-legend");
+  const { figure, held: { legend }, title } = chart, gallery = figure.closest(".gallery.one-legend");
   if (legend.length > 1 || gallery) addLegend(chart, gallery);
-  if (zoomAxes(chart.spec).length) {
-    bar.append(
-      button("+", `Zoom in: ${title}`, () => zoomed(chart, 0.5)), button("−", `Zoom out: ${title}`, () => zoomed(chart, 2)),
-      button("←", `Move left: ${title}`, () => zoomed(chart, 1, -0.25)), button("→", `Move right: ${title}`, () => zoomed(chart, 1, 0.25)),
-      button("Whole", `Show the whole range: ${title}`, () => zoomed(chart, null)),
-    );
-  }
-  bar.append(
-    button("SVG", `SVG of ${title}`, () => savePicture(chart, "svg")), button("PNG", `PNG of ${title}`, () => savePicture(chart, "png")),
-    button("CSV", `CSV of ${title}`, () => save(`${fileName(chart)}.csv`, [csvOf(chart.held.columns, shownRows(chart).map((row) => chart.held.columns.map((name) => row[name])))], "text/csv")),
-  );
-  const table = button("Table", `Table behind ${title}`, () => {
-    const old = figure.querySelector(".behind");
-    if (old) old.remove(); else figure.append(tableBehind(chart));
-    table.setAttribute("aria-expanded", String(!old));
-  });
-  table.setAttribute("aria-expanded", "false");
-  bar.append(table);
-  figure.append(bar);
+  const tools = [...(zoomAxes(chart.spec).length ? ZOOM_TOOLS : []), ...TOOLS];
+  figure.append(make("div", { class: "figure-tools" }, ...tools.map(([text, label, act]) => button(text, `${label} ${title}`, (event) => act(chart, event.target)))));
+  figure.querySelector(".figure-tools > :last-child").setAttribute("aria-expanded", "false");
 }
-const seriesOf = (row) => row.series !== undefined && row.part !== undefined ? row.part : row.series;
-const shownRows = (chart) => chart.rows.filter((row) => !chart.hidden.has(seriesOf(row)) && (!period || row.started_at_ns === undefined || inPeriod(row.started_at_ns)));
+function toggleTable(chart, toggle) {
+  const shown = chart.figure.querySelector(".behind");
+  if (shown) shown.remove(); else chart.figure.append(tableBehind(chart));
+  toggle.setAttribute("aria-expanded", String(!shown));
+}
+const shownRows = (chart) => chart.rows.filter((row) => !chart.hidden.has(row.series) && (!period || row.started_at_ns === undefined || inPeriod(row.started_at_ns)));
 function tableBehind(chart) {
   const names = chart.held.columns.filter((name) => chart.rows.some((row) => row[name] !== null && row[name] !== undefined && name !== "anchor"));
   const text = (name, value) => {
@@ -265,58 +269,42 @@ function tableBehind(chart) {
 }
 
 // Pictures: the chart as it is zoomed and toggled, with its title and legend, in the colours that are seen.
-const fileName = (chart) => `edgemeter-${viewName()}-${[...document.querySelectorAll("figure.chart-figure")].indexOf(chart.figure) + 1}`;
-async function picture(chart) {
+const fileName = (chart, form) => `edgemeter-${viewName()}-${numberOf(chart)}.${form}`;
+async function savePicture(chart, form) {
   const place = document.body.appendChild(make("div", { class: "off-screen" }));
   try {
+    const colour = (_, name) => { place.style.color = `var(${name})`; return getComputedStyle(place).color; };
+    const inColour = (spec) => JSON.parse(JSON.stringify(spec).replace(/var\((--\w+)\)/g, colour));
     const width = chart.spec.width === "container" ? { width: Math.max(320, chart.place.clientWidth - 20) } : {};
     const title = { text: chart.title, anchor: "start", color: "var(--ink)", fontSize: 13 };
-    const { view } = await embed(place, { ...chart.spec, ...width, title }, { config: { ...THEME, background: "var(--sheet)" } });
+    const { view } = await embed(place, inColour({ ...chart.spec, ...width, title }), inColour({ ...THEME, background: "var(--sheet)" }));
     if (chart.hidden.size) view.signal("hidden", [...chart.hidden]);
     for (const { axis, signal } of zoomAxes(chart.spec)) view.signal(signal, chart.view.scale(axis).domain().map(Number));
     if (chart.spec.datasets?.marks) view.data("marks", chart.view.data("marks").map((mark) => Object.fromEntries(Object.entries(mark))));
     await view.runAsync();
-    const colours = getComputedStyle(root);
-    const text = (await view.toSVG()).replace(/var\((--\w+)\)/g, (_, name) => colours.getPropertyValue(name).trim());
+    saveFrom(fileName(chart, form), await view.toImageURL(form, form === "png" ? 2 : 1));
     view.finalize();
-    return text;
   } finally {
     place.remove();
   }
 }
-async function savePicture(chart, form) {
-  const text = await picture(chart);
-  if (form === "svg") return save(`${fileName(chart)}.svg`, [text], "image/svg+xml");
-  const image = new Image();
-  image.onload = () => {
-    const canvas = make("canvas");
-    [canvas.width, canvas.height] = [image.width * 2, image.height * 2];
-    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-    canvas.toBlob((blob) => save(`${fileName(chart)}.png`, [blob], "image/png"));
-  };
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
-}
 
-// A period, picked in a chart, narrows the tables below and what is exported; it is in the address.
-let period = null, waiting = null, isDrawing = false;
+// A period, picked in a chart over time, is shown in all of them, and narrows the tables below and what is exported.
+let period = null, brushed = null;
 const inPeriod = (atNs) => atNs / 1e6 >= period[0] && atNs / 1e6 <= period[1];
 const overTime = () => drawn.filter((chart) => chart.held.brushes && chart.view);
-const rangeOf = (name) => { const range = /^(\d+),(\d+)$/.exec(new URLSearchParams(fieldsHere()[1]).get(name) ?? ""); return range && [Number(range[1]), Number(range[2])]; };
 function linked(chart) {
   chart.view.addSignalListener("brush", (_, value) => {
-    const range = Object.values(value ?? {})[0];
-    clearTimeout(waiting);
-    // A click is no period, and a hand that rests has not decided.
-    const pick = () => {
-      if (isDrawing) waiting = setTimeout(pick, 120);
-      else pickPeriod([Math.floor(Math.min(...range)), Math.ceil(Math.max(...range))]);
-    };
-    if (range && Math.abs(range[1] - range[0]) > 60000) waiting = setTimeout(pick, 120);
+    const [range] = Object.values(value ?? {});
+    // A click is no period.
+    brushed = range && Math.abs(range[1] - range[0]) > 60000 ? range : null;
   });
-  chart.place.addEventListener("pointerdown", () => { isDrawing = true; });
 }
-for (const ending of ["pointerup", "pointercancel"]) addEventListener(ending, () => { isDrawing = false; });
-// A period that is picked in one panel is shown in all of them, and narrows the tables.
+addEventListener("pointerdown", () => { brushed = null; }, true);
+// A hand that rests while it draws has not decided.
+for (const ending of ["pointerup", "pointercancel"]) addEventListener(ending, () => {
+  if (brushed) pickPeriod([Math.floor(Math.min(...brushed)), Math.ceil(Math.max(...brushed))]);
+});
 function pickPeriod(range) {
   setPeriod(range);
   for (const chart of overTime()) {
@@ -325,17 +313,9 @@ function pickPeriod(range) {
     chart.view.runAsync();
   }
 }
-let isZooming = false;
-function zoomTogether(chart) {
-  if (isZooming) return;
-  isZooming = true;
-  for (const { axis, signal } of zoomAxes(chart.spec)) {
-    const range = chart.view.signal(signal)?.map(Number) ?? null;
-    for (const other of overTime()) if (other !== chart && axis === "x" && `${other.view.signal(signal)?.map(Number) ?? null}` !== `${range}`) {
-      other.view.signal(signal, range).runAsync();
-    }
-  }
-  isZooming = false;
+function zoomTogether(chart, signal) {
+  const range = chart.view.signal(signal)?.map(Number) ?? null;
+  for (const other of overTime()) if (`${other.view.signal(signal)?.map(Number) ?? null}` !== `${range}`) other.view.signal(signal, range).runAsync();
 }
 function setPeriod(range) {
   period = range;
@@ -353,73 +333,60 @@ function setPeriod(range) {
   });
 }
 
-// The tables of a section are sorted and searched together; how is in the address: t_runs={...}.
+// The tables of a section are sorted and searched together; how is in the address: t_runs={"q": words, "sort": [heading, direction]}.
 const FEWEST_ROWS = 6;
-const headOf = (head) => head.textContent.trim();
-const sections = new Map();
+const restores = new Map();
+const headingsOf = (table) => [...table.tHead.rows[0].cells].map((head) => head.textContent.trim());
+// What is sorted as one: a row, or that of a board type with its boards below it, which have a tbody of their own.
+const unitsOf = (table) => table.querySelector("tr.boards") ? [...table.tBodies].map((body) => [...body.rows]) : [...table.tBodies[0].rows].map((row) => [row]);
 function makeTables(within) {
   for (const section of within.matches?.("section") ? [within] : within.querySelectorAll("main > section, main")) {
-    // Where not all rows are listed, the form searches all of them.
-    if (section.dataset.byForm !== undefined) continue;
     const tables = [...section.querySelectorAll("table.grid")].filter((table) => table.closest("main > section, main") === section);
-    if (tables.length) makeTable(section, tables.map((table) => ({ table, units: unitsOf(table) })));
+    // Where not all rows are listed, the form searches all of them.
+    if (tables.length && section.dataset.byForm === undefined) makeTable(section, tables.map((table) => ({ table, units: unitsOf(table) })));
   }
 }
 function makeTable(section, tables) {
   const name = `t_${section.id || "view"}`, state = { q: "", sort: null };
-  const group = { section, tables, state, render: () => tables.forEach(({ table, units }) => renderTable(table, units, state)) };
-  const keep = (isNew) => {
-    const kept = Object.fromEntries(Object.entries(state).filter(([, value]) => value?.length));
-    putField(name, Object.keys(kept).length ? JSON.stringify(kept) : null, isNew);
-  };
-  for (const { table } of tables) {
-    for (const head of table.tHead.rows[0].cells) {
-      const heading = headOf(head);
-      if (heading) head.replaceChildren(button(heading, null, () => {
-        state.sort = [heading, state.sort?.[0] === heading && state.sort[1] === 1 ? -1 : 1];
-        group.show?.();
-        group.render();
-        keep(true);
-      }));
-    }
-  }
-  group.restore = () => {
-    let kept = {};
-    try { kept = JSON.parse(new URLSearchParams(fieldsHere()[1]).get(name)) ?? {}; } catch { /* somebody else's */ }
-    state.q = typeof kept.q === "string" ? kept.q : "";
-    state.sort = Array.isArray(kept.sort) && kept.sort.length === 2 ? [String(kept.sort[0]), kept.sort[1] === -1 ? -1 : 1] : null;
-    group.show?.();
-    group.render();
-  };
-  sections.set(section, group);
-  if (tables.reduce((sum, { units }) => sum + units.flat().length, 0) >= FEWEST_ROWS) addTableTools(group, keep);
-  group.restore();
-}
-function addTableTools(group, keep) {
-  const { tables, state, section } = group;
-  const heads = [...new Set(tables.flatMap(({ table }) => [...table.tHead.rows[0].cells].map(headOf)).filter(Boolean))];
+  const headings = [...new Set(tables.flatMap(({ table }) => headingsOf(table)).filter(Boolean))];
   const search = make("input", { type: "search", placeholder: "Search" });
   // On a phone there are no headings to sort by.
-  const orders = heads.flatMap((heading) => [[heading, 1], [heading, -1]]).map((sort) => make("option", { value: JSON.stringify(sort) }, `${sort[0]} ${sort[1] === 1 ? "↑" : "↓"}`));
+  const orders = headings.flatMap((heading) => [[heading, 1], [heading, -1]]).map((sort) => make("option", { value: JSON.stringify(sort) }, `${sort[0]} ${sort[1] === 1 ? "↑" : "↓"}`));
   const order = make("select", {}, make("option", { value: "" }, "as listed"), ...orders);
-  const label = (text, field) => make("label", {}, make("span", {}, text), field);
-  search.addEventListener("input", () => { state.q = search.value; group.render(); keep(false); });
-  order.addEventListener("change", () => { state.sort = JSON.parse(order.value || "null"); group.render(); keep(true); });
-  group.show = () => {
+  const show = () => {
     search.value = state.q;
     order.value = state.sort ? JSON.stringify(state.sort) : "";
+    for (const { table, units } of tables) renderTable(table, units, state);
   };
-  const tools = make("div", { class: "table-tools", role: "group", "aria-label": "Rows" }, label("Search", search), label("Sort by", order));
-  (section.querySelector(":scope > h2") ?? tables[0].table.parentElement).after(tools);
-}
-// What is sorted as one: a row, or that of a board type with its boards below it, which have a tbody of their own.
-function unitsOf(table) {
-  const bodies = [...table.tBodies];
-  return bodies.length > 1 || table.querySelector("tr.boards") ? bodies.map((body) => [...body.rows]) : [...bodies[0].rows].map((row) => [row]);
+  const change = (part, isNew) => {
+    show(Object.assign(state, part));
+    putState(name, state, isNew);
+  };
+  search.addEventListener("input", () => change({ q: search.value }, false));
+  order.addEventListener("change", () => change({ sort: JSON.parse(order.value || "null") }, true));
+  for (const { table } of tables) {
+    for (const [index, heading] of headingsOf(table).entries()) {
+      const sort = () => change({ sort: [heading, state.sort?.[0] === heading && state.sort[1] === 1 ? -1 : 1] }, true);
+      if (heading) table.tHead.rows[0].cells[index].replaceChildren(button(heading, null, sort));
+    }
+  }
+  if (tables.reduce((sum, { units }) => sum + units.flat().length, 0) >= FEWEST_ROWS) {
+    const label = (text, field) => make("label", {}, make("span", {}, text), field);
+    const tools = make("div", { class: "table-tools", role: "group", "aria-label": "Rows" }, label("Search", search), label("Sort by", order));
+    (section.querySelector(":scope > h2") ?? tables[0].table.parentElement).after(tools);
+  }
+  const restore = () => {
+    const { q, sort } = stateOf(name);
+    state.q = typeof q === "string" ? q : "";
+    state.sort = Array.isArray(sort) && sort.length === 2 ? [String(sort[0]), sort[1] === -1 ? -1 : 1] : null;
+    show();
+  };
+  restores.set(section, restore);
+  restore();
 }
 function renderTable(table, units, { q, sort }) {
   const heads = [...table.tHead.rows[0].cells], words = q.toLowerCase().split(/\s+/).filter(Boolean);
-  const column = sort ? heads.findIndex((head) => headOf(head) === sort[0]) : -1;
+  const column = sort ? headingsOf(table).indexOf(sort[0]) : -1;
   heads.forEach((head, index) => {
     if (index === column) head.setAttribute("aria-sort", sort[1] === 1 ? "ascending" : "descending"); else head.removeAttribute("aria-sort");
   });
@@ -431,27 +398,20 @@ function renderTable(table, units, { q, sort }) {
     for (const row of boards) row.classList.toggle("is-unmatched", matching.length > 0 && !matching.includes(row));
     if (type && matching.length > 0 !== type.classList.contains("is-sought")) type.open = type.classList.toggle("is-sought");
   }
-  const sorted = (rows) => column < 0 ? rows : sortedBy(rows, column, heads[column].classList.contains("text"), sort[1]);
-  const unitOf = new Map(units.map((unit) => [unit[0], unit])), firsts = sorted(units.map(([first]) => first));
-  if (table.tBodies.length === 1 && units.every((unit) => unit.length === 1)) return table.tBodies[0].replaceChildren(...firsts);
-  // The boards of a type stay below its row.
-  for (const first of firsts) {
-    first.parentElement.replaceChildren(first, ...sorted(unitOf.get(first).slice(1)));
+  const inOrder = (rows) => column < 0 ? rows : rows.toSorted(comparing(column, heads[column].classList.contains("text"), sort[1]));
+  const unitOf = new Map(units.map((unit) => [unit[0], unit]));
+  for (const first of inOrder([...unitOf.keys()])) {
+    // The boards of a type stay below its row.
+    first.parentElement.append(first, ...inOrder(unitOf.get(first).slice(1)));
     table.append(first.parentElement);
   }
 }
-function sortedBy(rows, column, isText, direction) {
-  const value = (row) => row.cells[column].dataset.value ?? null;
-  const order = (one, other) => isText
-    ? one.cells[column].textContent.localeCompare(other.cells[column].textContent, "en", { numeric: true })
-    : Number(value(one)) - Number(value(other));
+function comparing(column, isText, direction) {
+  const text = (row) => row.cells[column].textContent, value = (row) => row.cells[column].dataset.value;
+  if (isText) return (one, other) => direction * text(one).localeCompare(text(other), "en", { numeric: true });
   // What is absent stands last, however it is sorted.
-  return [...rows].sort((one, other) => {
-    if (!isText && (value(one) === null || value(other) === null)) return (value(one) === null) - (value(other) === null);
-    return direction * order(one, other);
-  });
+  return (one, other) => (value(one) === undefined) - (value(other) === undefined) || direction * (value(one) - value(other)) || 0;
 }
-// All that was picked, zoomed, searched and sorted is in the address: the link is the saved view.
 function addCopyLink(within) {
   const place = within.querySelector(".exports");
   if (!place) return;
@@ -471,7 +431,7 @@ function cueWideTables() {
 }
 
 // Within a file: hide what was not picked.
-function narrow(within, picked) {
+function narrow(within) {
   const names = [...FACETS, "verdict", "source"].filter((name) => picked[name]);
   within.querySelectorAll("[data-device],[data-model]").forEach((one) => {
     const off = one.dataset.kept === undefined && names.some((name) => one.dataset[name] !== undefined && one.dataset[name] !== picked[name]);
@@ -489,17 +449,17 @@ function narrow(within, picked) {
     table.parentElement.toggleAttribute("hidden", rows.length > 0 && rows.every((row) => row.hasAttribute("hidden")));
   });
 }
-function writeTables(within, form) {
-  const all = JSON.parse(within.querySelector("script.tables").textContent);
+function writeTables(form) {
+  const all = JSON.parse(document.querySelector("script.tables").textContent);
   const rowsOf = (table) => {
     const at = table.columns.indexOf("started_at_ns");
     return table.rows.filter((row) => !period || at < 0 || inPeriod(row[at]));
   };
   if (form === "json") {
     const tables = Object.fromEntries(all.tables.map((table) => [table.name, rowsOf(table).map((row) => Object.fromEntries(table.columns.map((name, index) => [name, row[index]])))]));
-    return save("edgemeter.json", [JSON.stringify({ view: all.view, tables }, null, 2)], "application/json");
+    return save("edgemeter.json", JSON.stringify({ view: all.view, tables }, null, 2), "application/json");
   }
-  return save("edgemeter.csv", [csvOf(all.tables[0].columns, rowsOf(all.tables[0]))], "text/csv");
+  return save("edgemeter.csv", csvOf(all.tables[0].columns, rowsOf(all.tables[0])), "text/csv");
 }
 
 // Addresses within a file: #/view?fields; the fields of the route pick the view, the others narrow it.
@@ -524,7 +484,7 @@ const unpacked = (text) => {
 async function loadCharts() {
   document.head.append(make("script", {}, await unpacked(document.getElementById("charts").content.textContent)));
 }
-let original = null, charts = null;
+let original = null, charts = null, picked = {};
 async function route() {
   if (!location.hash.startsWith("#/") && original !== null && location.hash !== "") return;
   const shown = document.getElementById("shown"), here = location.hash;
@@ -541,52 +501,34 @@ async function route() {
     shown.querySelector("main").prepend(make("p", { class: "caution" }, "This file does not hold that view. Serve the ledger: ", make("code", {}, "edgemeter collector web")));
   }
   document.title = `${shown.querySelector("h1").textContent} - Edgemeter`;
-  const picked = { ...asked.fields };
+  picked = { ...asked.fields };
   for (const name of ROUTES[asked.view] ?? []) delete picked[name];
   shown.querySelectorAll("form.filters [name]").forEach((field) => { if (asked.fields[field.name]) field.value = asked.fields[field.name]; });
-  narrow(shown, picked);
-  dress(shown, picked);
+  narrow(shown);
+  dress(shown);
   scrollTo(0, 0);
 }
-async function dress(within, picked = {}) {
+async function dress(within) {
   for (const chart of drawn) chart.view?.finalize();
   drawn = [];
-  sections.clear();
+  restores.clear();
   makeTables(within);
   addCopyLink(within);
   cueWideTables();
-  const bar = within.querySelector("nav");
-  if (bar) {
-    const label = () => { theme.textContent = isDark() ? "Light" : "Dark"; };
-    const theme = button("", null, () => { setTheme(isDark() ? "light" : "dark"); label(); });
-    theme.className = "theme";
-    label();
-    bar.append(theme);
-  }
-  within.querySelectorAll("form.filters").forEach((form) => {
-    form.addEventListener("change", () => form.requestSubmit());
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      const fields = new URLSearchParams();
-      // What is left open does not stand in the address.
-      for (const [name, value] of [...new FormData(form)].sort()) if (value) fields.append(name, value);
-      // How tables are shown stays.
-      for (const [name, value] of new URLSearchParams(fieldsHere()[1])) if (name.startsWith("t_")) fields.append(name, value);
-      const query = fields.toString() ? `?${fields}` : "";
-      if (isFile) location.hash = `#/${form.dataset.view}${query}`;
-      else location.assign(`/${form.dataset.view}${query}`);
-    });
+  const theme = button(isDark() ? "Light" : "Dark", null, () => {
+    theme.textContent = isDark() ? "Dark" : "Light";
+    setTheme(isDark() ? "light" : "dark");
   });
-  within.querySelectorAll("[data-export]").forEach((one) => one.addEventListener("click", () => writeTables(within, one.dataset.export)));
-  within.querySelector(".period button")?.addEventListener("click", () => pickPeriod(null));
-  setPeriod(rangeOf("between"));
-  await drawAll([within], picked);
+  theme.className = "theme";
+  within.querySelector("nav")?.append(theme);
+  setPeriod(rangeIn("between"));
+  await drawAll([within]);
 }
-async function drawAll(places, picked = {}) {
+async function drawAll(places) {
   const mine = drawn;
   for (const figure of places.flatMap((one) => [...one.querySelectorAll("figure.chart-figure:not([hidden])")])) {
     if (mine !== drawn) return;
-    await drawChart(figure, picked);
+    await drawChart(figure);
   }
   if (mine === drawn) root.dataset.drawn = String(mine.length);
 }
@@ -645,24 +587,36 @@ addEventListener("keydown", (event) => {
   if (first) { event.preventDefault(); first.focus(); }
 });
 document.addEventListener("click", (event) => {
-  const link = event.target.closest?.('a[href^="#"]');
-  if (!link || link.getAttribute("href").startsWith("#/")) return;
-  reveal(document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1))));
+  if (event.target.matches("[data-export]")) writeTables(event.target.dataset.export);
+  if (event.target.matches(".period button")) pickPeriod(null);
+  const reference = event.target.closest?.('a[href^="#"]:not([href^="#/"])')?.getAttribute("href");
+  if (!reference) return;
+  const target = reveal(document.getElementById(decodeURIComponent(reference.slice(1))));
   if (!isFile) return;
   // Inside a file the address after # is the view's: a place within it is scrolled to.
   event.preventDefault();
-  const target = document.getElementById(decodeURIComponent(link.getAttribute("href").slice(1)));
-  if (target) { target.scrollIntoView(); target.focus?.({ preventScroll: true }); }
+  target?.scrollIntoView();
+  target?.focus({ preventScroll: true });
 });
-addEventListener("popstate", () => { if (!isFile) for (const [section, group] of sections) if (section.isConnected) group.restore(); });
+// The form is sent as the browser does it; in a file its fields are the address after #.
+document.addEventListener("change", ({ target }) => target.closest("form.filters")?.requestSubmit());
+document.addEventListener("formdata", ({ formData }) => {
+  // What is left open does not stand in the address; how tables are shown stays.
+  for (const [name, value] of [...formData]) if (!value) formData.delete(name);
+  for (const [name, value] of fieldsHere()) if (name.startsWith("t_")) formData.append(name, value);
+});
+document.addEventListener("submit", (event) => {
+  if (!isFile) return;
+  event.preventDefault();
+  location.hash = `#/${event.target.dataset.view}?${new URLSearchParams(new FormData(event.target))}`;
+});
+addEventListener("popstate", () => { if (!isFile) for (const [section, restore] of restores) if (section.isConnected) restore(); });
 addEventListener("resize", cueWideTables);
-// A browser that goes back keeps what was picked before it left: the form shows what the address asks for.
-if (!isFile) {
-  addEventListener("pageshow", () => document.querySelectorAll("form.filters").forEach((form) => form.reset()));
-}
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
 if (isFile) { addEventListener("hashchange", route); route(); }
 else {
+  // A browser that goes back keeps what was picked before it left: the form shows what the address asks for.
+  addEventListener("pageshow", () => document.querySelectorAll("form.filters").forEach((form) => form.reset()));
   document.querySelectorAll("main > *").forEach((one) => written.set(one, one.outerHTML));
   dress(document);
   const { tag } = document.querySelector("footer").dataset;
