@@ -1,6 +1,5 @@
 """The table of a comparison: a row for each case, grouped by what may be compared, the reference first; equal boards are one row."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,17 +7,17 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, TTFT, Figure
 from edgemeter.collector.compare.boards import worst_board
 from edgemeter.collector.compare.columns import COLUMNS
-from edgemeter.collector.compare.comparison import MARKS, ComparedCase, Comparison, comparable
+from edgemeter.collector.compare.comparison import ComparedCase, Comparison, comparable
 from edgemeter.collector.compare.differences import speed_of
 from edgemeter.collector.show.compare_table import figure_heading, figure_in_column, shown_figures
 from edgemeter.collector.show.comparison_charts import anchor, facts
-from edgemeter.collector.show.figure_words import assumed_in_changes, change_parts, confidence_text, figure_text, outcome_text
+from edgemeter.collector.show.figure_words import change_parts, confidence_text, figure_text, outcome_text
 from edgemeter.collector.show.series_style import GLYPHS, assign_styles
 from edgemeter.collector.show.wording import case_names, load_words
 from edgemeter.collector.web.choice_filter import ChoiceFilter
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Attributes
-from edgemeter.collector.web.view import Pager, ViewColumn, ViewGrid, ViewRequest, pager, plain_table
+from edgemeter.collector.web.view import Pager, ViewColumn, ViewGrid, ViewRequest, pager
 
 # Cases of one page of the table, and boards of a type that are listed, the slowest first: people read no more.
 CASES_SHOWN, BOARDS_LISTED = 100, 100
@@ -55,11 +54,11 @@ class CaseTable:
     What is shown has pages, and by a choice its order; what is exported is every case.
     """
 
-    def __init__(self, context: ViewContext, comparison: Comparison, folded: Comparison, by_limits: ChoiceFilter) -> None:
+    def __init__(self, context: ViewContext, comparison: Comparison, folded: Comparison, by_limits: ChoiceFilter | None) -> None:
         # Where boards are one row, a colour is a board type.
         most_devices = 0 if len(folded.rows) < len(comparison.rows) else DEVICES_IN_COLOUR
         self.styles = assign_styles(comparison.rows, most_devices)
-        self.plain = plain_table("comparison", _PLAIN_COLUMNS, comparison.rows)
+        self.plain = ViewGrid("comparison", _PLAIN_COLUMNS, [comparison.rows]).plain
         self._links, self._folded, self._by_limits = context.links, folded, by_limits
         self._outlying = {(device.fleet, device.device): device.text for device in context.events.outlying}
         # By identity: any other row is one of several boards.
@@ -67,12 +66,11 @@ class CaseTable:
 
     def page(self, request: ViewRequest) -> CasePage:
         """Return the page of cases that was picked, grouped by what may be compared."""
-        is_choice = self._by_limits.choice is not None
-        every_page = _pages(self._by_limits.in_order(self._folded.rows) if is_choice else self._folded.rows)
+        every_page = _pages(self._by_limits.in_order(self._folded.rows) if self._by_limits else self._folded.rows)
         pages = pager(request, self._links, len(every_page), 1, "Page")
         rows = every_page[pages.page]
         # Cases of several models that can stand in for each other are one list.
-        groups = [self._group(group) for group in ([rows] if is_choice else comparable(rows)) if group]
+        groups = [self._group(group) for group in ([rows] if self._by_limits else comparable(rows)) if group]
         return CasePage(pages, groups, any(len(row.boards) > BOARDS_LISTED for row in rows))
 
     def mark(self, row: ComparedCase) -> tuple[str, str]:
@@ -99,9 +97,10 @@ class CaseTable:
 
     def _attributes(self, row: ComparedCase) -> Attributes:
         is_board = not row.boards and id(row) not in self._shown_ids
+        outcome = self._by_limits.outcome(row) if self._by_limits else None
         words = {
             "boards": row.boards, "board": is_board, "reference": self.styles.is_reference(row), "disturbed": row.case.disturbed,
-            "pick": self._by_limits.outcome(row) == "recommended", "out": self._by_limits.outcome(row) == "not met",
+            "pick": outcome == "recommended", "out": outcome == "not met",
         }  # fmt: skip
         return {"id": anchor(row), "class": " ".join(word for word, is_so in words.items() if is_so) or None, **facts(row)}
 
@@ -118,7 +117,7 @@ class CaseTable:
             ViewColumn("device", "Device", lambda row: row.case.key.device, is_text=True),
             ViewColumn("case", "Case", name, is_text=True),
             ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, is_text=True),
-            *self._by_limits.columns(),
+            *([self._by_limits.column] if self._by_limits else []),
             *(_figure(entry, rows) for entry in shown_figures([row.case for row in rows], HIGHEST_RANK)),
             ViewColumn("runs", "Runs", lambda row: len(row.case.verdicts), needs_width=True),
         ]
@@ -202,19 +201,3 @@ def _change(row: ComparedCase, entry: Figure) -> Change | None:
     amount, interval = ("", "") if is_equal else map(figures.typeset, change_parts(entry.name, decision))
     explanation = f"{row.choice}; the interval is of {confidence_text(decision.confidence)}"
     return Change(decision.outcome, outcome_text(decision), amount, interval, explanation)
-
-
-class CaseEvidence(NamedTuple):
-    """The disturbed cases with their reasons, what the marks of the rows mean (mark, how many cases, meaning), and what is assumed."""
-
-    disturbed: Sequence[ComparedCase]
-    marks: Sequence[tuple[str, int, str]]
-    assumed: Sequence[str]
-
-
-def evidence(comparison: Comparison) -> CaseEvidence:
-    """Return the evidence for the rows of a comparison."""
-    counts = Counter(mark for row in comparison.rows for mark in row.marks)
-    marks = [(mark, counts[mark], text) for mark, text in MARKS.items() if counts[mark] and mark not in {"reference", "disturbed"}]
-    assumed = assumed_in_changes(decision for row in comparison.rows for decision in row.decisions.values())
-    return CaseEvidence([row for row in comparison.rows if row.case.disturbed], marks, list(assumed))

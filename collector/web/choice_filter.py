@@ -27,22 +27,19 @@ HIDDEN = "met"
 
 @dataclass(frozen=True)
 class ChoiceFilter:
-    """The choice that an address asks for, None where it asks for none; `caution` is what is wrong with the limits."""
+    """The choice that an address asks for, and whether cases that do not meet the limits are left away."""
 
-    choice: Choice | None = None
-    caution: str = ""
-    hides_not_met: bool = False
+    choice: Choice
+    hides_not_met: bool
 
     @cached_property
     def _candidates(self) -> dict[int, ChoiceCandidate]:
         """The candidates by the identity of their case, the best first."""
-        return {id(candidate.case): candidate for candidate in self.choice.candidates} if self.choice else {}
+        return {id(candidate.case): candidate for candidate in self.choice.candidates}
 
     @property
     def sentence(self) -> str:
-        """Which case is recommended and why, and which are similar; empty without a choice."""
-        if self.choice is None:
-            return ""
+        """Which case is recommended and why, and which are similar."""
         text = recommended_text(self.choice)
         similar = f" Similar: {listed([candidate.name for candidate in self.choice.similar])}." if self.choice.similar else ""
         return f"{text[0].upper()}{text[1:]}.{similar}"
@@ -53,26 +50,19 @@ class ChoiceFilter:
         hidden = "not met" if self.hides_not_met else None
         return [by_case[identity] for identity, candidate in self._candidates.items() if candidate.outcome != hidden]
 
-    def remarks(self) -> list[str]:
-        """Return which cases are not in the table."""
-        if self.choice is None:
-            return []
-        not_met = sum(candidate.outcome == "not met" for candidate in self.choice.candidates) if self.hides_not_met else 0
-        texts = [
-            (not_met, f"Not shown, because a limit is not met: {figures.count(not_met, 'case')}."),
-            (self.choice.unlike, f"{figures.count(self.choice.unlike, 'case')} of another task, data or load cannot stand in for these."),
-        ]
-        return [text for count, text in texts if count]
+    @property
+    def hidden(self) -> int:
+        """The number of cases that are left away."""
+        return sum(candidate.outcome == "not met" for candidate in self.choice.candidates) if self.hides_not_met else 0
 
-    def columns(self) -> list[ViewColumn[ComparedCase]]:
-        """Return the column of what became of each case; none without a choice."""
-        if self.choice is None:
-            return []
-        heading = "Limits" if self.choice.required.text else "Choice"
-        return [ViewColumn("requirements", heading, self.outcome, is_text=True)]
+    @property
+    def column(self) -> ViewColumn[ComparedCase]:
+        """The column of what became of each case."""
+        return ViewColumn("requirements", "Limits" if self.choice.required.text else "Choice", self.outcome, is_text=True)
 
-    def tables(self) -> list[ViewTable]:
-        """Return what became of each case in plain form; nothing without a choice."""
+    @property
+    def table(self) -> ViewTable:
+        """What became of each case in plain form."""
         columns = ("case", "device", "outcome", "is_recommended", "is_similar", "not_ranked_reason", "requirements")
         rows = [
             (
@@ -84,23 +74,20 @@ class ChoiceFilter:
                 candidate.out or None,
                 list(map(requirement_text, candidate.requirements)),
             )
-            for candidate in (self.choice.candidates if self.choice else ())
-            if self.choice
+            for candidate in self.choice.candidates
         ]
-        return [ViewTable("choice", columns, tuple(rows))] if rows else []
+        return ViewTable("choice", columns, tuple(rows))
 
     def outcome(self, row: ComparedCase) -> str | None:
-        """Return what became of a case; None where nobody chose."""
+        """Return what became of a case, None of one that is no candidate."""
         candidate = self._candidates.get(id(row.case))
-        if candidate is None or self.choice is None:
+        if candidate is None:
             return None
         return "recommended" if candidate is self.choice.recommended else candidate.outcome
 
     def reasons(self, row: ComparedCase) -> list[str]:
-        """Return why that became of a case, and how far it is from the recommended one."""
-        candidate = self._candidates.get(id(row.case))
-        if candidate is None or self.choice is None:
-            return []
+        """Return why that became of a candidate, and how far it is from the recommended one."""
+        candidate = self._candidates[id(row.case)]
         # What decides is the requirement with the worst outcome; what is met needs no reason.
         deciding = min(candidate.requirements, key=lambda requirement: WORST_FIRST.index(requirement.outcome), default=None)
         texts = [candidate.out]
@@ -115,26 +102,26 @@ class ChoiceFilter:
         return [text for text in texts if text]
 
     def is_met(self, row: ComparedCase) -> bool:
-        """Return whether a case meets every limit."""
+        """Return whether a candidate meets every limit."""
         return self._candidates[id(row.case)].outcome == "met"
 
     def _is_similar(self, candidate: ChoiceCandidate) -> bool:
-        return self.choice is not None and any(other is candidate for other in self.choice.similar)
+        return any(other is candidate for other in self.choice.similar)
 
 
-def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collection[CaseKey]) -> ChoiceFilter:
-    """Return the choice that an address asks for, among the rows of a comparison whose cases were picked."""
+def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collection[CaseKey]) -> tuple[ChoiceFilter | None, str]:
+    """Return the choice that an address asks for among the rows whose cases were picked, and what is wrong with its limits."""
     limits, cheapest = request.get("require"), request.get("cheapest")
     if not limits and not cheapest:
-        return ChoiceFilter()
+        return None, ""
     cases = [row.case for row in comparison.rows if row.boards or row.case.key in picked]
     if len(cases) > MOST_CASES:
-        return ChoiceFilter(None, f"There are {len(cases):,} cases: pick a model, a board or a device until at most {MOST_CASES} are left.")
+        return None, f"There are {len(cases):,} cases: pick a model, a board or a device until at most {MOST_CASES} are left."
     try:
         figure = figure_called(cheapest, JUDGED.values()).name if cheapest else None
-        return ChoiceFilter(choose(cases, parse_requirements(limits), figure), hides_not_met=request.get("show") == HIDDEN)
+        return ChoiceFilter(choose(cases, parse_requirements(limits), figure), request.get("show") == HIDDEN), ""
     except ConfigError as error:
-        return ChoiceFilter(None, f"{error}.")
+        return None, f"{error}."
 
 
 def choice_inputs(request: ViewRequest, comparison: Comparison) -> tuple[FormInput, ...]:

@@ -11,7 +11,7 @@ from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.collector.web.activity import COUNTS, CampaignActivity, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest, plain_table
+from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 RUNS_SHOWN = 500
 
@@ -21,7 +21,7 @@ def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
     reported = sorted(read_activities(context.store, time.time_ns()).campaigns, key=lambda activity: -activity.received_ns)
     if name := request.get("job"):
         return _job_view(context, name, next((activity for activity in reported if activity.progress.campaign == name), None))
-    table = plain_table("jobs", _JOB_COLUMNS, reported)
+    table = ViewGrid("jobs", _JOB_COLUMNS, [reported]).plain
     open_count = sum(activity.progress.state == "running" for activity in reported)
     title = f"{figures.count(len(reported), 'job')}, {open_count} running" if reported else "No jobs"
     return View(title, context.render("jobs.html", reported=reported), "", (table,))

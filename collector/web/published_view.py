@@ -13,7 +13,7 @@ from edgemeter.collector.published.published_folder import APART, LEGEND, footno
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter, summaries
-from edgemeter.collector.web.view import FormInput, ServedLinks, View, ViewColumn, ViewGrid, ViewRequest, plain_table
+from edgemeter.collector.web.view import FormInput, ServedLinks, View, ViewColumn, ViewGrid, ViewRequest
 
 LEAD = "Figures that others state, judged by physics; never ranked with measured ones."
 # Two screens of the served page; JSON, and a page in one file, which can ask nobody, hold all.
@@ -54,7 +54,7 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
         count=len(judged),
         is_served=is_served,
     )
-    tables = (plain_table("published", columns, elsewhere), plain_table("published_mlperf", columns, official), _findings(judged))
+    tables = (ViewGrid("published", columns, [elsewhere]).plain, ViewGrid("published_mlperf", columns, [official]).plain, _findings(judged))
     return View(
         figures.count(len(judged), "published figure"), body, LEAD, tables, inputs=_inputs(every_figure, request, can_search=is_served)
     )

@@ -143,7 +143,8 @@ class PageServer:
             context = ViewContext(self.book, ServedLinks(), self.events, published=self.published)
             view = show(context, request)
             if form and (period := read_period(request.get("between"))):
-                view = view.between(*period)
+                # As its tables show them where a period was picked.
+                view = replace(view, tables=tuple(table.between(*period) for table in view.tables))
             if form == "json":
                 return Response(view.to_json(request), media_type="application/json")
             if form == "csv" and view.tables:

@@ -1,10 +1,10 @@
 """The comparison: every case with its reference, what meets the limits that the reader sets, and cost against accuracy."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.evidence import FEWEST
@@ -13,21 +13,20 @@ from edgemeter.agent.contract.mode_answer import ModeAnswer
 from edgemeter.agent.verdict.words import not_counted_text
 from edgemeter.collector.compare.boards import fold_boards
 from edgemeter.collector.compare.case_book import BookedCase
-from edgemeter.collector.compare.comparison import ComparedCase, Comparison, answers_of
+from edgemeter.collector.compare.comparison import MARKS, ComparedCase, Comparison, answers_of
 from edgemeter.collector.compare.differences import better_of, deciding, speed_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, anchor, energy_against_accuracy, latency_against_accuracy
-from edgemeter.collector.show.figure_words import figure_text
+from edgemeter.collector.show.figure_words import assumed_in_changes, figure_text
 from edgemeter.collector.show.sentence import decisions_text, figure_name
 from edgemeter.collector.show.wording import level_of_boards, level_text, listed
-from edgemeter.collector.web.case_table import CaseTable, evidence
+from edgemeter.collector.web.case_table import CaseTable
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
 from edgemeter.collector.web.context import ViewContext, compare, reference_names
 from edgemeter.collector.web.queries import CaseFilter, picked_cases
 from edgemeter.collector.web.view import FileLinks, View, ViewColumn, ViewGrid, ViewRequest
 
-REASONS_SHOWN, RUNS_NAMED = 40, 8
 # With more devices than this the title counts them, and a lead would be too long.
 NAMED = 3
 # What the template asks of a case.
@@ -51,32 +50,37 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     comparison = compare(context, every_case, case_filter, reference)
     left_out = _left_out(comparison, every_case)
     if not comparison.rows:
-        body = context.render("left_out.html", left_out=left_out)
+        body = context.render("left_out.html", left_out=left_out, listed=listed)
         return View(f"No case matches the reference {reference}", body, picked=picked)
     folded = fold_boards(comparison)
-    by_limits = choice_filter(request, folded, {case.key for case in every_case})
+    by_limits, caution = choice_filter(request, folded, {case.key for case in every_case})
     table = CaseTable(context, comparison, folded, by_limits)
     # A file cannot choose again.
     is_file = isinstance(context.links, FileLinks)
     body = context.render(
         "compare.html",
         by_limits=by_limits,
+        caution=caution,
         table=table,
         page=table.page(request),
-        cautions=_cautions(comparison),
+        rows=comparison.rows,
+        cases=[row.case for row in comparison.rows],
+        fewest=FEWEST,
         galleries=[make(folded, table.styles, with_boards=is_file) for make in (latency_against_accuracy, energy_against_accuracy)],
         how_to_read_marks=HOW_TO_READ_MARKS,
         modes=[(answer.title, _mode_table(answer)) for answer in answers_of(comparison)],
-        evidence=evidence(comparison),
+        marks=_marks(comparison),
+        assumed=list(assumed_in_changes(decision for row in comparison.rows for decision in row.decisions.values())),
+        not_compared=len(comparison.left_out),
         left_out=left_out,
         **WORDS,
     )
     # What was replayed or simulated does not share the headline of what was measured, unless nothing was.
     measured = tuple(row for row in comparison.rows if row.case.key.provenance == "measured")
     has_measured = any(not row.is_reference for row in measured)
-    text = by_limits.sentence or _lead(replace(comparison, rows=measured) if has_measured else comparison)
-    inputs = () if is_file else choice_inputs(request, comparison)
-    return View(_title(comparison), body, text, (table.plain, *by_limits.tables()), picked, inputs)
+    text = by_limits.sentence if by_limits else _lead(replace(comparison, rows=measured) if has_measured else comparison)
+    tables = (table.plain, by_limits.table) if by_limits else (table.plain,)
+    return View(_title(comparison), body, text, tables, picked, () if is_file else choice_inputs(request, comparison))
 
 
 def _title(comparison: Comparison) -> str:
@@ -98,21 +102,6 @@ def _lead(comparison: Comparison) -> str:
     groups = grouped((identity(row.case.key), row) for row in comparison.compared or comparison.rows).values()
     fastest = [min(rows, key=lambda row: (row.not_ranked is not None, _duration(row.case))) for rows in groups]
     return " ".join(map(_sentence, fastest)) if len(fastest) <= NAMED else ""
-
-
-def _cautions(comparison: Comparison) -> list[str]:
-    """Return what a reader has to know before trusting the figures."""
-    cases = [row.case for row in comparison.rows]
-    few = sum(case.size < FEWEST for case in cases)
-    disturbed = sum(case.disturbed > 0 for case in cases)
-    changed = sum(case.segment is not None for case in cases)
-    sentences = [
-        (few, f"{figures.count(few, 'case')} of {len(cases)} with fewer than {FEWEST} runs: no interval."),
-        (disturbed, f"{figures.count(disturbed, 'case')} of {len(cases)} disturbed: see why below."),
-        (changed, f"The level of {figures.count(changed, 'case')} changed: only the runs since then count."),
-        (comparison.left_out, f"Left out, with the reason below: {figures.count(len(comparison.left_out), 'run')}."),
-    ]
-    return [text for is_so, text in sentences if is_so]
 
 
 def _duration(case: CaseSummary) -> float:
@@ -145,21 +134,15 @@ def _mode_table(answer: ModeAnswer) -> ViewGrid[tuple[str, ...]]:
     return ViewGrid("modes", columns, [list(zip(*answer.columns.values(), strict=True))])
 
 
-class _LeftOut(NamedTuple):
-    """The runs that are left out: how many for each reason, with the names of some; the sum; how many more reasons there are."""
-
-    lines: Sequence[tuple[str, str, str]]
-    summary: str
-    further: int
+def _marks(comparison: Comparison) -> list[tuple[str, int, str]]:
+    """Return the marks of the rows that need an explanation: each with how many cases have it, and its meaning."""
+    counts = Counter(mark for row in comparison.rows for mark in row.marks)
+    return [(mark, counts[mark], text) for mark, text in MARKS.items() if counts[mark] and mark not in {"reference", "disturbed"}]
 
 
-def _left_out(comparison: Comparison, shown_cases: Sequence[BookedCase]) -> _LeftOut:
+def _left_out(comparison: Comparison, shown_cases: Sequence[BookedCase]) -> list[tuple[str, Sequence[str]]]:
+    """Return each reason why runs are left out with their names, empty where these are not known, the most frequent first."""
     runs_by_reason = grouped((entry.reason, entry.run or "a record whose id cannot be read") for entry in comparison.left_out)
     if unusable := sum(case.runs - case.usable for case in shown_cases):
         runs_by_reason["invalid, or not comparable; the page of each says why"] = [""] * unusable
-    reasons = sorted(runs_by_reason.items(), key=lambda item: -len(item[1]))
-    lines = [
-        (figures.count(len(runs), "run"), reason, listed(runs, RUNS_NAMED) if runs[0] else "") for reason, runs in reasons[:REASONS_SHOWN]
-    ]
-    summary = f"{figures.count(sum(map(len, runs_by_reason.values())), 'run')} for {figures.count(len(reasons), 'reason')}"
-    return _LeftOut(lines, summary if lines else "nothing", len(reasons) - len(lines))
+    return sorted(runs_by_reason.items(), key=lambda item: -len(item[1]))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
@@ -151,10 +151,6 @@ class View:
     picked: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[FormInput, ...] = ()
 
-    def between(self, first_ns: int, last_ns: int) -> "View":
-        """Return the view with the rows of a period only, as its tables show them where a period was picked."""
-        return replace(self, tables=tuple(table.between(first_ns, last_ns) for table in self.tables))
-
     def to_json(self, request: ViewRequest) -> bytes:
         """Return all tables as JSON: `{"view", "tables": {name: [{column: value}]}}`."""
         tables = {table.name: table.dicts() for table in self.tables}
@@ -231,9 +227,5 @@ class ViewGrid(Generic[Item]):
     @property
     def plain(self) -> ViewTable:
         """The table in plain form, with the columns that are not shown."""
-        return plain_table(self.name, self.columns, [item for group in self.groups for item in group])
-
-
-def plain_table(name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[Item]) -> ViewTable:
-    """Return a table in plain form, with the columns that are not shown."""
-    return ViewTable(name, tuple(column.name for column in columns), PlainRows(columns, items))
+        items = [item for group in self.groups for item in group]
+        return ViewTable(self.name, tuple(column.name for column in self.columns), PlainRows(self.columns, items))
