@@ -60,7 +60,7 @@ class CaseTable:
         self.styles = assign_styles(comparison.rows, most_devices)
         self.plain = ViewGrid("comparison", _PLAIN_COLUMNS, [comparison.rows]).plain
         self._links, self._folded, self._by_limits = context.links, folded, by_limits
-        self._outlying = {(device.fleet, device.device): device.text for device in context.events.outlying}
+        self._outlying = context.events.outlying
         # By identity: any other row is one of several boards.
         self._shown_ids = frozenset(map(id, folded.rows))
 
@@ -80,7 +80,7 @@ class CaseTable:
 
     def deviation(self, row: ComparedCase) -> str | None:
         """Return how the board of a row deviates from the others of its type; None where it does not."""
-        return self._outlying.get(row.case.device)
+        return self._outlying[row.case.device][-1] if row.case.device in self._outlying else None
 
     def deviating_boards(self, row: ComparedCase) -> list[ComparedCase]:
         """Return the boards of a row of several that deviate from the others."""

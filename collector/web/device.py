@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 
 from edgemeter.agent.base import figures
@@ -18,22 +18,15 @@ from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.runs.figure_names import with_part
 from edgemeter.collector.web.activity import DeviceActivity, read_activities
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.queries import CaseFilter, picked_cases
 from edgemeter.collector.web.run_facts import machine_facts
 from edgemeter.collector.web.series import series, series_groups, titles
 from edgemeter.collector.web.view import ServedLinks, View, ViewColumn, ViewGrid, ViewRequest
 
-RUNS_SHOWN = 60
+RUNS_SHOWN, LONGEST_ID = 60, 24
 CHARTS = 6
 # The figures that are drawn over the days, of calls and of generated text.
 DRAWN = {False: (figure(LATENCY), figure(ENERGY)), True: (figure(TTFT), figure(TPOT))}
-
-
-@dataclass(frozen=True, slots=True)
-class _RunLine:
-    case: BookedCase
-    run: RunFigures
 
 
 def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
@@ -45,14 +38,14 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     if not device_cases:
         return View("No run matches", context.render("message.html", text="No run has this device."))
     newest = max(device_cases, key=lambda case: case.newest_ns)
-    of_device, runs = (newest.key.fleet, newest.key.device), _runs(context, device_cases)
+    runs = _runs(context, device_cases)
     body = context.render(
         "device.html",
-        findings=findings_list(context, {"device": newest.key.device, "fleet": newest.key.fleet}),
+        findings=context.events.findings_of({"device": newest.key.device, "fleet": newest.key.fleet}),
         measuring=_measuring(context, newest),
         machine=_machine(context, newest),
         board=newest.board,
-        deviations=[outlier.text for outlier in context.events.outlying if (outlier.fleet, outlier.device) == of_device],
+        deviations=context.events.outlying.get((newest.key.fleet, newest.key.device), ()),
         same_board=None if newest.board == UNKNOWN_BOARD else context.links.to("compare", board=newest.board),
         trends=_trends(context, device_cases),
         runs=runs,
@@ -106,46 +99,51 @@ def _trends(context: ViewContext, device_cases: Sequence[BookedCase]) -> list[Ch
     ]
 
 
-def _runs(context: ViewContext, device_cases: Sequence[BookedCase]) -> ViewGrid[_RunLine]:
-    lines = [_RunLine(case, run) for case in device_cases for run in context.store.runs_of(case.members)[-RUNS_SHOWN:]]
-    lines = sorted(lines, key=lambda line: -line.run.started_at_ns)[:RUNS_SHOWN]
-    columns: list[ViewColumn[_RunLine]] = [
-        ViewColumn("run", "Run", attrgetter("run.id"), is_text=True),
-        ViewColumn("started_at_ns", "Started (UTC)", attrgetter("run.started_at_ns"), lambda line: figures.stamp(line.run.started_at_ns)),
-        ViewColumn("verdict", "Verdict", attrgetter("run.verdict.state"), is_text=True),
-        ViewColumn("model", "Model", attrgetter("case.key.model"), is_text=True),
-        ViewColumn("precision", "Precision", attrgetter("case.key.precision"), is_text=True),
+def _runs(context: ViewContext, device_cases: Sequence[BookedCase]) -> ViewGrid[RunFigures]:
+    runs = [run for case in device_cases for run in context.store.runs_of(case.members)[-RUNS_SHOWN:]]
+    columns: list[ViewColumn[RunFigures]] = [
+        ViewColumn(
+            "run",
+            "Run",
+            attrgetter("id"),
+            lambda run: run.id if len(run.id) <= LONGEST_ID else f"{run.id[: LONGEST_ID // 2]}…",
+            leads_to=("run", {"id": attrgetter("id")}),
+            is_text=True,
+        ),
+        ViewColumn("started_at_ns", "Started (UTC)", attrgetter("started_at_ns"), lambda run: figures.stamp(run.started_at_ns)),
+        ViewColumn("verdict", "Verdict", attrgetter("verdict.state"), is_text=True),
+        *(ViewColumn(name, name.capitalize(), attrgetter(f"subject.key.{name}"), is_text=True) for name in ("model", "precision")),
         ViewColumn(
             "runtime",
             "Runtime",
-            attrgetter("case.key.runtime"),
-            None,
-            lambda line: figures.count(line.case.key.threads, "thread"),
+            attrgetter("subject.key.runtime"),
+            small=lambda run: figures.count(run.subject.key.threads, "thread"),
             is_text=True,
         ),
-        *(ViewColumn(hidden, "", attrgetter(f"case.key.{hidden}")) for hidden in ("backend", "threads", "batch")),
+        *(ViewColumn(hidden, "", attrgetter(f"subject.key.{hidden}")) for hidden in ("backend", "threads", "batch")),
         *(column for entry in in_view(FigureView.LIST) for column in _figure_columns(entry)),
-        ViewColumn("energy_provenance", "", attrgetter("run.subject.energy_provenance")),
+        ViewColumn("energy_provenance", "", attrgetter("subject.energy_provenance")),
     ]
-    return ViewGrid("runs", columns, [lines], lambda line: {"data-at": str(line.run.started_at_ns)})
+    newest = sorted(runs, key=lambda run: -run.started_at_ns)[:RUNS_SHOWN]
+    return ViewGrid("runs", columns, [newest], lambda run: {"data-at": str(run.started_at_ns)})
 
 
-def _figure_columns(entry: Figure) -> list[ViewColumn[_RunLine]]:
-    def plain(line: _RunLine) -> Plain:
-        value = line.run.value(entry.name)
+def _figure_columns(entry: Figure) -> list[ViewColumn[RunFigures]]:
+    def plain(run: RunFigures) -> Plain:
+        value = run.value(entry.name)
         return value if value is None or not entry.is_truth else bool(value)
 
-    def text(line: _RunLine) -> str:
-        value = line.run.value(entry.name)
+    def text(run: RunFigures) -> str:
+        value = run.value(entry.name)
         if entry.is_truth:
             return "not reported" if value is None else "yes" if value else "no"
         return figures.typeset(entry.shown(value))
 
-    def provenance(line: _RunLine) -> str | None:
-        energy_provenance = line.run.subject.energy_provenance
+    def provenance(run: RunFigures) -> str | None:
+        energy_provenance = run.subject.energy_provenance
         return energy_provenance if entry.group == "energy" and energy_provenance != MEASURED else None
 
     columns = [ViewColumn(entry.name, entry.heading, plain, text, provenance, is_text=entry.is_truth, needs_width=not entry.is_main)]
     if entry.u:
-        columns.append(ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry)))
+        columns.append(ViewColumn(with_part(entry.name, "_u"), "", lambda run: run.u(entry)))
     return columns

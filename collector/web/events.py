@@ -3,13 +3,14 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.alerts.notified import Alert, Notified, alerts_of
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import LedgerStore, RunStore
 from edgemeter.collector.trend.events import EventMember, TrendEvent, step_events
 from edgemeter.collector.trend.finding import iso
@@ -47,15 +48,6 @@ class SeriesEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class OutlyingDevice:
-    """A device that differs from the others of its type: and by how much."""
-
-    fleet: str
-    device: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class FindingShown:
     """A change that was found: an event with all series that it hit, or a step that is alone.
 
@@ -75,6 +67,21 @@ class FindingShown:
         """The day as text."""
         return iso(self.day)
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of the trend that shows its series in its period: one board and one model, or all."""
+        alone = {"board": self.boards, "model": self.models, "metric": (self.metric,)}
+        fields = {name: values[0] for name, values in alone.items() if len(values) == 1 and values[0]}
+        if len(self.devices) == 1:
+            fields |= {"fleet": self.devices[0][0], "device": self.devices[0][1]}
+        return {**fields, "between": ",".join(str((self.day + apart) * 86_400_000) for apart in (-14, 15))}
+
+    def is_of(self, picked: Mapping[str, str]) -> bool:
+        """Return whether it hit what was picked: a device, a fleet, a board type, a model."""
+        fleets, devices = ({device[index] for device in self.devices} for index in (0, 1))
+        hit = {"device": devices, "fleet": fleets, "board": self.boards, "model": self.models}
+        return all(picked.get(name, "") in ("", *names) for name, names in hit.items())
+
 
 class TrendEvents:
     """Steps, drifts, annotations and alerts of the series of a store; empty without a store, and before the first `refresh`."""
@@ -86,8 +93,8 @@ class TrendEvents:
         self._results: TrendResults = {}
         self._seen = ""
         self._next = 0.0
-        # Devices that differed from others of their type, and changes of the last weeks, when the history was read.
-        self.outlying: tuple[OutlyingDevice, ...] = ()
+        # By fleet and device, how it differed from others of its type; and changes of the last weeks; when the history was read.
+        self.outlying: Mapping[tuple[str, str], Sequence[str]] = {}
         self.findings: tuple[FindingShown, ...] = ()
         # Every view is made in a thread of its own.
         self._lock = threading.Lock()
@@ -108,6 +115,10 @@ class TrendEvents:
             if not annotation.begins_level and annotation.is_about(key, metric)
         ]
         return sorted([*(event for trend in trends for event in _steps(trend)), *remarks], key=lambda event: event.at_ns)
+
+    def findings_of(self, picked: Mapping[str, str]) -> list[FindingShown]:
+        """Return the changes that hit what was picked, the newest first."""
+        return [finding for finding in self.findings if finding.is_of(picked)]
 
     def alerts(self) -> tuple[Sequence[Alert], Sequence[Notified]]:
         """Return all alerts, the oldest first, and what each channel knows of them."""
@@ -141,12 +152,11 @@ class TrendEvents:
         return annotations_of(self._store.place) if isinstance(self._store, LedgerStore) else []
 
 
-def _outlying(history: History) -> tuple[OutlyingDevice, ...]:
+def _outlying(history: History) -> Mapping[tuple[str, str], Sequence[str]]:
     keys = history.series()
-    return tuple(
-        OutlyingDevice(
-            board_type.fleet,
-            odd.device,
+    return grouped(
+        (
+            (board_type.fleet, odd.device),
             f"{METRICS[name].figure.title} {amount_text(name, odd.apart)} compared with others of its type",
         )
         for name in APART_IN

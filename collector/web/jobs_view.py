@@ -50,7 +50,13 @@ _JOB_COLUMNS: list[ViewColumn[CampaignActivity]] = [
 
 
 _EXECUTION_COLUMNS: list[ViewColumn[ExecutionProgress]] = [
-    ViewColumn("device", "Device", attrgetter("device"), is_text=True),
+    ViewColumn(
+        "device",
+        "Device",
+        attrgetter("device"),
+        leads_to=("device", {name: attrgetter(name) for name in ("fleet", "device")}),
+        is_text=True,
+    ),
     ViewColumn("state", "State", lambda execution: execution.state.replace("_", " "), is_text=True),
     ViewColumn(
         "done_ratio",
@@ -60,13 +66,18 @@ _EXECUTION_COLUMNS: list[ViewColumn[ExecutionProgress]] = [
     ),
     ViewColumn("note", "Note", attrgetter("note"), lambda execution: execution.note or "", is_text=True),
 ]
+_OF_DEVICE = {name: attrgetter(f"subject.key.{name}") for name in ("fleet", "device")}
 _RUN_COLUMNS: list[ViewColumn[RunFigures]] = [
-    ViewColumn("started_at_ns", "Started (UTC)", attrgetter("started_at_ns")),
-    ViewColumn("id", "", attrgetter("id")),
-    *(
-        ViewColumn(name, name.capitalize(), attrgetter(f"subject.key.{name}"), is_text=True)
-        for name in ("device", "model", "precision", "runtime")
+    ViewColumn(
+        "started_at_ns",
+        "Started (UTC)",
+        attrgetter("started_at_ns"),
+        lambda run: figures.stamp(run.started_at_ns),
+        leads_to=("run", {"id": attrgetter("id")}),
     ),
+    ViewColumn("id", "", attrgetter("id")),
+    ViewColumn("device", "Device", attrgetter("subject.key.device"), leads_to=("device", _OF_DEVICE), is_text=True),
+    *(ViewColumn(name, name.capitalize(), attrgetter(f"subject.key.{name}"), is_text=True) for name in ("model", "precision", "runtime")),
     ViewColumn("latency_p50_ms", "p50 ms", lambda run: run.value(LATENCY)),
     ViewColumn("verdict", "Verdict", attrgetter("verdict.state"), is_text=True),
 ]

@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.documents import Plain
+from edgemeter.agent.base.documents import JOINT, Plain
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, figure
 from edgemeter.agent.contract.health import Health
@@ -24,7 +24,6 @@ from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import Activities, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import FINDING_DAYS
-from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.queries import CaseFilter, picked_cases, summaries
 from edgemeter.collector.web.view import ServedLinks, View, ViewColumn, ViewGrid, ViewRequest
 
@@ -84,10 +83,12 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         return View("Nothing here yet", context.render("overview.html", newest=None, **now))
     newest = max(every_case, key=lambda case: case.newest_ns)
     present = {(device.fleet, device.device): device for device in context.store.devices()}
-    outlying = grouped(((outlier.fleet, outlier.device), outlier.text) for outlier in context.events.outlying)
     of_devices = grouped(((case.key.fleet, case.key.device), case) for case in every_case)
     lines = sorted(
-        (_DeviceLine(members, present.get(name), outlying.get(name, ()), newest.newest_ns) for name, members in of_devices.items()),
+        (
+            _DeviceLine(members, present.get(name), context.events.outlying.get(name, ()), newest.newest_ns)
+            for name, members in of_devices.items()
+        ),
         key=attrgetter("rank"),
     )
     common, common_cases = _common_case(every_case, lines[:DEVICES_SHOWN], case_filter)
@@ -109,7 +110,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
             (alert for alert in reversed(alerts) if alert.state == "open"), key=lambda alert: SEVERITIES.index(alert.firing.severity)
         ),
         page_address=page_address,
-        findings=findings_list(context, request.fields),
+        findings=context.events.findings_of(request.fields),
         found=context.events.findings,
         finding_days=FINDING_DAYS,
         lines=lines,
@@ -126,11 +127,9 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         f"{figures.count(totals['runs'], 'run')} of {figures.count(len(every_case), 'case')} on {listed(boards)};"
         f" {totals['usable']:,} of the runs may be compared. The newest is of {figures.stamp(newest.newest_ns)} UTC.{simulated}"
     )
-    names = tuple(name.replace("last_ns", "last_started_at_ns") for name in _Covered._fields if name != "cases")
-    rows = tuple(tuple(value for name, value in cell._asdict().items() if name != "cases") for cell in covered)
     title = f"{figures.count(len(lines), 'device')}, {figures.count(len(models), 'model')}"
-    tables = (devices.plain, ViewTable("coverage", names, rows))
-    return View(title, body, lead, tables)
+    coverage = ViewTable("coverage", _Covered._fields[:-1], tuple(cell[:-1] for cell in covered))
+    return View(title, body, lead, (devices.plain, coverage))
 
 
 def _common_case(
@@ -164,10 +163,10 @@ def _device_table(lines: Sequence[_DeviceLine], common: str, common_cases: Mappi
             energy = with_figure[line.name].energy if name == ENERGY and line.name in with_figure else None
             return str(energy.ranks_as) if energy else None
 
-        return ViewColumn(name, figure(name).heading, value, text, rank, common)
+        return ViewColumn(name, figure(name).heading, value, text, rank, explanation=common)
 
-    def of_health(name: str, heading: str, value: Callable[[Health], Plain]) -> ViewColumn[_DeviceLine]:
-        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, needs_width=True)
+    def of_health(name: str, heading: str, value: Callable[[Health], Plain], **settings: Any) -> ViewColumn[_DeviceLine]:
+        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, needs_width=True, **settings)
 
     def of_runs(line: _DeviceLine) -> str:
         return ", ".join(f"{count:,} {name}" for name in ("disturbed", "invalid", "throttled") if (count := getattr(line, name)))
@@ -187,19 +186,18 @@ def _device_table(lines: Sequence[_DeviceLine], common: str, common_cases: Mappi
         *(ViewColumn(count, "", attrgetter(count)) for count in ("disturbed", "invalid")),
         ViewColumn("throttled", "", lambda line: line.throttled if line.throttling_known else None),
         ViewColumn("temperature_max_c", "Max °C", attrgetter("temperature_max_c"), needs_width=True),
-        ViewColumn(
+        of_health(
             "agent",
             "Agent",
-            lambda line: line.health.agent if line.health else None,
+            attrgetter("agent"),
             small=lambda line: f"clock {clock_text(line.health)}" if line.health else None,
             is_text=True,
-            needs_width=True,
         ),
         of_health("certificate_days", "Certificate, days left", lambda health: certificate_days(health, now_ns)),
         of_health("clock", "", clock_text),
         of_health("disk_free_gb", "Disk free, GB", lambda health: health.disk.free_bytes and health.disk.free_bytes / 1e9),
         ViewColumn(
-            "models", "Models", lambda line: " | ".join(line.models), lambda line: listed(line.models), is_text=True, needs_width=True
+            "models", "Models", lambda line: JOINT.join(line.models), lambda line: listed(line.models), is_text=True, needs_width=True
         ),
     ]
     return ViewGrid(
@@ -217,7 +215,7 @@ class _Covered(NamedTuple):
     board: str
     devices: int
     runs: int
-    last_ns: int | None
+    last_started_at_ns: int | None
     is_stale: bool | None
     cases: int
 

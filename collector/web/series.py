@@ -24,7 +24,6 @@ from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.figure_names import figure_called
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent
-from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.queries import FACETS, CaseFilter, of_every_board, picked_cases, since_ns
 from edgemeter.collector.web.view import BRUSH, View, ViewColumn, ViewGrid, ViewRequest, pager
 
@@ -214,7 +213,7 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     newest = sorted(table.dicts(), key=lambda row: -int(str(row["started_at_ns"])))
     body = context.render(
         "trend.html",
-        findings=findings_list(context, request.fields),
+        findings=context.events.findings_of(request.fields),
         pages=pages,
         charts=[charted.chart for charted in shown_series],
         brush=BRUSH,
@@ -232,23 +231,17 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
 
 def _run_columns(figure: str, rows: Sequence[dict[str, Plain]]) -> list[ViewColumn[dict[str, Plain]]]:
     # On a phone there is room for what tells the rows apart; threads and such are shown nowhere unless they do.
-    telling = [name for name in CASE_COLUMNS if len({row[name] for row in rows}) > 1]
-
-    def column(name: str, heading: str, *, is_text: bool = False, needs_width: bool = False) -> ViewColumn[dict[str, Plain]]:
-        return ViewColumn(name, heading, itemgetter(name), is_text=is_text, needs_width=needs_width)
-
-    return [
-        column("run", "Run", is_text=True),
+    telling = {name for name in CASE_COLUMNS if len({row[name] for row in rows}) > 1}
+    shown_names = [name for name in CASE_COLUMNS if name in telling | {"model", "precision", "runtime"}]
+    columns: list[ViewColumn[dict[str, Plain]]] = [
+        ViewColumn("run", "Run", itemgetter("run"), leads_to=("run", {"id": itemgetter("run")}), is_text=True),
         ViewColumn(
             "started_at_ns", "Started (UTC)", itemgetter("started_at_ns"), lambda row: figures.stamp(int(str(row["started_at_ns"])))
         ),
-        *(column(name, name.capitalize(), is_text=True) for name in ("verdict", "device")),
         *(
-            column(name, name.capitalize(), is_text=True, needs_width=name not in telling)
-            for name in CASE_COLUMNS
-            if name in {*telling, "model", "precision", "runtime"}
+            ViewColumn(name, name.capitalize(), itemgetter(name), is_text=True, needs_width=name in CASE_COLUMNS and name not in telling)
+            for name in ("verdict", "device", *shown_names)
         ),
-        column(figure, "Value"),
-        column("low", "from"),
-        column("high", "to"),
+        *(ViewColumn(name, heading, itemgetter(name)) for name, heading in ((figure, "Value"), ("low", "from"), ("high", "to"))),
     ]
+    return columns

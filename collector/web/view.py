@@ -162,8 +162,9 @@ class View:
 class ViewColumn(Generic[Item]):
     """One column: its name in plain form, its heading, the plain value, and the text of the cell with what stands `small` below it.
 
-    A template's macro of the same name may make the cell instead. A column without a heading is in exports only; one of
-    which no row has a value is not shown, and one that `needs_width` is not shown on a phone.
+    A template's macro of the same name may make the cell instead; the text of one that `leads_to` another view (its name, and
+    how its fields are read) is a link. A column without a heading is in exports only; one of which no row has a value is not shown, and one
+    that `needs_width` is not shown on a phone.
     """
 
     name: str
@@ -171,6 +172,7 @@ class ViewColumn(Generic[Item]):
     value: Callable[[Item], Plain]
     cell: Callable[[Item], Any] | None = None
     small: Callable[[Item], str | None] | None = None
+    leads_to: tuple[str, Mapping[str, Callable[[Item], str]]] | None = None
     explanation: str | None = None
     is_text: bool = False
     needs_width: bool = False
@@ -185,6 +187,13 @@ class ViewColumn(Generic[Item]):
         value = self.value(item)
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and not self.is_text
         return {"class": self.css_class, "data-label": self.heading, "data-value": f"{value:.9g}" if is_number else None}
+
+    def reference(self, links: Links, item: Item) -> str | None:
+        """Return the way to the view that a cell leads to; None where it leads to none, or the view is not there."""
+        if self.leads_to is None:
+            return None
+        view, fields = self.leads_to
+        return links.to(view, **{name: read(item) for name, read in fields.items()})
 
     def text(self, item: Item) -> str:
         """Return the text of a cell."""

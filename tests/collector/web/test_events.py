@@ -1,5 +1,6 @@
 """Facts about the events that stand in the series of the page, and the findings that lead there."""
 
+import re
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -15,13 +16,12 @@ from edgemeter.collector.trend.trend_text import event_text
 from edgemeter.collector.trend.watch import trends_of
 from edgemeter.collector.trend.watch_file import Annotation, WatchFile, add_annotation, watch_file_beside
 from edgemeter.collector.web.events import FOLLOWED, TrendEvents
-from edgemeter.collector.web.findings import findings_list
 from tests.fixtures.comparison_factory import history_of, make_run
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_environment, make_latency, make_record
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
-from tests.fixtures.served_page import view_context
+from tests.fixtures.served_page import page_of, text_of
 
 SLOWER = {"pi-1": 1.10, "pi-2": 1.06, "pi-3": 1.0}
 STEP_DAY = 40
@@ -58,16 +58,19 @@ def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it(flee
 def test_a_finding_leads_to_the_series_of_what_it_hit_in_its_period(fleet):
     """A firmware on two boards is told once, with the change of both."""
     runs, events = fleet
-    context = view_context(runs, events)
-    (line,) = findings_list(context, {}).lines
-    assert "2 steps: p50 +6.0 to +10%" in line.text
-    assert "firmware old to new" in line.text
-    view, fields = context.links.to("trend"), dict(parse_qsl(urlsplit(line.reference).query))
-    assert (line.reference.partition("?")[0], fields["metric"]) == (view, "latency_p50_ms")
+    (finding,) = events.findings_of({})
+    assert "2 steps: p50 +6.0 to +10%" in finding.text
+    assert "firmware old to new" in finding.text
+    reference = re.findall(r'<a href="([^"]*)"', text_of(page_of(runs, events), "/trend").partition('id="findings"')[2])[0].replace(
+        "&amp;", "&"
+    )
+    path, fields = urlsplit(reference).path, dict(parse_qsl(urlsplit(reference).query))
+    assert (path, fields["metric"]) == ("/trend", "latency_p50_ms")
     first_ms, last_ms = map(int, fields["between"].split(","))
     step_ms = (STARTED_AT_NS + STEP_DAY * NS_PER_DAY) // 1_000_000
     assert first_ms < step_ms < last_ms
-    assert findings_list(context, {"device": "pi-3"}).lines == []
+    assert events.findings_of({"device": "pi-3"}) == []
+    assert events.findings_of({"device": "pi-2", "fleet": "lab"}) == [finding]
 
 
 def test_an_accuracy_that_fell_is_a_step_of_its_chart():
@@ -104,7 +107,7 @@ def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_he
     boards = tuple(run for run in fleet if run.device.startswith("simulated-pi5"))
     events = TrendEvents(MemoryStore(oldest_first(boards)))
     events.refresh()
-    named = [device.device for device in events.outlying if device.text.startswith("energy ")]
+    named = [device for (_, device), texts in events.outlying.items() if any(text.startswith("energy ") for text in texts)]
     assert named == [simulated_fleet.DEGRADED]
 
 
