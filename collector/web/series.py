@@ -37,6 +37,7 @@ CHARTS = 10
 RUNS_LISTED = 100
 # What a case is called by in the table of runs, besides its device.
 CASE_COLUMNS = ("model", "precision", "runtime", "backend", "threads", "batch", "scenario")
+RowColumn = ViewColumn[dict[str, Plain]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,19 +230,16 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     return View(f"Trend: {entry.heading}", body, "", (table,))
 
 
-def _run_columns(figure: str, rows: Sequence[dict[str, Plain]]) -> list[ViewColumn[dict[str, Plain]]]:
+def _run_columns(figure: str, rows: Sequence[dict[str, Plain]]) -> list[RowColumn]:
     # On a phone there is room for what tells the rows apart; threads and such are shown nowhere unless they do.
     telling = {name for name in CASE_COLUMNS if len({row[name] for row in rows}) > 1}
     shown_names = [name for name in CASE_COLUMNS if name in telling | {"model", "precision", "runtime"}]
-    columns: list[ViewColumn[dict[str, Plain]]] = [
-        ViewColumn("run", "Run", itemgetter("run"), leads_to=("run", {"id": itemgetter("run")}), is_text=True),
-        ViewColumn(
-            "started_at_ns", "Started (UTC)", itemgetter("started_at_ns"), lambda row: figures.stamp(int(str(row["started_at_ns"])))
-        ),
+    return [
+        RowColumn("run", "Run", itemgetter("run"), leads_to=("run", {"id": itemgetter("run")}), is_text=True),
+        RowColumn("started_at_ns", "Started (UTC)", itemgetter("started_at_ns"), lambda row: figures.stamp(int(str(row["started_at_ns"])))),
         *(
-            ViewColumn(name, name.capitalize(), itemgetter(name), is_text=True, needs_width=name in CASE_COLUMNS and name not in telling)
+            RowColumn(name, name.capitalize(), itemgetter(name), is_text=True, needs_width=name in CASE_COLUMNS and name not in telling)
             for name in ("verdict", "device", *shown_names)
         ),
-        *(ViewColumn(name, heading, itemgetter(name)) for name, heading in ((figure, "Value"), ("low", "from"), ("high", "to"))),
+        *(RowColumn(name, heading, itemgetter(name)) for name, heading in ((figure, "Value"), ("low", "from"), ("high", "to"))),
     ]
-    return columns
