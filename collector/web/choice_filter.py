@@ -62,7 +62,7 @@ class ChoiceFilter:
 
     @property
     def table(self) -> ViewTable:
-        """What became of each case in plain form."""
+        """The outcome of each case in plain form."""
         columns = ("case", "device", "outcome", "is_recommended", "is_similar", "not_ranked_reason", "requirements")
         rows = [
             (
