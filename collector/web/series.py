@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from statistics import fmean
+from typing import Any
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
@@ -234,12 +235,14 @@ def _run_columns(figure: str, rows: Sequence[dict[str, Plain]]) -> list[RowColum
     # On a phone there is room for what tells the rows apart; threads and such are shown nowhere unless they do.
     telling = {name for name in CASE_COLUMNS if len({row[name] for row in rows}) > 1}
     shown_names = [name for name in CASE_COLUMNS if name in telling | {"model", "precision", "runtime"}]
+
+    def column(name: str, heading: str = "", **settings: Any) -> RowColumn:
+        return ViewColumn(name, heading or name.capitalize(), itemgetter(name), **settings)
+
     return [
-        RowColumn("run", "Run", itemgetter("run"), leads_to=("run", {"id": itemgetter("run")}), is_text=True),
-        RowColumn("started_at_ns", "Started (UTC)", itemgetter("started_at_ns"), lambda row: figures.stamp(int(str(row["started_at_ns"])))),
-        *(
-            RowColumn(name, name.capitalize(), itemgetter(name), is_text=True, needs_width=name in CASE_COLUMNS and name not in telling)
-            for name in ("verdict", "device", *shown_names)
-        ),
-        *(RowColumn(name, heading, itemgetter(name)) for name, heading in ((figure, "Value"), ("low", "from"), ("high", "to"))),
+        column("run", leads_to=("run", {"id": itemgetter("run")}), is_text=True),
+        column("started_at_ns", "Started (UTC)", cell=lambda row: figures.stamp(row["started_at_ns"])),
+        *(column(name, is_text=True) for name in ("verdict", "device")),
+        *(column(name, is_text=True, needs_width=name not in telling) for name in shown_names),
+        *(column(name, heading) for name, heading in ((figure, "Value"), ("low", "from"), ("high", "to"))),
     ]

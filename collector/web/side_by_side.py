@@ -128,9 +128,10 @@ def _sentence(row: ComparedCase) -> str:
 
 
 def _mode_table(answer: ModeAnswer) -> ViewGrid[tuple[str, ...]]:
-    columns = [
-        ViewColumn[tuple[str, ...]](heading, heading, itemgetter(number), is_text=True) for number, heading in enumerate(answer.columns)
-    ]
+    def column(number: int, heading: str) -> ViewColumn[tuple[str, ...]]:
+        return ViewColumn(heading, heading, itemgetter(number), is_text=True)
+
+    columns = [column(number, heading) for number, heading in enumerate(answer.columns)]
     return ViewGrid("modes", columns, [list(zip(*answer.columns.values(), strict=True))])
 
 

@@ -24,6 +24,7 @@ from tests.fixtures.record_factory import make_environment, make_generation, mak
 from tests.fixtures.served_page import page_of, text_of, view_context
 
 DAY_NS = 86_400 * 10**9
+MODES = {"15W": 12.0, "25W": 10.0}
 
 
 def answers(runs, *addresses):
@@ -190,6 +191,13 @@ def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy
     assert [row["condition"] for row in rows] == ["silent", "throttled", "", "", ""]
     assert [float(row["latency_p50_ms"]) for row in rows] == [14.0, 13.0, 2.0, 10.0, 11.0]
     assert {float(row["energy_gross_mj"]) for row in rows} == {62.5}
+
+
+def test_a_comparison_of_power_modes_answers_which_is_fastest():
+    """Runs of one case in two modes of a board have a table of their own."""
+    runs = [make_run(id=f"run-{mode}", p50_ms=p50_ms, environment=make_environment(power_mode=mode)) for mode, p50_ms in MODES.items()]
+    section = answers((*runs, make_reference()), "compare").partition('id="modes"')[2].partition("</section>")[0]
+    assert re.findall(r'<td class="text"[^>]*>([^<]*)</td>', section)[::2] == list(MODES)
 
 
 def test_the_level_of_a_board_type_is_that_of_all_its_boards(fleet_page):
