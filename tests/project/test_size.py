@@ -61,7 +61,7 @@ LINES = {
     "collector/trend": 3366,
     "collector/units": 83,
     "collector/upkeep": 206,
-    "collector/web": 3095,
+    "collector/web": 3099,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80679,
+    "tests": 80687,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
