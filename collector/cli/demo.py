@@ -1,8 +1,6 @@
 """The command `edgemeter collector demo`."""
 
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,14 +24,9 @@ if TYPE_CHECKING:
     "-o", "--output", "html", type=PATH, metavar="FILE", help="File to write the report to (edgemeter[report]). Default: report.html."
 )
 @click.option("--home", type=PATH, help="Folder for the demo's ledger, which a further demo adds to. Default: $EDGEMETER_HOME/demo.")
-@click.option(
-    "--influx",
-    metavar="URL",
-    help="URL of an InfluxDB 2 that also gets every run, http://HOST:8086[?org=ORG&bucket=BUCKET]; EDGEMETER_INFLUX_TOKEN is its token.",
-)
 @quiet_option
 @format_option()
-def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Format) -> None:
+def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
     """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
 
     Run it again to measure more runs of each model; the earlier ones are kept.
@@ -48,16 +41,12 @@ def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Form
     from edgemeter.collector.compare import comparison as compare
     from edgemeter.collector.compare.case_book import book_of
     from edgemeter.collector.demo import demo as whole_way
-    from edgemeter.collector.influx.influx_config import parse_influx
     from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.receive import embedded_broker
     from edgemeter.collector.runs.store import LedgerStore
     from edgemeter.collector.show.compare_table import show_comparison
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
 
-    sink = parse_influx(influx) if influx else None
-    if sink is not None:
-        embedded_broker.check_installed()
     delivers, has_page = _is_installed(embedded_broker.check_installed), _is_installed(vega.check_installed)
     html = html or Path("report.html")
     page = html.with_name(f"{html.stem}-fleet.html")
@@ -65,22 +54,20 @@ def demo(html: Path | None, home: Path | None, influx: str | None, *, form: Form
     for file in (html, page) if has_page else ():
         check_writable(file)
     folder = home or default_home() / "demo"
-    with nothing_left_by_a_failure(folder, html, page):
-        ledger = whole_way.run_demo(folder, sink, note, delivers=delivers)
-        store = LedgerStore(ledger)
-        if has_page:
-            note("writing the pages ...")
-            write_file_of(store, html, FileChoice(reference="reference"))
-            whole_way.write_demo_page(ledger, page)
-        comparison = compare.compare(book_of(store), "reference")
+    ledger = whole_way.run_demo(folder, note, delivers=delivers)
+    store = LedgerStore(ledger)
+    if has_page:
+        note("writing the pages ...")
+        write_file_of(store, html, FileChoice(reference="reference"))
+        whole_way.write_demo_page(ledger, page)
+    comparison = compare.compare(book_of(store), "reference")
     if not print_data(form, columns.to_json(comparison), rows="rows"):
         show_comparison(comparison, console_for(form))
         for line in control_lines(comparison):
             print_text(console_for(form), line)
     with open_ledger(ledger, "read") as opened:
         records = opened.last_row()
-    where = f" and in InfluxDB at {sink}" if sink else ""
-    note(f"\n{records} records are {'delivered and ' * delivers}stored in {ledger}{where}")
+    note(f"\n{records} records are {'delivered and ' * delivers}stored in {ledger}")
     if has_page:
         note(f"the report: {html.resolve()}")
         note(f"the page, with a simulated fleet of 40 boards next to these runs: {page.resolve()}")
@@ -109,20 +96,3 @@ def _is_installed(check: Callable[[], None]) -> bool:
         warn(f"edgemeter: left out: {error}")
         return False
     return True
-
-
-@contextmanager
-def nothing_left_by_a_failure(folder: Path, *files: Path) -> Iterator[None]:
-    """Remove what came into being within, if it ends with an error or is interrupted: the folder, or what is new in it, and the files."""
-    before = {*folder.glob("*"), *(path for path in (folder, *folder.parents, *files) if path.exists())}
-    try:
-        yield
-    except BaseException:
-        for path in [*folder.glob("*"), *files]:
-            if path not in before:
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        with suppress(OSError):
-            for path in (folder, *folder.parents):
-                if path not in before:
-                    path.rmdir()
-        raise

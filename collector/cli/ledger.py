@@ -100,14 +100,8 @@ def _devices_document(
 @ledger_option
 @click.option("--again", "starts_again", is_flag=True, help="Write records again, after a bucket was lost or restored.")
 @since_option("received")
-@click.option(
-    "--influx",
-    "store",
-    metavar="URL",
-    help="Only the InfluxDB at this URL. Default: wherever the ledger was drained to.",
-)
 @format_option('{"sinks": [...]}', "table", "json")
-def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, store: str | None, form: Format) -> None:
+def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, form: Format) -> None:
     """Show up to where each InfluxDB has the records of the ledger, or have them written again (--again).
 
     The running collector writes them again.
@@ -117,13 +111,9 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
     if since_ns is not None and not starts_again:
         raise click.UsageError("--since says what is written again: add --again")
     with open_ledger(chosen_ledger(ledger), "write" if starts_again else "read") as opened:
-        prefix = f"influx {store.partition('?')[0].rstrip('/')} " if store is not None else ""
-        sinks = [name for name in opened.positions() if name.startswith(prefix)]
+        sinks = opened.positions()
         if not sinks:
-            raise ConfigError(
-                f"the ledger was not drained to {store or 'any sink'} (known: {', '.join(opened.positions()) or 'none yet'}): "
-                "start `collector up --influx URL`"
-            )
+            raise ConfigError("the ledger was not drained to any InfluxDB yet: start `collector up --influx URL`")
         unwritten = {name: opened.set_back(name, since_ns) if starts_again else opened.behind(name) for name in sinks}
     rows = [{"sink": name, "records_to_write": records} for name, records in unwritten.items()]
     print_table(form, "sinks", rows, {"sink": "InfluxDB", "records_to_write": "records to write"})

@@ -14,7 +14,6 @@ from edgemeter.agent.base.progress import warn
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.demo.plan import plan_of_this_machine
-from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.contents import oldest_first
@@ -25,13 +24,13 @@ DEVICE = "this-machine"
 SETTLE_S = 30.0
 
 
-def run_demo(folder: Path, influx: InfluxConfig | None, report: Callable[[str], None], *, delivers: bool) -> Path:
+def run_demo(folder: Path, report: Callable[[str], None], *, delivers: bool) -> Path:
     """Measure and keep the runs, delivered by MQTT if it `delivers`; return the ledger. `folder` takes suites, outbox and ledger.
 
     Raises:
         UnavailableError: no runtime is installed.
         MeasurementError: the agent failed.
-        TransientError: InfluxDB did not take everything in time.
+        TransientError: the collector did not store everything in time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -41,7 +40,7 @@ def run_demo(folder: Path, influx: InfluxConfig | None, report: Callable[[str], 
             broker = EmbeddedBroker()
             address = broker.start()
             stack.callback(broker.stop)
-            collector = Collector(address, folder / "ledger.sqlite", influx)
+            collector = Collector(address, folder / "ledger.sqlite")
             collector.start()
             stack.callback(collector.stop)
             options += ["--broker", str(address), "--no-save"]

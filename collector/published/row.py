@@ -147,12 +147,6 @@ def kind_called(text: str) -> str:
     return figure_called(text, [kind.entry for kind in KINDS.values() if kind.entry]).name
 
 
-def unit_factor(figure: str, unit: str) -> float | None:
-    """Return what leads from a unit, as published, to ours; None for another (MJ and MW are not mJ and mW, else case says nothing)."""
-    our_unit = KINDS[figure].unit
-    return None if unit.startswith("M") and our_unit in {"mJ", "W"} else UNITS[our_unit].get(unit.casefold())
-
-
 def row_of(facts: Mapping[str, Any]) -> PublishedRow:
     """Return the row of these fields, whose numbers may be texts; raises ConfigError, which says why, for what is no figure."""
     try:
@@ -161,7 +155,8 @@ def row_of(facts: Mapping[str, Any]) -> PublishedRow:
         row = msgspec.structs.replace(row, figure=kind_called(row.figure))
     except (ValueError, OverflowError) as error:
         raise ConfigError(f"no published figure: {error}") from error
-    if unit_factor(row.figure, row.unit) is None:
+    # MJ and MW are not mJ and mW; else case says nothing.
+    if row.unit.casefold() not in UNITS[row.kind.unit] or (row.unit.startswith("M") and row.kind.unit in {"mJ", "W"}):
         raise ConfigError(f"unit {row.unit!r} is not one of {row.figure}: {', '.join(UNITS[row.kind.unit])}")
     numbers = [number for name in row.__struct_fields__ if isinstance(number := getattr(row, name), float)]
     if not all(math.isfinite(number) and 1e-12 <= number <= 1e18 for number in numbers):

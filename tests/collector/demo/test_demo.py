@@ -1,11 +1,10 @@
-"""The demo before and after it measures: what it says of the control, and what a failure leaves."""
+"""The demo before and after it measures: a report that cannot be written, and what is said of the control."""
 
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
-from edgemeter.collector.cli.demo import control_lines, nothing_left_by_a_failure
+from edgemeter.collector.cli.demo import control_lines
 from edgemeter.collector.demo import demo as demo_module
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 
@@ -37,20 +36,3 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert outcome.exit_code == 1
     assert "there is no folder" in str(outcome.exception) + outcome.output
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_demo_that_fails_leaves_nothing(tmp_path):
-    """Neither its folder nor a page; what was there before stays, also in the folder itself."""
-    (tmp_path / "mine").touch()
-
-    def fail(error, *created):
-        with nothing_left_by_a_failure(*created):
-            (tmp_path / "new" / "demo").mkdir(parents=True)
-            (tmp_path / "new" / "demo" / "ledger.sqlite").touch()
-            raise error
-
-    for error in (KeyboardInterrupt(), SystemExit(143), ConfigError("no runtime")):
-        for created in ((tmp_path / "new" / "demo", tmp_path / "report.html"), (tmp_path,)):
-            with pytest.raises(type(error)):
-                fail(error, *created)
-            assert [path.name for path in tmp_path.iterdir()] == ["mine"]
