@@ -24,7 +24,7 @@ from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.contents import LeftOut
 from edgemeter.collector.runs.selection import parse_selection
 from edgemeter.collector.runs.store import MemoryStore
-from edgemeter.collector.show.wording import listed
+from edgemeter.collector.show.words import listed
 
 if TYPE_CHECKING:
     from edgemeter.agent.cli.run_session import SessionOutcome

@@ -76,7 +76,7 @@ def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
 
 def control_lines(comparison: "Comparison") -> Iterator[str]:
     """Yield a sentence for each case that was measured twice, once as the reference: how far the two lie apart without a reason."""
-    from edgemeter.collector.show.figure_words import change_with_interval
+    from edgemeter.collector.show.words import change_with_interval
 
     references = {id(row.case): number for number, row in enumerate(comparison.rows, 1) if row.is_reference}
     for number, row in enumerate(comparison.rows, 1):

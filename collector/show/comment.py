@@ -10,11 +10,8 @@ from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT
 from edgemeter.collector.runs.cases import named
 from edgemeter.collector.runs.contents import LeftOut
 from edgemeter.collector.runs.figure_names import JUDGED
-from edgemeter.collector.show.choice_and_gate import choice_lines, gate_headline, gate_lines
+from edgemeter.collector.show import words
 from edgemeter.collector.show.compare_table import notes_on
-from edgemeter.collector.show.figure_words import decided_together, short_figure_text
-from edgemeter.collector.show.sentence import OUTCOMES, decision_text, has_letters, headline, not_compared, outcome_of
-from edgemeter.collector.show.wording import level_text
 
 # The first line, by which a later comment finds this one.
 MARK = "<!-- edgemeter compare -->"
@@ -35,20 +32,20 @@ def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
 
     def order(row: ComparedCase) -> tuple[int, int, float]:
         failing = sum(finding.outcome == "fail" for finding in row.limited)
-        return -failing, OUTCOMES.index(outcome_of(row)), -row.decisions[LATENCY].value if LATENCY in row.decisions else 0.0
+        return -failing, words.OUTCOMES.index(words.outcome_of(row)), -row.decisions[LATENCY].value if LATENCY in row.decisions else 0.0
 
     ordered = sorted(compared, key=order)
     # What an answer takes has a column, and the energy or accuracy of which a side has none.
     on_a_side = {name for row in compared if not row.case.generates for side in (row.case, row.reference) for name in side.figures}
     having = (on_a_side & {ENERGY, ACCURACY}).union(*(row.decisions for row in compared))
     names = [name for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)) if name in having]
-    sentence = _escaped(headline(comparison))
-    outcome = f"**{_escaped(gate_headline(gate))}**" if gate else sentence
+    sentence = _escaped(words.headline(comparison))
+    outcome = f"**{_escaped(words.gate_headline(gate))}**" if gate else sentence
     head = [MARK, f"### Edgemeter: {outcome}", "", f"Baseline `{_code(sides[0])}`, new `{_code(sides[1])}`.", ""]
     head += [sentence, ""] if gate else []
-    lines = list(choice_lines(comparison.choice)) if comparison.choice else []
+    lines = list(words.choice_lines(comparison.choice)) if comparison.choice else []
     # The heading says what the first line of the gate says.
-    lines += list(gate_lines(comparison, gate))[1:] if gate else []
+    lines += list(words.gate_lines(comparison, gate))[1:] if gate else []
     lines += notes_on(comparison)
     tail = [
         *(f"- {_escaped(line.strip())}" for line in lines),
@@ -59,7 +56,7 @@ def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
     headings = ["case", *(JUDGED[name].title for name in names), "outcome"]
     table = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
     room = LONGEST - len("\n".join([*head, *table, *tail])) - 100
-    cases = [_line(row, names, is_named=has_letters(comparison)) for row in ordered]
+    cases = [_line(row, names, is_named=words.has_letters(comparison)) for row in ordered]
     fitting = sum(length < room for length in accumulate(len(line) + 1 for line in cases))
     cut = [f"\n{len(cases) - fitting} more cases do not fit; list all with `--format json`."] if fitting < len(cases) else []
     body = [*table, *cases[:fitting], *cut] if compared else [NO_CASE]
@@ -69,7 +66,7 @@ def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
 def _how_much(compared: Sequence[ComparedCase]) -> str:
     before, after = (sum(case.size for case in cases) for cases in zip(*((row.reference, row.case) for row in compared), strict=True))
     margin = f"differences below {100 * compared[0].matters_ratio:g}% do not matter"
-    together = decided_together(change for row in compared for change in row.decisions.values())
+    together = words.decided_together(change for row in compared for change in row.decisions.values())
     return f"<sub>{'; '.join(filter(None, (f'{before} runs against {after}', together, margin)))}.</sub>"
 
 
@@ -77,14 +74,15 @@ def _line(row: ComparedCase, names: Sequence[str], *, is_named: bool) -> str:
     """Return the line of a case in the table; one that has a letter `is_named` as what it is compared with."""
     name = f"{named(row.case.key)} against {named(row.reference.key)}" if is_named else row.name
     failing = [f"**fail: {_escaped(finding.limit.text)}**" for finding in row.limited if finding.outcome == "fail"]
-    return f"| {' | '.join([_name(row, name), *(_cell(figure, row) for figure in names), '<br>'.join([outcome_of(row), *failing])])} |"
+    cells = [_name(row, name), *(_cell(figure, row) for figure in names), "<br>".join([words.outcome_of(row), *failing])]
+    return f"| {' | '.join(cells)} |"
 
 
 def _name(row: ComparedCase, name: str) -> str:
     """Return the name of a case and what is to be known of it."""
     sides = (("baseline", row.reference), ("new", row.case))
-    notes = [*row.changed, *(f"{side} {level_text(summary)}" for side, summary in sides if summary.segment)]
-    notes += [f"{figure}: {reason}" for figure, reason in not_compared(row).items()]
+    notes = [*row.changed, *(f"{side} {words.level_text(summary)}" for side, summary in sides if summary.segment)]
+    notes += [f"{figure}: {reason}" for figure, reason in words.not_compared(row).items()]
     doubt = " (disturbed runs)" if row.case.disturbed or row.reference.disturbed else ""
     return f"{_escaped(name)}{doubt}" + (f"<br><sub>{_escaped(', '.join(notes))}</sub>" if notes else "")
 
@@ -94,8 +92,8 @@ def _cell(name: str, row: ComparedCase) -> str:
     entry, before, after = JUDGED[name], row.reference.figures.get(name), row.case.figures.get(name)
     if before is None or after is None:
         return "no figure" if before is None and after is None else "new" if before is None else "gone"
-    values = f"{short_figure_text(entry, before)} → {short_figure_text(entry, after, entry.unit)}"
-    return f"{values}<br>{decision_text(name, row)}" if name in row.decisions else f"{values}, not comparable"
+    values = f"{words.short_figure_text(entry, before)} → {words.short_figure_text(entry, after, entry.unit)}"
+    return f"{values}<br>{words.decision_text(name, row)}" if name in row.decisions else f"{values}, not comparable"
 
 
 def _left_out(left_out: Sequence[LeftOut], *, is_open: bool) -> list[str]:

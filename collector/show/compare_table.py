@@ -20,19 +20,7 @@ from edgemeter.collector.compare.comparison import MARKS, RECOMMENDED, ComparedC
 from edgemeter.collector.compare.differences import decided, speed_of, why_not_compared
 from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT, CaseSummary
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.show.choice_and_gate import choice_lines, gate_lines
-from edgemeter.collector.show.figure_words import assumed_in_changes, change_text, decided_together, margin_text, short_figure_text
-from edgemeter.collector.show.sentence import (
-    IN_PART,
-    WITHIN,
-    decisions_text,
-    has_letters,
-    headline,
-    not_compared,
-    outcome_of,
-    outcome_words,
-)
-from edgemeter.collector.show.wording import level_text, listed, load_words, only, telling_parts
+from edgemeter.collector.show import words
 
 # Marks that the columns of a row say, or the lines below.
 _SAID = {
@@ -40,7 +28,7 @@ _SAID = {
     "below accuracy gate",
 }  # fmt: skip
 # What stands after a change that is not better or worse.
-SIGNS = {"no difference": " =", "inconclusive": " ?", WITHIN: " <"}
+SIGNS = {"no difference": " =", "inconclusive": " ?", words.WITHIN: " <"}
 BASELINE = "the baseline"
 SENTENCES_SHOWN = 12
 REASONS_SHOWN = 8
@@ -50,8 +38,8 @@ ROWS_SHOWN, ROWS_OF_ALL, FEWEST_ROWS = 60, 120, 12
 
 def show_comparison(comparison: Comparison, console: Console) -> None:
     """Print the comparison; of many cases those that differ most from the reference."""
-    letters = has_letters(comparison)
-    print_text(console, headline(comparison), "bold")
+    letters = words.has_letters(comparison)
+    print_text(console, words.headline(comparison), "bold")
     short = shortened(comparison)
     has_one_reference = len({id(row.reference) for row in short.rows}) == 1
     for rows in [list(short.rows)] if has_one_reference else comparable(short.rows):
@@ -128,18 +116,18 @@ def _columns(rows: Sequence[ComparedCase], labels: Sequence[str], console: Conso
 
     devices, models = [case.key.device for case in cases], [case.key.model for case in cases]
     yield text("", labels)
-    if only(devices) is None:
+    if words.only(devices) is None:
         yield text("device", devices)
-    if only(models) is None or "A" in labels:
+    if words.only(models) is None or "A" in labels:
         yield text("model", models)
-    if only(settings := _settings(cases)) is None:
+    if words.only(settings := _settings(cases)) is None:
         yield text("", settings)
     speeds = {speed_of(case) for case in cases}
     for entry in shown_figures(cases):
         # Calls of a language model have no latency, and their energy is that of a token.
         is_absent = [case.generates and entry.name in (LATENCY, ENERGY) for case in cases]
         values_of_cases = [None if absent else figure_in_column(entry, case) for absent, case in zip(is_absent, cases, strict=True)]
-        values = [writable(short_figure_text(entry, figure), console) for figure in values_of_cases]
+        values = [writable(words.short_figure_text(entry, figure), console) for figure in values_of_cases]
         heading = "mJ" if entry.name == ENERGY else figure_heading(entry, cases)
         heading, *cells = _beside([heading, *values], ["", *(_change(entry.name, row) for row in rows)])
         yield TableColumn(heading, cells, "left", rank=0 if entry.name in speeds else 1 + entry.rank)
@@ -157,8 +145,8 @@ def _beside(values: Sequence[str], changes: Sequence[str]) -> list[str]:
 def _settings(cases: Sequence[CaseSummary]) -> list[str]:
     """Return of each case its precision, and what else tells it from others of its model and device."""
     precisions, runtimes = [case.key.precision for case in cases], [case.key.runtime_text for case in cases]
-    telling = [runtimes] if only(runtimes) is None else []
-    telling += telling_parts(cases, [[f"{case.key.model} {case.key.device}" for case in cases], precisions, *telling])
+    telling = [runtimes] if words.only(runtimes) is None else []
+    telling += words.telling_parts(cases, [[f"{case.key.model} {case.key.device}" for case in cases], precisions, *telling])
     return [
         " ".join(filter(None, ("" if precision == "unknown" else precision, *parts)))
         for precision, *parts in zip(precisions, *telling, strict=True)
@@ -177,11 +165,11 @@ def shown_figures(cases: Sequence[CaseSummary], highest_rank: int = 1) -> list[F
 def figure_heading(entry: Figure, cases: Sequence[CaseSummary]) -> str:
     """Return the heading of a figure, of rates of tokens with the tokens where all cases have as many: `pp 512 t/s`."""
     if entry.name == ACCURACY:
-        return only(metric_name(case.accuracy.metric) for case in cases if case.accuracy) or "Accuracy"
+        return words.only(metric_name(case.accuracy.metric) for case in cases if case.accuracy) or "Accuracy"
     if entry.name == TOKEN_ENERGY:
         return "J/token"
     field = {"pp": "prompt_tokens", "tg": "output_tokens"}.get(entry.title)
-    tokens = only(str(getattr(case.key, field)) for case in cases) if field else None
+    tokens = words.only(str(getattr(case.key, field)) for case in cases) if field else None
     return f"{entry.title} {tokens} {entry.unit}" if tokens and tokens != "None" else entry.heading
 
 
@@ -203,8 +191,8 @@ def _change(name: str, row: ComparedCase) -> str:
             return ""
     if change is not None:
         # The column says what the change is of.
-        text = change_text(name, change).removesuffix(" points").removesuffix(" as long")
-        return text + SIGNS.get(outcome_words(name, row), "") if name in row.decisions else f"({text})"
+        text = words.change_text(name, change).removesuffix(" points").removesuffix(" as long")
+        return text + SIGNS.get(words.outcome_words(name, row), "") if name in row.decisions else f"({text})"
     return "not ranked" if row.not_ranked and not row.is_reference and name == (TTFT if row.case.generates else speed_of(row.case)) else ""
 
 
@@ -216,13 +204,13 @@ def _shared(rows: Sequence[ComparedCase]) -> str:
         f"data {case.subject.dataset.name}{f' ({number:,} images)' if number else ''}" for case, number in zip(cases, images, strict=True)
     ]
     shared = (
-        only(case.key.model for case in cases),
-        only(_settings(cases)),
-        only(f"on {case.key.device}" for case in cases),
-        only(datasets),
-        only(f"{case.key.scenario}{load_words(case.key)}" for case in cases),
-        only(figures.count(case.key.threads, "thread") for case in cases),
-        only(f"energy at {case.energy.ranks_as}" for case in cases if case.energy),
+        words.only(case.key.model for case in cases),
+        words.only(_settings(cases)),
+        words.only(f"on {case.key.device}" for case in cases),
+        words.only(datasets),
+        words.only(f"{case.key.scenario}{words.load_words(case.key)}" for case in cases),
+        words.only(figures.count(case.key.threads, "thread") for case in cases),
+        words.only(f"energy at {case.energy.ranks_as}" for case in cases if case.energy),
     )
     return ", ".join(text for text in shared if text)
 
@@ -231,20 +219,20 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     """Yield the lines below the tables: each case in a sentence, what was chosen, what became of limits, and what to know of the cases."""
     compared = comparison.compared
     if 1 < len(compared) <= SENTENCES_SHOWN:
-        yield from (f"{row.name}: {decisions_text(row)}" for row in compared)
+        yield from (f"{row.name}: {words.decisions_text(row)}" for row in compared)
     if comparison.choice:
-        yield from choice_lines(comparison.choice)
+        yield from words.choice_lines(comparison.choice)
     if comparison.gate:
-        yield from gate_lines(comparison, comparison.gate)
+        yield from words.gate_lines(comparison, comparison.gate)
     yield from _legend(comparison, compared)
-    reasons = Counter((name, reason) for row in compared if row.decisions for name, reason in not_compared(row).items())
+    reasons = Counter((name, reason) for row in compared if row.decisions for name, reason in words.not_compared(row).items())
     for (name, reason), number in reasons.most_common(REASONS_SHOWN):
         yield f"not compared: {name}{f' ({number} cases)' if number > 1 else ''}: {reason}"
-    if has_letters(comparison):
+    if words.has_letters(comparison):
         # Of other comparisons it is the reason why runs are left out.
         yield from (f"not ranked: {row.not_ranked}" for row in compared if row.not_ranked and row.decisions)
-    for text, devices in grouped((level_text(case), case.key.device) for case in _cases(comparison) if case.segment).items():
-        yield f"{listed(list(dict.fromkeys(devices)))}: only runs {text} (--all-days counts them)"
+    for text, devices in grouped((words.level_text(case), case.key.device) for case in _cases(comparison) if case.segment).items():
+        yield f"{words.listed(list(dict.fromkeys(devices)))}: only runs {text} (--all-days counts them)"
     yield from notes_on(comparison)
 
 
@@ -257,11 +245,11 @@ def notes_on(comparison: Comparison) -> Iterator[str]:
     compared = comparison.compared
     cases = _cases(comparison)
     for mark, names in grouped((mark, row.name) for row in compared for mark in row.marks if mark not in _SAID).items():
-        yield f"{mark}{f' ({listed(names)})' if len(names) < len(compared) else ''}: {MARKS[mark]}"
+        yield f"{mark}{f' ({words.listed(names)})' if len(names) < len(compared) else ''}: {MARKS[mark]}"
     decided = [figure.evidence for case in cases for name in (*OF_CALLS, *OF_TEXT) if (figure := case.figures.get(name))]
     if assumed := [evidence.assumed.sd for evidence in decided if evidence.assumed]:
         yield assumed_scatter(max(assumed))
-    yield from assumed_in_changes(decision for row in compared for decision in row.decisions.values())
+    yield from words.assumed_in_changes(decision for row in compared for decision in row.decisions.values())
     yield from decode_lines([case.newest for case in cases if case.generates])
     verdicts = [verdict for case in cases for verdict in case.verdicts]
     yield from verdict_lines(verdicts, sum(case.not_counted for case in cases))
@@ -269,12 +257,12 @@ def notes_on(comparison: Comparison) -> Iterator[str]:
 
 def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[str]:
     """Yield how to choose among cases, the meaning of the signs behind changes, and how sure the intervals are."""
-    is_chosen = comparison.choice or comparison.gate or not has_letters(comparison)
-    if not is_chosen and any(outcome_of(row) == IN_PART for row in rows):
+    is_chosen = comparison.choice or comparison.gate or not words.has_letters(comparison)
+    if not is_chosen and any(words.outcome_of(row) == words.IN_PART for row in rows):
         yield "each is better in part: your limits choose (--require, --cheapest)"
     changes = [(name, row, decision) for row in rows for name, decision in row.decisions.items()]
-    outcomes = {outcome_words(name, row) for name, row, _ in changes}
-    margins = dict.fromkeys(margin_text(change) for *_, change in changes if change.outcome == "no difference")
+    outcomes = {words.outcome_words(name, row) for name, row, _ in changes}
+    margins = dict.fromkeys(words.margin_text(change) for *_, change in changes if change.outcome == "no difference")
     legend = {outcome: f"{sign.strip()}: {outcome}" for outcome, sign in SIGNS.items() if outcome in outcomes}
     if "no difference" in legend:
         legend["no difference"] += f" above {' and '.join(margins)}"
@@ -282,5 +270,5 @@ def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[st
         yield "; ".join(legend.values())
     if any(change.evidence.unit == "pair" for *_, change in changes):
         yield "changes are means over pairs of neighbouring runs; an interval in the table is that of a case by itself"
-    if together := decided_together(change for *_, change in changes):
+    if together := words.decided_together(change for *_, change in changes):
         yield together

@@ -21,9 +21,8 @@ from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.relation import load_text
-from edgemeter.collector.show.sentence import outcome_of
 from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
-from edgemeter.collector.show.wording import case_names, listed
+from edgemeter.collector.show.words import case_names, listed, outcome_of
 
 # So many devices are named where something is missing.
 NAMED = 8

@@ -11,9 +11,8 @@ from edgemeter.collector.compare.comparison import ComparedCase, Comparison, com
 from edgemeter.collector.compare.differences import speed_of
 from edgemeter.collector.show.compare_table import figure_heading, figure_in_column, shown_figures
 from edgemeter.collector.show.comparison_charts import anchor, facts
-from edgemeter.collector.show.figure_words import change_parts, confidence_text, figure_text, outcome_text
 from edgemeter.collector.show.series_style import GLYPHS, assign_styles
-from edgemeter.collector.show.wording import case_names, load_words
+from edgemeter.collector.show.words import case_names, change_parts, confidence_text, figure_text, load_words, outcome_text
 from edgemeter.collector.web.choice_filter import ChoiceFilter
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Attributes

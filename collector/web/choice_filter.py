@@ -12,9 +12,7 @@ from edgemeter.collector.compare.choice import WORST_FIRST, Choice, ChoiceCandid
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.limits import parse_requirements
 from edgemeter.collector.runs.figure_names import JUDGED, figure_called
-from edgemeter.collector.show.choice_and_gate import recommended_text, requirement_text, requirement_value
-from edgemeter.collector.show.figure_words import change_with_interval
-from edgemeter.collector.show.wording import listed
+from edgemeter.collector.show.words import change_with_interval, listed, recommended_text, requirement_text, requirement_value
 from edgemeter.collector.web.view import FormInput, ViewColumn, ViewRequest
 
 # Among more cases than these nobody chooses, and every interval would be too wide to say anything.

@@ -19,8 +19,7 @@ from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.relation import like_with_like
-from edgemeter.collector.show.figure_words import figure_text
-from edgemeter.collector.show.wording import listed
+from edgemeter.collector.show.words import figure_text, listed
 from edgemeter.collector.web.activity import Activities, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import FINDING_DAYS

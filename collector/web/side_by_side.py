@@ -18,9 +18,7 @@ from edgemeter.collector.compare.differences import better_of, deciding, speed_o
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, anchor, energy_against_accuracy, latency_against_accuracy
-from edgemeter.collector.show.figure_words import assumed_in_changes, figure_text
-from edgemeter.collector.show.sentence import decisions_text, figure_name
-from edgemeter.collector.show.wording import level_of_boards, level_text, listed
+from edgemeter.collector.show.words import assumed_in_changes, decisions_text, figure_name, figure_text, level_of_boards, level_text, listed
 from edgemeter.collector.web.case_table import CaseTable
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
 from edgemeter.collector.web.context import ViewContext, compare, reference_names

@@ -15,7 +15,7 @@ from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.influx.points import tags_of
 from edgemeter.collector.runs.contents import StoreContents
 from edgemeter.collector.show.compare_table import show_comparison
-from edgemeter.collector.show.wording import case_names
+from edgemeter.collector.show.words import case_names
 from edgemeter.collector.web import side_by_side
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.series import series_groups, titles

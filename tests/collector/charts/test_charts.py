@@ -8,8 +8,8 @@ from edgemeter.agent.base import config
 from edgemeter.collector.charts import specs, vega
 from edgemeter.collector.charts.chart import Chart, rows_table, script_data
 from edgemeter.collector.show import comparison_charts
-from edgemeter.collector.show.sentence import outcome_of
 from edgemeter.collector.show.series_style import assign_styles
+from edgemeter.collector.show.words import outcome_of
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import STARTED_AT_NS
 

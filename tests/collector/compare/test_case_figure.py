@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.cli.measured_case import cases_of
 from edgemeter.agent.contract.figures import THROUGHPUT, figure
-from edgemeter.collector.show.figure_words import figure_text
+from edgemeter.collector.show.words import figure_text
 from tests.fixtures.comparison_factory import in_rounds, make_run, summarised
 from tests.fixtures.record_factory import violating
 

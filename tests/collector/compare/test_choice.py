@@ -13,7 +13,7 @@ from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.compare.choice import choose
 from edgemeter.collector.compare.limits import parse_requirements
-from edgemeter.collector.show.choice_and_gate import recommended_text
+from edgemeter.collector.show.words import recommended_text
 from tests.fixtures.choice_cases import scored, sides
 from tests.fixtures.choice_worlds import LIMITS, P50_MS, World, drawn_world
 from tests.fixtures.comparison_factory import day_by_day, in_rounds, no_energy, summarised
