@@ -39,7 +39,6 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     },
     "collector": {
         "EDGEMETER_LEDGER": Variable("Ledger: a file, or postgresql://USER@HOST/DATABASE", "ledger.sqlite in $EDGEMETER_HOME"),
-        "EDGEMETER_STORE": Variable("Where results are read from: ledgers, documents, bundles", "the ledger in $EDGEMETER_HOME"),
         "EDGEMETER_GROUP": Variable("Collectors of one group share the messages"),
         "EDGEMETER_METRICS": Variable("Serve /metrics and /healthz at [HOST:]PORT"),
         "EDGEMETER_ALERT_RULES": Variable("Rules of alerts (TOML)", "the built-in rules"),

@@ -30,11 +30,11 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class StorePath(click.Path):
-    """An environment variable holds several files separated by colons, or one URL."""
+    """A file, or one URL; an environment variable holds one of them."""
 
     def split_envvar_value(self, rv: str) -> Sequence[str]:
-        """Return the stores in one environment variable."""
-        return [rv] if "://" in rv else super().split_envvar_value(rv)
+        """Return what the variable holds, as a list."""
+        return [rv]
 
 
 class LedgerParam(click.ParamType):  # type: ignore[type-arg]
@@ -81,8 +81,7 @@ ledger_option = click.option(
 
 def stores_option(text: str, metavar: str | None = "FILE|URL") -> Callable[[_Command], _Command]:
     """Return what adds `--ledger`, repeatable, as `stores`: where runs are read from."""
-    variables = ["EDGEMETER_STORE", "EDGEMETER_LEDGER"]
-    return click.option("--ledger", "stores", multiple=True, type=StorePath(), metavar=metavar, envvar=variables, help=text)
+    return click.option("--ledger", "stores", multiple=True, type=StorePath(), metavar=metavar, envvar="EDGEMETER_LEDGER", help=text)
 
 
 store_option = stores_option(

@@ -1,9 +1,8 @@
-"""Where a ledger is, what opens it, and where the files lie that are derived from it."""
+"""Where a ledger is, and what opens it."""
 
 import contextlib
 from pathlib import Path
 
-from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.postgres_address import PostgresAddress, is_postgres
 from edgemeter.agent.base.sqlite_file import Access
@@ -63,14 +62,3 @@ def ledger_version(address: LedgerPlace) -> str:
         with contextlib.suppress(OSError):
             stamps.append(f"{path.stat().st_mtime_ns} {path.stat().st_size}")
     return " ".join(stamps)
-
-
-def path_beside(address: LedgerPlace, suffix: str) -> Path:
-    """Return the file of this machine that is derived from the ledger: beside its file, or in $EDGEMETER_HOME/cache for a server's."""
-    if isinstance(address, Path):
-        return address.with_name(f"{address.name}{suffix}")
-    folder = config.home() / "cache"
-    # Who opens the file says what is wrong with the folder.
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{address.name}{suffix}"

@@ -2,13 +2,14 @@
 
 import itertools
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
-from edgemeter.agent.base import durable_file
+from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.collector.ledgers.place import LedgerPlace, path_beside
+from edgemeter.collector.ledgers.place import LedgerPlace
 
 
 def hold_name(ledger_place: LedgerPlace, ledger: Ledger) -> tuple[str, DeviceLock]:
@@ -27,7 +28,11 @@ def hold_name(ledger_place: LedgerPlace, ledger: Ledger) -> tuple[str, DeviceLoc
                 f"another collector uses the ledger {str(ledger_place)!r}: stop it, or give this one its own ledger (--ledger)"
             )
         return ledger.identity(), lock
-    paths = (path_beside(ledger_place, f".collector-{number}") for number in itertools.count(1))
+    folder = config.home() / "cache"
+    # Who opens the file says what is wrong with the folder.
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    paths = (folder / f"{ledger_place.name}.collector-{number}" for number in itertools.count(1))
     path, lock = next((path, lock) for path in paths if (lock := DeviceLock(path, "collector")).take())
     try:
         if not path.exists():

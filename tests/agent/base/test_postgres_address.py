@@ -7,7 +7,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.variables import set_variables
 from edgemeter.agent.cli.main import cli
-from edgemeter.collector.ledgers.place import ledger_place, path_beside
+from edgemeter.collector.ledgers.place import ledger_place
 from tests.fixtures.rows import table_row
 
 SECRET = "s3cr3t"
@@ -27,7 +27,7 @@ def test_an_address_is_shown_without_its_password():
         with table_row(printed):
             address = PostgresAddress(text)
             assert str(address) == printed
-            assert SECRET not in f"{address} {address!r} {path_beside(address, '.index')}"
+            assert SECRET not in f"{address} {address!r} {address.name}"
 
 
 def test_a_password_that_breaks_the_address_is_not_shown_either():
@@ -76,7 +76,6 @@ def test_the_environment_names_it_too(monkeypatch):
     monkeypatch.setenv("EDGEMETER_LEDGER", f"postgresql://ada:{SECRET}@127.0.0.1:1/lab")
     result = CliRunner().invoke(cli, ["collector", "backup", "x"])
     assert "postgresql://ada@127.0.0.1:1/lab is a database" in str(result.exception or result.output)
-    monkeypatch.setenv("EDGEMETER_STORE", f"postgresql://127.0.0.1/lab?user=ada&password={SECRET}")
-    variables = set_variables()
-    assert variables["EDGEMETER_LEDGER"] == "postgresql://ada:(secret)@127.0.0.1:1/lab"
-    assert variables["EDGEMETER_STORE"] == "postgresql://127.0.0.1/lab?user=ada&password=(secret)"
+    assert set_variables()["EDGEMETER_LEDGER"] == "postgresql://ada:(secret)@127.0.0.1:1/lab"
+    monkeypatch.setenv("EDGEMETER_LEDGER", f"postgresql://127.0.0.1/lab?user=ada&password={SECRET}")
+    assert set_variables()["EDGEMETER_LEDGER"] == "postgresql://127.0.0.1/lab?user=ada&password=(secret)"
