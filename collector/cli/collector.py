@@ -23,7 +23,7 @@ from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_option
 from edgemeter.collector.influx import influx_config
-from edgemeter.collector.ledgers.place import LedgerPlace
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
 COMMANDS: Sections = {
     "Set up": {
@@ -190,8 +190,8 @@ def up(
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """
     from edgemeter.collector.receive import monitor
+    from edgemeter.collector.receive.collector import Collector
     from edgemeter.collector.receive.fleet_address import fleet_address
-    from edgemeter.collector.receive.service import Collector
 
     if broker and fleet_folder:
         raise click.UsageError("--folder names the broker too: give it or --broker")
@@ -209,7 +209,7 @@ def up(
     manager.ready()
     with until_stopped() as stopped, _broker(broker_address, port) as address:
         service = Collector(address, path, config, group=group, retention=retention)
-        metrics_server = monitor.Monitor(service.metrics, service.receiver.unwell, *monitor_address) if monitor_address else None
+        metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
         parts = [part for part in (service, metrics_server) if part is not None]
         try:
             for part in parts:
@@ -220,7 +220,8 @@ def up(
             states = [f"receiving from {address}, storing in {path}", *([f"draining to {config}"] if config is not None else [])]
             if metrics_server is not None:
                 states.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
-            click.echo(f"{', '.join(states)}; a record is acknowledged {service.safety()}; stop with Ctrl-C", err=True)
+            with open_ledger(path, "read") as opened:
+                click.echo(f"{', '.join(states)}; a record is acknowledged {opened.safety()}; stop with Ctrl-C", err=True)
             if broker_address and not is_loopback(address.host) and accepts_anybody(address, CONNECT_TIMEOUT_S):
                 remedy = "let it ask for passwords or certificates (`edgemeter fleet init` sets up a mosquitto that does)"
                 click.echo(
@@ -228,9 +229,9 @@ def up(
                     err=True,
                 )
             while not stopped.wait(STATUS_POLL_S):
-                service.receiver.report()
+                service.report()
                 # The service manager restarts a collector that hangs.
-                if not service.receiver.is_stalled():
+                if not service.is_stalled():
                     manager.alive()
         finally:
             for part in reversed(parts):

@@ -1,5 +1,6 @@
 """Admission: which records of a message enter the ledger, and which are rejected and why. Any bytes at all may come in here."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -18,6 +19,9 @@ from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.collector.receive.payload import check_size, is_batch, payload_text, split_records
 
+# A group is full at this much decompressed text, or this many rejections. Decoded, records take a few times their text.
+GROUP_TEXT_BYTES = 4 << 20
+GROUP_REJECTIONS = 2000
 TOPICS_REMEMBERED = 50_000
 CAMPAIGN_TOPICS = messages.CAMPAIGN_STATE.partition("{")[0]
 
@@ -26,70 +30,82 @@ _parse_topic = lru_cache(TOPICS_REMEMBERED)(parse_topic)
 
 @dataclass(slots=True)
 class Admitted:
-    """The result of admitting a group of messages; `text_bytes` is the size of their results, decompressed.
+    """A group of messages received at one time, and what of it is to be committed; `text_bytes` is the size of its results, decompressed.
 
-    `timeless` are the keys of the records that have no time but that of their receipt.
+    `timeless` are the keys of the records that have no time but that of their receipt; `arrived_s` counts messages with records by the time
+    when they were read, which is one for all that one read of the socket brought.
     """
 
+    received_ns: int
+    messages: list[Message] = field(default_factory=list)
     arrivals: list[Arrival] = field(default_factory=list)
     batches: list[ArrivedBatch] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     changes: list[PresenceChange | RetainedMessage] = field(default_factory=list)
     text_bytes: int = 0
     timeless: list[RecordKey] = field(default_factory=list)
+    arrived_s: Counter[float] = field(default_factory=Counter)
 
-    def add(self, message: Message, received_ns: int) -> bool:
-        """Validate one message and add it where it belongs; return whether it holds a record to be stored, so that it gets a receipt."""
+    def is_full(self) -> bool:
+        """Return whether the next message belongs to another group."""
+        return self.text_bytes >= GROUP_TEXT_BYTES or len(self.rejections) >= GROUP_REJECTIONS
+
+    def add(self, message: Message) -> None:
+        """Validate one message and add it where it belongs."""
+        self.messages.append(message)
         kind: RejectionKind = "topic"
         try:
             if message.topic.startswith(CAMPAIGN_TOPICS):
                 kind = "presence"
-                self.changes.append(RetainedMessage(message.topic, _campaign(message), received_ns))
-                return False
+                self.changes.append(RetainedMessage(message.topic, _campaign(message), self.received_ns))
+                return
             topic = _parse_topic(message.topic)
             if topic.kind == "result":
                 kind = "payload"
-                return self._add_results(topic, message, received_ns)
+                if self._add_results(topic, message):
+                    self.arrived_s[message.arrived_s] += 1
+                return
             kind = "presence"
             if topic.kind == "activity":
                 text = messages.encode_message(messages.decode_activity(message.payload)) if message.payload else b""
-                self.changes.append(RetainedMessage(message.topic, text, received_ns))
+                self.changes.append(RetainedMessage(message.topic, text, self.received_ns))
             elif message.payload:
-                self.changes.append(PresenceChange(topic.fleet, topic.device, _presence(topic, message.payload, received_ns), received_ns))
+                report = _presence(topic, message.payload, self.received_ns)
+                self.changes.append(PresenceChange(topic.fleet, topic.device, report, self.received_ns))
         except ConfigError as error:
-            self.rejections.append(Rejection(message.topic, message.payload, str(error), received_ns, kind))
-        return False
+            self.rejections.append(Rejection(message.topic, message.payload, str(error), self.received_ns, kind))
 
-    def _add_results(self, topic: Topic, message: Message, received_ns: int) -> bool:
+    def _add_results(self, topic: Topic, message: Message) -> bool:
+        """Return whether the message holds a record to be stored, so that it gets a receipt."""
         text = payload_text(message.payload)
         self.text_bytes += len(text)
         if not is_batch(text):
-            return self._add_record(topic, message.topic, text, received_ns)
+            return self._add_record(topic, message.topic, text)
         if batch := _read_batch(text, topic):
             body = pack_array(text) if text is message.payload else message.payload
-            self.timeless += [key_of(record) for record in batch if is_timeless(record, received_ns)]
-            self.batches.append(ArrivedBatch(batch, body, message.topic, received_ns))
+            self.timeless += [key_of(record) for record in batch if is_timeless(record, self.received_ns)]
+            self.batches.append(ArrivedBatch(batch, body, message.topic, self.received_ns))
             return True
         before = len(self.rejections)
-        is_stored = [self._add_record(topic, message.topic, raw_record, received_ns) for raw_record in split_records(text)]
+        is_stored = [self._add_record(topic, message.topic, raw_record) for raw_record in split_records(text)]
         self.rejections[before:] = quarantine.of_one_message(self.rejections[before:], message.payload)
         return any(is_stored)
 
-    def _add_record(self, topic: Topic, name: str, text: bytes, received_ns: int) -> bool:
+    def _add_record(self, topic: Topic, name: str, text: bytes) -> bool:
         kind: RejectionKind = "record"
         try:
             check_size(text)
             record = decode_head(text)
-            has_no_time = is_timeless(record, received_ns)
+            has_no_time = is_timeless(record, self.received_ns)
             if has_no_time and was_never_set(record):
-                text = change_fields(text, started_at_ns=received_ns, stamped_by="collector")
+                text = change_fields(text, started_at_ns=self.received_ns, stamped_by="collector")
                 record = decode_head(text)
             kind = "origin"
             _check_origin(record, topic)
         except ConfigError as error:
-            self.rejections.append(Rejection(name, text, str(error), received_ns, kind))
+            self.rejections.append(Rejection(name, text, str(error), self.received_ns, kind))
             return False
-        self.arrivals.append(Arrival(record, text, name, received_ns))
+        self.arrivals.append(Arrival(record, text, name, self.received_ns))
         if has_no_time:
             self.timeless.append(key_of(record))
         return True

@@ -131,9 +131,8 @@ class PacketReader:
         self._is_5 = version == "5"
         self._generation = generation
         self._clock = clock
-        self._parts: list[bytes] = []
-        self._size = self._skipped_bytes = 0
-        self._needed = 2
+        self._buffer = bytearray()
+        self._skipped_bytes = 0
 
     def read(self, data: bytes) -> Iterator[list[Message] | bytes]:
         """Yield what `data` completes, in order: messages that came one after the other, and any other packet as bytes.
@@ -141,79 +140,69 @@ class PacketReader:
         Raises:
             TransientError: this is not MQTT; reconnect.
         """
-        if self._skipped_bytes:
-            length = len(data)
-            data = data[self._skipped_bytes :]
-            self._skipped_bytes -= length - len(data)
-        self._parts.append(data)
-        self._size += len(data)
-        if self._size < self._needed:
-            return
-        buffer = b"".join(self._parts)
-        self._needed = 2
-        begin = 0
-        try:
-            while begin < len(buffer):
-                messages, begin, end = self._messages(buffer, begin)
-                if messages:
-                    yield messages
-                if end == begin:
-                    break
-                yield buffer[begin:end]
-                begin = end
-        except (IndexError, struct.error) as error:
-            raise TransientError(f"what the broker sent is not MQTT ({error}): reconnecting") from error
-        self._parts = [buffer[begin:]]
-        self._size = len(buffer) - begin
-
-    def _messages(self, buffer: bytes, begin: int) -> tuple[list[Message], int, int]:
-        """Return the messages from `begin` on, and where the packet of another kind behind them begins and ends: empty if none is whole."""
+        self._buffer += data[self._skipped_bytes :]
+        self._skipped_bytes = max(0, self._skipped_bytes - len(data))
         messages: list[Message] = []
-        end_of_data = len(buffer)
-        is_5, generation, arrived_s = self._is_5, self._generation, self._clock()
-        while end_of_data - begin >= 2:
-            first, size = buffer[begin], buffer[begin + 1]
-            at = begin + 2
-            if size & 0x80:
-                if end_of_data - begin < 5 and all(byte & 0x80 for byte in buffer[begin + 1 : begin + 5]):
-                    break
-                size, at = _number(buffer, begin + 1)
-            end = at + size
-            if end > end_of_data:
-                is_too_large = size > LARGEST_MESSAGE_BYTES and first & 0xF0 == _PUBLISH
-                self._needed = KEPT_OF_TOO_LARGE_BYTES if is_too_large else end - begin
-                if end_of_data - begin < self._needed:
-                    break
-                self._skipped_bytes, self._needed = end - end_of_data, 2
-                end = end_of_data
-            if first & 0xF0 != _PUBLISH:
-                return messages, begin, end
-            topic_end = at + 2 + (buffer[at] << 8) + buffer[at + 1]
-            topic = buffer[at + 2 : topic_end]
-            qos = first >> 1 & 3
-            mid = 0
+        arrived_s = self._clock()
+        begin = 0
+        with memoryview(self._buffer) as view:
+            while bounds := self._bounds(begin):
+                content, end = bounds
+                if view[begin] & 0xF0 == _PUBLISH:
+                    messages.append(self._message(view[begin] >> 1 & 3, view[content:end], arrived_s))
+                else:
+                    if messages:
+                        yield messages
+                        messages = []
+                    yield bytes(view[begin:end])
+                begin = end
+        del self._buffer[:begin]
+        if messages:
+            yield messages
+
+    def _bounds(self, begin: int) -> tuple[int, int] | None:
+        """Return where the content of the packet at `begin` begins and ends; None if it is not whole yet."""
+        length = len(self._buffer)
+        try:
+            size, content = _number(self._buffer, begin + 1)
+        except IndexError:
+            return None
+        end = content + size
+        if end > length:
+            is_too_large = size > LARGEST_MESSAGE_BYTES and self._buffer[begin] & 0xF0 == _PUBLISH
+            if not is_too_large or length - begin < KEPT_OF_TOO_LARGE_BYTES:
+                return None
+            self._skipped_bytes = end - length
+        return content, min(end, length)
+
+    def _message(self, qos: int, content: memoryview, arrived_s: float) -> Message:
+        mid = 0
+        try:
+            topic_end = begin = 2 + (content[0] << 8) + content[1]
             if qos:
-                mid = (buffer[topic_end] << 8) + buffer[topic_end + 1]
-                topic_end += 2
-            if is_5:
-                size = buffer[topic_end]
-                topic_end = topic_end + 1 + size if size < 0x80 else sum(_number(buffer, topic_end))
-            if topic_end > end:
-                raise IndexError("a packet is shorter than its fields")
-            # MQTT requires UTF-8, and brokers reject anything else; what is not UTF-8 matches no topic of ours.
-            name = topic.decode("utf-8", "backslashreplace")
-            messages.append(Message(name, buffer[topic_end:end], mid, qos, generation, arrived_s))
-            begin = end
-        return messages, begin, begin
+                mid = (content[begin] << 8) + content[begin + 1]
+                begin += 2
+            if self._is_5:
+                begin = sum(_number(content, begin))
+        except IndexError as error:
+            raise _no_mqtt("a packet is shorter than its fields") from error
+        if begin > len(content):
+            raise _no_mqtt("a packet is shorter than its fields")
+        # MQTT requires UTF-8, and brokers reject anything else; what is not UTF-8 matches no topic of ours.
+        topic = str(content[2:topic_end], "utf-8", "backslashreplace")
+        return Message(topic, bytes(content[begin:]), mid, qos, self._generation, arrived_s)
 
 
-def _number(data: bytes, position: int) -> tuple[int, int]:
-    """Return a variable byte integer and where it ends."""
+def _number(data: bytearray | memoryview, begin: int) -> tuple[int, int]:
+    """Return a variable byte integer and where it ends; raises IndexError if it is not whole, and TransientError if it is none."""
     value = 0
-    for shift in (0, 7, 14, 21):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
+    for index in range(4):
+        byte = data[begin + index]
+        value |= (byte & 0x7F) << 7 * index
         if not byte & 0x80:
-            return value, position
-    raise IndexError("a number of more than four bytes")
+            return value, begin + index + 1
+    raise _no_mqtt("a number of more than four bytes")
+
+
+def _no_mqtt(reason: str) -> TransientError:
+    return TransientError(f"what the broker sent is not MQTT ({reason}): reconnecting")

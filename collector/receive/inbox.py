@@ -2,59 +2,46 @@
 
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.messages import TOPIC_ROOT
 
 INBOX_LIMIT_BYTES = 24 << 20
-# What a device may have taken in its turn: one with large messages waits while the others have theirs.
-QUANTUM_BYTES = 64 << 10
-# What the smallest message costs in a turn.
-SMALLEST_BYTES = 256
-# In an inbox that is half full the results of a device may fill this share; its other messages may at any time.
-DEVICE_RATIO = 0.25
-# A device has at most 1,000 records on their way. Its other messages are few, and nobody sends them again.
-MOST_RESULTS, MOST_REPORTS = 4000, 64
 MOST_WAITING = 100_000
-RESULT_KIND = "result"
+# A device has at most 1,000 records or 8 MiB on their way, and a broker sends at most 2,000 messages ahead: one leaves room for others. Its
+# other messages are few, nobody sends them again, and they have a share of their own.
+DEVICE_RATIO = 1 / 3
+MOST_RESULTS, MOST_REPORTS = 1500, 64
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """The messages of one device that wait, and how many bytes it may still have taken."""
+class _Share:
+    """How much of the inbox the results of one device fill, or its other messages."""
 
-    messages: deque[Message] = field(default_factory=deque)
-    bytes: int = 0
-    reports: int = 0
-    report_bytes: int = 0
-    credit_bytes: int = 0
+    messages: int = 0
+    size_bytes: int = 0
 
 
 class Inbox:
-    """A queue of messages, bounded in bytes: the producer waits until it `has_room`.
+    """A queue of messages, first in, first out, bounded in bytes and count: the producer waits until it `has_room`.
 
-    Devices take turns, so that none starves the others; the messages of one device keep their order.
+    A device has at most a share of it. What is taken fills the inbox until it is `done`.
     """
 
     def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        self._waiting: dict[str, _Waiting] = {}
-        self._turns: deque[str] = deque()
-        self._count = 0
-        self._bytes = 0
-        self._taken = 0
+        self._waiting: deque[Message] = deque()
+        self._shares: defaultdict[tuple[str, bool], _Share] = defaultdict(_Share)
+        self._count = self._bytes = 0
         self._is_closed = False
         self._changed = threading.Condition()
 
-    def __len__(self) -> int:
-        return self._count
-
     def put(self, messages: Sequence[Message]) -> list[Message]:
-        """Add messages, and return those that have no room because their device waits with too many already.
+        """Add messages, and return those that exceed the share of their device.
 
         They may be acknowledged to the broker: without a receipt the device sends results again. A closed inbox drops all.
         """
@@ -68,33 +55,39 @@ class Inbox:
     def has_room(self, timeout_s: float = 0.0) -> bool:
         """Return whether the producer may go on, waiting at most `timeout_s` until it may: backpressure, not loss."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._is_closed or not self._is_full(), timeout_s)
+            return self._changed.wait_for(
+                lambda: self._is_closed or (self._bytes < self._limit_bytes and self._count < MOST_WAITING), timeout_s
+            )
 
     def take(self, limit: int, limit_bytes: int, timeout_s: float) -> list[Message]:
         """Return the next messages, up to `limit` or `limit_bytes`, waiting at most `timeout_s` for the first; call `done` afterwards."""
         batch: list[Message] = []
         taken_bytes = 0
         with self._changed:
-            self._changed.wait_for(lambda: self._count or self._is_closed, timeout_s)
-            was_full = self._is_full()
-            while self._turns and len(batch) < limit and taken_bytes < limit_bytes:
-                taken_bytes += self._take_turn(batch, limit, limit_bytes - taken_bytes)
-            self._count -= len(batch)
-            self._bytes -= taken_bytes
-            self._taken = len(batch)
-            if was_full:
-                self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting or self._is_closed, timeout_s)
+            while self._waiting and len(batch) < limit and taken_bytes < limit_bytes:
+                message = self._waiting.popleft()
+                batch.append(message)
+                taken_bytes += len(message.payload)
         return batch
 
-    def done(self) -> None:
-        """Mark what `take` returned last as processed."""
+    def done(self, batch: Sequence[Message]) -> None:
+        """Let go of what `take` returned."""
         with self._changed:
-            self._taken = 0
+            for message in batch:
+                source = _source(message)
+                share = self._shares[source]
+                share.messages -= 1
+                share.size_bytes -= len(message.payload)
+                self._bytes -= len(message.payload)
+                if not share.messages:
+                    del self._shares[source]
+            self._count -= len(batch)
+            self._changed.notify_all()
 
     def is_idle(self) -> bool:
         """Return whether nothing is queued or being processed."""
-        with self._changed:
-            return not self._count and not self._taken
+        return not self._count
 
     def close(self) -> None:
         """Accept no more messages, and release waiting threads."""
@@ -102,60 +95,26 @@ class Inbox:
             self._is_closed = True
             self._changed.notify_all()
 
-    def _is_full(self) -> bool:
-        return self._bytes >= self._limit_bytes or self._count >= MOST_WAITING
-
     def _add(self, message: Message) -> bool:
-        device, _, kind = message.topic.rpartition("/")
-        size_bytes = len(message.payload)
-        waiting = self._waiting.get(device)
-        if waiting is None:
-            waiting = self._waiting[device] = _Waiting()
-            self._turns.append(device)
-        elif self._has_too_much(waiting, size_bytes, kind):
+        source, size_bytes = _source(message), len(message.payload)
+        share = self._shares[source]
+        is_result = source[1]
+        if share.messages >= (MOST_RESULTS if is_result else MOST_REPORTS):
             return False
-        if kind != RESULT_KIND:
-            waiting.reports += 1
-            waiting.report_bytes += size_bytes
-        waiting.messages.append(message)
-        waiting.bytes += size_bytes
+        if share.messages and share.size_bytes + size_bytes > DEVICE_RATIO * self._limit_bytes:
+            return False
+        share.messages += 1
+        share.size_bytes += size_bytes
         self._bytes += size_bytes
         self._count += 1
+        self._waiting.append(message)
         return True
 
-    def _has_too_much(self, waiting: _Waiting, size_bytes: int, kind: str) -> bool:
-        share_bytes = DEVICE_RATIO * self._limit_bytes
-        if kind != RESULT_KIND:
-            return waiting.reports >= MOST_REPORTS or waiting.report_bytes + size_bytes > share_bytes
-        is_half_full = 2 * self._bytes >= self._limit_bytes
-        return len(waiting.messages) >= MOST_RESULTS or (is_half_full and waiting.bytes + size_bytes > share_bytes)
 
-    def _take_turn(self, batch: list[Message], limit: int, limit_bytes: int) -> int:
-        """Take what the next device may have; return how many bytes."""
-        device = self._turns[0]
-        waiting = self._waiting[device]
-        is_alone = len(self._turns) == 1
-        credit_bytes = waiting.credit_bytes + QUANTUM_BYTES
-        turn_bytes = spent_bytes = 0
-        while waiting.messages and len(batch) < limit and turn_bytes < limit_bytes:
-            message = waiting.messages[0]
-            size_bytes = len(message.payload)
-            if spent_bytes + max(SMALLEST_BYTES, size_bytes) > credit_bytes and not is_alone:
-                break
-            batch.append(waiting.messages.popleft())
-            turn_bytes += size_bytes
-            spent_bytes += max(SMALLEST_BYTES, size_bytes)
-            if not message.topic.endswith(f"/{RESULT_KIND}"):
-                waiting.reports -= 1
-                waiting.report_bytes -= size_bytes
-        waiting.bytes -= turn_bytes
-        waiting.credit_bytes = max(0, credit_bytes - spent_bytes)
-        self._turns.popleft()
-        if waiting.messages:
-            self._turns.append(device)
-        else:
-            del self._waiting[device]
-        return turn_bytes
+def _source(message: Message) -> tuple[str, bool]:
+    """Return whose message this is, and whether it is of results."""
+    device, _, kind = message.topic.rpartition("/")
+    return device, kind == "result"
 
 
 # What a device may send that is rejected or has no room, for long and at once; a message costs one, and one for each so many bytes. Without

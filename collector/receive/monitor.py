@@ -1,57 +1,116 @@
 """The monitor: `/metrics` for Prometheus and `/healthz`, over HTTP; on the loopback by default, because it has no authentication."""
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
-from types import SimpleNamespace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, get_args
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.http_server import LOOPBACK, HttpHandler, HttpServer
 from edgemeter.agent.base.plugins import import_extra
+from edgemeter.agent.ledger.quarantine import RejectionKind
+from edgemeter.collector.ledgers.place import open_ledger
+from edgemeter.collector.receive.collector import RECEIPT_BOUNDS_S, Collector
+from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 
 REQUEST_TIMEOUT_S = 10.0
 PREFIX = "edgemeter_collector_"
+_REJECTIONS = (
+    "Rejected messages and records: no topic of ours, invalid presence, payload or record, of another origin than its topic "
+    "or without an outbox's number, a collision of numbers, rejected by the sink."
+)
 
 
-class Histogram:
-    """How many values are at most each of `bounds` (rising) and above the last, and their sum; one thread observes, any may read."""
+class CollectorMetrics:
+    """The metrics of a collector, as prometheus-client collects them."""
 
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.sum = 0.0
-        self._counts = [0] * (len(bounds) + 1)
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._library = import_extra("prometheus_client", "collector", "/metrics needs prometheus-client")
+        self._counter = self._library.metrics_core.CounterMetricFamily
+        self._gauge = self._library.metrics_core.GaugeMetricFamily
+        self._histogram = self._library.metrics_core.HistogramMetricFamily
 
-    def observe(self, value: float, times: int = 1) -> None:
-        """Count a value that came so many times."""
-        self._counts[bisect_left(self.bounds, value)] += times
-        self.sum += value * times
+    def text(self) -> str:
+        """Return the metrics in Prometheus' text format; raises as `collect`."""
+        return str(self._library.generate_latest(self).decode())
 
-    def cumulative(self) -> list[int]:
-        """Return how many values are at most each bound, and last how many there are."""
-        return list(accumulate(self._counts))
+    def collect(self) -> Iterator[Any]:
+        """Yield every metric.
+
+        Raises:
+            ConfigError: the ledger, or what is known of alerts, is damaged or gone.
+            TransientError: it is in use; retry.
+        """
+        collector = self._collector
+        counts, drain = collector.counts, collector.drain
+        # Every reason is there from the start: a rate needs the 0 before the 1.
+        rejections: dict[str, float] = {kind: counts.rejections[kind] for kind in get_args(RejectionKind)}
+        rejections |= {"collision": counts.collisions, "sink": drain.rejected if drain is not None else 0}
+        yield self._counter(f"{PREFIX}messages", "Messages received since the start.", counts.messages)
+        yield self._counter(f"{PREFIX}records", "New records committed since the start.", counts.inserted)
+        yield self._counter(f"{PREFIX}duplicates", "Repeated records, dropped.", counts.duplicates)
+        yield _labelled(self._counter, "rejections", _REJECTIONS, "reason", rejections)
+        yield self._counter(f"{PREFIX}shed", "Messages of devices that send too much, to be sent again.", counts.shed)
+        bounds = [*map(str, RECEIPT_BOUNDS_S), "+Inf"]
+        buckets = list(zip(bounds, accumulate(counts.receipts), strict=True))
+        text = "From reading a message with results to its receipt."
+        yield self._histogram(f"{PREFIX}receipt_seconds", text, buckets, counts.receipts_s)
+        yield self._gauge(f"{PREFIX}stalled_seconds", "Time since a commit or a pass of the writer ended.", collector.stalled_s())
+        yield self._gauge(f"{PREFIX}connected", "1 while the broker is connected.", collector.is_connected())
+        yield self._gauge(f"{PREFIX}drain_ok", "0 while the drain makes no progress.", drain is None or drain.trouble is None)
+        yield from self._of_the_ledger()
+        yield from self._of_alerts()
+
+    def _of_the_ledger(self) -> Iterator[Any]:
+        drain, now_ns = self._collector.drain, time.time_ns()
+        with open_ledger(self._collector.place, "read") as ledger:
+            yield self._gauge(f"{PREFIX}ledger_row", "Row of the newest record in the ledger.", ledger.last_row())
+            positions = ledger.positions()
+            if drain is not None:
+                positions = {drain.sink_name: 0, **positions}
+            since_ns = {sink: ledger.waiting_since_ns(row) or now_ns for sink, row in positions.items()}
+            lag_s = {sink: max(0, now_ns - oldest_ns) / 1e9 for sink, oldest_ns in since_ns.items()}
+            yield _labelled(self._gauge, "sink_row", "Row up to which the sink has every record.", "sink", positions)
+            yield _labelled(self._gauge, "sink_lag_seconds", "Age of the oldest record that the sink does not have.", "sink", lag_s)
+            devices = ledger.backlogs()
+            states = Counter(device.state or "unknown" for device in devices)
+            waiting = sum(device.waiting_records or 0 for device in devices)
+            yield _labelled(self._gauge, "devices", "Devices by last reported state.", "state", states)
+            yield self._gauge(f"{PREFIX}outbox_records", "Records that wait in the outboxes of all devices, as last reported.", waiting)
+            yield self._gauge(f"{PREFIX}ledger_bytes", "Size of the ledger on its disk.", ledger.size_bytes())
+            yield self._gauge(f"{PREFIX}quarantine_entries", "Entries in the quarantine.", ledger.quarantined_count())
+
+    def _of_alerts(self) -> Iterator[Any]:
+        """Yield what the channels of alerts have not got; nothing where no alert was ever checked."""
+        place = self._collector.place
+        if isinstance(place, Path) and not watch_file_beside(str(place)).exists():
+            return
+        with open_watch(place, "read") as file, file.reading() as statements:
+            undelivered = statements.execute("SELECT count(*) FROM notified WHERE due_ns IS NOT NULL").fetchone()[0]
+            checked_ns = statements.execute("SELECT max(checked_ns) FROM alert_checks").fetchone()[0]
+        yield self._gauge(f"{PREFIX}alert_notices", "Notifications of alerts that a channel has not got.", undelivered)
+        if checked_ns is not None:
+            yield self._gauge(
+                f"{PREFIX}alert_check_age_seconds", "Time since the last check of alerts.", max(0, time.time_ns() - checked_ns) / 1e9
+            )
 
 
-@dataclass(frozen=True, slots=True)
-class MonitorMetric:
-    """One metric: its name after `PREFIX`, its help text, and its value, several values by one label, or a histogram."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    description: str
-    value: float | Mapping[str, float] | Histogram
-    label: str = ""
+def _labelled(family_of: Any, name: str, text: str, label: str, values: Mapping[str, float]) -> Any:
+    family = family_of(PREFIX + name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
 
 
 class Monitor(HttpServer):
-    """Serves `metrics`, which may raise an EdgemeterError, and why the service is `unwell`, None if it is not; asked from its threads."""
+    """Serves the metrics of a collector, and whether it can receive now."""
 
-    def __init__(
-        self, metrics: Callable[[], Iterable[MonitorMetric]], unwell: Callable[[], str | None], host: str = LOOPBACK, port: int = 0
-    ) -> None:
-        _prometheus()
-        self.metrics, self.unwell = metrics, unwell
+    def __init__(self, collector: Collector, host: str = LOOPBACK, port: int = 0) -> None:
+        self.collector = collector
+        self.metrics = CollectorMetrics(collector)
         super().__init__(host, port, _MonitorHandler, "--metrics HOST:PORT")
 
 
@@ -63,53 +122,21 @@ def parse_monitor_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or LOOPBACK, int(port)
 
 
-def as_text(metrics: Iterable[MonitorMetric]) -> str:
-    """Return metrics in Prometheus' text format, and after them those of this process."""
-    prometheus = _prometheus()
-    families = [_family(prometheus, metric) for metric in metrics]
-    process = prometheus.ProcessCollector(registry=None)
-    return str(prometheus.generate_latest(SimpleNamespace(collect=lambda: [*families, *process.collect()])).decode())
-
-
-def _family(prometheus: Any, metric: MonitorMetric) -> Any:
-    name = PREFIX + metric.name
-    family = prometheus.Metric(name.removesuffix("_total"), metric.description, metric.kind)
-    if isinstance(metric.value, Histogram):
-        counts = metric.value.cumulative()
-        for bound, count in zip([*map(str, metric.value.bounds), "+Inf"], counts, strict=True):
-            family.add_sample(f"{name}_bucket", {"le": bound}, count)
-        family.add_sample(f"{name}_sum", {}, metric.value.sum)
-        family.add_sample(f"{name}_count", {}, counts[-1])
-    elif isinstance(metric.value, Mapping):
-        for key, value in metric.value.items():
-            family.add_sample(name, {metric.label: key}, value)
-    else:
-        family.add_sample(name, {}, metric.value)
-    return family
-
-
-def _prometheus() -> Any:
-    return import_extra("prometheus_client", "collector", "/metrics needs prometheus-client")
-
-
 class _MonitorHandler(HttpHandler):
     server: Monitor
     timeout = REQUEST_TIMEOUT_S
 
     def answer(self) -> None:
+        status, kind = 200, "text/plain; charset=utf-8"
         path = self.path.partition("?")[0]
         if path == "/healthz":
-            reason = self.server.unwell()
-            self._respond(200 if reason is None else 503, f"{reason or 'ok'}\n")
+            reason = self.server.collector.unwell()
+            status, text = (200, "ok\n") if reason is None else (503, f"{reason}\n")
         elif path == "/metrics":
             try:
-                text = as_text(self.server.metrics())
+                text, kind = self.server.metrics.text(), "text/plain; version=0.0.4; charset=utf-8"
             except EdgemeterError as error:
-                self._respond(503, f"{error}\n")
-            else:
-                self._respond(200, text, "text/plain; version=0.0.4; charset=utf-8")
+                status, text = 503, f"{error}\n"
         else:
-            self._respond(404, "not found: use /metrics or /healthz\n")
-
-    def _respond(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
+            status, text = 404, "not found: use /metrics or /healthz\n"
         self.respond(status, text.encode(), [("Content-Type", kind)])

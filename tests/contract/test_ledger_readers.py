@@ -18,12 +18,14 @@ from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.notified import alerts_of, waiting_texts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.receive.service import Collector
+from edgemeter.collector.receive.collector import Collector
+from edgemeter.collector.receive.monitor import CollectorMetrics
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.web.events import TrendEvents
 from tests.fixtures.command import edgemeter
+from tests.fixtures.exposition import read_metrics
 from tests.fixtures.ledgers import fill, text_of
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
@@ -81,10 +83,9 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
     assert waiting.startswith("1 alert undelivered to hook since ")
     _, (row,) = TrendEvents(LedgerStore(ledger_place)).alerts()
     assert (row.channel, row.due_ns, row.error) == ("hook", now_ns, "503")
-    metrics = {metric.name: metric.value for metric in Collector(parse_address("127.0.0.1:1", environ={}), ledger_place).metrics()}
-    assert (metrics["alert_notices"], metrics["alert_notices_since_timestamp_seconds"]) == ({"hook": 1}, {"hook": now_ns / 1e9})
-    assert metrics["alert_check_age_seconds"] > 0
-    assert metrics["alerts_readable"] == 1
+    metrics = read_metrics(CollectorMetrics(Collector(parse_address("127.0.0.1:1", environ={}), ledger_place)).text())
+    assert metrics["edgemeter_collector_alert_notices"] == 1
+    assert metrics["edgemeter_collector_alert_check_age_seconds"] > 0
     away = None
     assert [len(checked(hours)) for hours in (1, 2)] == [0, 0]
     assert [alert.state for alert in notices] == ["open", "open"]

@@ -41,8 +41,8 @@ def test_the_collector_ends_whichever_of_its_threads_dies(tmp_path):
     """Its supervisor starts it again."""
     with started(mosquitto(tmp_path, *TUNED)) as broker:
         for method, thread in (
-            ("edgemeter.collector.receive.receiver:Receiver._apply_retention", "edgemeter-ledger"),
-            ("edgemeter.collector.receive.receiver:Receiver.has_room", "paho-mqtt-client-collector-"),
+            ("edgemeter.collector.receive.collector:Collector._apply_retention", "edgemeter-ledger"),
+            ("edgemeter.collector.receive.collector:Collector.has_room", "paho-mqtt-client-collector-"),
         ):
             lines = ended(tmp_path, method, "collector", "up", "--broker", broker, "--ledger", tmp_path / "ledger.sqlite")
             assert f"the thread '{thread}" in lines[-1]

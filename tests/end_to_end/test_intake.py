@@ -68,7 +68,6 @@ def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, t
             "connected": 1,
             "ledger_row": 1,
             "quarantine_entries": 1,
-            "waiting_messages": 0,
         }
         assert {name: metrics[f"edgemeter_collector_{name}"] for name in expected} == expected
         assert get("/healthz") == "ok\n"

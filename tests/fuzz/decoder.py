@@ -122,12 +122,12 @@ class Fuzzer:
 
     def _try(self, payload: bytes) -> None:
         message = Message(TOPIC, payload, 1, 1, 1)
-        admitted = Admitted()
-        admitted.add(message, 1)
+        admitted = Admitted(1)
+        admitted.add(message)
         _check(admitted, payload)
         self.counts["admitted" if admitted.arrivals or admitted.batches else "refused"] += 1
         for kind in ("birth", "state"):
-            Admitted().add(Message(f"edgemeter/v1/lab/pi-1/{kind}", payload, 1, 1, 1), 1)
+            Admitted(1).add(Message(f"edgemeter/v1/lab/pi-1/{kind}", payload, 1, 1, 1))
         try:
             receipt = messages.decode_receipt(payload)
         except ConfigError:

@@ -26,7 +26,7 @@ from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.runs.store import LedgerStore, MemoryStore
 from edgemeter.collector.runs.contents import oldest_first
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
-from edgemeter.collector.receive.service import Collector
+from edgemeter.collector.receive.collector import Collector
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer

@@ -54,7 +54,7 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
     for collector in collectors:
         metrics = {metric.name: metric.value for metric in collector.metrics()}
         assert metrics["quarantine_entries"] == 1
-        assert collector.receiver.unwell() is None
+        assert collector.unwell() is None
 
 
 @pytest.mark.nightly

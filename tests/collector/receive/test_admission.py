@@ -19,8 +19,8 @@ TOPIC = "edgemeter/v1/lab/pi-1/result"
 
 def admit(payload, topic=TOPIC):
     """Return what one message comes to."""
-    admitted = Admitted()
-    admitted.add(Message(topic, payload, 1, 1, 1), 7)
+    admitted = Admitted(7)
+    admitted.add(Message(topic, payload, 1, 1, 1))
     return admitted
 
 

@@ -72,8 +72,8 @@ folder, topic = Path(sys.argv[1]), sys.argv[2]
 payload = (folder / "payload").read_bytes()
 with SqliteLedger(folder / "ledger") as ledger:
     def receive(payload, topic):
-        admitted = Admitted()
-        admitted.add(Message(topic, payload), 7)
+        admitted = Admitted(7)
+        admitted.add(Message(topic, payload))
         ledger.commit(admitted.arrivals, admitted.rejections, admitted.changes, admitted.batches)
     receive(numbered(1), "edgemeter/v1/lab/pi-1/result")
     before_mb = peak_mb()

@@ -178,7 +178,7 @@ def came(reader, stream, *sizes, draw=random):
         for part in reader.read(stream[position : position + size]):
             read += part if isinstance(part, list) else [part]
         position += size
-        most_bytes = max(most_bytes, reader._size)
+        most_bytes = max(most_bytes, len(reader._buffer))
     return read, most_bytes
 
 

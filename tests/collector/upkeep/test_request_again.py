@@ -14,7 +14,7 @@ from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.receive import receiver
+from edgemeter.collector.receive import collector as receiving
 from edgemeter.collector.upkeep.request_again import AskedDevice, request_again
 from tests.fixtures.collecting import collecting, publishing
 from tests.fixtures.draining import drained
@@ -85,7 +85,7 @@ def test_a_record_without_a_time_of_its_own_is_one_point_wherever_it_comes_again
     bucket_of(config).create(None)
     with device(broker, tmp_path) as (outbox, publisher):
         for name, days in (("old", 3), ("new", 0)):
-            monkeypatch.setattr(receiver.time, "time_ns", lambda days=days, now_ns=time.time_ns: now_ns() - days * NS_PER_DAY)
+            monkeypatch.setattr(receiving.time, "time_ns", lambda days=days, now_ns=time.time_ns: now_ns() - days * NS_PER_DAY)
             with collecting(broker, tmp_path / name) as collector:
                 for _ in range(4 if name == "old" else 0):
                     outbox.put(make_record(device="pi-1", fleet="lab", **clock))

@@ -12,9 +12,10 @@ from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.contract import identity, messages
 from edgemeter.agent.contract.message_schema import MESSAGES
 from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
+from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.receive.monitor import PREFIX
-from edgemeter.collector.receive.service import Collector
+from edgemeter.collector.receive.collector import Collector
+from edgemeter.collector.receive.monitor import CollectorMetrics
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
 from edgemeter.provisioning.identity.broker_files import DEVICE_READS, DEVICE_WRITES, SERVICE_RULES
@@ -24,8 +25,8 @@ METRICS_HEAD = """# Metrics
 
 ## The collector's /metrics
 
-`edgemeter collector up --metrics [HOST:]PORT` serves them in Prometheus' text format (0.0.4), on the loopback unless a host is given,
-with the `process_*` that clients of Prometheus have.
+`edgemeter collector up --metrics [HOST:]PORT` serves them in Prometheus' text format (0.0.4), on the loopback unless a host is given.
+
 """
 HEALTH = """
 ## The collector's /healthz
@@ -58,21 +59,27 @@ def metrics_page() -> str:
     """Return the page of metrics; those of /metrics are asked of a collector that is not started."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = Path(folder) / "ledger.sqlite"
-        SqliteLedger(ledger).close()
+        with SqliteLedger(ledger) as opened:
+            opened.commit([], changes=[PresenceChange("lab", "pi-1", messages.DeviceState(state="online", session=1), 1)])
+            opened.advance("influx", 0)
         with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
             statements.execute("INSERT INTO alert_checks VALUES (1, 1)")
-        metrics = list(Collector(parse_address("127.0.0.1:1", environ={}), ledger).metrics())
-    rows = [
-        (f"`{PREFIX}{metric.name}{f'{{{metric.label}}}' if metric.label else ''}`", metric.kind, metric.description) for metric in metrics
-    ]
+        collector = Collector(parse_address("127.0.0.1:1", environ={}), ledger)
+        metrics = [_metric_row(family) for family in CollectorMetrics(collector).collect()]
     trends = [
         (f"`{name}`", metric.figure.title, metric.figure.unit or "1", metric.figure.better or "-", f"{metric.rule.matters:g}")
         for name, metric in METRICS.items()
     ]
     return (
-        f"{METRICS_HEAD}\n{table(['metric', 'kind', 'meaning'], rows)}{HEALTH}{TRENDS}"
+        f"{METRICS_HEAD}\n{table(['metric', 'kind', 'meaning'], metrics)}{HEALTH}{TRENDS}"
         f"{table(['metric', 'title', 'unit', 'better', 'smallest difference'], trends)}"
     )
+
+
+def _metric_row(family: Any) -> tuple[str, str, str]:
+    suffix = "_total" if family.type == "counter" else ""
+    labels = "".join(f"{{{label}}}" for label in family.samples[0].labels if label != "le")
+    return f"`{family.name}{suffix}{labels}`", family.type, family.documentation
 
 
 def topics_page() -> str:

@@ -8,8 +8,8 @@ import pytest
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.messages import CollectorState, encode_message
+from edgemeter.collector.receive.collector import Collector
 from edgemeter.collector.receive.fleet_address import fleet_address
-from edgemeter.collector.receive.service import Collector
 from edgemeter.provisioning.health import server_status
 from edgemeter.provisioning.health.server_status import ServerStatus, StatusHandler, TakeOvers
 from edgemeter.provisioning.registry import certificates, devices

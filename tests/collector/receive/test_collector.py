@@ -13,8 +13,8 @@ from edgemeter.agent.ledger.chunks import COLLISION
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
-from edgemeter.collector.receive import inbox, receiver, service
-from edgemeter.collector.receive.receiver import FORGET_S
+from edgemeter.collector.receive import collector, inbox
+from edgemeter.collector.receive.collector import FORGET_S
 from tests.fixtures.collecting import intake
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
@@ -104,12 +104,12 @@ def test_a_record_without_a_time_of_its_own_is_receipted_with_the_time_of_its_fi
 
 def test_nothing_is_receipted_while_it_cannot_be_committed(path, monkeypatch, caplog):
     """Reported once, as it has to be retried; unwell until it is committed, and then all is receipted, once."""
-    monkeypatch.setattr(receiver, "RETRY_S", 0.0)
+    monkeypatch.setattr(collector, "RETRY_S", 0.0)
     commit, troubles = SqliteLedger.commit, []
 
     def full_at_first(ledger, *arguments):
         if len(troubles) < 3:
-            troubles.append(bench.collector.receiver.unwell())
+            troubles.append(bench.collector.unwell())
             raise TransientError("the disk is full")
         return commit(ledger, *arguments)
 
@@ -119,58 +119,57 @@ def test_nothing_is_receipted_while_it_cannot_be_committed(path, monkeypatch, ca
         bench.bring(run(1))
         assert troubles == [None, "the disk is full", "the disk is full"]
         assert bench.events == [("receipts", 1), ("acknowledged", [1])]
-        assert bench.collector.receiver.unwell() is None
+        assert bench.collector.unwell() is None
     assert caplog.text.count("cannot commit") == 1
 
 
 def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(path):
     """By its clock; a pass without work counts as well. Whoever is not connected receives nothing."""
-    assert min(sqlite_file.BUSY_TIMEOUT_S, postgres_session.DEADLINE_S) > receiver.UNWELL_S
+    assert min(sqlite_file.BUSY_TIMEOUT_S, postgres_session.DEADLINE_S) > collector.UNWELL_S
     with intake(path) as bench:
         for at_s, is_well, is_stalled in (
-            (receiver.UNWELL_S, True, False),
-            (receiver.UNWELL_S + 1, False, False),
-            (receiver.STALLED_S, False, False),
-            (receiver.STALLED_S + 1, False, True),
+            (collector.UNWELL_S, True, False),
+            (collector.UNWELL_S + 1, False, False),
+            (collector.STALLED_S, False, False),
+            (collector.STALLED_S + 1, False, True),
         ):
             bench.now_s = at_s
-            assert (bench.collector.receiver.unwell() is None, bench.collector.receiver.is_stalled()) == (is_well, is_stalled)
+            assert (bench.collector.unwell() is None, bench.collector.is_stalled()) == (is_well, is_stalled)
         bench.bring()
-        assert bench.collector.receiver.unwell() is None
+        assert bench.collector.unwell() is None
         bench.is_up = False
-        assert "no connection" in bench.collector.receiver.unwell()
+        assert "no connection" in bench.collector.unwell()
 
 
-def test_who_may_not_read_results_is_unwell_and_who_may_not_read_what_is_measured_is_not(path, caplog):
-    """A broker with an older ACL shows nothing live; results come all the same."""
+def test_who_may_not_subscribe_is_unwell_and_who_may_not_publish_its_state_is_not(path, caplog):
+    """What the broker refuses is named once, until the connection is gone."""
     with intake(path) as bench:
         for refusals, is_well in (
             ([None, "Not authorized"], True),
-            ([f"subscription {topic}: Not authorized" for topic in receiver.LIVE_TOPICS], True),
             ([f"subscription {topic}: Not authorized" for topic in bench.topics[:2]], False),
         ):
             for refusal in refusals:
-                bench.collector.receiver.answered(refusal)
-            assert (bench.collector.receiver.unwell() is None) == is_well
-        assert bench.topics[0] in bench.collector.receiver.unwell()
-        assert [entry.levelname for entry in caplog.records] == ["WARNING", "WARNING", "ERROR"]
-        bench.collector.receiver.disconnected("gone")
-        assert bench.collector.receiver.unwell() is None
+                bench.collector.answered(refusal)
+            assert (bench.collector.unwell() is None) == is_well
+        assert bench.topics[0] in bench.collector.unwell()
+        assert [entry.levelname for entry in caplog.records] == ["ERROR"]
+        bench.collector.disconnected("gone")
+        assert bench.collector.unwell() is None
 
 
 def test_a_fight_for_one_name_at_the_broker_is_named(path, caplog):
     """Two collectors with copies of one ledger: the broker says so, or the connection ends early again and again."""
     with intake(path) as bench:
-        bench.collector.receiver.disconnected(TAKEN_OVER)
+        bench.collector.disconnected(TAKEN_OVER)
         assert [entry.levelname for entry in caplog.records] == ["ERROR"]
         lines = []
         for lasts_s in (1, 1, SHORT_LIFE_S, 1, 1, 1, 1):
             caplog.clear()
-            bench.collector.receiver.connected()
+            bench.collector.connected()
             bench.now_s += lasts_s
             for _ in range(2):
                 # The second is a try to come back that the broker refuses.
-                bench.collector.receiver.disconnected("cut")
+                bench.collector.disconnected("cut")
             lines += caplog.messages
         assert ["copy of this ledger" in line for line in lines] == [False] * 6 + [True]
 
@@ -191,12 +190,12 @@ def test_its_state_is_retained_at_the_broker_and_flooders_are_named_once(path, m
             (COLLECTOR_STATE_S + 2, False, [(CollectorState(state="offline"), "retained")]),
         ):
             bench.now_s = at_s
-            (bench.collector.receiver.connected if is_new else bench.collector.receiver.report)()
+            (bench.collector.connected if is_new else bench.collector.report)()
             assert [state[1:] for state in bench.states] == sent
             bench.states.clear()
         bench.bring(*[b"garbage"] * 3)
         for sent in ([online("pi-1", lasting="passing")], []):
-            bench.collector.receiver.report()
+            bench.collector.report()
             assert [state[1:] for state in bench.states] == sent
             bench.states.clear()
     assert bench.states == [(bench.profile.will.topic, CollectorState(state="offline"), "retained")]
@@ -218,12 +217,12 @@ def test_old_records_are_removed_as_often_as_is_due(path):
     """At once, and every minute then; a number that is known to have been here is receipted and not stored again."""
     with intake(path, retention=Retention(records_days=1e-9)) as bench:
         bench.bring(run(1))
-        assert (bench.collector.counts.forgotten, stored(path)) == (1, [])
+        assert stored(path) == []
         bench.bring(run(2))
-        assert bench.collector.counts.forgotten == 1
+        assert [seq for _, _, seq in stored(path)] == [2]
         bench.now_s = FORGET_S
         bench.bring(run(1))
-        assert (bench.collector.counts.forgotten, bench.collector.counts.duplicates, stored(path)) == (2, 1, [])
+        assert (bench.collector.counts.duplicates, stored(path)) == (1, [])
         assert bench.receipts[-1][1].held == ((1, 1),)
 
 
@@ -232,13 +231,13 @@ def test_a_ledger_has_one_collector_and_a_group_a_name(path):
     with intake(path) as bench:
         assert (bench.profile.lasting, bench.topics[0]) == ("persistent", messages.topics_of("result"))
         with pytest.raises(UnavailableError, match="--ledger"):
-            service.Collector(bench.collector.address, path).receiver.open()
-        assert bench.collector.receiver.unwell() is None
+            collector.Collector(bench.collector.address, path).open()
+        assert bench.collector.unwell() is None
     with intake(path, group="g") as bench:
         assert (bench.profile.lasting, bench.topics[0]) == ("clean", f"$share/g/{messages.topics_of('result')}")
     for name in ("", "a/b", "a b"):
         with pytest.raises(ConfigError, match="group name"):
-            service.Collector(bench.collector.address, path, group=name)
+            collector.Collector(bench.collector.address, path, group=name)
 
 
 def test_wrong_options_are_refused_before_anything_is_touched(path):
