@@ -83,7 +83,7 @@ class CollectorCounts:
 
 
 class Collector(FeedEvents):
-    """Receives from the broker at `address` into the ledger at `place`, and drains that to InfluxDB if one is given.
+    """Receives from the broker at `address` into the ledger at `ledger_place`, and drains that to InfluxDB if one is given.
 
     `start` once, `stop` once or more. Without a thread of its own: `open`, and then `poll` again and again.
 
@@ -95,7 +95,7 @@ class Collector(FeedEvents):
     def __init__(
         self,
         address: BrokerAddress,
-        place: LedgerPlace,
+        ledger_place: LedgerPlace,
         influx: InfluxConfig | None = None,
         *,
         group: str | None = None,
@@ -104,7 +104,7 @@ class Collector(FeedEvents):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.address = address
-        self.place = place
+        self.place = ledger_place
         self.drain: Drain | None = None
         self.counts = CollectorCounts()
         self.trouble: str | None = None
@@ -119,8 +119,8 @@ class Collector(FeedEvents):
             raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
         self._group = group
         shared = f"$share/{group}/" if group is not None else ""
-        others = [messages.topics_of(kind) for kind in ("state", "birth", "health", "activity")]
-        self._topics = [f"{shared}{messages.topics_of('result')}", *others, messages.EVERY_CAMPAIGN_STATE]
+        self._topics = [f"{shared}{messages.topics_of('result')}", messages.EVERY_CAMPAIGN_STATE]
+        self._topics += [messages.topics_of(kind) for kind in ("state", "birth", "health", "activity")]
         self.useless = UselessMessages()
         self.inbox = Inbox()
         self._stopping = threading.Event()

@@ -19,7 +19,7 @@ MOST_RESULTS, MOST_REPORTS = 1500, 64
 
 
 @dataclass(slots=True)
-class _Share:
+class _DeviceShare:
     """How much of the inbox the results of one device fill, or its other messages."""
 
     messages: int = 0
@@ -35,7 +35,7 @@ class Inbox:
     def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._waiting: deque[Message] = deque()
-        self._shares: defaultdict[tuple[str, bool], _Share] = defaultdict(_Share)
+        self._shares: defaultdict[tuple[str, bool], _DeviceShare] = defaultdict(_DeviceShare)
         self._count = self._bytes = 0
         self._is_closed = False
         self._changed = threading.Condition()

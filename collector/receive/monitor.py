@@ -85,10 +85,10 @@ class CollectorMetrics:
 
     def _of_alerts(self) -> Iterator[Any]:
         """Yield what the channels of alerts have not got; nothing where no alert was ever checked."""
-        place = self._collector.place
-        if isinstance(place, Path) and not watch_file_beside(str(place)).exists():
+        ledger_place = self._collector.place
+        if isinstance(ledger_place, Path) and not watch_file_beside(str(ledger_place)).exists():
             return
-        with open_watch(place, "read") as file, file.reading() as statements:
+        with open_watch(ledger_place, "read") as file, file.reading() as statements:
             undelivered = statements.execute("SELECT count(*) FROM notified WHERE due_ns IS NOT NULL").fetchone()[0]
             checked_ns = statements.execute("SELECT max(checked_ns) FROM alert_checks").fetchone()[0]
         yield self._gauge(f"{PREFIX}alert_notices", "Notifications of alerts that a channel has not got.", undelivered)

@@ -45,13 +45,13 @@ def test_a_full_inbox_has_room_again_once_enough_is_done():
     inbox = Inbox(limit_bytes=10)
     assert inbox.has_room()
     assert inbox.put([message(100, "pi-1"), message(9, "pi-2"), message(3, "pi-3")]) == []
-    first, others = inbox.take(1, ANY, 0), inbox.take(9, ANY, 0)
+    first, second = inbox.take(1, ANY, 0), inbox.take(9, ANY, 0)
     assert not inbox.has_room()
     inbox.done(first)
     assert not inbox.has_room()
     waiting = threading.Thread(target=inbox.has_room, args=(60,))
     waiting.start()
-    inbox.done(others)
+    inbox.done(second)
     waiting.join(30)
     assert not waiting.is_alive()
     assert inbox.has_room()
@@ -95,13 +95,13 @@ def test_what_exceeds_the_share_of_a_device_is_handed_back_and_what_others_send_
 
 def test_a_device_floods_in_vain_with_messages_of_any_kind_and_size():
     """The next of another device comes after one share at most, and the feed reads on."""
-    for size, kind, most in ((1, "state", MOST_REPORTS), (1, "result", MOST_RESULTS), (1 << 20, "health", 8), (1 << 20, "result", 8)):
+    for size, kind, most_waiting in ((1, "state", MOST_REPORTS), (1, "result", MOST_RESULTS), (1 << 20, "health", 8), (1 << 20, "result", 8)):
         inbox = Inbox()
         shed = inbox.put([message(size, "bad", kind)] * 10_000)
-        assert 10_000 - len(shed) == most
+        assert 10_000 - len(shed) == most_waiting
         assert inbox.put([message(1, "pi-1")]) == []
         assert inbox.has_room()
-        assert devices(inbox.take(10_000, ANY, 0)) == ["bad"] * most + ["pi-1"]
+        assert devices(inbox.take(10_000, ANY, 0)) == ["bad"] * most_waiting + ["pi-1"]
 
 
 FLOODED = "edgemeter/v1/lab/pi-1/result"
