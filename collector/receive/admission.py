@@ -1,12 +1,15 @@
 """Admission: which records of a message enter the ledger, and which are rejected and why. Any bytes at all may come in here."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
 
+from edgemeter.agent.base import deflate
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health, decode_health
@@ -17,14 +20,27 @@ from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, RecordKey, key_of, pack_array
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
-from edgemeter.collector.receive.payload import check_size, is_batch, payload_text, split_records
 
-# A group is full at this much decompressed text, or this many rejections. Decoded, records take a few times their text.
+# A group is full at this many messages, this much decompressed text, or this many rejections. Decoded, records take a few times their text.
+GROUP_MESSAGES = 2000
 GROUP_TEXT_BYTES = 4 << 20
 GROUP_REJECTIONS = 2000
 TOPICS_REMEMBERED = 50_000
 CAMPAIGN_TOPICS = messages.CAMPAIGN_STATE.partition("{")[0]
 
+# Of a message of 16 MiB: raw samples, which are most of a large record, are compressed already, and their base64 shrinks by a quarter.
+LONGEST_TEXT_BYTES = 24 << 20
+# Records that travel together have at most 512 KiB; a larger one travels alone (`agent/delivery/sender.py`).
+LONGEST_BATCH_BYTES = 2 << 20
+# A record without its samples has kilobytes; decoded, text may take thirty times its size.
+LARGEST_HEAD_BYTES = deflate.BEGINNING_BYTES
+MOST_SERIES = 1000
+
+# Source: RFC 1950, 2.2: deflate with a window of 32 KiB, as zlib writes it.
+ZLIB_FIRST_BYTE = b"x"
+
+_has_samples = re.compile(rb'"samples"\s*:\s*\[').search
+_is_array = re.compile(rb"\s*\[").match
 _parse_topic = lru_cache(TOPICS_REMEMBERED)(parse_topic)
 
 
@@ -48,7 +64,7 @@ class Admitted:
 
     def is_full(self) -> bool:
         """Return whether the next message belongs to another group."""
-        return self.text_bytes >= GROUP_TEXT_BYTES or len(self.rejections) >= GROUP_REJECTIONS
+        return len(self.messages) >= GROUP_MESSAGES or self.text_bytes >= GROUP_TEXT_BYTES or len(self.rejections) >= GROUP_REJECTIONS
 
     def add(self, message: Message) -> None:
         """Validate one message and add it where it belongs."""
@@ -79,9 +95,7 @@ class Admitted:
         """Return whether the message holds a record to be stored, so that it gets a receipt."""
         text = payload_text(message.payload)
         self.text_bytes += len(text)
-        if not is_batch(text):
-            return self._add_record(topic, message.topic, text)
-        if batch := _read_batch(text, topic):
+        if is_batch(text) and (batch := _read_batch(text, topic)):
             body = pack_array(text) if text is message.payload else message.payload
             self.timeless += [key_of(record) for record in batch if is_timeless(record, self.received_ns)]
             self.batches.append(ArrivedBatch(batch, body, message.topic, self.received_ns))
@@ -101,7 +115,7 @@ class Admitted:
                 text = change_fields(text, started_at_ns=self.received_ns, stamped_by="collector")
                 record = decode_head(text)
             kind = "origin"
-            _check_origin(record, topic)
+            _check_origin("record", record, topic)
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), self.received_ns, kind))
             return False
@@ -116,17 +130,17 @@ def _read_batch(text: bytes, topic: Topic) -> list[RunRecord] | None:
     try:
         records = decode_heads(text)
         for record in records:
-            _check_origin(record, topic)
+            _check_origin("record", record, topic)
     except ConfigError:
         return None
     return None if len(records) > messages.LONGEST_BATCH or any(map(was_never_set, records)) else records
 
 
-def _check_origin(record: RunRecord, topic: Topic) -> None:
-    if (record.fleet, record.device) != (topic.fleet, topic.device):
-        source = f"device {record.device!r} of fleet {record.fleet!r}"
-        raise ConfigError(f"the record is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}")
-    if record.session is None or record.seq is None:
+def _check_origin(kind: str, report: RunRecord | messages.Birth | Health, topic: Topic) -> None:
+    if (report.fleet, report.device) != (topic.fleet, topic.device):
+        source = f"device {report.device!r} of fleet {report.fleet!r}"
+        raise ConfigError(f"the {kind} is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}")
+    if isinstance(report, RunRecord) and (report.session is None or report.seq is None):
         raise ConfigError("the record has no session or no seq: it did not come from an outbox")
 
 
@@ -144,12 +158,83 @@ def _presence(topic: Topic, payload: bytes, received_ns: int) -> messages.Birth 
     if topic.kind == "state":
         return messages.decode_state(payload)
     report = decode_health(payload) if topic.kind == "health" else messages.decode_birth(payload)
-    if (report.fleet, report.device) != (topic.fleet, topic.device):
-        raise ConfigError(
-            f"the {topic.kind} is of device {report.device!r} of fleet {report.fleet!r}, but arrived on the topic {str(topic)!r}"
-        )
+    _check_origin(topic.kind, report, topic)
     if not isinstance(report, Health):
         return report
     off_ns = off_by_ns(report.told_ns, received_ns)
     clock = msgspec.structs.replace(report.clock, off_by_ns=msgspec.UNSET if off_ns is None else off_ns)
     return msgspec.structs.replace(report, clock=clock)
+
+
+def payload_text(payload: bytes) -> bytes:
+    """Return the JSON text of a payload: at most 2 MiB of many records; unpacked, at most 24 MiB with raw samples and 1 MiB without.
+
+    Raises:
+        ConfigError: it is not valid zlib data, or longer.
+    """
+    if payload[:1] == ZLIB_FIRST_BYTE:
+        try:
+            return deflate.expand(payload, _longest_bytes)
+        except ConfigError as error:
+            raise ConfigError(f"not a run record: {error}") from error
+    if len(payload) > LONGEST_BATCH_BYTES and is_batch(payload):
+        raise ConfigError(f"not a batch of records: more than {LONGEST_BATCH_BYTES >> 20} MiB")
+    return payload
+
+
+def _longest_bytes(beginning: bytes) -> int:
+    """Return how long a text may be that begins so: what makes a record large are its samples, which begin within its first MiB."""
+    if is_batch(beginning):
+        return LONGEST_BATCH_BYTES
+    return LONGEST_TEXT_BYTES if _has_samples(beginning) else LARGEST_HEAD_BYTES
+
+
+def is_batch(text: bytes) -> bool:
+    """Return whether a JSON text is an array."""
+    return _is_array(text) is not None
+
+
+class _SamplesOnly(msgspec.Struct, frozen=True, gc=False):
+    samples: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+def check_size(text: bytes) -> None:
+    """Check that a record of more than 2 MiB is so large in raw samples alone, before anything is built of it.
+
+    Raises:
+        ConfigError: the rest is larger than 2 MiB, there are more than 1,000 series, or it is not a JSON object.
+    """
+    if len(text) <= LARGEST_HEAD_BYTES:
+        return
+    try:
+        samples = bytes(decode_json(text, _SamplesOnly).samples)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"not a run record: {error}") from error
+    if len(text) - len(samples) > LARGEST_HEAD_BYTES:
+        raise ConfigError(f"not a run record: more than {LARGEST_HEAD_BYTES >> 20} MiB without its samples")
+    # Each series is an object, and what they hold has no braces.
+    if samples.count(b"{") > MOST_SERIES:
+        raise ConfigError(f"not a run record: more than {MOST_SERIES} series")
+
+
+def split_records(payload: bytes) -> list[bytes]:
+    """Return the encoded records of a payload, each as its own JSON text; what each holds is not checked here.
+
+    Raises:
+        ConfigError: the payload is a list, but not one of up to 10,000 objects that look like records.
+    """
+    if not is_batch(payload):
+        return [payload]
+    try:
+        # Most of what is no batch has no ids, and costs little to read so.
+        if len(decode_json(payload, list[_Outline])) > messages.LONGEST_BATCH:
+            raise ConfigError(f"not a batch of records: more than {messages.LONGEST_BATCH}")
+        return [bytes(raw) for raw in decode_json(payload, list[msgspec.Raw])]
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"not a batch of records: {error}") from error
+
+
+class _Outline(msgspec.Struct, frozen=True, gc=False):
+    """The minimum content of a record."""
+
+    id: str

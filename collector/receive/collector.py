@@ -38,8 +38,6 @@ from edgemeter.collector.receive.inbox import Inbox, UselessMessages, source_of
 
 logger = logging.getLogger(__name__)
 
-GROUP_MESSAGES = 2000
-GROUP_BYTES = 8 << 20
 # A message of 100 records is some 300 kB of text.
 FREED_BYTES = 4 << 20
 
@@ -124,8 +122,7 @@ class Collector(FeedEvents):
         self.useless = UselessMessages()
         self.inbox = Inbox()
         self._stopping = threading.Event()
-        # At the broker; empty before the start.
-        self.name = ""
+        self._state_topic = ""
         self._opened = ExitStack()
         self._feed: Feed | None = None
         self._report_due_s = self._connected_s = float("-inf")
@@ -150,7 +147,7 @@ class Collector(FeedEvents):
         """
         with ExitStack() as stack:
             self._ledger = stack.enter_context(open_ledger(self.place))
-            self.name, lock = _hold_name(self.place, self._ledger)
+            name, lock = _hold_name(self.place, self._ledger)
             stack.callback(lock.release)
             if self._influx is not None:
                 self.drain = open_drain(self.place, self._influx)
@@ -158,17 +155,18 @@ class Collector(FeedEvents):
                 if self._retention is not None:
                     self._retention = replace(self._retention, sink=self.drain.sink_name)
                 self.drain.start()
-            self._connect(timeout_s)
+            self._connect(name, timeout_s)
             self._opened = stack.pop_all()
 
-    def _connect(self, timeout_s: float) -> None:
+    def _connect(self, name: str, timeout_s: float) -> None:
         # A name that stays lets the broker keep for us what comes while we are away. Messages are acknowledged after the commit, so
         # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
         # group the others can have what we do not take: nothing is kept for one that is gone.
         lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
         # A fleet's service knows by it that results arrive.
-        will = Will(self._state_topic(), messages.encode_message(CollectorState(state="offline")))
-        feed = self._feed = self._feed_of(self.address, SessionProfile(f"collector-{self.name}", lasting, will), self)
+        self._state_topic = messages.COLLECTOR_STATE.format(collector=name)
+        will = Will(self._state_topic, messages.encode_message(CollectorState(state="offline")))
+        feed = self._feed = self._feed_of(self.address, SessionProfile(f"collector-{name}", lasting, will), self)
         feed.connect(timeout_s)
         # What the broker has answered by then came after our subscriptions.
         feed.flush(timeout_s)
@@ -193,12 +191,10 @@ class Collector(FeedEvents):
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until everything received is committed, and drained; return False after `timeout_s`."""
-        deadline = time.monotonic() + timeout_s
-        while not self._is_settled():
-            if time.monotonic() > deadline:
-                return False
+        deadline_s = time.monotonic() + timeout_s
+        while not (is_settled := self._is_settled()) and time.monotonic() < deadline_s:
             time.sleep(0.05)
-        return True
+        return is_settled
 
     def _is_settled(self) -> bool:
         if not self.inbox.is_idle() or self.drain is None:
@@ -286,33 +282,28 @@ class Collector(FeedEvents):
         if self._ledger is None or self._feed is None:
             return
         self._progress_s = self._clock()
-        batch = self.inbox.take(GROUP_MESSAGES, GROUP_BYTES, wait_s)
-        waiting = deque(batch)
+        waiting = deque(self.inbox.take(wait_s))
         while waiting:
             group = Admitted(time.time_ns())
             while waiting and not group.is_full():
                 group.add(waiting.popleft())
-            if not self._keep(self._ledger, self._feed, group):
-                break
-        self.inbox.done(batch)
+            self._keep(self._ledger, self._feed, group)
+            self.inbox.done(group.messages)
         self._apply_retention(self._ledger)
 
-    def _state_topic(self) -> str:
-        return messages.COLLECTOR_STATE.format(collector=self.name)
-
     def _publish_state(self, feed: Feed, state: CollectorState, lasting: Literal["passing", "retained"] = "retained") -> None:
-        feed.publish(self._state_topic(), messages.encode_message(state), lasting=lasting)
+        feed.publish(self._state_topic, messages.encode_message(state), lasting=lasting)
 
     def _write(self) -> None:
         while not self._stopping.is_set() or not self.inbox.is_idle():
             self.poll(IDLE_S)
 
-    def _keep(self, ledger: Ledger, feed: Feed, group: Admitted) -> bool:
-        """Commit a group, then send its receipts, then acknowledge it; return False if it could not be committed until the end."""
+    def _keep(self, ledger: Ledger, feed: Feed, group: Admitted) -> None:
+        """Commit a group, then send its receipts, then acknowledge it: nothing of that if it could not be committed until the end."""
         while (receipts := self._commit(ledger, group)) is None:
             # Meanwhile the inbox fills up, and then the broker waits.
             if self._stopping.wait(RETRY_S):
-                return False
+                return
         self.counts.rejections.update(rejection.kind for rejection in group.rejections)
         for rejection in group.rejections:
             self.useless.count(rejection.topic, len(rejection.payload))
@@ -328,7 +319,6 @@ class Collector(FeedEvents):
             self.counts.receipts_s += times * (now_s - arrived_s)
         self.counts.messages += len(group.messages)
         feed.acknowledge_all(group.messages)
-        return True
 
     def _commit(self, ledger: Ledger, group: Admitted) -> list[tuple[str, bytes]] | None:
         """Commit a group; return its receipts, None if it cannot be committed now."""

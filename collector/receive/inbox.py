@@ -2,9 +2,8 @@
 
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.mqtt_session import Message
@@ -18,24 +17,18 @@ DEVICE_RATIO = 1 / 3
 MOST_RESULTS, MOST_REPORTS = 1500, 64
 
 
-@dataclass(slots=True)
-class _DeviceShare:
-    """How much of the inbox the results of one device fill, or its other messages."""
-
-    messages: int = 0
-    size_bytes: int = 0
-
-
 class Inbox:
     """A queue of messages, first in, first out, bounded in bytes and count: the producer waits until it `has_room`.
 
-    A device has at most a share of it. What is taken fills the inbox until it is `done`.
+    A device has at most a share of it. What is taken fills it until it is `done`.
     """
 
     def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        self._waiting: deque[Message] = deque()
-        self._shares: defaultdict[tuple[str, bool], _DeviceShare] = defaultdict(_DeviceShare)
+        self._waiting: list[Message] = []
+        # By device, its results and its other messages apart.
+        self._counts: Counter[tuple[str, bool]] = Counter()
+        self._sizes: Counter[tuple[str, bool]] = Counter()
         self._count = self._bytes = 0
         self._is_closed = False
         self._changed = threading.Condition()
@@ -59,30 +52,24 @@ class Inbox:
                 lambda: self._is_closed or (self._bytes < self._limit_bytes and self._count < MOST_WAITING), timeout_s
             )
 
-    def take(self, limit: int, limit_bytes: int, timeout_s: float) -> list[Message]:
-        """Return the next messages, up to `limit` or `limit_bytes`, waiting at most `timeout_s` for the first; call `done` afterwards."""
-        batch: list[Message] = []
-        taken_bytes = 0
+    def take(self, timeout_s: float) -> list[Message]:
+        """Return what came since the last call, waiting at most `timeout_s` for the first message; call `done` with each."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed, timeout_s)
-            while self._waiting and len(batch) < limit and taken_bytes < limit_bytes:
-                message = self._waiting.popleft()
-                batch.append(message)
-                taken_bytes += len(message.payload)
-        return batch
+            taken, self._waiting = self._waiting, []
+        return taken
 
-    def done(self, batch: Sequence[Message]) -> None:
-        """Let go of what `take` returned."""
+    def done(self, messages: Sequence[Message]) -> None:
+        """Let go of messages that were taken."""
         with self._changed:
-            for message in batch:
+            for message in messages:
                 source = _source(message)
-                share = self._shares[source]
-                share.messages -= 1
-                share.size_bytes -= len(message.payload)
+                self._counts[source] -= 1
+                self._sizes[source] -= len(message.payload)
                 self._bytes -= len(message.payload)
-                if not share.messages:
-                    del self._shares[source]
-            self._count -= len(batch)
+                if not self._counts[source]:
+                    del self._counts[source], self._sizes[source]
+            self._count -= len(messages)
             self._changed.notify_all()
 
     def is_idle(self) -> bool:
@@ -97,14 +84,11 @@ class Inbox:
 
     def _add(self, message: Message) -> bool:
         source, size_bytes = _source(message), len(message.payload)
-        share = self._shares[source]
-        is_result = source[1]
-        if share.messages >= (MOST_RESULTS if is_result else MOST_REPORTS):
+        count, filled_bytes = self._counts[source], self._sizes[source] + size_bytes
+        if count and (count >= (MOST_RESULTS if source[1] else MOST_REPORTS) or filled_bytes > DEVICE_RATIO * self._limit_bytes):
             return False
-        if share.messages and share.size_bytes + size_bytes > DEVICE_RATIO * self._limit_bytes:
-            return False
-        share.messages += 1
-        share.size_bytes += size_bytes
+        self._counts[source] = count + 1
+        self._sizes[source] = filled_bytes
         self._bytes += size_bytes
         self._count += 1
         self._waiting.append(message)

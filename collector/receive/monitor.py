@@ -15,12 +15,8 @@ from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.receive.collector import RECEIPT_BOUNDS_S, Collector
 from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 
-REQUEST_TIMEOUT_S = 10.0
 PREFIX = "edgemeter_collector_"
-_REJECTIONS = (
-    "Rejected messages and records: no topic of ours, invalid presence, payload or record, of another origin than its topic "
-    "or without an outbox's number, a collision of numbers, rejected by the sink."
-)
+_REJECTIONS = "Rejected messages and records; origin: of another device than the topic's, or without an outbox's number."
 
 
 class CollectorMetrics:
@@ -124,7 +120,6 @@ def parse_monitor_address(text: str) -> tuple[str, int]:
 
 class _MonitorHandler(HttpHandler):
     server: Monitor
-    timeout = REQUEST_TIMEOUT_S
 
     def answer(self) -> None:
         status, kind = 200, "text/plain; charset=utf-8"

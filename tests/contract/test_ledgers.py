@@ -12,7 +12,7 @@ from edgemeter.agent.ledger.chunks import COLLISION, Committed
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.receive.payload import split_records
+from edgemeter.collector.receive.admission import split_records
 from tests.fixtures.ledgers import arrival, arrived_batch, flood
 from tests.fixtures.record_factory import make_model, make_record
 

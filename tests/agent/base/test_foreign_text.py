@@ -15,7 +15,7 @@ from edgemeter.agent.settings.files import check_file
 from edgemeter.collector.alerts.rules import read_rules
 from edgemeter.collector.datacenter.constants import read_constants
 from edgemeter.collector.published import readers as published_readers
-from edgemeter.collector.receive.payload import split_records
+from edgemeter.collector.receive.admission import split_records
 from edgemeter.models.catalogue.catalogue import read_catalogue
 from edgemeter.provisioning.campaigns.planning import read_campaign_file
 from edgemeter.provisioning.inventory import fleet_file

@@ -9,7 +9,7 @@ from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.message_limit import MessageLimit
 from edgemeter.agent.delivery.outbox import Pending
 from edgemeter.agent.delivery.sender import BATCH_RECORDS, COMPRESS_ABOVE_BYTES, WINDOW_BYTES, Sender, SendWindow, batches, packed
-from edgemeter.collector.receive.payload import split_records
+from edgemeter.collector.receive.admission import split_records
 from tests.fixtures.record_factory import make_environment, make_record
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.contract import record
-from edgemeter.collector.receive import payload as wire
+from edgemeter.collector.receive import admission as wire
 from tests.fixtures.hostile import MEGABYTE, bomb, numbered, with_text
 
 ROOT = Path(__file__).resolve().parents[3]

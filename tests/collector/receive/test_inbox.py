@@ -5,8 +5,6 @@ import threading
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.collector.receive.inbox import MOST_REPORTS, MOST_RESULTS, USELESS_AT_ONCE, Inbox, UselessMessages
 
-ANY = 1 << 30
-
 
 def message(size, device="pi-1", kind="result"):
     """Return a message of that size."""
@@ -18,15 +16,13 @@ def sizes(batch):
     return [len(message.payload) for message in batch]
 
 
-def test_what_gathered_is_taken_in_order_and_up_to_a_limit():
-    """A group is whatever came while the last one was committed, but neither too many messages nor too many bytes."""
+def test_what_gathered_is_taken_in_order():
+    """A group is whatever came while the last one was committed."""
     inbox = Inbox()
     inbox.put([message(1), message(2)])
     inbox.put([message(3), message(4), message(5)])
-    assert sizes(inbox.take(2, ANY, 0)) == [1, 2]
-    assert sizes(inbox.take(9, 4, 0)) == [3, 4]
-    assert sizes(inbox.take(9, ANY, 0)) == [5]
-    assert inbox.take(2, ANY, 0) == []
+    assert sizes(inbox.take(0)) == [1, 2, 3, 4, 5]
+    assert inbox.take(0) == []
 
 
 def test_it_is_idle_only_when_what_was_taken_is_done():
@@ -34,7 +30,7 @@ def test_it_is_idle_only_when_what_was_taken_is_done():
     inbox = Inbox()
     assert inbox.is_idle()
     inbox.put([message(1)])
-    batch = inbox.take(1, ANY, 0)
+    batch = inbox.take(0)
     assert not inbox.is_idle()
     inbox.done(batch)
     assert inbox.is_idle()
@@ -45,13 +41,13 @@ def test_a_full_inbox_has_room_again_once_enough_is_done():
     inbox = Inbox(limit_bytes=10)
     assert inbox.has_room()
     assert inbox.put([message(100, "pi-1"), message(9, "pi-2"), message(3, "pi-3")]) == []
-    first, second = inbox.take(1, ANY, 0), inbox.take(9, ANY, 0)
+    first, *further = inbox.take(0)
     assert not inbox.has_room()
-    inbox.done(first)
+    inbox.done([first])
     assert not inbox.has_room()
     waiting = threading.Thread(target=inbox.has_room, args=(60,))
     waiting.start()
-    inbox.done(second)
+    inbox.done(further)
     waiting.join(30)
     assert not waiting.is_alive()
     assert inbox.has_room()
@@ -60,7 +56,7 @@ def test_a_full_inbox_has_room_again_once_enough_is_done():
 def test_a_closed_inbox_lets_everybody_go_and_takes_nothing_more():
     """Stopping does not hang the writer, and what is there is still committed."""
     inbox = Inbox()
-    waiting = threading.Thread(target=inbox.take, args=(1, ANY, 60))
+    waiting = threading.Thread(target=inbox.take, args=(60,))
     waiting.start()
     inbox.close()
     waiting.join(150)
@@ -71,8 +67,8 @@ def test_a_closed_inbox_lets_everybody_go_and_takes_nothing_more():
     inbox.close()
     assert inbox.has_room()
     inbox.put([message(6)])
-    assert sizes(inbox.take(10, ANY, 60)) == [5]
-    assert inbox.take(10, ANY, 60) == []
+    assert sizes(inbox.take(60)) == [5]
+    assert inbox.take(60) == []
 
 
 def devices(batch):
@@ -86,7 +82,7 @@ def test_what_exceeds_the_share_of_a_device_is_handed_back_and_what_others_send_
     assert sizes(inbox.put([message(100, "bad"), message(180, "bad"), message(21, "bad"), message(20, "bad")])) == [21]
     assert inbox.put([message(300, "pi-1"), message(100, "bad", "state"), message(900, "pi-2")]) == []
     assert sizes(inbox.put([message(1, "bad"), message(201, "bad", "health"), message(200, "bad", "birth")])) == [1, 201]
-    batch = inbox.take(100, ANY, 0)
+    batch = inbox.take(0)
     assert devices(batch) == ["bad", "bad", "bad", "pi-1", "bad", "pi-2", "bad"]
     assert sizes(inbox.put([message(1, "bad")])) == [1]
     inbox.done(batch)
@@ -95,13 +91,18 @@ def test_what_exceeds_the_share_of_a_device_is_handed_back_and_what_others_send_
 
 def test_a_device_floods_in_vain_with_messages_of_any_kind_and_size():
     """The next of another device comes after one share at most, and the feed reads on."""
-    for size, kind, most_waiting in ((1, "state", MOST_REPORTS), (1, "result", MOST_RESULTS), (1 << 20, "health", 8), (1 << 20, "result", 8)):
+    for size, kind, most_waiting in (
+        (1, "state", MOST_REPORTS),
+        (1, "result", MOST_RESULTS),
+        (1 << 20, "health", 8),
+        (1 << 20, "result", 8),
+    ):
         inbox = Inbox()
         shed = inbox.put([message(size, "bad", kind)] * 10_000)
         assert 10_000 - len(shed) == most_waiting
         assert inbox.put([message(1, "pi-1")]) == []
         assert inbox.has_room()
-        assert devices(inbox.take(10_000, ANY, 0)) == ["bad"] * most_waiting + ["pi-1"]
+        assert devices(inbox.take(0)) == ["bad"] * most_waiting + ["pi-1"]
 
 
 FLOODED = "edgemeter/v1/lab/pi-1/result"

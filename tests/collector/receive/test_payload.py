@@ -8,7 +8,7 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.receive import payload as wire
+from edgemeter.collector.receive import admission as wire
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.hostile import HOSTILE
 from tests.fixtures.record_factory import make_record
