@@ -1,5 +1,6 @@
 """How much each of many senders may send: so much at once, and so much a second for long (a token bucket)."""
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -7,7 +8,7 @@ MOST_REMEMBERED = 20_000  # Beyond so many, those who may send all of their burs
 
 
 class Allowance:
-    """`burst` at once and `per_s` for long, of each sender; used from one thread."""
+    """`burst` at once and `per_s` for long, of each sender; may be used from several threads."""
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s = per_s
@@ -15,9 +16,24 @@ class Allowance:
         self._clock = clock
         # By name: what it may still send, and since when.
         self._balances: dict[str, tuple[float, float]] = {}
+        self._exceeded: set[str] = set()
+        self._lock = threading.Lock()
 
     def spend(self, name: str, units: float = 1.0) -> bool:
         """Count what `name` sent, and return whether that was still allowed."""
+        with self._lock:
+            is_allowed = self._spend(name, units)
+            if not is_allowed:
+                self._exceeded.add(name)
+        return is_allowed
+
+    def exceeded(self) -> list[str]:
+        """Return who sent more than was allowed since the last call."""
+        with self._lock:
+            names, self._exceeded = self._exceeded, set()
+        return sorted(names)
+
+    def _spend(self, name: str, units: float) -> bool:
         now_s = self._clock()
         balance, since_s = self._balances.get(name, (self._burst, now_s))
         balance = min(self._burst, balance + self._per_s * (now_s - since_s)) - units

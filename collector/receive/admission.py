@@ -199,10 +199,10 @@ class _SamplesOnly(msgspec.Struct, frozen=True, gc=False):
 
 
 def check_size(text: bytes) -> None:
-    """Check that a record of more than 2 MiB is so large in raw samples alone, before anything is built of it.
+    """Check that a record of more than 1 MiB is so large in raw samples alone, before anything is built of it.
 
     Raises:
-        ConfigError: the rest is larger than 2 MiB, there are more than 1,000 series, or it is not a JSON object.
+        ConfigError: the rest is larger than 1 MiB, there are more than 1,000 series, or it is not a JSON object.
     """
     if len(text) <= LARGEST_HEAD_BYTES:
         return

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base import config, durable_file
+from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
@@ -34,7 +35,7 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.admission import Admitted
 from edgemeter.collector.receive.feed import Feed, FeedEvents
-from edgemeter.collector.receive.inbox import Inbox, UselessMessages, source_of
+from edgemeter.collector.receive.inbox import Inbox
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,10 @@ SLICE_S = 0.2
 # The collector is unwell if neither a commit nor a pass of the writer ends within this time; on a slow card both take seconds at most.
 # After the longer one only a restart helps: a commit waits 30 s for another process, or 40 s for a server, and fails with the reason.
 UNWELL_S, STALLED_S = 10.0, 60.0
+
+# What a device may send that is rejected or shed, for long and at once; a message costs one, and one for each so many bytes. Without
+# receipts a board sends its 1,000 records, or 8 MB, again after 5 s, 10 s, 20 s, ...
+USELESS_PER_S, USELESS_AT_ONCE, USELESS_BYTES = 200.0, 4000.0, 16 << 10
 
 # Bounds of the histogram of receipts: from one commit on a fast disk to a card that stalls.
 RECEIPT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -86,8 +91,7 @@ class Collector(FeedEvents):
     `start` once, `stop` once or more. Without a thread of its own: `open`, and then `poll` again and again.
 
     Collectors of one `group` share the messages. `retention` removes old records. `trouble` is why nothing can be committed now, `refusal`
-    why the broker rejects our subscription; None when all is well. `inbox` holds what is not committed and receipted yet, `useless` counts
-    what is rejected or has no room.
+    why the broker rejects our subscription; None when all is well. `inbox` holds what is not committed and receipted yet.
     """
 
     def __init__(
@@ -119,7 +123,7 @@ class Collector(FeedEvents):
         shared = f"$share/{group}/" if group is not None else ""
         self._topics = [f"{shared}{messages.topics_of('result')}", messages.EVERY_CAMPAIGN_STATE]
         self._topics += [messages.topics_of(kind) for kind in ("state", "birth", "health", "activity")]
-        self.useless = UselessMessages()
+        self._useless = Allowance(USELESS_PER_S, USELESS_AT_ONCE, clock)
         self.inbox = Inbox()
         self._stopping = threading.Event()
         self._state_topic = ""
@@ -232,9 +236,10 @@ class Collector(FeedEvents):
         if self._clock() >= self._report_due_s:
             self._report_due_s = self._clock() + COLLECTOR_STATE_S
             self._publish_state(self._feed, CollectorState(state=state))
-        if flooders := self.useless.flooders():
+        if flooders := self._useless.exceeded():
             # Not retained: the fleet's service bans them once.
-            self._publish_state(self._feed, CollectorState(state=state, flooding=tuple(flooders)), "passing")
+            names = tuple(device.rpartition("/")[2] for device in flooders)
+            self._publish_state(self._feed, CollectorState(state=state, flooding=names), "passing")
 
     def connected(self) -> None:
         """Session event: the broker may have published the Will."""
@@ -273,8 +278,7 @@ class Collector(FeedEvents):
             self.counts.shed += len(shed)
             self._feed.acknowledge_all(shed)
             for message in shed:
-                self.useless.count(message.topic, len(message.payload))
-            device = source_of(shed[0].topic)
+                device = self._count_useless(message.topic, len(message.payload))
             logger.warning("%s sends more than can be stored: some messages have to come again", device, extra=about(device))
 
     def poll(self, wait_s: float = 0.0) -> None:
@@ -306,9 +310,8 @@ class Collector(FeedEvents):
                 return
         self.counts.rejections.update(rejection.kind for rejection in group.rejections)
         for rejection in group.rejections:
-            self.useless.count(rejection.topic, len(rejection.payload))
-            limit = about(source_of(rejection.topic))
-            logger.warning("quarantined a message of %s: %s", rejection.topic, rejection.reason, extra=limit)
+            device = self._count_useless(rejection.topic, len(rejection.payload))
+            logger.warning("quarantined a message of %s: %s", rejection.topic, rejection.reason, extra=about(device))
         # QoS 0: a receipt is lost only with the connection; then the device sends again and gets another.
         feed.publish_all(receipts)
         if self.drain is not None:
@@ -319,6 +322,13 @@ class Collector(FeedEvents):
             self.counts.receipts_s += times * (now_s - arrived_s)
         self.counts.messages += len(group.messages)
         feed.acknowledge_all(group.messages)
+
+    def _count_useless(self, topic: str, size_bytes: int) -> str:
+        """Count a message that was rejected or shed; return the topic of its device."""
+        device = topic.rpartition("/")[0]
+        if device.startswith(messages.TOPIC_ROOT):
+            self._useless.spend(device, 1 + size_bytes / USELESS_BYTES)
+        return device
 
     def _commit(self, ledger: Ledger, group: Admitted) -> list[tuple[str, bytes]] | None:
         """Commit a group; return its receipts, None if it cannot be committed now."""

@@ -92,35 +92,29 @@ class Feed(MqttSession):
             self._packet = _PING_ANSWER
             return self._handle()
         self._acknowledge_quickly()
-        parts = []
         left_bytes = READ_BYTES
-        is_at_end = False
         # Over TLS each message is a record, and a `recv`, of its own: one a pass of paho-mqtt would be slow.
-        while left_bytes > 0 and not is_at_end:
+        while left_bytes > 0:
             try:
                 data = self._receive(left_bytes)
+                left_bytes -= len(data)
+                for came in self._reader.read(data):
+                    if isinstance(came, list):
+                        self._handler.received_all(came)
+                        continue
+                    self._packet = came
+                    if code := self._handle():
+                        return code
             except BlockingIOError:
-                break
-            except OSError as error:
-                logger.debug("cannot read from the broker: %s", error)
+                return 0
+            except (OSError, TransientError) as error:
+                logger.log(
+                    logging.WARNING if isinstance(error, TransientError) else logging.DEBUG, "cannot read from the broker: %s", error
+                )
                 data = b""
-            is_at_end = not data
-            parts.append(data)
-            left_bytes -= len(data)
-        try:
-            for came in self._reader.read(b"".join(parts)):
-                if isinstance(came, list):
-                    self._handler.received_all(came)
-                    continue
-                self._packet = came
-                if code := self._handle():
-                    return code
-        except TransientError as error:
-            logger.warning("%s", error)
-            is_at_end = True
-        if is_at_end:
-            self._packet = b""
-            return self._handle()
+            if not data:
+                self._packet = b""
+                return self._handle()
         return 0
 
 

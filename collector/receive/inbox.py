@@ -1,13 +1,10 @@
 """The inbox between the network thread, which must not wait for the disk, and the writer thread, which commits in groups."""
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract.messages import TOPIC_ROOT
 
 INBOX_LIMIT_BYTES = 24 << 20
 MOST_WAITING = 100_000
@@ -99,35 +96,3 @@ def _source(message: Message) -> tuple[str, bool]:
     """Return whose message this is, and whether it is of results."""
     device, _, kind = message.topic.rpartition("/")
     return device, kind == "result"
-
-
-# What a device may send that is rejected or has no room, for long and at once; a message costs one, and one for each so many bytes. Without
-# receipts a board sends its 1,000 records, or 8 MB, again after 5 s, 10 s, 20 s, ...
-USELESS_PER_S, USELESS_AT_ONCE, USELESS_BYTES = 200.0, 4000.0, 16 << 10
-
-
-def source_of(topic: str) -> str:
-    """Return whose topic this is: all levels but the last."""
-    return topic.rpartition("/")[0]
-
-
-class UselessMessages:
-    """Counts what was rejected or had no room, by device; usable from any thread."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._allowance = Allowance(USELESS_PER_S, USELESS_AT_ONCE, clock)
-        self._lock = threading.Lock()
-        self._flooders: set[str] = set()
-
-    def count(self, topic: str, size_bytes: int) -> None:
-        """Count one message."""
-        source = source_of(topic)
-        with self._lock:
-            if source.startswith(TOPIC_ROOT) and not self._allowance.spend(source, 1 + size_bytes / USELESS_BYTES):
-                self._flooders.add(source)
-
-    def flooders(self) -> list[str]:
-        """Return the names of the devices that flooded since the last call."""
-        with self._lock:
-            flooders, self._flooders = self._flooders, set()
-        return sorted(source.rpartition("/")[2] for source in flooders)

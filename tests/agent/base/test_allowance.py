@@ -27,6 +27,14 @@ def test_a_burst_is_allowed_and_then_so_much_a_second():
     assert [spending.spend("pi-1") for _ in range(150)].count(True) == 100
 
 
+def test_who_exceeds_it_is_named_once():
+    """Until it does so again."""
+    spending = Allowance(10.0, 2.0, Time())
+    for name in ("pi-2", "pi-1", "pi-1", "pi-1", "pi-2", "pi-2"):
+        spending.spend(name)
+    assert (spending.exceeded(), spending.exceeded()) == (["pi-1", "pi-2"], [])
+
+
 def test_names_that_come_once_do_not_stay(monkeypatch):
     """Names come from the network; who may send all of its burst again needs no memory."""
     monkeypatch.setattr(allowance, "MOST_REMEMBERED", 10)

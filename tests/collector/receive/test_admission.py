@@ -10,6 +10,7 @@ from edgemeter.agent.contract import health as contract_health
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import RetainedMessage
+from edgemeter.collector.receive import admission
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
@@ -89,6 +90,24 @@ def test_a_batch_of_too_many_records_is_rejected(monkeypatch):
     batch = [encoded(seq=seq) for seq in (1, 2, 3)]
     assert admit(messages.join_records(batch[:2])).batches
     assert "more than 2" in reason_of(admit(messages.join_records(batch)))
+
+
+def test_a_group_is_full_at_a_count_of_messages_of_rejections_and_of_bytes(monkeypatch):
+    """What is built of one group is bounded, whatever comes."""
+    for name in ("GROUP_MESSAGES", "GROUP_REJECTIONS"):
+        monkeypatch.setattr(admission, name, 2)
+    monkeypatch.setattr(admission, "GROUP_TEXT_BYTES", 2 * len(encoded()))
+    for payload, topic, most in (
+        (encoded(), TOPIC, 2),
+        (b"x", TOPIC, 2),
+        (ENCODED["state"], "edgemeter/v1/lab/pi-1/state", 2),
+        (b"[%s,%s]" % (encoded(), encoded()), TOPIC, 1),
+    ):
+        group = Admitted(7)
+        for _ in range(most):
+            assert not group.is_full()
+            group.add(Message(topic, payload))
+        assert group.is_full()
 
 
 def test_a_number_beyond_its_bounds_is_rejected_by_name():

@@ -13,7 +13,7 @@ from edgemeter.agent.ledger.chunks import COLLISION
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
-from edgemeter.collector.receive import collector, inbox
+from edgemeter.collector.receive import collector
 from edgemeter.collector.receive.collector import FORGET_S
 from tests.fixtures.collecting import intake
 from tests.fixtures.record_factory import make_record
@@ -176,7 +176,7 @@ def test_a_fight_for_one_name_at_the_broker_is_named(path, caplog):
 
 def test_its_state_is_retained_at_the_broker_and_flooders_are_named_once(path, monkeypatch):
     """With every connection, as the Will may have been published; every half minute then, and when it goes."""
-    monkeypatch.setattr(inbox, "USELESS_AT_ONCE", 1.0)
+    monkeypatch.setattr(collector, "USELESS_AT_ONCE", 1.0)
 
     def online(*flooding, lasting="retained"):
         return CollectorState(state="online", flooding=flooding), lasting
@@ -201,6 +201,16 @@ def test_its_state_is_retained_at_the_broker_and_flooders_are_named_once(path, m
     assert bench.states == [(bench.profile.will.topic, CollectorState(state="offline"), "retained")]
     assert bench.profile.will.topic == f"edgemeter/collector/{bench.profile.client_id.removeprefix('collector-')}/state"
     assert messages.decode_collector_state(bench.profile.will.payload).state == "offline"
+
+
+def test_a_board_that_sends_its_whole_window_again_does_not_flood(path):
+    """A thousand messages at once; who sends five times as many does."""
+    with intake(path) as bench:
+        for count, flooding in ((1000, []), (4000, [("pi-1",)])):
+            bench.bring(*[b"garbage"] * count)
+            bench.states.clear()
+            bench.collector.report()
+            assert [state.flooding for _, state, _ in bench.states] == flooding
 
 
 def test_messages_of_a_device_that_sends_too_much_are_acknowledged_and_counted(path, monkeypatch):

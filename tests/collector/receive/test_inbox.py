@@ -1,9 +1,9 @@
-"""The inbox in order and within its bounds; the share of a device; who floods."""
+"""The inbox in order and within its bounds; the share of a device."""
 
 import threading
 
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.collector.receive.inbox import MOST_REPORTS, MOST_RESULTS, USELESS_AT_ONCE, Inbox, UselessMessages
+from edgemeter.collector.receive.inbox import MOST_REPORTS, MOST_RESULTS, Inbox
 
 
 def message(size, device="pi-1", kind="result"):
@@ -103,17 +103,3 @@ def test_a_device_floods_in_vain_with_messages_of_any_kind_and_size():
         assert inbox.put([message(1, "pi-1")]) == []
         assert inbox.has_room()
         assert devices(inbox.take(0)) == ["bad"] * most_waiting + ["pi-1"]
-
-
-FLOODED = "edgemeter/v1/lab/pi-1/result"
-
-
-def test_a_flooder_is_named_once():
-    """A board that sends its whole window again is none."""
-    useless = UselessMessages(lambda: 0.0)
-    for _ in range(1000):
-        useless.count(FLOODED, 4096)
-    assert useless.flooders() == []
-    for _ in range(int(USELESS_AT_ONCE)):
-        useless.count(FLOODED, 4096)
-    assert (useless.flooders(), useless.flooders()) == (["pi-1"], [])
