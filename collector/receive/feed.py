@@ -108,9 +108,8 @@ class Feed(MqttSession):
             except BlockingIOError:
                 return 0
             except (OSError, TransientError) as error:
-                logger.log(
-                    logging.WARNING if isinstance(error, TransientError) else logging.DEBUG, "cannot read from the broker: %s", error
-                )
+                level = logging.DEBUG if isinstance(error, OSError) else logging.WARNING
+                logger.log(level, "cannot read from the broker: %s", error)
                 data = b""
             if not data:
                 self._packet = b""

@@ -5,7 +5,9 @@ import pytest
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.ledger.chunks import COLLISION
 from edgemeter.collector.ledgers.place import open_ledger
+from edgemeter.collector.receive.monitor import CollectorMetrics
 from tests.fixtures.collecting import at_end, collecting
+from tests.fixtures.exposition import read_metrics
 from tests.fixtures.ledgers import initialised
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record
@@ -52,8 +54,7 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
         assert (session.records, session.missing) == (41, 9)
         assert [entry.reason for entry in ledger.quarantined()] == [COLLISION]
     for collector in collectors:
-        metrics = {metric.name: metric.value for metric in collector.metrics()}
-        assert metrics["quarantine_entries"] == 1
+        assert read_metrics(CollectorMetrics(collector).text())["edgemeter_collector_quarantine_entries"] == 1
         assert collector.unwell() is None
 
 

@@ -97,14 +97,14 @@ def test_a_group_is_full_at_a_count_of_messages_of_rejections_and_of_bytes(monke
     for name in ("GROUP_MESSAGES", "GROUP_REJECTIONS"):
         monkeypatch.setattr(admission, name, 2)
     monkeypatch.setattr(admission, "GROUP_TEXT_BYTES", 2 * len(encoded()))
-    for payload, topic, most in (
+    for payload, topic, message_count in (
         (encoded(), TOPIC, 2),
         (b"x", TOPIC, 2),
         (ENCODED["state"], "edgemeter/v1/lab/pi-1/state", 2),
         (b"[%s,%s]" % (encoded(), encoded()), TOPIC, 1),
     ):
         group = Admitted(7)
-        for _ in range(most):
+        for _ in range(message_count):
             assert not group.is_full()
             group.add(Message(topic, payload))
         assert group.is_full()
