@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 483,
-    "agent/base": 5881,
+    "agent/base": 5897,
     "agent/bundle": 635,
     "agent/cli": 2711,
     "agent/contract": 4036,
@@ -46,16 +46,16 @@ LINES = {
     "collector": 1,
     "collector/alerts": 801,
     "collector/charts": 521,
-    "collector/cli": 2337,
+    "collector/cli": 2338,
     "collector/compare": 2356,
     "collector/datacenter": 490,
-    "collector/demo": 373,
+    "collector/demo": 371,
     "collector/export": 109,
     "collector/influx": 759,
     "collector/ledgers": 65,
     "collector/postgresql": 711,
     "collector/published": 920,
-    "collector/receive": 1597,
+    "collector/receive": 1241,
     "collector/runs": 949,
     "collector/show": 1063,
     "collector/trend": 3366,
@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80656,
+    "tests": 80614,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
