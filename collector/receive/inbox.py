@@ -53,8 +53,8 @@ class Inbox:
         """Return what came since the last call, waiting at most `timeout_s` for the first message; call `done` with each."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed, timeout_s)
-            taken, self._waiting = self._waiting, []
-        return taken
+            messages, self._waiting = self._waiting, []
+        return messages
 
     def done(self, messages: Sequence[Message]) -> None:
         """Let go of messages that were taken."""
