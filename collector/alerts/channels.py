@@ -13,8 +13,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 from edgemeter.agent.base.errors import ConfigError, TransientError, one_line
 from edgemeter.agent.base.http_client import FAILURES, open_url
 from edgemeter.agent.base.plugins import import_extra
-from edgemeter.collector.alerts.firing import Firing, page_address
-from edgemeter.collector.alerts.notified import Alert
+from edgemeter.collector.alerts.firing import Alert, Firing, common_facts, page_address
 from edgemeter.collector.alerts.rules import Channel
 
 POST_TIMEOUT_S = 10.0
@@ -22,14 +21,15 @@ POST_TIMEOUT_S = 10.0
 ALERTMANAGER_S = 900
 # A piece of an address that is as long as this may be a secret.
 _SECRET_LENGTH = 5
-# By severity, the worst first.
+# By severity.
 _TYPES = {"critical": "failure", "warning": "warning", "info": "info"}
 
 
 def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, now_ns: int) -> Iterator[Sequence[Alert]]:
     """Send alerts as they are to a channel, a message with each step of the iteration; yield those in it once the channel has accepted it.
 
-    A message of Apprise (BSD-2) has as many as the service takes. Each has a link to its series and period below the fleet's `page`.
+    A message of Apprise (BSD-2) has as many as the service takes, and the title of the first. Each has a link to its series and period
+    below the fleet's `page`.
 
     Raises:
         ConfigError: the channel's address cannot be read, or is invalid.
@@ -62,15 +62,15 @@ def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, n
     try:
         while texts:
             size = max(1, sum(end <= service.body_maxlen for end in accumulate(len(text) + 2 for text in texts)))
-            part, body = alerts[:size], "\n\n".join(texts[:size])[: service.body_maxlen]
-            title = _title(part[0]) + (f" and {size - 1} more" if size > 1 else "")
-            worst = next(kind for severity, kind in _TYPES.items() if any(alert.firing.severity == severity for alert in part))
-            kind = "success" if all(alert.state == "closed" for alert in part) else worst
+            first = alerts[0]
+            title = _title(first) + (f" and {size - 1} more" if size > 1 else "")
+            kind = "success" if first.state == "closed" else _TYPES[first.firing.severity]
+            body = "\n\n".join(texts[:size])[: service.body_maxlen]
             is_accepted = service.notify(body=body, title=title if service.title_maxlen else "", notify_type=kind)
             if not is_accepted or (is_mqtt and log.buffer):
                 reasons = "; ".join(record.getMessage() for record in log.buffer)
                 raise TransientError(_without_secrets(reasons or "Apprise could not deliver", url))
-            yield part
+            yield alerts[:size]
             alerts, texts = alerts[size:], texts[size:]
     finally:
         if is_mqtt:
@@ -85,7 +85,7 @@ def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: in
     ends_ns = now_ns + ALERTMANAGER_S * 1_000_000_000
     posted = [
         {
-            "labels": {**firing.facts, "alertname": firing.rule, "severity": firing.severity, "number": f"{number}"},
+            "labels": _labels(firing) | {"alertname": firing.rule, "severity": firing.severity, "number": f"{number}"},
             "annotations": {"summary": firing.title, "description": firing.text},
             "startsAt": _rfc3339(opened_ns),
             "endsAt": _rfc3339(closed_ns or ends_ns),
@@ -103,6 +103,12 @@ def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: in
         raise TransientError(_without_secrets(f"Alertmanager cannot be reached ({error})", url)) from error
     if not 200 <= status < 300:
         raise TransientError(f"Alertmanager responds {status} {reason}")
+
+
+def _labels(firing: Firing) -> dict[str, str]:
+    # With other labels it is another alert: those of a step stay as they are when more boards join.
+    names = ("fleet",) if firing.findings[0].kind == "step" else ("fleet", "device")
+    return {name: value for name, value in common_facts(firing.findings).items() if name in names}
 
 
 def _rfc3339(time_ns: int) -> str:

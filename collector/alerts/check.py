@@ -1,40 +1,57 @@
-"""One check: the rules are evaluated, the changes are written with what they make due, and each channel is notified, a thread each.
+"""One check: the rules are evaluated, the changes are written, and each channel is sent what it does not know, a thread each.
 
-What a channel knows is written when it has answered: a check that is killed loses nothing, and nothing is sent twice but where the answer
-was lost. Nobody waits longer than `MESSAGE_S` for an answer: the thread that does is given up, and ends with the process.
+What a channel is sent is the difference between how an alert is and what the channel was last told, which is written when it has answered:
+a check that is killed loses nothing, and nothing is sent twice but where the answer was lost.
 """
 
-import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+import msgspec
+
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.figures import count, stamp
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.alerts.channels import sent_messages
-from edgemeter.collector.alerts.firing import Firing, FiringContext, firings
-from edgemeter.collector.alerts.notified import Alert, AlertEvent, settle
-from edgemeter.collector.alerts.rules import AlertRules, Channel
-from edgemeter.collector.ledgers.place import ledger_place
+from edgemeter.collector.alerts.firing import Alert, AlertFinding, Firing, FiringContext, firings
+from edgemeter.collector.alerts.rules import SEVERITIES, AlertRules, Channel
+from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.watch_file import WatchStore, annotations_of, open_watch
+from edgemeter.collector.trend.watch_file import WatchStore, annotations_of, open_watch, watch_file_beside
 
-# From the beginning of a message to its answer, and how long a channel begins messages in one check.
-MESSAGE_S, CHANNEL_S = 20.0, 60.0
+# For how long a channel begins messages in one check, and what the last one has for its answer at least.
+SENDING_S, ANSWER_S = 20.0, 20.0
+# A process that was stopped meanwhile still reads what has come.
+LAST_S = 1.0
 # Without a run that is ok in so many days a check that finds nothing says little.
 NEWEST_DAYS = 7
-# What was accepted and cannot be written would be sent again: it is tried for so long.
-STORE_S, STORE_AGAIN_S = 20.0, 0.5
-_SENT = "UPDATE notified SET state = ?, sent_ns = ?, due_ns = NULL, error = NULL WHERE alert = ? AND channel = ?"
-_NOT_SENT = "UPDATE notified SET error = ? WHERE channel = ? AND due_ns IS NOT NULL"
-_Answer = tuple[Channel, Sequence[Alert], EdgemeterError | None]
+AlertEvent = Literal["opened", "updated", "closed", "joined"]
+
+
+class Notified(NamedTuple):
+    """The state of an alert that a channel was last told (None: none), and, while it does not know the present one, why."""
+
+    alert: int
+    channel: str
+    state: str | None
+    sent_ns: int
+    error: str | None
+
+    def __str__(self) -> str:
+        state = f"{self.state}, sent {stamp(self.sent_ns)} UTC" if self.state else "nothing sent"
+        return f"{self.channel}: {state}" + (f"; {self.error}" if self.error else "")
 
 
 class AlertCheck(NamedTuple):
-    """How alerts changed, how many notifications each channel accepted, of how many series, and whether any has a new run that is ok."""
+    """How alerts changed, how many each channel accepted, of how many series, and whether any has a new run that is ok."""
 
     changes: Sequence[tuple[AlertEvent, Alert]]
     sent: Mapping[str, int]
@@ -42,8 +59,8 @@ class AlertCheck(NamedTuple):
     has_new: bool
 
 
-def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], int]) -> AlertCheck:
-    """Check the rules once on the runs in `stores`; the alerts are those of the first one.
+def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], int], *, is_test: bool = False) -> AlertCheck:
+    """Check the rules once on the runs in `stores`; the alerts are those of the first one. A test alert goes to all channels.
 
     Raises:
         TransientError: another check is in progress, or somebody else holds the store.
@@ -55,75 +72,143 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
         history = History(open_store(*stores))
         now_ns = clock()
         firing_now = firings(rules.rule, FiringContext(history, annotations_of(ledger), history.store.devices(), now_ns))
+        if is_test:
+            channels = tuple(channel.name for channel in rules.channel)
+            finding = AlertFinding("test", "Edgemeter", "the next check ends it", 0, {})
+            firing_now.append(Firing("test", "info", channels, "test of Edgemeter", finding.text, (finding,)))
         with file.writing() as statements:
-            changes, by_channel = settle(statements, firing_now, rules, now_ns)
-        sent = Counter[str]()
-        messages = {channel: sent_messages(channel, alerts, rules.link, now_ns) for channel, alerts in by_channel.items()}
-        for channel, answered, error in _answers(messages):
-            sent[channel.name] += len(answered)
-            rows = [(alert.state, now_ns, alert.number, channel.name) for alert in answered]
-            _write(file, *((_SENT, rows) if error is None else (_NOT_SENT, [(str(error), channel.name)])))
+            changes, due = settle(statements, firing_now, rules.channel, now_ns)
+        sent = _send(file, due, rules.link, now_ns)
         series = history.series()
         newest = history.columns(series, [LATENCY], history.newest_day() + 1 - NEWEST_DAYS)
         return AlertCheck(changes, sent, len(series), bool(newest.is_ok.any()))
 
 
-def send_test(rules: AlertRules, name: str) -> None:
-    """Send a test message to a channel; raises ConfigError if the channel does not exist, and as `sent_messages`."""
-    channel = next((channel for channel in rules.channel if channel.name == name), None)
-    if channel is None:
-        raise ConfigError(f"no channel {name!r}: the rules define {', '.join(channel.name for channel in rules.channel) or 'none'}")
-    text = "Sent by `edgemeter trend alerts test`: no alert has opened."
-    alert = Alert(0, Firing("test", "info", "test of Edgemeter", text, {}, ()), time.time_ns())
-    messages = sent_messages(channel, [alert], None, alert.opened_ns)
-    for _, _, error in _answers({channel: messages}):
-        if error is not None:
-            raise error
+def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | None, now_ns: int) -> Counter[str]:
+    """Send each channel its alerts and write what it was told; return how many each accepted."""
+    told: list[tuple[str, int, int, str]] = []
+    errors: dict[str, str] = {}
+    lock = threading.Lock()
+    until_s = time.monotonic() + SENDING_S
 
-
-def _answers(messages: Mapping[Channel, Iterator[Sequence[Alert]]]) -> Iterator[_Answer]:
-    """Yield what a channel accepts, or why it does not, as answers come; its next message goes when whoever reads this is ready."""
-    answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
-    deadlines_s: dict[Channel, float] = {}
-    until_s = time.monotonic() + CHANNEL_S
+    def write() -> None:
+        # All of it each time: what could not be written once is written at the end.
+        with file.writing() as statements:
+            statements.executemany("UPDATE notified SET state = ?, sent_ns = ?, error = NULL WHERE alert = ? AND channel = ?", told)
+            rows = [(error, name) for name, error in sorted(errors.items())]
+            statements.executemany("UPDATE notified SET error = ? WHERE channel = ? AND error IS NOT NULL", rows)
 
     def send(channel: Channel) -> None:
+        messages = sent_messages(channel, due[channel], page, now_ns)
         try:
-            answers.put((channel, next(messages[channel], ()), None))
+            # A process that was stopped for longer than others wait for its lock begins no message that they may have sent.
+            while time.monotonic() < until_s and (accepted := next(messages, None)):
+                told.extend((alert.state, now_ns, alert.number, channel.name) for alert in accepted)
+                with lock:
+                    file.in_need(write)
         except EdgemeterError as error:
-            answers.put((channel, (), error))
+            errors[channel.name] = str(error)
         except Exception as error:  # noqa: BLE001 - whatever a service of Apprise does is that channel's alone; its words may be secret
-            answers.put((channel, (), TransientError(f"it fails with {type(error).__name__}")))
+            errors[channel.name] = f"it fails with {type(error).__name__}"
 
-    def start(channel: Channel) -> None:
-        deadlines_s[channel] = time.monotonic() + MESSAGE_S
-        threading.Thread(target=send, args=(channel,), daemon=True).start()
-
-    for channel in messages:
-        start(channel)
-    while deadlines_s:
-        first = min(deadlines_s, key=lambda channel: deadlines_s[channel])
-        try:
-            channel, answered, error = answers.get(timeout=max(0, deadlines_s[first] - time.monotonic()))
-        except queue.Empty:
-            channel, answered, error = first, (), TransientError(f"no complete answer within {MESSAGE_S:g} s")
-        # Who answers too late was given up; who has nothing more to send has ended.
-        if deadlines_s.pop(channel, None) is not None and (answered or error):
-            yield channel, answered, error
-            if error is None and time.monotonic() < until_s:
-                start(channel)
+    threads = {channel.name: threading.Thread(target=send, args=(channel,), daemon=True) for channel in due}
+    for thread in threads.values():
+        thread.start()
+    for name, thread in threads.items():
+        thread.join(max(LAST_S, until_s + ANSWER_S - time.monotonic()))
+        if thread.is_alive():
+            errors[name] = f"no complete answer within {ANSWER_S:g} s"
+    # For good: who answers later was given up, and the file is about to be closed.
+    lock.acquire()
+    file.in_need(write)
+    return Counter(name for _, _, _, name in told)
 
 
-def _write(file: WatchStore, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-    def transact() -> None:
-        with file.writing() as statements:
-            statements.executemany(statement, rows)
+def settled(alerts: Sequence[Alert], firings: Sequence[Firing], now_ns: int) -> list[tuple[AlertEvent, Alert]]:
+    """Return how alerts change by what fires now.
 
-    until_s = time.monotonic() + STORE_S
-    while True:
-        try:
-            return file.in_need(transact)
-        except (UnavailableError, TransientError):
-            if time.monotonic() > until_s:
-                raise
-            time.sleep(STORE_AGAIN_S)
+    A finding stays the alert that it was, also as part of an event; an alert that has `joined` goes on in another, which is no news.
+    A step that begins after the alert of an earlier one opened is another.
+    """
+    open_alerts = {alert.number: alert for alert in alerts if alert.state == "open"}
+    by_mark = {_mark(alert.firing, finding): alert for alert in open_alerts.values() for finding in alert.firing.findings}
+    newest = max((alert.number for alert in alerts), default=0)
+    changes: dict[int, tuple[AlertEvent, Alert]] = {}
+    joined: set[int] = set()
+    for firing in firings:
+        earlier = [(finding, by_mark.get(_mark(firing, finding))) for finding in firing.findings]
+        same = {
+            alert.number
+            for finding, alert in earlier
+            if alert is not None and alert.number not in changes and (finding.kind != "step" or finding.day * NS_PER_DAY <= alert.opened_ns)
+        }
+        joined |= same
+        if same:
+            changes[min(same)] = ("updated", open_alerts[min(same)]._replace(firing=firing))
+        elif not firing.is_explained:
+            newest += 1
+            changes[newest] = ("opened", Alert(newest, firing, now_ns))
+    ended = [alert._replace(closed_ns=now_ns) for alert in open_alerts.values() if alert.number not in changes]
+    return [*changes.values(), *(("joined" if alert.number in joined else "closed", alert) for alert in ended)]
+
+
+def _mark(firing: Firing, finding: AlertFinding) -> tuple[str, str | None, str]:
+    return firing.rule, finding.facts.get("fleet"), finding.subject
+
+
+def differences(alerts: Iterable[Alert], notified: Iterable[Notified], channels: Iterable[Channel]) -> dict[Channel, list[Alert]]:
+    """Return by channel the alerts that it is to be sent, as they are now: the open ones first, the worst of them first."""
+    states = {(row.channel, row.alert): row.state for row in notified}
+    ordered = sorted(alerts, key=lambda alert: (alert.state == "closed", SEVERITIES.index(alert.firing.severity)))
+
+    def is_due(channel: Channel, alert: Alert) -> bool:
+        key = channel.name, alert.number
+        if alert.state == "closed":
+            return key in states and states[key] != "closed"
+        # Alertmanager ends an alert that is not sent again.
+        return channel.name in alert.firing.channels and (states.get(key) != "open" or channel.kind == "alertmanager")
+
+    return grouped((channel, alert) for channel in channels for alert in ordered if is_due(channel, alert))
+
+
+def settle(
+    statements: Statements, firings: Sequence[Firing], channels: Sequence[Channel], now_ns: int
+) -> tuple[list[tuple[AlertEvent, Alert]], Mapping[Channel, Sequence[Alert]]]:
+    """Write how alerts change, and which channels do not know that yet; return both."""
+    # Also where nothing changes: where nothing can be written, nothing is sent that would be sent again.
+    statements.execute(
+        "INSERT INTO alert_checks VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET checked_ns = excluded.checked_ns", (now_ns,)
+    )
+    changes = settled(read_alerts(statements)[0], firings, now_ns)
+    bodies = [(alert.number, msgspec.json.encode(alert.firing), alert.opened_ns, alert.closed_ns) for _, alert in changes]
+    insert = "INSERT INTO alerts VALUES (?, ?, ?, ?) ON CONFLICT (number)"
+    statements.executemany(f"{insert} DO UPDATE SET body = excluded.body, closed_ns = excluded.closed_ns", bodies)
+    joined = [(alert.number,) for event, alert in changes if event == "joined"]
+    statements.executemany("UPDATE notified SET state = 'closed' WHERE alert = ?", joined)
+    due = differences(*read_alerts(statements), channels)
+    statements.execute("UPDATE notified SET error = NULL WHERE error IS NOT NULL")
+    insert = "INSERT INTO notified VALUES (?, ?, NULL, 0, 'not sent yet') ON CONFLICT (alert, channel)"
+    rows = [(alert.number, channel.name) for channel, of_channel in due.items() for alert in of_channel]
+    statements.executemany(f"{insert} DO UPDATE SET error = excluded.error", rows)
+    return changes, due
+
+
+def read_alerts(statements: Statements) -> tuple[list[Alert], list[Notified]]:
+    """Return all alerts, the oldest first, and what each channel was told of them."""
+    rows = statements.execute("SELECT number, body, opened_ns, closed_ns FROM alerts ORDER BY number").fetchall()
+    alerts = [Alert(number, msgspec.json.decode(body, type=Firing), *times) for number, body, *times in rows]
+    return alerts, [Notified(*row) for row in statements.execute("SELECT * FROM notified ORDER BY channel, alert").fetchall()]
+
+
+def alerts_of(ledger: LedgerPlace) -> tuple[list[Alert], list[Notified]]:
+    """Return what `read_alerts` does of a ledger; nothing where none was ever checked."""
+    if isinstance(ledger, Path) and not watch_file_beside(str(ledger)).exists():
+        return [], []
+    with open_watch(ledger, "read") as file, file.reading() as statements:
+        return read_alerts(statements)
+
+
+def undelivered_texts(notified: Iterable[Notified]) -> list[str]:
+    """Return of each channel that does not know how everything is, of how many alerts, and why."""
+    errors = grouped((row.channel, row.error) for row in notified if row.error)
+    return [f"{count(len(of_channel), 'alert')} undelivered to {channel}: {of_channel[0]}" for channel, of_channel in errors.items()]

@@ -2,12 +2,12 @@
 
 import os
 from pathlib import Path
+from string import Template
 from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.tls import password_from
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS
 from edgemeter.collector.trend.watch import SeriesSelection
@@ -41,25 +41,20 @@ class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where alerts are sent: an address of Apprise, or an Alertmanager; the address is a secret, in the file or environment variable."""
+    """Where alerts are sent: an address of Apprise, or an Alertmanager; `$NAME` in it is an environment variable, as it is a secret."""
 
     name: _Name
     kind: Literal["apprise", "alertmanager"] = "apprise"
-    url: str | None = None
-    url_file: str | None = None
-    url_env: str | None = None
+    url: str
 
     def address(self) -> str:
-        """Return the address; raises ConfigError if there is none."""
-        if self.url is not None:
-            return self.url
-        if self.url_file is not None:
-            text = password_from(self.url_file, f"channel {self.name!r}", "address file")
-        else:
-            text = os.environ.get(self.url_env or "", "").strip()
-        if not text:
-            raise ConfigError(f"{self.url_file or self.url_env} contains no address: write it there")
-        return text
+        """Return the address; raises ConfigError if a variable in it is not set."""
+        try:
+            return Template(self.url).substitute(os.environ)
+        except (KeyError, ValueError) as error:
+            raise ConfigError(
+                f"a variable in the url of channel {self.name!r} is not set ({error}): set it; $$ is a dollar sign"
+            ) from error
 
 
 class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,14 +95,12 @@ def faults(rules: AlertRules, _path: Path | None = None) -> list[str]:
     channels = [channel.name for channel in rules.channel]
     names = [*(f"rule {rule.name!r}" for rule in rules.rule), *(f"channel {name!r}" for name in channels)]
     results = [f"the name of {name} is used twice: names must be unique" for name in dict.fromkeys(names) if names.count(name) > 1]
-    unaddressed = [channel.name for channel in rules.channel if (channel.url, channel.url_file, channel.url_env).count(None) != 2]
-    results += [f"channel {name!r} needs one of url, url_file and url_env" for name in unaddressed]
     for rule in rules.rule:
         unknown = [f"channel {name!r}: add a [[channel]] with that name" for name in rule.channels if name not in channels]
         unknown += [f"metric {name!r}: choose from {', '.join(METRICS)}" for name in rule.metrics if name not in METRICS]
         results += [f"rule {rule.name!r} names the unknown {fault}" for fault in unknown]
-        if rule.kind == "limit" and (rule.above is None) == (rule.below is None):
-            results.append(f"rule {rule.name!r} (limit) needs either above or below")
-        if rule.kind == "limit" and len(rule.metrics) != 1:
-            results.append(f"rule {rule.name!r} (limit) needs exactly one metric, which gives the unit of the limit")
+        if rule.kind == "limit" and ((rule.above is None) == (rule.below is None) or len(rule.metrics) != 1):
+            results.append(
+                f"rule {rule.name!r} (limit) needs either above or below, and exactly one metric, which gives the unit of the limit"
+            )
     return results

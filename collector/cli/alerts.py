@@ -5,15 +5,14 @@ import time
 from pathlib import Path
 
 import click
-from rich.table import Column, Table
 from rich.text import Text
 
 from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.figures import count, printable, stamp
 from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.collector.alerts.check import NEWEST_DAYS, check_alerts, send_test
-from edgemeter.collector.alerts.notified import alerts_of, waiting_texts
+from edgemeter.agent.base.terminal import plain_table
+from edgemeter.collector.alerts.check import NEWEST_DAYS, alerts_of, check_alerts, undelivered_texts
 from edgemeter.collector.alerts.rules import USUAL, read_rules
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option
 from edgemeter.collector.ledgers.place import ledger_place
@@ -36,16 +35,16 @@ def alerts() -> None:
     envvar="EDGEMETER_ALERT_RULES",
     help="Rules file (TOML; see `edgemeter config sample alerts`). Default: the built-in rules, without channels.",
 )
+@click.option("--test", "is_test", is_flag=True, help="Open a test alert on every channel; the next check closes it.")
 @store_option
-def check(rules_file: Path | None, stores: tuple[str, ...]) -> None:
+def check(rules_file: Path | None, stores: tuple[str, ...], *, is_test: bool) -> None:
     """Evaluate the rules once and send each channel what it does not know. Run it from cron; it fails while anything is undelivered.
 
     Example: edgemeter trend alerts check --rules alerts.toml
     """
-    rules = USUAL if rules_file is None else read_rules(rules_file)
     where = chosen_stores(stores)
     existing_store(where[0])
-    result = check_alerts(where, rules, time.time_ns)
+    result = check_alerts(where, USUAL if rules_file is None else read_rules(rules_file), time.time_ns, is_test=is_test)
     if not result.has_new:
         words = f"no run of the newest {NEWEST_DAYS} days is ok, and only such runs are judged; `edgemeter runs` says why"
         click.echo(f"edgemeter: {words}", err=True)
@@ -55,12 +54,11 @@ def check(rules_file: Path | None, stores: tuple[str, ...]) -> None:
     for channel, notices in result.sent.items():
         click.echo(f"sent {count(notices, 'notification')} to {channel}")
     open_alerts = sum(alert.state == "open" for _, alert in result.changes)
-    state = f"{count(open_alerts, 'alert')} open" if open_alerts else "no alert"
-    click.echo(f"judged {result.series:,} series: {state}")
-    waiting = waiting_texts(alerts_of(ledger_place(where[0]))[1])
-    for text in waiting:
+    click.echo(f"judged {result.series:,} series: {count(open_alerts, 'alert') + ' open' if open_alerts else 'no alert'}")
+    undelivered = undelivered_texts(alerts_of(ledger_place(where[0]))[1])
+    for text in undelivered:
         click.echo(f"edgemeter: {printable(text)}", err=True)
-    if waiting:
+    if undelivered:
         sys.exit(FAILED)
 
 
@@ -79,24 +77,11 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, form: Format) -> None
     rows = [alert._asdict() | {"channels": [row._asdict() for row in channels.get(alert.number, ())]} for alert in listed]
     if print_data(form, {"alerts": rows}):
         return
-    table = Table(*(Column(name, overflow="fold") for name in ("#", "state", "severity", "since", "rule", "alert", "evidence", "channels")))
+    table = plain_table("#", "state", "severity", "since", "rule", "alert", "evidence", "channels", right="#")
     for alert in listed:
-        firing = alert.firing
-        cells = (f"{alert.number}", alert.state, firing.severity, stamp(alert.opened_ns), firing.rule, firing.title, firing.text)
-        lines = "\n".join(printable(str(row)) for row in channels.get(alert.number, ()))
-        table.add_row(*(Text(printable(cell)) for cell in cells), Text(lines))
+        firing, told = alert.firing, "; ".join(map(str, channels.get(alert.number, ())))
+        cells = (f"{alert.number}", alert.state, firing.severity, stamp(alert.opened_ns), firing.rule, firing.title, firing.text, told)
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     if listed:
         console_for(form).print(table)
     click.echo(count(len(listed), "alert") + ("" if with_closed else " open"), err=True)
-
-
-@alerts.command(short_help="Send a test message to a channel.")
-@click.argument("channel")
-@click.option("--rules", "rules_file", required=True, type=PATH, envvar="EDGEMETER_ALERT_RULES", help="Rules file (TOML).")
-def test(channel: str, rules_file: Path) -> None:
-    """Send a test message to a channel.
-
-    Example: edgemeter trend alerts test "team chat" --rules alerts.toml
-    """
-    send_test(read_rules(rules_file), channel)
-    click.echo(f"sent a test message to {channel!r}", err=True)

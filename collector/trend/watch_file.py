@@ -24,12 +24,12 @@ from edgemeter.agent.delivery.outbox_file import DiskReserve
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import grouped
 
-# `notified` holds for each alert and channel the state that it was last sent (NULL: nothing yet), and where the alert is not so,
-# since when (`due_ns`) and why the channel does not know.
+# `notified` holds for each alert and channel the state that it was last told (NULL: none yet), and while the alert is not so, why it does not
+# know (`error`).
 WATCH_FORMAT = FileFormat(
     what="watch file",
     application_id=0x45645761,  # "EdWa"
-    version=1,
+    version=2,
     schema="""CREATE TABLE annotations (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     body BLOB NOT NULL
@@ -45,7 +45,6 @@ CREATE TABLE notified (
     channel TEXT NOT NULL,
     state TEXT,
     sent_ns INTEGER NOT NULL,
-    due_ns INTEGER,
     error TEXT,
     PRIMARY KEY (alert, channel)
 );

@@ -3,8 +3,8 @@
 from operator import attrgetter
 
 from edgemeter.agent.base import figures
-from edgemeter.collector.alerts.firing import page_address
-from edgemeter.collector.alerts.notified import Alert, waiting_texts
+from edgemeter.collector.alerts.check import undelivered_texts
+from edgemeter.collector.alerts.firing import Alert, page_address
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter
@@ -23,7 +23,7 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     channels = {number: "; ".join(map(str, rows)) for number, rows in grouped((row.alert, row) for row in notified).items()}
     by_channel: ViewColumn[Alert] = ViewColumn("channels", "Channels", lambda alert: channels.get(alert.number, ""), is_text=True)
     shown_alerts = ViewGrid("alerts", [*_COLUMNS, by_channel], [alerts[:SHOWN]])
-    waiting, older = waiting_texts(notified), len(alerts) - SHOWN
+    waiting, older = undelivered_texts(notified), len(alerts) - SHOWN
     body = context.render("alerts.html", waiting=waiting, alerts=shown_alerts, page_address=page_address, older=older)
     open_alerts = sum(alert.state == "open" for alert in alerts)
     return View(f"{figures.count(open_alerts, 'open alert')}, {len(alerts) - open_alerts} closed", body, "", (shown_alerts.plain,))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.series import SeriesKey
-from edgemeter.collector.alerts.notified import Alert, Notified, alerts_of
+from edgemeter.collector.alerts.check import Notified, alerts_of
+from edgemeter.collector.alerts.firing import Alert
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import LedgerStore, RunStore
 from edgemeter.collector.trend.events import EventMember, TrendEvent, step_events

@@ -11,8 +11,8 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, figure
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import DevicePresence, certificate_days, clock_text, needs_attention
+from edgemeter.collector.alerts.check import undelivered_texts
 from edgemeter.collector.alerts.firing import page_address
-from edgemeter.collector.alerts.notified import waiting_texts
 from edgemeter.collector.alerts.rules import SEVERITIES
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.case_book import BookedCase
@@ -104,7 +104,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         cases=len(every_case),
         boards=boards,
         models=len(models),
-        waiting=waiting_texts(notified),
+        waiting=undelivered_texts(notified),
         open_alerts=sorted(
             (alert for alert in reversed(alerts) if alert.state == "open"), key=lambda alert: SEVERITIES.index(alert.firing.severity)
         ),
