@@ -4,16 +4,16 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
 from itertools import accumulate
 from logging.handlers import BufferingHandler
 from typing import Any
 from urllib.parse import unquote, urlencode, urlsplit
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, one_line
+from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.http_client import FAILURES, open_url
 from edgemeter.agent.base.plugins import import_extra
-from edgemeter.collector.alerts.firing import Alert, Firing, common_facts, page_address
+from edgemeter.collector.alerts.firing import Alert, common_facts, page_address
 from edgemeter.collector.alerts.rules import Channel
 
 POST_TIMEOUT_S = 10.0
@@ -54,17 +54,12 @@ def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, n
     is_mqtt = service.secure_protocol == "mqtts"
     if is_mqtt:
         _ask_for_receipts(service)
-    texts = [
-        f"[{alert.firing.severity}] {_title(alert)} (#{alert.number})\n{alert.firing.text}"
-        + (f"\n{_link(alert.firing, page)}" if page else "")
-        for alert in alerts
-    ]
+    texts = [_text(alert, page) for alert in alerts]
     try:
         while texts:
             size = max(1, sum(end <= service.body_maxlen for end in accumulate(len(text) + 2 for text in texts)))
-            first = alerts[0]
-            title = _title(first) + (f" and {size - 1} more" if size > 1 else "")
-            kind = "success" if first.state == "closed" else _TYPES[first.firing.severity]
+            title = texts[0].partition("\n")[0] + (f" and {size - 1} more" if size > 1 else "")
+            kind = "success" if alerts[0].state == "closed" else _TYPES[alerts[0].severity]
             body = "\n\n".join(texts[:size])[: service.body_maxlen]
             is_accepted = service.notify(body=body, title=title if service.title_maxlen else "", notify_type=kind)
             if not is_accepted or (is_mqtt and log.buffer):
@@ -82,16 +77,15 @@ def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: in
 
     Source: API v2, https://prometheus.io/docs/alerting/latest/clients/.
     """
-    ends_ns = now_ns + ALERTMANAGER_S * 1_000_000_000
     posted = [
         {
-            "labels": _labels(firing) | {"alertname": firing.rule, "severity": firing.severity, "number": f"{number}"},
-            "annotations": {"summary": firing.title, "description": firing.text},
-            "startsAt": _rfc3339(opened_ns),
-            "endsAt": _rfc3339(closed_ns or ends_ns),
-            **({"generatorURL": _link(firing, page)} if page else {}),
+            "labels": _labels(alert),
+            "annotations": {"summary": alert.title, "description": alert.text},
+            "startsAt": stamp(alert.opened_ns).replace(" ", "T") + "Z",
+            "endsAt": stamp(alert.closed_ns or now_ns + ALERTMANAGER_S * 1_000_000_000).replace(" ", "T") + "Z",
+            **({"generatorURL": _link(alert, page)} if page else {}),
         }
-        for number, firing, opened_ns, closed_ns in alerts
+        for alert in alerts
     ]
     if urlsplit(url).scheme not in ("http", "https"):
         raise ConfigError("the address of an Alertmanager begins with http:// or https://: correct it")
@@ -105,22 +99,20 @@ def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: in
         raise TransientError(f"Alertmanager responds {status} {reason}")
 
 
-def _labels(firing: Firing) -> dict[str, str]:
+def _labels(alert: Alert) -> dict[str, str]:
     # With other labels it is another alert: those of a step stay as they are when more boards join.
-    names = ("fleet",) if firing.findings[0].kind == "step" else ("fleet", "device")
-    return {name: value for name, value in common_facts(firing.findings).items() if name in names}
+    names = ("fleet",) if alert.findings[0].kind == "step" else ("fleet", "device")
+    facts = {name: value for name, value in common_facts(alert.findings).items() if name in names}
+    return {"alertname": alert.rule, "severity": alert.severity, "number": f"{alert.number}", **facts}
 
 
-def _rfc3339(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns // 1_000_000_000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _text(alert: Alert, page: str | None) -> str:
+    over = "over: " if alert.state == "closed" else ""
+    return f"[{alert.severity}] {over}{alert.title} (#{alert.number})\n{alert.text}" + (f"\n{_link(alert, page)}" if page else "")
 
 
-def _title(alert: Alert) -> str:
-    return ("over: " if alert.state == "closed" else "") + alert.firing.title
-
-
-def _link(firing: Firing, page: str) -> str:
-    fields = page_address(firing.findings)
+def _link(alert: Alert, page: str) -> str:
+    fields = page_address(alert.findings)
     return f"{page.rstrip('/')}/{fields.pop('view')}?{urlencode(sorted(fields.items()))}"
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,7 +20,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.alerts.channels import sent_messages
-from edgemeter.collector.alerts.firing import Alert, AlertFinding, Firing, FiringContext, firings
+from edgemeter.collector.alerts.firing import Alert, AlertFinding, FiringContext, firing_alerts
 from edgemeter.collector.alerts.rules import SEVERITIES, AlertRules, Channel
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import grouped
@@ -71,13 +72,13 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
     with open_watch(ledger) as file, file.checking():
         history = History(open_store(*stores))
         now_ns = clock()
-        firing_now = firings(rules.rule, FiringContext(history, annotations_of(ledger), history.store.devices(), now_ns))
+        firing = firing_alerts(rules.rule, FiringContext(history, annotations_of(ledger), history.store.devices(), now_ns))
         if is_test:
+            finding = AlertFinding("test", "test of Edgemeter", "the next check ends it", 0, {})
             channels = tuple(channel.name for channel in rules.channel)
-            finding = AlertFinding("test", "Edgemeter", "the next check ends it", 0, {})
-            firing_now.append(Firing("test", "info", channels, "test of Edgemeter", finding.text, (finding,)))
+            firing.append(Alert("test", "info", channels, finding.title, finding.text, (finding,)))
         with file.writing() as statements:
-            changes, due = settle(statements, firing_now, rules.channel, now_ns)
+            changes, due = _settle(statements, firing, rules.channel, now_ns)
         sent = _send(file, due, rules.link, now_ns)
         series = history.series()
         newest = history.columns(series, [LATENCY], history.newest_day() + 1 - NEWEST_DAYS)
@@ -124,79 +125,71 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
     return Counter(name for _, _, _, name in told)
 
 
-def settled(alerts: Sequence[Alert], firings: Sequence[Firing], now_ns: int) -> list[tuple[AlertEvent, Alert]]:
-    """Return how alerts change by what fires now.
+def settled(alerts: Iterable[Alert], firing: Iterable[Alert], now_ns: int) -> list[tuple[AlertEvent, Alert]]:
+    """Return how alerts change by what is firing.
 
     A finding stays the alert that it was, also as part of an event; an alert that has `joined` goes on in another, which is no news.
     A step that begins after the alert of an earlier one opened is another.
     """
     open_alerts = {alert.number: alert for alert in alerts if alert.state == "open"}
-    by_mark = {_mark(alert.firing, finding): alert for alert in open_alerts.values() for finding in alert.firing.findings}
+    by_finding = {(alert.rule, *finding.facts.items()): alert for alert in open_alerts.values() for finding in alert.findings}
     newest = max((alert.number for alert in alerts), default=0)
     changes: dict[int, tuple[AlertEvent, Alert]] = {}
     joined: set[int] = set()
-    for firing in firings:
-        earlier = [(finding, by_mark.get(_mark(firing, finding))) for finding in firing.findings]
+    for now in firing:
+        earlier = [(finding, by_finding.get((now.rule, *finding.facts.items()))) for finding in now.findings]
         same = {
             alert.number
             for finding, alert in earlier
-            if alert is not None and alert.number not in changes and (finding.kind != "step" or finding.day * NS_PER_DAY <= alert.opened_ns)
-        }
+            if alert is not None and not (finding.kind == "step" and finding.day * NS_PER_DAY > alert.opened_ns)
+        } - changes.keys()
         joined |= same
         if same:
-            changes[min(same)] = ("updated", open_alerts[min(same)]._replace(firing=firing))
-        elif not firing.is_explained:
+            number = min(same)
+            changes[number] = ("updated", replace(now, number=number, opened_ns=open_alerts[number].opened_ns))
+        elif not now.is_explained:
             newest += 1
-            changes[newest] = ("opened", Alert(newest, firing, now_ns))
-    ended = [alert._replace(closed_ns=now_ns) for alert in open_alerts.values() if alert.number not in changes]
+            changes[newest] = ("opened", replace(now, number=newest, opened_ns=now_ns))
+    ended = [replace(alert, closed_ns=now_ns) for number, alert in open_alerts.items() if number not in changes]
     return [*changes.values(), *(("joined" if alert.number in joined else "closed", alert) for alert in ended)]
-
-
-def _mark(firing: Firing, finding: AlertFinding) -> tuple[str, str | None, str]:
-    return firing.rule, finding.facts.get("fleet"), finding.subject
 
 
 def differences(alerts: Iterable[Alert], notified: Iterable[Notified], channels: Iterable[Channel]) -> dict[Channel, list[Alert]]:
     """Return by channel the alerts that it is to be sent, as they are now: the open ones first, the worst of them first."""
     states = {(row.channel, row.alert): row.state for row in notified}
-    ordered = sorted(alerts, key=lambda alert: (alert.state == "closed", SEVERITIES.index(alert.firing.severity)))
+    ordered = sorted(alerts, key=lambda alert: (alert.state == "closed", SEVERITIES.index(alert.severity)))
 
     def is_due(channel: Channel, alert: Alert) -> bool:
         key = channel.name, alert.number
         if alert.state == "closed":
             return key in states and states[key] != "closed"
         # Alertmanager ends an alert that is not sent again.
-        return channel.name in alert.firing.channels and (states.get(key) != "open" or channel.kind == "alertmanager")
+        return channel.name in alert.channels and (states.get(key) != "open" or channel.kind == "alertmanager")
 
     return grouped((channel, alert) for channel in channels for alert in ordered if is_due(channel, alert))
 
 
-def settle(
-    statements: Statements, firings: Sequence[Firing], channels: Sequence[Channel], now_ns: int
-) -> tuple[list[tuple[AlertEvent, Alert]], Mapping[Channel, Sequence[Alert]]]:
+def _settle(
+    statements: Statements, firing: Sequence[Alert], channels: Sequence[Channel], now_ns: int
+) -> tuple[list[tuple[AlertEvent, Alert]], dict[Channel, list[Alert]]]:
     """Write how alerts change, and which channels do not know that yet; return both."""
     # Also where nothing changes: where nothing can be written, nothing is sent that would be sent again.
-    statements.execute(
-        "INSERT INTO alert_checks VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET checked_ns = excluded.checked_ns", (now_ns,)
-    )
-    changes = settled(read_alerts(statements)[0], firings, now_ns)
-    bodies = [(alert.number, msgspec.json.encode(alert.firing), alert.opened_ns, alert.closed_ns) for _, alert in changes]
-    insert = "INSERT INTO alerts VALUES (?, ?, ?, ?) ON CONFLICT (number)"
-    statements.executemany(f"{insert} DO UPDATE SET body = excluded.body, closed_ns = excluded.closed_ns", bodies)
+    statements.execute("INSERT INTO alert_checks VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET checked_ns = ?", (now_ns, now_ns))
+    changes = settled(read_alerts(statements)[0], firing, now_ns)
+    bodies = [(alert.number, msgspec.json.encode(alert)) for _, alert in changes]
+    statements.executemany("INSERT INTO alerts VALUES (?, ?) ON CONFLICT (number) DO UPDATE SET body = excluded.body", bodies)
     joined = [(alert.number,) for event, alert in changes if event == "joined"]
     statements.executemany("UPDATE notified SET state = 'closed' WHERE alert = ?", joined)
     due = differences(*read_alerts(statements), channels)
     statements.execute("UPDATE notified SET error = NULL WHERE error IS NOT NULL")
-    insert = "INSERT INTO notified VALUES (?, ?, NULL, 0, 'not sent yet') ON CONFLICT (alert, channel)"
-    rows = [(alert.number, channel.name) for channel, of_channel in due.items() for alert in of_channel]
-    statements.executemany(f"{insert} DO UPDATE SET error = excluded.error", rows)
+    insert = "INSERT INTO notified VALUES (?, ?, NULL, 0, 'not sent yet') ON CONFLICT (alert, channel) DO UPDATE SET error = excluded.error"
+    statements.executemany(insert, [(alert.number, channel.name) for channel, of_channel in due.items() for alert in of_channel])
     return changes, due
 
 
 def read_alerts(statements: Statements) -> tuple[list[Alert], list[Notified]]:
     """Return all alerts, the oldest first, and what each channel was told of them."""
-    rows = statements.execute("SELECT number, body, opened_ns, closed_ns FROM alerts ORDER BY number").fetchall()
-    alerts = [Alert(number, msgspec.json.decode(body, type=Firing), *times) for number, body, *times in rows]
+    alerts = [msgspec.json.decode(body, type=Alert) for (body,) in statements.execute("SELECT body FROM alerts ORDER BY number").fetchall()]
     return alerts, [Notified(*row) for row in statements.execute("SELECT * FROM notified ORDER BY channel, alert").fetchall()]
 
 

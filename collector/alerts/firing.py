@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_HOUR
@@ -33,20 +32,20 @@ SIGNS = {"device lost": 0, "outbox stopped": 1, "missing": 2, "not ok": 2, "outl
 
 @dataclass(frozen=True, slots=True)
 class AlertFinding:
-    """What a rule finds on `subject`, from a day on (since 1970, for a step the earliest that it may be; 0: unknown)."""
+    """What a rule finds, from a day on (since 1970; 0: unknown); by its `facts` it is known again."""
 
     kind: str
-    subject: str
+    title: str
     text: str
     day: int
     facts: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Firing:
-    """A rule that fires, for one finding or for an event of several.
+class Alert:
+    """A rule that fires, for one finding or for an event of several; once a check knows it, with its number and since when it is open.
 
-    What `is_explained` by another firing is no news: an alert that is open stays open, and none opens.
+    What `is_explained` by another alert is no news: one that is open stays open, and none opens.
     """
 
     rule: str
@@ -56,14 +55,8 @@ class Firing:
     text: str
     findings: tuple[AlertFinding, ...]
     is_explained: bool = False
-
-
-class Alert(NamedTuple):
-    """A firing from check to check; `closed_ns` is None while it is open."""
-
-    number: int
-    firing: Firing
-    opened_ns: int
+    number: int = 0
+    opened_ns: int = 0
     closed_ns: int | None = None
 
     @property
@@ -82,8 +75,9 @@ def page_address(findings: Sequence[AlertFinding]) -> dict[str, str]:
     facts, day = common_facts(findings), min(finding.day for finding in findings)
     if "device" in facts and "model" not in facts:
         return {"view": "device", "fleet": facts["fleet"], "device": facts["device"]}
+    fields = {name: facts[name] for name in (*watch.SELECTORS, "metric") if name in facts}
     period = {"between": f"{(day - DAYS_BEFORE) * MS_PER_DAY},{(day + DAYS_AFTER) * MS_PER_DAY}"} if day else {}
-    return {"view": "trend", **facts, **period}
+    return {"view": "trend", **fields, **period}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,30 +100,30 @@ class FiringContext:
         return watch.trends_of(self.history, self.annotations, rule.metrics, keys, by_type=by_type, results=self.results)
 
 
-def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
+def firing_alerts(rules: Sequence[AlertRule], context: FiringContext) -> list[Alert]:
     """Return what fires now, in the order of the rules."""
-    fired = [_fired(rule, event) for rule in rules for event in _KINDS[rule.kind](rule, context)]
-    by_board = grouped((_board(firing), firing) for firing in fired)
-    return [replace(firing, is_explained=any(_explains(cause, firing) for cause in by_board[_board(firing)])) for firing in fired]
+    fired = [_alert(rule, event) for rule in rules for event in _KINDS[rule.kind](rule, context)]
+    by_board = grouped((_board(alert), alert) for alert in fired)
+    return [replace(alert, is_explained=any(_explains(cause, alert) for cause in by_board[_board(alert)])) for alert in fired]
 
 
-def _fired(rule: AlertRule, event: AlertFinding | TrendEvent) -> Firing:
+def _alert(rule: AlertRule, event: AlertFinding | TrendEvent) -> Alert:
     findings = (event,) if isinstance(event, AlertFinding) else tuple(map(_of_member, event.members))
-    title, text = f"{findings[0].kind}: {findings[0].subject}", findings[0].text
+    title, text = findings[0].title, findings[0].text
     if isinstance(event, TrendEvent) and not event.is_alone:
         title, text = f"{trend_text.event_kind(event)}: {trend_text.event_of(event)}", trend_text.event_text(event)
-    return Firing(rule.name, rule.severity, rule.channels, title, text, findings)
+    return Alert(rule.name, rule.severity, rule.channels, title, text, findings)
 
 
-def _board(firing: Firing) -> tuple[str, str | None]:
-    facts = common_facts(firing.findings)
+def _board(alert: Alert) -> tuple[str, str | None]:
+    facts = common_facts(alert.findings)
     return facts["fleet"], facts.get("device")
 
 
-def _explains(cause: Firing, firing: Firing) -> bool:
-    """Return whether whoever hears of `cause` need not hear of `firing`, on the same board."""
-    sign, strongest = firing.findings[0], cause.findings[0].kind
-    if sign.kind not in SIGNS or not {*firing.channels} <= {*cause.channels}:
+def _explains(cause: Alert, alert: Alert) -> bool:
+    """Return whether whoever hears of `cause` need not hear of `alert`, on the same board."""
+    sign, strongest = alert.findings[0], cause.findings[0].kind
+    if sign.kind not in SIGNS or not {*alert.channels} <= {*cause.channels}:
         return False
     if strongest == "step":
         # A board deviates by its step; the runs of one that throttles do not count.
@@ -202,18 +196,18 @@ def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
         runs = context.history.points(key) if lately and lately[-1].verdict.state == "invalid" else []
         newest = runs[-rule.runs :]
         if len(newest) == rule.runs and all(run.verdict.state == "invalid" for run in newest) and context.is_recent(newest[-1].day):
-            text = f"the newest {count(rule.runs, 'run')}, since {iso(newest[0].day)}; the newest is {newest[-1].id}"
-            yield AlertFinding("invalid", f"{key.device}, {key.case()}", text, newest[0].day, _facts(key))
+            text = f"the newest {count(rule.runs, 'run')}, since {iso(newest[0].day)}; the last is {newest[-1].id}"
+            yield AlertFinding("invalid", f"invalid: {key.device}, {key.case()}", text, newest[0].day, _facts(key))
 
 
 def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     keys = list(filter(rule.takes, context.history.series()))
     for kind in (kind for name in rule.metrics for kind in board_types(context.history, name, keys)):
         for unit in (unit for unit in kind.odd if rule.wants(is_worse=unit.is_worse)):
-            amount = trend_text.amount_text(kind.metric, unit.apart)
-            text = f"{amount} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}"
+            text = f"{trend_text.amount_text(kind.metric, unit.apart)} from {kind.boards - 1} others over {count(unit.cases, 'case')}"
             facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": kind.metric}
-            yield AlertFinding("outlying board", f"{unit.device}, {METRICS[kind.metric].figure.title}", text, 0, facts)
+            title = f"outlying board: {unit.device}, {METRICS[kind.metric].figure.title}"
+            yield AlertFinding("outlying board", title, text, 0, facts)
 
 
 def _silent(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
@@ -222,29 +216,29 @@ def _silent(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
     received = context.history.received_ns() if state == "online" else {}
     for device in context.devices:
         since_ns = received.get((device.fleet, device.device), device.changed_ns)
-        silent_h = (context.now_ns - since_ns) / NS_PER_HOUR
         is_of_rule = rule.fleet in (None, device.fleet) and rule.device in (None, device.device)
-        if is_of_rule and device.state == state and silent_h >= rule.hours:
-            text = f"{state}, no record since {stamp(since_ns)} UTC, {silent_h:.0f} h ago"
-            yield AlertFinding(kind, device.device, text, since_ns // NS_PER_DAY, {"fleet": device.fleet, "device": device.device})
+        if is_of_rule and device.state == state and context.now_ns - since_ns >= rule.hours * NS_PER_HOUR:
+            text = f"{state} without a record since {stamp(since_ns)} UTC"
+            facts = {"fleet": device.fleet, "device": device.device}
+            yield AlertFinding(kind, f"{kind}: {device.device}", text, since_ns // NS_PER_DAY, facts)
 
 
 def _of_member(member: EventMember) -> AlertFinding:
     trend, finding = member.series, member.finding
     if isinstance(finding, Missing):
         return _of_series(trend, trend_text.gap_kind(finding), trend_text.missing_text(finding), finding.day)
-    return _of_series(trend, "step", trend_text.step_text(trend.metric, finding), member.days[0])
+    return _of_series(trend, "step", trend_text.step_text(trend.metric, finding), finding.day)
 
 
 def _of_series(trend: SeriesTrend, kind: str, text: str, day: int) -> AlertFinding:
-    # The number of devices is not in the subject: one more board is not another alert.
-    subject = f"{trend.key.device or f'all {trend.key.board}'}, {METRICS[trend.metric].figure.title} of {trend.key.case()}"
-    return AlertFinding(kind, subject, text, day, _facts(trend.key) | {"metric": trend.metric})
+    key = trend.key
+    title = f"{kind}: {METRICS[trend.metric].figure.title} of {key.model} {key.precision} on {key.device or f'all {key.board}'}"
+    return AlertFinding(kind, title, text, day, _facts(key) | {"metric": trend.metric})
 
 
 def _facts(key: SeriesKey) -> dict[str, str]:
-    """Return by what rules and the page select a series."""
-    return {name: value for name in watch.SELECTORS if (value := getattr(key, name))}
+    facts = {name: getattr(key, name) for name in watch.SELECTORS} | {"case": key.case()}
+    return {name: value for name, value in facts.items() if value}
 
 
 _KINDS: Mapping[str, Callable[[AlertRule, FiringContext], Iterable[AlertFinding | TrendEvent]]] = {

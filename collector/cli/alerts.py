@@ -2,6 +2,7 @@
 
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -18,6 +19,8 @@ from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.cases import grouped
 
+RULES_HELP = "Rules file (TOML; see `edgemeter config sample alerts`). Default: the built-in rules, without channels."
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, short_help="Evaluate alert rules and notify people and pagers.")
 def alerts() -> None:
@@ -28,13 +31,7 @@ def alerts() -> None:
 
 
 @alerts.command(short_help="Evaluate the rules once and notify the channels.")
-@click.option(
-    "--rules",
-    "rules_file",
-    type=PATH,
-    envvar="EDGEMETER_ALERT_RULES",
-    help="Rules file (TOML; see `edgemeter config sample alerts`). Default: the built-in rules, without channels.",
-)
+@click.option("--rules", "rules_file", type=PATH, envvar="EDGEMETER_ALERT_RULES", help=RULES_HELP)
 @click.option("--test", "is_test", is_flag=True, help="Open a test alert on every channel; the next check closes it.")
 @store_option
 def check(rules_file: Path | None, stores: tuple[str, ...], *, is_test: bool) -> None:
@@ -46,11 +43,10 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_test: bool) ->
     existing_store(where[0])
     result = check_alerts(where, USUAL if rules_file is None else read_rules(rules_file), time.time_ns, is_test=is_test)
     if not result.has_new:
-        words = f"no run of the newest {NEWEST_DAYS} days is ok, and only such runs are judged; `edgemeter runs` says why"
-        click.echo(f"edgemeter: {words}", err=True)
+        click.echo(f"edgemeter: no run of the newest {NEWEST_DAYS} days is ok, so none was judged; `edgemeter runs` says why", err=True)
     for event, alert in result.changes:
         if event in ("opened", "closed"):
-            click.echo(printable(f"{event} [{alert.firing.severity}] {alert.firing.title}: {alert.firing.text}"))
+            click.echo(printable(f"{event} [{alert.severity}] {alert.title}: {alert.text}"))
     for channel, notices in result.sent.items():
         click.echo(f"sent {count(notices, 'notification')} to {channel}")
     open_alerts = sum(alert.state == "open" for _, alert in result.changes)
@@ -74,13 +70,13 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, form: Format) -> None
     stored, notified = alerts_of(ledger_place(existing_store(chosen_stores(stores)[0])))
     channels = grouped((row.alert, row) for row in notified)
     listed = [alert for alert in stored if with_closed or alert.state == "open"]
-    rows = [alert._asdict() | {"channels": [row._asdict() for row in channels.get(alert.number, ())]} for alert in listed]
+    rows = [asdict(alert) | {"channels": [row._asdict() for row in channels.get(alert.number, ())]} for alert in listed]
     if print_data(form, {"alerts": rows}):
         return
     table = plain_table("#", "state", "severity", "since", "rule", "alert", "evidence", "channels", right="#")
     for alert in listed:
-        firing, told = alert.firing, "; ".join(map(str, channels.get(alert.number, ())))
-        cells = (f"{alert.number}", alert.state, firing.severity, stamp(alert.opened_ns), firing.rule, firing.title, firing.text, told)
+        told = "; ".join(map(str, channels.get(alert.number, ())))
+        cells = (f"{alert.number}", alert.state, alert.severity, stamp(alert.opened_ns), alert.rule, alert.title, alert.text, told)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     if listed:
         console_for(form).print(table)

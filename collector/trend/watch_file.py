@@ -24,8 +24,7 @@ from edgemeter.agent.delivery.outbox_file import DiskReserve
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import grouped
 
-# `notified` holds for each alert and channel the state that it was last told (NULL: none yet), and while the alert is not so, why it does not
-# know (`error`).
+# `notified` holds for each alert and channel the state that it was last told (NULL: none yet), and while that is not the present one, why.
 WATCH_FORMAT = FileFormat(
     what="watch file",
     application_id=0x45645761,  # "EdWa"
@@ -36,9 +35,7 @@ WATCH_FORMAT = FileFormat(
 );
 CREATE TABLE alerts (
     number INTEGER PRIMARY KEY,
-    body BLOB NOT NULL,
-    opened_ns INTEGER NOT NULL,
-    closed_ns INTEGER
+    body BLOB NOT NULL
 );
 CREATE TABLE notified (
     alert INTEGER NOT NULL REFERENCES alerts (number),

@@ -2,7 +2,7 @@
 
 from operator import attrgetter
 
-from edgemeter.agent.base import figures
+from edgemeter.agent.base.figures import count, stamp
 from edgemeter.collector.alerts.check import undelivered_texts
 from edgemeter.collector.alerts.firing import Alert, page_address
 from edgemeter.collector.runs.cases import grouped
@@ -26,21 +26,16 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     waiting, older = undelivered_texts(notified), len(alerts) - SHOWN
     body = context.render("alerts.html", waiting=waiting, alerts=shown_alerts, page_address=page_address, older=older)
     open_alerts = sum(alert.state == "open" for alert in alerts)
-    return View(f"{figures.count(open_alerts, 'open alert')}, {len(alerts) - open_alerts} closed", body, "", (shown_alerts.plain,))
+    return View(f"{count(open_alerts, 'open alert')}, {len(alerts) - open_alerts} closed", body, "", (shown_alerts.plain,))
 
 
 _COLUMNS: list[ViewColumn[Alert]] = [
     ViewColumn("number", "#", attrgetter("number")),
     ViewColumn("state", "State", attrgetter("state"), is_text=True),
-    ViewColumn("severity", "Severity", attrgetter("firing.severity"), is_text=True),
-    ViewColumn("started_at_ns", "Opened (UTC)", attrgetter("opened_ns"), lambda alert: figures.stamp(alert.opened_ns)),
-    ViewColumn(
-        "closed_at_ns",
-        "Closed (UTC)",
-        attrgetter("closed_ns"),
-        lambda alert: "" if alert.closed_ns is None else figures.stamp(alert.closed_ns),
-    ),
-    ViewColumn("rule", "Rule", attrgetter("firing.rule"), is_text=True),
-    ViewColumn("alert", "Alert", attrgetter("firing.title"), is_text=True),
-    ViewColumn("evidence", "Evidence", attrgetter("firing.text"), is_text=True),
+    ViewColumn("severity", "Severity", attrgetter("severity"), is_text=True),
+    ViewColumn("started_at_ns", "Opened (UTC)", attrgetter("opened_ns"), lambda alert: stamp(alert.opened_ns)),
+    ViewColumn("closed_at_ns", "Closed (UTC)", attrgetter("closed_ns"), lambda alert: stamp(alert.closed_ns) if alert.closed_ns else ""),
+    ViewColumn("rule", "Rule", attrgetter("rule"), is_text=True),
+    ViewColumn("alert", "Alert", attrgetter("title"), is_text=True),
+    ViewColumn("evidence", "Evidence", attrgetter("text"), is_text=True),
 ]

@@ -106,7 +106,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         models=len(models),
         waiting=undelivered_texts(notified),
         open_alerts=sorted(
-            (alert for alert in reversed(alerts) if alert.state == "open"), key=lambda alert: SEVERITIES.index(alert.firing.severity)
+            (alert for alert in reversed(alerts) if alert.state == "open"), key=lambda alert: SEVERITIES.index(alert.severity)
         ),
         page_address=page_address,
         findings=context.events.findings_of(request.fields),
