@@ -129,7 +129,6 @@ def settled(alerts: Iterable[Alert], firing: Iterable[Alert], now_ns: int) -> li
     """Return how alerts change by what is firing.
 
     A finding stays the alert that it was, also as part of an event; an alert that has `joined` goes on in another, which is no news.
-    A step that begins after the alert of an earlier one opened is another.
     """
     open_alerts = {alert.number: alert for alert in alerts if alert.state == "open"}
     by_finding = {(alert.rule, *finding.facts.items()): alert for alert in open_alerts.values() for finding in alert.findings}
@@ -138,11 +137,7 @@ def settled(alerts: Iterable[Alert], firing: Iterable[Alert], now_ns: int) -> li
     joined: set[int] = set()
     for now in firing:
         earlier = [(finding, by_finding.get((now.rule, *finding.facts.items()))) for finding in now.findings]
-        same = {
-            alert.number
-            for finding, alert in earlier
-            if alert is not None and not (finding.kind == "step" and finding.day * NS_PER_DAY > alert.opened_ns)
-        } - changes.keys()
+        same = {alert.number for finding, alert in earlier if alert is not None and not _is_later(finding, alert)} - changes.keys()
         joined |= same
         if same:
             number = min(same)
@@ -152,6 +147,11 @@ def settled(alerts: Iterable[Alert], firing: Iterable[Alert], now_ns: int) -> li
             changes[newest] = ("opened", replace(now, number=newest, opened_ns=now_ns))
     ended = [replace(alert, closed_ns=now_ns) for number, alert in open_alerts.items() if number not in changes]
     return [*changes.values(), *(("joined" if alert.number in joined else "closed", alert) for alert in ended)]
+
+
+def _is_later(finding: AlertFinding, alert: Alert) -> bool:
+    """Return whether it is another step than the one for which the alert opened, some days after that began."""
+    return finding.kind == "step" and (finding.day + 1) * NS_PER_DAY > alert.opened_ns
 
 
 def differences(alerts: Iterable[Alert], notified: Iterable[Notified], channels: Iterable[Channel]) -> dict[Channel, list[Alert]]:
