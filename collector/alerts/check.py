@@ -20,7 +20,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.collector.alerts.channels import sent_messages
-from edgemeter.collector.alerts.firing import Alert, AlertFinding, FiringContext, firing_alerts
+from edgemeter.collector.alerts.firing import Alert, AlertFinding, FiringContext, firings
 from edgemeter.collector.alerts.rules import SEVERITIES, AlertRules, Channel
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import grouped
@@ -72,7 +72,7 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
     with open_watch(ledger) as file, file.checking():
         history = History(open_store(*stores))
         now_ns = clock()
-        firing = firing_alerts(rules.rule, FiringContext(history, annotations_of(ledger), history.store.devices(), now_ns))
+        firing = firings(rules.rule, FiringContext(history, annotations_of(ledger), history.store.devices(), now_ns))
         if is_test:
             finding = AlertFinding("test", "test of Edgemeter", "the next check ends it", 0, {})
             channels = tuple(channel.name for channel in rules.channel)

@@ -100,7 +100,7 @@ class FiringContext:
         return watch.trends_of(self.history, self.annotations, rule.metrics, keys, by_type=by_type, results=self.results)
 
 
-def firing_alerts(rules: Sequence[AlertRule], context: FiringContext) -> list[Alert]:
+def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Alert]:
     """Return what fires now, in the order of the rules."""
     fired = [_alert(rule, event) for rule in rules for event in _KINDS[rule.kind](rule, context)]
     by_board = grouped((_board(alert), alert) for alert in fired)

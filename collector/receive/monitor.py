@@ -85,7 +85,7 @@ class CollectorMetrics:
         if isinstance(ledger_place, Path) and not watch_file_beside(str(ledger_place)).exists():
             return
         with open_watch(ledger_place, "read") as file, file.reading() as statements:
-            undelivered = statements.execute("SELECT count(*) FROM notified WHERE due_ns IS NOT NULL").fetchone()[0]
+            undelivered = statements.execute("SELECT count(*) FROM notified WHERE error IS NOT NULL").fetchone()[0]
             checked_ns = statements.execute("SELECT max(checked_ns) FROM alert_checks").fetchone()[0]
         yield self._gauge(f"{PREFIX}alert_notices", "Notifications of alerts that a channel has not got.", undelivered)
         if checked_ns is not None:

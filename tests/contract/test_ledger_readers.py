@@ -14,8 +14,7 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.alerts import check
-from edgemeter.collector.alerts.check import check_alerts
-from edgemeter.collector.alerts.notified import alerts_of, waiting_texts
+from edgemeter.collector.alerts.check import alerts_of, check_alerts, undelivered_texts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.receive.collector import Collector
@@ -49,8 +48,8 @@ def test_annotations_and_alerts_are_kept(ledger_place):
         for _ in range(2):
             check_alerts([text_of(ledger_place)], rules, lambda: (FIRST_DAY + 70) * DAY_NS)
         ((alert,), _) = alerts_of(ledger_place)
-        assert alert.firing.title == "step: energy of tiny-detector fp32 on pi-1"
-        watch_file.add_annotation(file, Annotation(alert.firing.findings[0].day, "known", device="pi-1"))
+        assert alert.title == "step: energy of tiny-detector fp32 on pi-1"
+        watch_file.add_annotation(file, Annotation(alert.findings[0].day, "known", device="pi-1"))
         ((event, _),) = check_alerts([text_of(ledger_place)], rules, lambda: (FIRST_DAY + 70) * DAY_NS).changes
         assert event == "closed"
         assert watch_file.remove_annotation(file, annotation)
@@ -59,7 +58,7 @@ def test_annotations_and_alerts_are_kept(ledger_place):
 
 
 def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
-    """One check at a time; why and since when stands on the page and in the metrics; Alertmanager is sent it again."""
+    """One check at a time; why stands on the page, of how many in the metrics; Alertmanager is sent it again."""
     fill(ledger_place, make_days(STEPPED))
     now_ns = (FIRST_DAY + 70) * DAY_NS
     channel = Channel(name="hook", kind="alertmanager", url="http://alertmanager.example")
@@ -74,15 +73,14 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
 
     def checked(hours):
         check_alerts([text_of(ledger_place)], rules, lambda: now_ns + int(hours * DAY_NS) // 24)
-        return waiting_texts(alerts_of(ledger_place)[1])
+        return undelivered_texts(alerts_of(ledger_place)[1])
 
     monkeypatch.setattr(check, "sent_messages", sent_messages)
     with watch_file.open_watch(ledger_place) as file, file.checking(), pytest.raises(TransientError, match="in progress"):
         checked(0)
-    (waiting,) = checked(0)
-    assert waiting.startswith("1 alert undelivered to hook since ")
+    assert checked(0) == ["1 alert undelivered to hook: 503"]
     _, (row,) = TrendEvents(LedgerStore(ledger_place)).alerts()
-    assert (row.channel, row.due_ns, row.error) == ("hook", now_ns, "503")
+    assert (row.channel, row.state, row.error) == ("hook", None, "503")
     metrics = read_metrics(CollectorMetrics(Collector(parse_address("127.0.0.1:1", environ={}), ledger_place)).text())
     assert metrics["edgemeter_collector_alert_notices"] == 1
     assert metrics["edgemeter_collector_alert_check_age_seconds"] > 0

@@ -6,10 +6,11 @@ import time
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.alerts import check
 from edgemeter.collector.alerts.channels import sent_messages
-from edgemeter.collector.alerts.firing import AlertFinding, Firing
-from edgemeter.collector.alerts.notified import Alert
+from edgemeter.collector.alerts.check import alerts_of, check_alerts, undelivered_texts
+from edgemeter.collector.alerts.firing import Alert, AlertFinding
 from edgemeter.collector.alerts.rules import AlertRules, Channel
 from tests.fixtures.listeners import real_http, real_mail
 from tests.fixtures.mqtt_peer import Peer, wait_until
@@ -23,12 +24,11 @@ PAGE = "https://fleet.example/"
 pytestmark = [pytest.mark.needs(module="apprise"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
-def make_alert(number, *, closed_ns=None, severity="critical", text="+5%"):
+def make_alert(number, *, closed_ns=None, severity="critical", text="+5%", kind="limit"):
     """Return an alert."""
-    firing = Firing(
-        "confirmed step", severity, "step: energy on pi-1", text, FACTS, (AlertFinding("s", "step: energy on pi-1", text, 20_000, FACTS),)
-    )
-    return Alert(number, firing, NOW_NS, closed_ns)
+    finding = AlertFinding(kind, f"{kind}: energy on pi-1", text, 20_000, FACTS)
+    times = {"number": number, "opened_ns": NOW_NS, "closed_ns": closed_ns}
+    return Alert("over 5 J", severity, ("c",), finding.title, text, (finding,), **times)
 
 
 OPENED, CLOSED = make_alert(3), make_alert(4, closed_ns=NOW_NS + 10**9, severity="info")
@@ -41,16 +41,18 @@ def send(alerts, **channel):
 
 @pytest.mark.services
 def test_alertmanager_gets_labels_times_and_the_end():
-    """An array; names of labels as Prometheus has them; what is open ends after three checks that do not come."""
+    """An array; what is open ends after three checks that do not come. A step keeps its labels when other boards join it."""
     with real_http() as http:
         send([OPENED, CLOSED], kind="alertmanager", url=http.url + "/")
         ((path, _, body),) = http.kept
         assert path == "/api/v2/alerts"
         first, second = body
-        assert first["labels"] == {"alertname": "confirmed step", "severity": "critical", "number": "3", **FACTS}
+        assert first["labels"] == {"alertname": "over 5 J", "severity": "critical", "number": "3", "fleet": "lab", "device": "pi-1"}
         assert (first["startsAt"], first["endsAt"]) == ("2027-01-15T08:00:00Z", "2027-01-15T08:15:00Z")
         assert second["endsAt"] == "2027-01-15T08:00:01Z"
         assert first["generatorURL"].startswith("https://fleet.example/trend?between=")
+        send([make_alert(5, kind="step")], kind="alertmanager", url=http.url)
+        assert http.kept[1][2][0]["labels"] == {"alertname": "over 5 J", "severity": "critical", "number": "5", "fleet": "lab"}
         http.status = 503
         with pytest.raises(TransientError, match="503"):
             send([OPENED], kind="alertmanager", url=http.url)
@@ -59,20 +61,24 @@ def test_alertmanager_gets_labels_times_and_the_end():
 
 
 @pytest.mark.services
-def test_a_webhook_gets_what_happened_and_a_refusal_shows_no_secret():
+def test_a_webhook_gets_what_happened_and_a_refusal_shows_no_secret(monkeypatch):
     """One message for all; neither a redirect to another page nor an error is a delivery; the address stands in no error."""
+    monkeypatch.setenv("HOOK_PASSWORD", "hunter22")
     with real_http(lambda request, _: request.respond(302 if "moved" in request.path else server.status, Location="/login")) as server:
         address = server.url.replace("http", "json")
         assert send([OPENED, CLOSED], url=f"{address}/very-secret") == [[OPENED, CLOSED]]
         ((_, _, body),) = server.kept
-        assert body["title"] == "step: energy on pi-1 and 1 more"
+        assert body["title"] == "[critical] limit: energy on pi-1 (#3) and 1 more"
         assert body["type"] == "failure"
-        for words in ("[critical] step: energy on pi-1 (#3)\n+5%\nhttps://fleet.example/trend?", "[info] over: step: energy on pi-1 (#4)"):
+        for words in (
+            "[critical] limit: energy on pi-1 (#3)\n+5%\nhttps://fleet.example/trend?",
+            "[info] over: limit: energy on pi-1 (#4)",
+        ):
             assert words in body["message"]
         server.status = 404
         for path, words in (("very-secret", "404"), ("very-secret-moved", "302"), ("very-secret", "404")):
             with table_row(path), pytest.raises(TransientError, match=words) as raised:
-                send([OPENED], url=f"{address}/{path}?password=hunter22")
+                send([OPENED], url=f"{address}/{path}?password=$HOOK_PASSWORD")
             assert not any(secret in str(raised.value) for secret in ("very-secret", "hunter22"))
     with pytest.raises(ConfigError, match="does not support") as refused:
         send([OPENED], url="nonsense://very-secret")
@@ -96,7 +102,7 @@ def test_a_mail_arrives_and_a_recipient_that_is_refused_does_not():
         address = f"mailto://127.0.0.1:{mail.server_port}?from=e@x.org&mode=insecure&format=text"
         send([OPENED], url=f"{address}&to=a@x.org")
         (text,) = mail.kept
-        assert "Subject: step: energy on pi-1" in text
+        assert "Subject: [critical] limit: energy on pi-1 (#3)" in text
         assert "+5%" in text
         with pytest.raises(TransientError):
             send([OPENED], url=f"{address}&to=nobody@x.org")
@@ -111,7 +117,7 @@ def test_an_mqtt_broker_has_a_message_only_when_it_takes_it(tmp_path):
     peer = Peer(address_of(server), "edgemeter/alerts")
     send([OPENED], url=f"mqtt://{address_of(server)}/edgemeter/alerts")
     assert wait_until(lambda: len(peer.messages) == 1)
-    assert "step: energy on pi-1" in peer.messages[0].payload.decode()
+    assert "limit: energy on pi-1" in peer.messages[0].payload.decode()
     peer.close()
     with pytest.raises(TransientError, match="refuses the topic"):
         send([OPENED], url=f"mqtt://{address_of(server)}/other")
@@ -121,29 +127,30 @@ def test_an_mqtt_broker_has_a_message_only_when_it_takes_it(tmp_path):
 
 
 @pytest.mark.services
-def test_a_channel_that_hangs_holds_no_other_up(monkeypatch):
-    """It is given up after its time; a test goes to the channel that is named, and only to one that is there."""
-    monkeypatch.setattr(check, "MESSAGE_S", 1.0)
+def test_a_channel_that_hangs_holds_no_other_up(tmp_path, monkeypatch):
+    """It is given up after its time; a test alert goes to every channel, and the next check ends it."""
+    monkeypatch.setattr(check, "SENDING_S", 0.5)
+    monkeypatch.setattr(check, "ANSWER_S", 0.5)
+    SqliteLedger(tmp_path / "ledger.sqlite").close()
     with real_http() as http, real_http(lambda *_: time.sleep(5)) as hanging:
         urls = {"good": http.url, "hangs": hanging.url}
         rules = AlertRules(channel=tuple(Channel(name=name, url=url.replace("http", "json")) for name, url in urls.items()))
-        check.send_test(rules, "good")
-        assert "no alert has opened" in http.kept[0][2]["message"]
-        with pytest.raises(TransientError, match="no complete answer within 1 s"):
-            check.send_test(rules, "hangs")
-        with pytest.raises(ConfigError, match="the rules define good, hangs"):
-            check.send_test(rules, "pager")
+        for is_test in (True, False):
+            result = check_alerts([str(tmp_path / "ledger.sqlite")], rules, lambda: NOW_NS, is_test=is_test)
+            assert dict(result.sent) == {"good": 1}
+        assert undelivered_texts(alerts_of(tmp_path / "ledger.sqlite")[1]) == [
+            "1 alert undelivered to hangs: no complete answer within 0.5 s"
+        ]
+        titles = ["[info] test of Edgemeter (#1)", "[info] over: test of Edgemeter (#1)"]
+        assert [body["title"] for _, _, body in http.kept] == titles
 
 
-def test_a_secret_that_is_absent_and_a_missing_apprise_are_errors_with_a_remedy(tmp_path, monkeypatch):
+def test_a_secret_that_is_absent_and_a_missing_apprise_are_errors_with_a_remedy(monkeypatch):
     """Each names what to do."""
     monkeypatch.delenv("NOPE", raising=False)
-    for address, words in (
-        ({"url_env": "NOPE"}, "NOPE contains no address"),
-        ({"url_file": str(tmp_path / "none")}, "cannot read the address"),
-    ):
-        with table_row(address), pytest.raises(ConfigError, match=words):
-            send([OPENED], **address)
+    for url in ("$NOPE", "json://lab:${NOPE}@h", "json://lab:a$@h"):
+        with table_row(url), pytest.raises(ConfigError, match="a variable in the url of channel 'c' is not set"):
+            send([OPENED], url=url)
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[collector\]'"):
         send([OPENED], url="json://127.0.0.1")

@@ -7,8 +7,7 @@ from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.alerts import check
-from edgemeter.collector.alerts.check import check_alerts
-from edgemeter.collector.alerts.notified import alerts_of, waiting_texts
+from edgemeter.collector.alerts.check import alerts_of, check_alerts, undelivered_texts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
 from edgemeter.collector.trend.watch_file import open_watch
 
@@ -31,7 +30,7 @@ class Receivers:
         for alert in alerts:
             if channel.name in self.away:
                 raise TransientError("503")
-            self.messages.append((channel.name, alert.state, alert.firing.title))
+            self.messages.append((channel.name, alert.state, alert.title))
             yield [alert]
 
 
@@ -67,10 +66,10 @@ def test_each_channel_is_told_once_and_of_the_end(ledger, receivers):
     heard(ledger, "lost", -2, "a", "b")
     receivers.away = {"pager"}
     at(ledger, 0)
-    assert waiting_texts(alerts_of(ledger)[1]) == ["2 alerts undelivered to pager since 2027-01-15 08:00:00 UTC: 503"]
+    assert undelivered_texts(alerts_of(ledger)[1]) == ["2 alerts undelivered to pager: 503"]
     receivers.away = set()
     at(ledger, 1)
-    assert waiting_texts(alerts_of(ledger)[1]) == []
+    assert undelivered_texts(alerts_of(ledger)[1]) == []
     heard(ledger, "online", 1, "a")
     assert dict(at(ledger, 2).sent) == {"chat": 1, "pager": 1}
     assert dict(at(ledger, 3).sent) == {}
@@ -108,7 +107,7 @@ def test_rules_without_a_channel_for_a_while_tell_nothing_twice(ledger, receiver
     receivers.away = {"pager"}
     at(ledger, 0)
     at(ledger, 1, AlertRules(rule=(AlertRule(name="lost", kind="device-lost", hours=1.0),)))
-    assert waiting_texts(alerts_of(ledger)[1]) == []
+    assert undelivered_texts(alerts_of(ledger)[1]) == []
     receivers.away = set()
     at(ledger, 2)
     assert receivers.messages == [("chat", "open", "device lost: a"), ("pager", "open", "device lost: a")]

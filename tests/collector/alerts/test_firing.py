@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.ledger.presence import DevicePresence
-from edgemeter.collector.alerts.firing import FiringContext, firings, page_address
-from edgemeter.collector.alerts.notified import settled
+from edgemeter.collector.alerts.check import settled
+from edgemeter.collector.alerts.firing import FiringContext, common_facts, firings, page_address
 from edgemeter.collector.alerts.rules import AlertRule
 from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.record_factory import violating
@@ -46,7 +46,7 @@ def fired(rules, runs, day, *devices):
 
 def titles(fired_now):
     """Return the titles of what is news."""
-    return [firing.title for firing in fired_now if not firing.is_explained]
+    return [alert.title for alert in fired_now if not alert.is_explained]
 
 
 def test_a_rule_fires_on_what_it_names_as_long_as_that_is_news():
@@ -82,7 +82,7 @@ def test_of_the_signs_of_a_failing_board_the_strongest_is_told(fleet):
     lost = fired(rules, fleet, 80, presence("pi-4", "lost", 79))
     assert titles(lost) == ["device lost: pi-4"]
     assert len(lost) == 3
-    assert lost[-1].facts == {"fleet": "lab", "device": "pi-4"}
+    assert common_facts(lost[-1].findings) == {"fleet": "lab", "device": "pi-4"}
     assert page_address(lost[-1].findings) == {"view": "device", "fleet": "lab", "device": "pi-4"}
     assert titles(fired(rules, fleet, 80, presence("pi-4", "online", 60))) == ["outbox stopped: pi-4"]
     to_pager = msgspec.structs.replace(LOST, channels=("pager",))
@@ -101,7 +101,7 @@ def test_a_second_step_opens_an_alert_of_its_own_however_its_first_day_was_estim
         opened += [alert.number for event, alert in changes if event == "opened"]
     assert opened == [1, 2]
     (alert,) = [alert for alert in alerts.values() if alert.closed_ns is None]
-    (finding,) = alert.firing.findings
+    (finding,) = alert.findings
     assert (alert.number, abs(finding.day - FIRST_DAY - 60) <= 1) == (2, True)
 
 
@@ -122,9 +122,9 @@ def test_one_firmware_on_four_boards_is_one_alert_from_its_first_finding_on():
         events += [event for event, _ in changes if event in ("opened", "closed")]
     assert events == ["opened"]
     (alert,) = alerts.values()
-    assert len(alert.firing.findings) == 8
-    assert alert.firing.facts == {"fleet": "lab", "cause": "firmware a to b"}
-    fields = page_address(alert.firing.findings)
+    assert len(alert.findings) == 8
+    assert "changed with it: firmware a to b" in alert.text
+    fields = page_address(alert.findings)
     assert (fields["view"], fields["model"], "device" in fields) == ("trend", "tiny-detector", False)
 
 

@@ -49,8 +49,7 @@ def test_what_is_wrong_is_named(written):
         ("[[rule]]\nname = 'a'\nkind = 'limit'\nmetrics = ['energy_gross_mj']\n", "above or below"),
         ("[[rule]]\nname = 'a'\nkind = 'limit'\nabove = 1.0\n", "exactly one metric"),
         ("[[rule]]\nname = 'a'\nkind = 'step'\n[[rule]]\nname = 'a'\nkind = 'drift'\n", "twice"),
-        ("[[channel]]\nname = 'c'\n", "one of url, url_file and url_env"),
-        ("[[channel]]\nname = 'c'\nurl = 'json://h'\nurl_env = 'U'\n", "one of url, url_file and url_env"),
+        ("[[channel]]\nname = 'c'\n", "url"),
         ("[[channel]]\nname = 'c'\nkind = 'ntfy'\nurl = 'http://h'\n", "ntfy"),
         ("[[rule]\n", "correct"),
     ):

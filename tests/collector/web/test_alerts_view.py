@@ -2,6 +2,9 @@
 
 import re
 
+import msgspec
+
+from edgemeter.collector.alerts.firing import Alert, AlertFinding
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
 from edgemeter.collector.web import overview
@@ -13,28 +16,32 @@ from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.ledgers import fill
 from tests.fixtures.served_page import view_context
 
-FACTS = '{"device": "pi-1", "model": "tiny-detector", "metric": "energy_gross_mj"}'
-BODY = f"""{{"rule": "r", "severity": "critical", "title": "step", "text": "x", "facts": {FACTS},
- "findings": [{{"subject": "a", "title": "step", "text": "x", "day": 20000, "facts": {FACTS}}}]}}""".encode()
+FACTS = {"device": "pi-1", "model": "tiny-detector", "metric": "energy_gross_mj"}
 AT_NS = 1_800_000_000 * 10**9
 
 
+def write_alert(statements, number, title="step", severity="critical", closed_ns=None):
+    """Write an alert that opened so many ns after `AT_NS`."""
+    findings = (AlertFinding(title, title, "x", 20_000, FACTS),)
+    alert = Alert("r", severity, (), title, "x", findings, number=number, opened_ns=AT_NS + number, closed_ns=closed_ns)
+    statements.execute("INSERT INTO alerts VALUES (?, ?)", (number, msgspec.json.encode(alert)))
+
+
 def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
-    """On the overview too, with channel, day, and the reason as text. An alert leads to its series, and shows what was told."""
+    """On the overview too, with channel and the reason as text. An alert leads to its series, and shows what was told."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
     with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
         for number, closed_ns in ((1, None), (2, AT_NS + 9)):
-            statements.execute("INSERT INTO alerts VALUES (?, ?, ?, ?)", (number, BODY, AT_NS + number, closed_ns))
-        statements.execute("INSERT INTO notified VALUES (1, 'pager', NULL, 0, ?, '<b>503')", (AT_NS,))
-        statements.execute("INSERT INTO notified VALUES (1, 'chat', 'open', ?, NULL, NULL)", (AT_NS,))
+            write_alert(statements, number, closed_ns=closed_ns)
+        statements.execute("INSERT INTO notified VALUES (1, 'pager', NULL, 0, '<b>503')")
+        statements.execute("INSERT INTO notified VALUES (1, 'chat', 'open', ?, NULL)", (AT_NS,))
     context = view_context(ledger, TrendEvents(LedgerStore(ledger)))
     for view in (
         alerts_view(context, ViewRequest("alerts"), CaseFilter()),
         overview.overview(context, ViewRequest("overview"), CaseFilter()),
     ):
         text = str(view.body)
-        day = '<span class="whole">2027-01-15</span>'
-        assert f"1 alert undelivered to pager since {day} 08:00:00 UTC: &lt;b&gt;503" in text
+        assert "1 alert undelivered to pager: &lt;b&gt;503" in text
         assert "undelivered to chat" not in text
     view = alerts_view(context, ViewRequest("alerts"), CaseFilter())
     # The open one first, though a newer one was closed.
@@ -48,10 +55,10 @@ def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
 def test_the_overview_names_critical_alerts_before_newer_ones(tmp_path):
     """It has room for six: a warning takes no place of what is worse. Each leads to its series."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
-    warning = BODY.replace(b'"critical", "title": "step"', b'"warning", "title": "drift"')
     with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
-        for number, body in enumerate([BODY, *[warning] * 6]):
-            statements.execute("INSERT INTO alerts VALUES (?, ?, ?, NULL)", (number, body, AT_NS + number))
+        write_alert(statements, 1)
+        for number in range(2, 8):
+            write_alert(statements, number, "drift", "warning")
     context = view_context(ledger, TrendEvents(LedgerStore(ledger)))
     text = str(overview.overview(context, ViewRequest("overview"), CaseFilter()).body)
     assert re.findall(r'<b>(critical|warning)</b>: <a href="/trend\?[^"]*device=pi-1[^"]*">(\w+)</a>', text) == [
