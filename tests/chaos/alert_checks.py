@@ -15,12 +15,12 @@ from edgemeter.agent.cli.main import main
 from edgemeter.collector.alerts import channels, check
 from edgemeter.collector.cli.alerts import alerts  # noqa: F401 - imported once for all
 
-MESSAGE_S = 2.5
+ANSWER_S = 2.5
 
 
 def serve() -> None:
     """Fork a check for each line, until there are no more."""
-    check.MESSAGE_S, check.STORE_S, channels.POST_TIMEOUT_S = MESSAGE_S, 3.0, 2.0
+    check.SENDING_S, check.ANSWER_S, channels.POST_TIMEOUT_S = 1.0, ANSWER_S, 2.0
     apprise.Apprise.instantiate("json://localhost")
     for line in sys.stdin:
         status_file, log, *arguments = json.loads(line)
