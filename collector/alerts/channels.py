@@ -1,17 +1,21 @@
-"""Channels: how alerts are sent, by Apprise (mail, ntfy, Slack, Telegram, MQTT, webhooks and a hundred others) or to an Alertmanager."""
+"""Channels: how alerts are sent, by Apprise (mail, ntfy, Slack, webhooks and a hundred others), over MQTT, or to an Alertmanager."""
 
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from logging.handlers import BufferingHandler
-from typing import Any
+from queue import SimpleQueue
 from urllib.parse import unquote, urlencode, urlsplit
 
+from edgemeter.agent.base.broker_address import parse_address
+from edgemeter.agent.base.broker_url import DEFAULT_PORTS
 from edgemeter.agent.base.errors import ConfigError, TransientError, one_line
 from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.http_client import FAILURES, open_url
+from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.collector.alerts.firing import Alert, common_facts, page_address
 from edgemeter.collector.alerts.rules import Channel
@@ -21,8 +25,6 @@ POST_TIMEOUT_S = 10.0
 ALERTMANAGER_S = 900
 # A piece of an address that is as long as this may be a secret.
 _SECRET_LENGTH = 5
-# By severity.
-_TYPES = {"critical": "failure", "warning": "warning", "info": "info"}
 
 
 def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, now_ns: int) -> Iterator[Sequence[Alert]]:
@@ -33,12 +35,16 @@ def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, n
 
     Raises:
         ConfigError: the channel's address cannot be read, or is invalid.
-        UnavailableError: Apprise is not installed.
+        UnavailableError: Apprise is not installed, or no broker answers.
         TransientError: the message was not accepted; it names no secret.
     """
-    url = channel.address()
+    url, texts = channel.address(), [_text(alert, page) for alert in alerts]
     if channel.kind == "alertmanager":
         _post_alerts(url, alerts, page, now_ns)
+        yield alerts
+        return
+    if urlsplit(url).scheme in DEFAULT_PORTS:
+        _publish(url, "\n\n".join(texts))
         yield alerts
         return
     apprise = import_extra("apprise", "collector", "alerts need Apprise")
@@ -51,25 +57,45 @@ def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, n
     log = BufferingHandler(1000)
     service.logger = logging.Logger("apprise", logging.WARNING)  # noqa: LOG001 - one for each channel, that nobody else hears
     service.logger.addHandler(log)
-    is_mqtt = service.secure_protocol == "mqtts"
-    if is_mqtt:
-        _ask_for_receipts(service)
-    texts = [_text(alert, page) for alert in alerts]
+    while texts:
+        size = max(1, sum(end <= service.body_maxlen for end in accumulate(len(text) + 2 for text in texts)))
+        title = texts[0].partition("\n")[0] + (f" and {size - 1} more" if size > 1 else "")
+        kind = "success" if alerts[0].state == "closed" else {"critical": "failure"}.get(alerts[0].severity, alerts[0].severity)
+        body = "\n\n".join(texts[:size])[: service.body_maxlen]
+        if not service.notify(body=body, title=title if service.title_maxlen else "", notify_type=kind):
+            reasons = "; ".join(record.getMessage() for record in log.buffer)
+            raise TransientError(_without_secrets(reasons or "Apprise could not deliver", url))
+        yield alerts[:size]
+        alerts, texts = alerts[size:], texts[size:]
+
+
+class _Receipt(SessionEvents):
+    """The broker's answer to one message: None where it takes it, else why not, or why there is none."""
+
+    def __init__(self) -> None:
+        self.refusals: SimpleQueue[str | None] = SimpleQueue()
+
+    def answered(self, refusal: str | None) -> None:
+        self.refusals.put(refusal)
+
+    def disconnected(self, reason: str) -> None:
+        self.refusals.put(reason)
+
+
+def _publish(url: str, text: str) -> None:
+    """Publish a text at `mqtt://USER:PASSWORD@HOST/TOPIC`, which may name certificates as every broker's address."""
+    parts, receipt = urlsplit(url), _Receipt()
+    broker = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@"), path="").geturl()
+    passwords = os.environ if parts.password is None else {"EDGEMETER_MQTT_PASSWORD": unquote(parts.password)}
+    session = MqttSession(parse_address(broker, environ=passwords), SessionProfile(f"edgemeter-alerts-{os.getpid()}"), receipt)
+    session.connect()
     try:
-        while texts:
-            size = max(1, sum(end <= service.body_maxlen for end in accumulate(len(text) + 2 for text in texts)))
-            title = texts[0].partition("\n")[0] + (f" and {size - 1} more" if size > 1 else "")
-            kind = "success" if alerts[0].state == "closed" else _TYPES[alerts[0].severity]
-            body = "\n\n".join(texts[:size])[: service.body_maxlen]
-            is_accepted = service.notify(body=body, title=title if service.title_maxlen else "", notify_type=kind)
-            if not is_accepted or (is_mqtt and log.buffer):
-                reasons = "; ".join(record.getMessage() for record in log.buffer)
-                raise TransientError(_without_secrets(reasons or "Apprise could not deliver", url))
-            yield alerts[:size]
-            alerts, texts = alerts[size:], texts[size:]
+        session.publish(unquote(parts.path.strip("/")), text.encode())
+        refusal = receipt.refusals.get()
     finally:
-        if is_mqtt:
-            service.client.disconnect()
+        session.close()
+    if refusal is not None:
+        raise TransientError(f"the broker did not take the message: {refusal}")
 
 
 def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: int) -> None:
@@ -114,19 +140,6 @@ def _text(alert: Alert, page: str | None) -> str:
 def _link(alert: Alert, page: str) -> str:
     fields = page_address(alert.findings)
     return f"{page.rstrip('/')}/{fields.pop('view')}?{urlencode(sorted(fields.items()))}"
-
-
-def _ask_for_receipts(service: Any) -> None:
-    """Let an MQTT broker acknowledge a message, and log its refusal: it gives one in MQTT 5 alone, which Apprise 2.3 cannot speak."""
-    client, enums = import_extra("paho.mqtt.client", "collector", "MQTT"), import_extra("paho.mqtt.enums", "collector", "MQTT")
-
-    def published(_client: Any, _data: Any, _number: int, reason: Any, _properties: Any) -> None:
-        if reason.is_failure:
-            service.logger.warning("the broker refuses the topic: %s", reason)
-
-    service.client = client.Client(enums.CallbackAPIVersion.VERSION2, protocol=client.MQTTv5)
-    service.client.on_publish = published
-    service.qos = max(1, service.qos)
 
 
 def _without_secrets(text: str, url: str) -> str:

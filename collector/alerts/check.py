@@ -30,7 +30,7 @@ from edgemeter.collector.trend.watch_file import WatchStore, annotations_of, ope
 
 # For how long a channel begins messages in one check, and what the last one has for its answer at least.
 SENDING_S, ANSWER_S = 20.0, 20.0
-# A process that was stopped meanwhile still reads what has come.
+# A process that was stopped meanwhile still reads the answers that have come.
 LAST_S = 1.0
 # Without a run that is ok in so many days a check that finds nothing says little.
 NEWEST_DAYS = 7
@@ -116,7 +116,8 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
     for thread in threads.values():
         thread.start()
     for name, thread in threads.items():
-        thread.join(max(LAST_S, until_s + ANSWER_S - time.monotonic()))
+        thread.join(max(0.0, until_s + ANSWER_S - time.monotonic()))
+        thread.join(LAST_S)
         if thread.is_alive():
             errors[name] = f"no complete answer within {ANSWER_S:g} s"
     # For good: who answers later was given up, and the file is about to be closed.

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.alerts`: checks of alerts are killed, channels cut, stalled and refused; then every message is counted.
+"""`python -m tests.chaos.alerts`: checks of alerts are killed and stopped, channels cut, stalled and refused; every message is counted.
 
 Devices are lost and come back; each is an alert that four channels (JSON and text over HTTP, mail, MQTT) are to be told once, or again
 where their answer did not come through. The last line is JSON; status 0 when nothing is lost and nothing came twice without such a cause.
@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +32,10 @@ CHANNELS = ("hook", "chat", "mail", "mqtt")
 DAY_NS, DISK_MB = 86_400 * 10**9, 24
 # How often each kind comes, beside the others. Those of a receiver strike one channel, or all.
 OF_A_RECEIVER = {"hang": 3, "drip": 2, "3xx": 2, "4xx": 2, "5xx": 3, "lost answer": 3}
-OF_THE_PROCESS = {"kill": 6, "disk full": 2, "clock": 2, "two at once": 1}
+OF_THE_PROCESS = {"kill": 6, "stop": 3, "disk full": 2, "clock": 2, "two at once": 1}
 BESIDE = "(beside one)"
+# Longer than a check waits for anything.
+STOPPED_S = 5.0
 RETURNS, CHECK_WITHIN_S, SETTLE_CHECKS = 0.4, 120.0, 20
 
 
@@ -119,7 +122,7 @@ class AlertWorld:
         if kind in OF_A_RECEIVER:
             self._disturb(run)
         else:
-            {"kill": self._kill, "disk full": self._fill, "clock": self._step, "two at once": self._two}[kind](run)
+            {"kill": self._kill, "stop": self._stop, "disk full": self._fill, "clock": self._step, "two at once": self._two}[kind](run)
         # What the broker has yet to bring belongs to this run.
         time.sleep(0.15)
         for receiver in self.receivers.values():
@@ -132,18 +135,35 @@ class AlertWorld:
         self.await_end(self.start()[1])
 
     def _kill(self, run: Run) -> None:
-        channel, step = self.draw.choice(CHANNELS), self.draw.choice(["connected", "kept", "answered", "later", "later"])
-        started, pids = threading.Event(), []
-
-        def watch(at_channel: str, at_step: str) -> None:
-            if (at_channel, at_step) == (channel, step):
-                started.wait(10)
-                end(pids[0])
-
         def end(pid: int) -> None:
             run.is_killed = True
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+        self._at_a_step(["connected", "kept", "answered", "later", "later"], end)
+
+    def _stop(self, _run: Run) -> None:
+        def go_on(pid: int) -> None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+        def stop(pid: int) -> None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                threading.Timer(STOPPED_S, go_on, (pid,)).start()
+
+        self._at_a_step(["kept", "answered"], stop)
+
+    def _at_a_step(self, steps: list[str], strike: Callable[[int], None]) -> None:
+        """Start a check and strike it once at one of the steps of a receiver, or later."""
+        channel, step = self.draw.choice(CHANNELS), self.draw.choice(steps)
+        started, pids = threading.Event(), []
+
+        def watch(at_channel: str, at_step: str) -> None:
+            if (at_channel, at_step) == (channel, step):
+                self.journal.watch = lambda _channel, _step: None
+                started.wait(10)
+                strike(pids[0])
 
         self.journal.watch = watch
         pid, status = self.start()
@@ -151,7 +171,7 @@ class AlertWorld:
         started.set()
         if step == "later":
             time.sleep(self.draw.uniform(0, 0.5))
-            end(pid)
+            strike(pid)
         self.await_end(status)
         self.journal.watch = lambda _channel, _step: None
 
