@@ -87,7 +87,7 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
 
 def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | None, now_ns: int) -> Counter[str]:
     """Send each channel its alerts and write what it was told; return how many each accepted."""
-    told: list[tuple[str, int, int, str]] = []
+    notified: list[tuple[str, int, int, str]] = []
     errors: dict[str, str] = {}
     lock = threading.Lock()
     until_s = time.monotonic() + SENDING_S
@@ -95,7 +95,7 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
     def write() -> None:
         # All of it each time: what could not be written once is written at the end.
         with file.writing() as statements:
-            statements.executemany("UPDATE notified SET state = ?, sent_ns = ?, error = NULL WHERE alert = ? AND channel = ?", told)
+            statements.executemany("UPDATE notified SET state = ?, sent_ns = ?, error = NULL WHERE alert = ? AND channel = ?", notified)
             rows = [(error, name) for name, error in sorted(errors.items())]
             statements.executemany("UPDATE notified SET error = ? WHERE channel = ? AND error IS NOT NULL", rows)
 
@@ -104,7 +104,7 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
         try:
             # A process that was stopped for longer than others wait for its lock begins no message that they may have sent.
             while time.monotonic() < until_s and (accepted := next(messages, None)):
-                told.extend((alert.state, now_ns, alert.number, channel.name) for alert in accepted)
+                notified.extend((alert.state, now_ns, alert.number, channel.name) for alert in accepted)
                 with lock:
                     file.in_need(write)
         except EdgemeterError as error:
@@ -123,7 +123,7 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
     # For good: who answers later was given up, and the file is about to be closed.
     lock.acquire()
     file.in_need(write)
-    return Counter(name for _, _, _, name in told)
+    return Counter(name for _, _, _, name in notified)
 
 
 def settled(alerts: Iterable[Alert], firing: Iterable[Alert], now_ns: int) -> list[tuple[AlertEvent, Alert]]:

@@ -32,7 +32,7 @@ SIGNS = {"device lost": 0, "outbox stopped": 1, "missing": 2, "not ok": 2, "outl
 
 @dataclass(frozen=True, slots=True)
 class AlertFinding:
-    """What a rule finds, from a day on (since 1970; 0: unknown); by its `facts` it is known again."""
+    """The finding of a rule, from a day on (since 1970; 0: unknown); by its `facts` it is known again."""
 
     kind: str
     title: str

@@ -75,8 +75,8 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, form: Format) -> None
         return
     table = plain_table("#", "state", "severity", "since", "rule", "alert", "evidence", "channels", right="#")
     for alert in listed:
-        told = "; ".join(map(str, channels.get(alert.number, ())))
-        cells = (f"{alert.number}", alert.state, alert.severity, stamp(alert.opened_ns), alert.rule, alert.title, alert.text, told)
+        channels_text = "; ".join(map(str, channels.get(alert.number, ())))
+        cells = (f"{alert.number}", alert.state, alert.severity, stamp(alert.opened_ns), alert.rule, alert.title, alert.text, channels_text)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     if listed:
         console_for(form).print(table)
