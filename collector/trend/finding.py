@@ -17,8 +17,9 @@ class Step:
 
     `size`, `low` and `high` (95%) are per cent of the level before, or points; `day`, `day_low` and `day_high` (days since 1970) the first
     day of the new level with its interval. `before` and `after` are the levels in the metric's own unit, `days_before` and `days_after` the
-    numbers of points, `runs_before` and `runs_after` of runs. `candidates` are changes on the same day, `changed_near` the others within some days of it: noise
-    may move a step beyond its interval. `matters` is None while the interval holds the smallest difference that matters.
+    numbers of points, `runs_before` and `runs_after` of runs. `candidates` are changes on the same day, `changed_near` the others within
+    some days of it: noise may move a step beyond its interval. `matters` is None while the interval holds the smallest difference that
+    matters.
     """
 
     state: FindingState
