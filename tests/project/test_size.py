@@ -44,9 +44,9 @@ LINES = {
     "agent/verdict": 946,
     "agent/vision": 2111,
     "collector": 1,
-    "collector/alerts": 801,
+    "collector/alerts": 718,
     "collector/charts": 521,
-    "collector/cli": 2338,
+    "collector/cli": 2319,
     "collector/compare": 2356,
     "collector/datacenter": 490,
     "collector/demo": 371,
@@ -58,10 +58,10 @@ LINES = {
     "collector/receive": 1241,
     "collector/runs": 949,
     "collector/show": 1063,
-    "collector/trend": 3366,
+    "collector/trend": 3363,
     "collector/units": 83,
     "collector/upkeep": 206,
-    "collector/web": 3093,
+    "collector/web": 3089,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80614,
+    "tests": 80653,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
