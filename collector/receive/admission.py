@@ -27,7 +27,6 @@ GROUP_TEXT_BYTES = 4 << 20
 GROUP_REJECTIONS = 2000
 TOPICS_REMEMBERED = 50_000
 CAMPAIGN_TOPICS = messages.CAMPAIGN_STATE.partition("{")[0]
-
 # Of a message of 16 MiB: raw samples, which are most of a large record, are compressed already, and their base64 shrinks by a quarter.
 LONGEST_TEXT_BYTES = 24 << 20
 # Records that travel together have at most 512 KiB; a larger one travels alone (`agent/delivery/sender.py`).
@@ -35,12 +34,12 @@ LONGEST_BATCH_BYTES = 2 << 20
 # A record without its samples has kilobytes; decoded, text may take thirty times its size.
 LARGEST_HEAD_BYTES = deflate.BEGINNING_BYTES
 MOST_SERIES = 1000
-
 # Source: RFC 1950, 2.2: deflate with a window of 32 KiB, as zlib writes it.
 ZLIB_FIRST_BYTE = b"x"
 
 _has_samples = re.compile(rb'"samples"\s*:\s*\[').search
-_is_array = re.compile(rb"\s*\[").match
+# A batch of records is a JSON array.
+_is_batch = re.compile(rb"\s*\[").match
 _parse_topic = lru_cache(TOPICS_REMEMBERED)(parse_topic)
 
 
@@ -95,7 +94,7 @@ class Admitted:
         """Return whether the message holds a record to be stored, so that it gets a receipt."""
         text = payload_text(message.payload)
         self.text_bytes += len(text)
-        if is_batch(text) and (batch := _read_batch(text, topic)):
+        if _is_batch(text) and (batch := _read_batch(text, topic)):
             body = pack_array(text) if text is message.payload else message.payload
             self.timeless += [key_of(record) for record in batch if is_timeless(record, self.received_ns)]
             self.batches.append(ArrivedBatch(batch, body, message.topic, self.received_ns))
@@ -177,21 +176,20 @@ def payload_text(payload: bytes) -> bytes:
             return deflate.expand(payload, _longest_bytes)
         except ConfigError as error:
             raise ConfigError(f"not a run record: {error}") from error
-    if len(payload) > LONGEST_BATCH_BYTES and is_batch(payload):
+    if len(payload) > LONGEST_BATCH_BYTES and _is_batch(payload):
         raise ConfigError(f"not a batch of records: more than {LONGEST_BATCH_BYTES >> 20} MiB")
     return payload
 
 
 def _longest_bytes(beginning: bytes) -> int:
     """Return how long a text may be that begins so: what makes a record large are its samples, which begin within its first MiB."""
-    if is_batch(beginning):
+    if _is_batch(beginning):
         return LONGEST_BATCH_BYTES
     return LONGEST_TEXT_BYTES if _has_samples(beginning) else LARGEST_HEAD_BYTES
 
 
-def is_batch(text: bytes) -> bool:
-    """Return whether a JSON text is an array."""
-    return _is_array(text) is not None
+class _Outline(msgspec.Struct, frozen=True, gc=False):
+    id: str
 
 
 class _SamplesOnly(msgspec.Struct, frozen=True, gc=False):
@@ -223,7 +221,7 @@ def split_records(payload: bytes) -> list[bytes]:
     Raises:
         ConfigError: the payload is a list, but not one of up to 10,000 objects that look like records.
     """
-    if not is_batch(payload):
+    if not _is_batch(payload):
         return [payload]
     try:
         # Most of what is no batch has no ids, and costs little to read so.
@@ -232,9 +230,3 @@ def split_records(payload: bytes) -> list[bytes]:
         return [bytes(raw) for raw in decode_json(payload, list[msgspec.Raw])]
     except msgspec.MsgspecError as error:
         raise ConfigError(f"not a batch of records: {error}") from error
-
-
-class _Outline(msgspec.Struct, frozen=True, gc=False):
-    """The minimum content of a record."""
-
-    id: str

@@ -1,7 +1,4 @@
-"""The collector: commits results from MQTT to the ledger, and only then sends the receipts; drains the ledger to InfluxDB.
-
-Its writer thread commits in groups: whatever came while the last group was committed.
-"""
+"""The collector: commits results from MQTT to the ledger in groups, and only then sends the receipts; drains the ledger to InfluxDB."""
 
 import ctypes
 import itertools
@@ -41,23 +38,18 @@ logger = logging.getLogger(__name__)
 
 # A message of 100 records is some 300 kB of text.
 FREED_BYTES = 4 << 20
-
 IDLE_S = 1.0
 RETRY_S = 2.0
 GOODBYE_S = 2.0
-
 # How often retention runs, and how soon again while there is more to remove.
 FORGET_S = 60.0
 SLICE_S = 0.2
-
 # The collector is unwell if neither a commit nor a pass of the writer ends within this time; on a slow card both take seconds at most.
 # After the longer one only a restart helps: a commit waits 30 s for another process, or 40 s for a server, and fails with the reason.
 UNWELL_S, STALLED_S = 10.0, 60.0
-
 # What a device may send that is rejected or shed, for long and at once; a message costs one, and one for each so many bytes. Without
 # receipts a board sends its 1,000 records, or 8 MB, again after 5 s, 10 s, 20 s, ...
 USELESS_PER_S, USELESS_AT_ONCE, USELESS_BYTES = 200.0, 4000.0, 16 << 10
-
 # Bounds of the histogram of receipts: from one commit on a fast disk to a card that stalls.
 RECEIPT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -159,26 +151,21 @@ class Collector(FeedEvents):
                 if self._retention is not None:
                     self._retention = replace(self._retention, sink=self.drain.sink_name)
                 self.drain.start()
-            self._connect(name, timeout_s)
+            # A fleet's service knows by it that results arrive.
+            self._state_topic = messages.COLLECTOR_STATE.format(collector=name)
+            will = Will(self._state_topic, messages.encode_message(CollectorState(state="offline")))
+            # A name that stays lets the broker keep for us what comes while we are away. Messages are acknowledged after the commit, so
+            # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
+            # group the others can have what we do not take: nothing is kept for one that is gone.
+            lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
+            feed = self._feed = self._feed_of(self.address, SessionProfile(f"collector-{name}", lasting, will), self)
+            feed.connect(timeout_s)
             self._opened = stack.pop_all()
-
-    def _connect(self, name: str, timeout_s: float) -> None:
-        # A name that stays lets the broker keep for us what comes while we are away. Messages are acknowledged after the commit, so
-        # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
-        # group the others can have what we do not take: nothing is kept for one that is gone.
-        lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
-        # A fleet's service knows by it that results arrive.
-        self._state_topic = messages.COLLECTOR_STATE.format(collector=name)
-        will = Will(self._state_topic, messages.encode_message(CollectorState(state="offline")))
-        feed = self._feed = self._feed_of(self.address, SessionProfile(f"collector-{name}", lasting, will), self)
-        feed.connect(timeout_s)
         # What the broker has answered by then came after our subscriptions.
         feed.flush(timeout_s)
         if self._group is not None and feed.version == "3.1.1":
-            logger.warning(
-                "the broker at %s supports MQTT 3.1.1 only, which has no shared subscriptions: unless it adds them, no result arrives",
-                self.address,
-            )
+            remark = "supports MQTT 3.1.1 only, which has no shared subscriptions: unless it adds them, no result arrives"
+            logger.warning("the broker at %s %s", self.address, remark)
 
     def stop(self) -> None:
         """Commit what was received and end every thread; may be called twice."""
@@ -186,7 +173,6 @@ class Collector(FeedEvents):
         self.inbox.close()
         if self._writer is not None:
             self._writer.join()
-            self._writer = None
         if self._feed is not None:
             self._publish_state(self._feed, CollectorState(state="offline"))
             self._feed.flush(GOODBYE_S)
@@ -196,15 +182,12 @@ class Collector(FeedEvents):
     def settled(self, timeout_s: float) -> bool:
         """Wait until everything received is committed, and drained; return False after `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
-        while not (is_settled := self._is_settled()) and time.monotonic() < deadline_s:
-            time.sleep(0.05)
-        return is_settled
-
-    def _is_settled(self) -> bool:
-        if not self.inbox.is_idle() or self.drain is None:
-            return self.inbox.is_idle()
         with open_ledger(self.place, "read") as ledger:
-            return self.drain.has_reached(ledger.last_row())
+            while not self.inbox.is_idle() or (self.drain is not None and not self.drain.has_reached(ledger.last_row())):
+                if time.monotonic() > deadline_s:
+                    return False
+                time.sleep(0.05)
+        return True
 
     def stalled_s(self) -> float:
         """Return for how many seconds neither a commit nor a pass of the writer has ended; a writer without work passes every second."""
@@ -256,10 +239,8 @@ class Collector(FeedEvents):
             logger.error("another collector uses a copy of this ledger and took over its client id: stop one of the two")
         elif not (self._stopping.is_set() or is_repeated):
             self._short_lives = self._short_lives + 1 if self._clock() - self._connected_s < SHORT_LIFE_S else 0
-            warning = (
-                ", again and again: does another collector work with a copy of this ledger?" if self._short_lives > SHORT_LIVES else ""
-            )
-            logger.warning("lost the connection to the broker at %s: %s%s; reconnecting", self.address, reason, warning)
+            question = ", again and again: does another use a copy of this ledger?" if self._short_lives > SHORT_LIVES else ""
+            logger.warning("lost the connection to the broker at %s: %s%s; reconnecting", self.address, reason, question)
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker refuses a subscription, or what we publish, which costs nothing but the report of our state."""
@@ -389,17 +370,12 @@ def _hold_name(ledger_place: LedgerPlace, ledger: Ledger) -> tuple[str, DeviceLo
     """Return a name for a collector of a ledger, for which the broker keeps its session, and the lock that holds it.
 
     A file belongs to one collector, which has the file's identity. Of a shared ledger each collector of this machine has a name of its
-    own, in $EDGEMETER_HOME/cache.
-
-    Raises:
-        UnavailableError: another collector uses the file, or the name cannot be written.
+    own, in $EDGEMETER_HOME/cache. Raises UnavailableError if another collector uses the file, or the name cannot be written.
     """
     if isinstance(ledger_place, Path):
         lock = DeviceLock(ledger_place, "collector")
         if not lock.take():
-            raise UnavailableError(
-                f"another collector uses the ledger {str(ledger_place)!r}: stop it, or give this one its own ledger (--ledger)"
-            )
+            raise UnavailableError(f"another collector uses {str(ledger_place)!r}: stop it, or give this one another (--ledger)")
         return ledger.identity(), lock
     folder = config.home() / "cache"
     try:

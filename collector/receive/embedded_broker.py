@@ -88,11 +88,8 @@ class EmbeddedBroker:
         try:
             await broker.start()
         except (BrokerError, OSError) as error:
-            port.set_exception(
-                UnavailableError(
-                    f"the embedded broker cannot listen at {LOOPBACK}:{self.port} ({error}): choose another port (--port, 0: any free one)"
-                )
-            )
+            remedy = "choose another port (--port, 0: any free one)"
+            port.set_exception(UnavailableError(f"the embedded broker cannot listen at {LOOPBACK}:{self.port} ({error}): {remedy}"))
             return
         # amqtt has no public attribute for the port that the system chose.
         port.set_result(int(broker._servers["default"].instance.sockets[0].getsockname()[1]))  # noqa: SLF001

@@ -23,6 +23,7 @@ FULL_S = 0.1
 # Of a message above the limit (only a 3.1.1 broker delivers one) about this much is kept for diagnosis: its topic is in it.
 KEPT_OF_TOO_LARGE_BYTES = 128 << 10
 _PUBLISH, _PUBACK, _PING_ANSWER = 0x30, 0x40, b"\xd0\x00"
+_NOT_MQTT = "what the broker sent is not MQTT: reconnecting"
 _ACKNOWLEDGEMENT = struct.Struct(">BBH")
 
 
@@ -109,7 +110,7 @@ class Feed(MqttSession):
                 return 0
             except (OSError, TransientError) as error:
                 level = logging.DEBUG if isinstance(error, OSError) else logging.WARNING
-                logger.log(level, "cannot read from the broker: %s", error)
+                logger.log(level, "the connection ends: %s", error)
                 data = b""
             if not data:
                 self._packet = b""
@@ -177,10 +178,10 @@ class PacketReader:
                 begin += 2
             if self._is_5:
                 begin = sum(_number(content, begin))
-        except IndexError as error:
-            raise _no_mqtt("a packet is shorter than its fields") from error
+        except IndexError:
+            begin = len(content) + 1
         if begin > len(content):
-            raise _no_mqtt("a packet is shorter than its fields")
+            raise TransientError(_NOT_MQTT)
         # MQTT requires UTF-8, and brokers reject anything else; what is not UTF-8 matches no topic of ours.
         topic = str(content[2:topic_end], "utf-8", "backslashreplace")
         return Message(topic, bytes(content[begin:]), mid, qos, self._generation, arrived_s)
@@ -194,8 +195,4 @@ def _number(data: bytearray | memoryview, begin: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * index
         if not byte & 0x80:
             return value, begin + index + 1
-    raise _no_mqtt("a number of more than four bytes")
-
-
-def _no_mqtt(reason: str) -> TransientError:
-    return TransientError(f"what the broker sent is not MQTT ({reason}): reconnecting")
+    raise TransientError(_NOT_MQTT)

@@ -9,21 +9,17 @@ from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.base.toml import read_toml
 
 
-class FleetServer(msgspec.Struct, frozen=True):
-    """Where the fleet's broker is."""
-
+class _Server(msgspec.Struct, frozen=True):
     broker: str
     broker_port: int = 8883
 
 
-class FleetBroker(msgspec.Struct, frozen=True):
-    """The part of fleet.toml that a collector needs; `edgemeter fleet` checks the rest."""
-
-    server: FleetServer
+class _FleetFile(msgspec.Struct, frozen=True):
+    server: _Server
 
 
 def fleet_address(folder: Path) -> BrokerAddress:
     """Return the broker of the fleet in `folder`; raises ConfigError if that names none, or lacks the collector's certificate."""
-    server = read_toml(folder / "fleet.toml", FleetBroker, "fleet file", "`edgemeter fleet init` writes one").server
+    server = read_toml(folder / "fleet.toml", _FleetFile, "fleet file", "`edgemeter fleet init` writes one").server
     files = TlsFiles(folder / "ca.crt", folder / "collector.crt", folder / "collector.key")
     return parse_address(f"mqtts://{server.broker}:{server.broker_port}", tls=files)

@@ -50,8 +50,7 @@ class CollectorMetrics:
         yield self._counter(f"{PREFIX}duplicates", "Repeated records, dropped.", counts.duplicates)
         yield _labelled(self._counter, "rejections", _REJECTIONS, "reason", rejections)
         yield self._counter(f"{PREFIX}shed", "Messages of devices that send too much, to be sent again.", counts.shed)
-        bounds = [*map(str, RECEIPT_BOUNDS_S), "+Inf"]
-        buckets = list(zip(bounds, accumulate(counts.receipts), strict=True))
+        buckets = list(zip([*map(str, RECEIPT_BOUNDS_S), "+Inf"], accumulate(counts.receipts), strict=True))
         text = "From reading a message with results to its receipt."
         yield self._histogram(f"{PREFIX}receipt_seconds", text, buckets, counts.receipts_s)
         yield self._gauge(f"{PREFIX}stalled_seconds", "Time since a commit or a pass of the writer ended.", collector.stalled_s())
@@ -89,9 +88,8 @@ class CollectorMetrics:
             checked_ns = statements.execute("SELECT max(checked_ns) FROM alert_checks").fetchone()[0]
         yield self._gauge(f"{PREFIX}alert_notices", "Notifications of alerts that a channel has not got.", undelivered)
         if checked_ns is not None:
-            yield self._gauge(
-                f"{PREFIX}alert_check_age_seconds", "Time since the last check of alerts.", max(0, time.time_ns() - checked_ns) / 1e9
-            )
+            age_s = max(0, time.time_ns() - checked_ns) / 1e9
+            yield self._gauge(f"{PREFIX}alert_check_age_seconds", "Time since the last check of alerts.", age_s)
 
 
 def _labelled(family_of: Any, name: str, text: str, label: str, values: Mapping[str, float]) -> Any:
