@@ -9,13 +9,13 @@ from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.base.toml import read_toml
 
 
-class _Server(msgspec.Struct, frozen=True):
+class _FleetServer(msgspec.Struct, frozen=True):
     broker: str
     broker_port: int = 8883
 
 
 class _FleetFile(msgspec.Struct, frozen=True):
-    server: _Server
+    server: _FleetServer
 
 
 def fleet_address(folder: Path) -> BrokerAddress:
