@@ -55,7 +55,7 @@ LINES = {
     "collector/ledgers": 65,
     "collector/postgresql": 711,
     "collector/published": 920,
-    "collector/receive": 1241,
+    "collector/receive": 1197,
     "collector/runs": 949,
     "collector/show": 1063,
     "collector/trend": 3363,
