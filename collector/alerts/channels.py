@@ -85,12 +85,15 @@ class _Receipt(SessionEvents):
 def _publish(url: str, text: str) -> None:
     """Publish a text at `mqtt://USER:PASSWORD@HOST/TOPIC`, which may name certificates as every broker's address."""
     parts, receipt = urlsplit(url), _Receipt()
+    topic = unquote(parts.path.strip("/"))
+    if not topic:
+        raise ConfigError("the address names no topic: write mqtt://HOST/TOPIC")
     broker = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@"), path="").geturl()
     passwords = os.environ if parts.password is None else {"EDGEMETER_MQTT_PASSWORD": unquote(parts.password)}
     session = MqttSession(parse_address(broker, environ=passwords), SessionProfile(f"edgemeter-alerts-{os.getpid()}"), receipt)
     session.connect()
     try:
-        session.publish(unquote(parts.path.strip("/")), text.encode())
+        session.publish(topic, text.encode())
         refusal = receipt.refusals.get()
     finally:
         session.close()

@@ -218,7 +218,7 @@ def _silent(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
         since_ns = received.get((device.fleet, device.device), device.changed_ns)
         is_of_rule = rule.fleet in (None, device.fleet) and rule.device in (None, device.device)
         if is_of_rule and device.state == state and context.now_ns - since_ns >= rule.hours * NS_PER_HOUR:
-            text = f"{state} without a record since {stamp(since_ns)} UTC"
+            text = f"{state if state == 'lost' else 'online without a record'} since {stamp(since_ns)} UTC"
             facts = {"fleet": device.fleet, "device": device.device}
             yield AlertFinding(kind, f"{kind}: {device.device}", text, since_ns // NS_PER_DAY, facts)
 

@@ -122,8 +122,11 @@ def test_an_mqtt_broker_has_a_message_only_when_it_takes_it(tmp_path):
     with pytest.raises(TransientError, match="Not authorized"):
         send([OPENED], url=f"mqtt://{address_of(server)}/other")
     server.kill()
-    with pytest.raises(UnavailableError):
-        send([OPENED], url=f"mqtt://{address_of(server)}/edgemeter/alerts")
+    with pytest.raises(UnavailableError) as away:
+        send([OPENED], url=f"mqtt://lab:very-secret@{address_of(server)}/edgemeter/alerts")
+    assert "very-secret" not in str(away.value)
+    with pytest.raises(ConfigError, match="no topic"):
+        send([OPENED], url=f"mqtt://{address_of(server)}")
 
 
 @pytest.mark.services
