@@ -44,7 +44,7 @@ LINES = {
     "agent/verdict": 946,
     "agent/vision": 2111,
     "collector": 1,
-    "collector/alerts": 718,
+    "collector/alerts": 721,
     "collector/charts": 521,
     "collector/cli": 2319,
     "collector/compare": 2356,
@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80653,
+    "tests": 80656,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
