@@ -182,15 +182,15 @@ def is_throttled(run: RunRecord) -> bool | None:
 
     Under-voltage by itself is another figure.
     """
-    if "throttled" in run.verdict.rules:
+    if run.verdict.violations and "throttled" in run.verdict.rules:
         return True
-    return any_known(condition.throttled_now for condition in run.conditions)
+    return any_known([condition.throttled_now for condition in run.conditions])
 
 
 def hottest_c(runs: Iterable[RunRecord]) -> float | None:
     """Return the highest temperature around any of the runs, None without a sensor."""
-    temperatures_c = (value for run in runs for condition in run.conditions for value in condition.temperatures_c.values())
-    return max(temperatures_c, default=None)
+    highest_c = [max(condition.temperatures_c.values()) for run in runs for condition in run.conditions if condition.temperatures_c]
+    return max(highest_c) if highest_c else None
 
 
 def _correct_answer_mj(run: RunRecord) -> float | None:
@@ -318,7 +318,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "is_under_voltage", "under-voltage", "", "conditions", "lower", LIST,
-        of=lambda run: any_known(condition.under_voltage_now for condition in run.conditions), reads=("conditions",), is_truth=True,
+        of=lambda run: any_known([condition.under_voltage_now for condition in run.conditions]), reads=("conditions",), is_truth=True,
     ),
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ came: a store keeps the raw samples, which are most of the bytes, apart, and the
 
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -150,7 +151,7 @@ class _UnreadRecord(RunRecord, frozen=True, kw_only=True):
 _is_base64 = re.compile(rb'"[A-Za-z0-9+/=]*"').fullmatch
 _decoder = msgspec.json.Decoder(RunRecord)
 _unread_decoder = msgspec.json.Decoder(_UnreadRecord)
-_unread_array_decoder = msgspec.json.Decoder(list[_UnreadRecord])
+_array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _schema_decoder = msgspec.json.Decoder(_SchemaOnly)
 _NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -183,28 +184,23 @@ def decode_head(payload: bytes | msgspec.Raw) -> RunRecord:
     except _NOT_JSON as error:
         raise not_a_record(payload, error) from error
     check_schema(record.schema)
-    # Other text is decoded, to find whether it is valid.
-    return _without_samples(record if _has_plain_samples(record) else decode(payload))
+    for series in record.samples:
+        if not _is_base64(series.data):  # type: ignore[arg-type]
+            # Other text is decoded, to find whether it is valid.
+            decode(payload)
+            break
+    # Nobody else has the record yet.
+    msgspec.structs.force_setattr(record, "samples", ())
+    return record
 
 
-def decode_heads(array: bytes) -> list[RunRecord]:
-    """Return the records in a JSON array, as `decode_head` does; raises ConfigError unless it is certain that all are valid."""
+def decode_heads(array: bytes) -> Iterator[RunRecord]:
+    """Yield the records in a JSON array as `decode_head` does, one after the other: all at once they do not fit a processor's cache."""
     try:
-        records = _unread_array_decoder.decode(array)
+        raw_records = _array_decoder.decode(array)
     except _NOT_JSON as error:
         raise ConfigError(f"not a batch of records: {error}") from error
-    check_schema(max((record.schema for record in records), default=SCHEMA))
-    if not all(map(_has_plain_samples, records)):
-        raise ConfigError("not a batch of records: raw samples have to be decoded")
-    return [_without_samples(record) for record in records]
-
-
-def _has_plain_samples(record: RunRecord) -> bool:
-    return all(_is_base64(memoryview(series.data)) for series in record.samples)  # type: ignore[arg-type]
-
-
-def _without_samples(record: RunRecord) -> RunRecord:
-    return msgspec.structs.replace(record, samples=()) if record.samples else record
+    yield from map(decode_head, raw_records)
 
 
 def check_schema(schema: Count) -> None:

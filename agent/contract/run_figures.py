@@ -11,22 +11,21 @@ from edgemeter.agent.contract.energy_provenance import not_measured
 from edgemeter.agent.contract.figures import FIGURES, Figure, Group, field_name
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.agent.contract.record_time import off_by_ns
 from edgemeter.agent.contract.run_subject import RunSubject
 
 # Stands for a figure that a run has not: SQLite stores it as NULL, and binds it in a tenth of the time that None takes.
 ABSENT = math.nan
-_RANKED = frozenset(("measured", "replayed"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A part of the record that may be absent: what reads the figures that stand in it, and the parts within it."""
 
-    names: tuple[str, ...]
     read: Callable[[Any], tuple[Any, ...]]
-    within: tuple[tuple[str, "_Part"], ...]
-    size: int
+    read_within: Callable[[Any], tuple[Any, ...]]
+    within: tuple["_Part", ...]
+    names: tuple[str, ...]
+    absent: tuple[float, ...]
 
 
 def _part(paths: Sequence[tuple[str, str]]) -> _Part:
@@ -37,13 +36,17 @@ def _part(paths: Sequence[tuple[str, str]]) -> _Part:
         first, dot, inner = path.partition(".")
         if dot:
             deeper.setdefault(first, []).append((inner, name))
-    within = tuple((first, _part(members)) for first, members in deeper.items())
-    names = [name for path, name in paths if "." not in path] + [name for _, part in within for name in part.names]
-    read = attrgetter(*leaves) if len(leaves) > 1 else lambda part: tuple(getattr(part, leaf) for leaf in leaves)
-    return _Part(tuple(names), read, within, len(names))
+    within = tuple(map(_part, deeper.values()))
+    names = [name for path, name in paths if "." not in path] + [name for part in within for name in part.names]
+    return _Part(_reader(leaves), _reader([*deeper]), within, tuple(names), (ABSENT,) * len(names))
+
+
+def _reader(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    return attrgetter(*names) if len(names) > 1 else lambda part: tuple(getattr(part, name) for name in names)
 
 
 _WORKED_OUT = tuple(entry for entry in FIGURES if entry.of)
+_FUNCTIONS = tuple(entry.value for entry in _WORKED_OUT)
 _STANDING = [path for entry in FIGURES for path in (*(() if entry.of else (entry.path,)), entry.low, entry.high, entry.u) if path]
 _RECORD = _part([(path, field_name(path)) for path in _STANDING])
 # What has columns of its own in the row of a run: every figure, its bounds and its uncertainty, as the parts of the record have them.
@@ -57,31 +60,27 @@ _OF_GROUP = {
 
 
 def values_of(run: RunRecord) -> list[float]:
-    """Return the figures of a run by `VALUE_COLUMNS`; `ABSENT` where it has none, or it was not measured (estimated, published)."""
+    """Return the figures of a run by `VALUE_COLUMNS`, `ABSENT` where it has none; see `places_not_measured`."""
     values: list[Any] = []
     _add(values, _RECORD, run)
-    values += [entry.value(run) for entry in _WORKED_OUT]
-    if not _is_all_ranked(run):
-        for group, places in _OF_GROUP.items():
-            if not_measured(run, group):
-                for index in places:
-                    values[index] = None
-    return [ABSENT if value is None else float(value) for value in values]
+    values += [value if value is None else float(value) for value in [read(run) for read in _FUNCTIONS]]
+    return [ABSENT if value is None else value for value in values]
 
 
 def _add(values: list[Any], part: _Part, read_from: Any) -> None:
-    if read_from is None:
-        values += [None] * part.size
-        return
     values += part.read(read_from)
-    for name, deeper in part.within:
-        _add(values, deeper, getattr(read_from, name))
+    for deeper, read_deeper in zip(part.within, part.read_within(read_from), strict=True):
+        if read_deeper is None:
+            values += deeper.absent
+        elif deeper.within:
+            _add(values, deeper, read_deeper)
+        else:
+            values += deeper.read(read_deeper)
 
 
-def _is_all_ranked(run: RunRecord) -> bool:
-    """Return whether all figures of a run were measured or replayed, as those of most are, without asking for each group."""
-    is_energy_of_run = run.energy is None or (run.energy.gross_mj > 0 and run.together is None)
-    return is_energy_of_run and "latency" in run.provenance and _RANKED.issuperset(run.provenance.values())
+def places_not_measured(run: RunRecord) -> list[int]:
+    """Return which of `VALUE_COLUMNS` the run has no figure in because it was not measured (estimated, published)."""
+    return [index for group, places in _OF_GROUP.items() if not_measured(run, group) for index in places]
 
 
 class RunFigures(NamedTuple):
@@ -146,23 +145,16 @@ def of_newest_kind(runs: Sequence[RunFigures], group: Group) -> Sequence[RunFigu
     return [run for run in runs if run.subject.kind(group) == newest] if newest is not None else []
 
 
-def at_ns(run: RunRecord, received_ns: int) -> int:
-    """Return when a run began by a synchronised clock that can be right, else when it was received."""
-    is_wrong = run.clock_synchronised is False or off_by_ns(run.started_at_ns, received_ns) is not None
-    return received_ns if is_wrong else run.started_at_ns
-
-
-def is_usable(run: RunRecord) -> bool:
-    """Return whether `run` may be compared at all: it is not invalid, and its latency and throughput were measured or replayed."""
-    return run.verdict.state != "invalid" and not (not_measured(run, "latency") or not_measured(run, "throughput"))
+def is_timed(run: RunRecord) -> bool:
+    """Return whether latency and throughput were measured or replayed, so that the run may be compared unless it is invalid."""
+    return not (not_measured(run, "latency") or not_measured(run, "throughput"))
 
 
 def temperature_before_c(run: RunRecord) -> float | None:
     """Return the highest temperature before the run, which excludes the load's own heat; without one, the highest of any reading."""
-    for when in ("before", "during", "after"):
-        readings_c = [
-            max(condition.temperatures_c.values()) for condition in run.conditions if condition.when == when and condition.temperatures_c
-        ]
-        if readings_c:
-            return max(readings_c)
-    return None
+    readings_c: dict[str, float] = {}
+    for condition in run.conditions:
+        if condition.temperatures_c:
+            temperature_c = max(condition.temperatures_c.values())
+            readings_c[condition.when] = max(temperature_c, readings_c.get(condition.when, temperature_c))
+    return readings_c.get("before", readings_c.get("during", readings_c.get("after")))

@@ -16,6 +16,7 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.contract.record import RunRecord, decode, split_samples
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.quarantine import RecordReference, Rejection
+from edgemeter.agent.ledger.run_row import RecordKey, RunRow, row_of
 
 logger = logging.getLogger(__name__)
 
@@ -23,18 +24,23 @@ _Read = TypeVar("_Read")
 
 
 class Arrival(NamedTuple):
-    """A numbered record that arrived (`session` and `seq` are set), its JSON text and its topic. A tuple, because there are many."""
+    """The row of a record that arrived, its JSON text and its topic. A tuple, because there are many."""
 
-    record: RunRecord
+    run: RunRow
     payload: bytes
     topic: str
     received_ns: int
 
 
-class ArrivedBatch(NamedTuple):
-    """A message with many records of one device, and its JSON array as a chunk."""
+def arrived(record: RunRecord, payload: bytes, topic: str, received_ns: int) -> Arrival:
+    """Return the arrival of a numbered record; raises msgspec.ValidationError if it has no number."""
+    return Arrival(row_of(record, received_ns), payload, topic, received_ns)
 
-    records: Sequence[RunRecord]
+
+class ArrivedBatch(NamedTuple):
+    """A message with many records of one device, as rows, and its JSON array as a chunk."""
+
+    runs: Sequence[RunRow]
     body: bytes
     topic: str
     received_ns: int
@@ -166,7 +172,6 @@ def without_samples(body: bytes) -> bytes:
 
 
 COLLISION = "another record already holds this number: cloned card or copied outbox?"
-RecordKey = tuple[str, str, int, int]
 Source = ArrivedBatch | list[Arrival]
 
 
@@ -203,11 +208,19 @@ def rejections_of(source: Source, places: Iterable[int]) -> list[Rejection]:
     return [Rejection(source[index].topic, source[index].payload, COLLISION, source[index].received_ns) for index in places]
 
 
-def key_of(record: RunRecord) -> RecordKey:
-    """Return the key of a record; raises msgspec.ValidationError if it has no number."""
-    if record.session is None or record.seq is None:
-        raise msgspec.ValidationError(f"record {record.id!r} has no number: only numbered records enter the ledger")
-    return record.fleet, record.device, record.session, record.seq
+def runs_of(source: Source) -> Sequence[RunRow]:
+    """Return the rows of what arrived together."""
+    return source.runs if isinstance(source, ArrivedBatch) else [arrival.run for arrival in source]
+
+
+def received_ns_of(source: Source) -> int:
+    """Return when it was received."""
+    return source.received_ns if isinstance(source, ArrivedBatch) else source[0].received_ns
+
+
+def body_of(source: Source) -> bytes:
+    """Return its chunk."""
+    return source.body if isinstance(source, ArrivedBatch) else pack_chunk([arrival.payload for arrival in source])
 
 
 def coalesce(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -5,9 +5,8 @@ import sqlite3
 from collections.abc import Sequence
 
 from edgemeter.agent.base.sqlite_file import FileFormat
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger import chunks, presence, quarantine
-from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, RecordKey, Source
+from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, Source
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.run_row import (
     ADD_SUBJECT,
@@ -15,10 +14,11 @@ from edgemeter.agent.ledger.run_row import (
     RUN_COLUMNS,
     RUNS_SCHEMA,
     SUBJECTS_SCHEMA,
-    SubjectNumbers,
+    RecordKey,
+    RunRow,
+    StoredSubjects,
     cases_in_sessions,
     judge_siblings,
-    run_values,
 )
 
 _CHUNKS = """CREATE TABLE chunks (
@@ -78,12 +78,8 @@ LEDGER_FORMAT = FileFormat(
     elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
 )
 _PLACE = RUN_COLUMNS.index("place")
-# So many rows are inserted at once.
-ROWS = 100
-_MARKS = f"({', '.join('?' * len(RUN_COLUMNS))})"
-_HEAD = f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES "  # noqa: S608 - our own column names
-_TAIL = " ON CONFLICT (device, session, seq) DO NOTHING"
-_INSERT = [f"{_HEAD}{', '.join([_MARKS] * rows)}{_TAIL}" for rows in range(ROWS + 1)]
+_MARKS = ", ".join("?" * len(RUN_COLUMNS))
+_INSERT = f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({_MARKS}) ON CONFLICT (device, session, seq) DO NOTHING"  # noqa: S608 - our own names
 
 
 class LedgerWriter:
@@ -91,73 +87,53 @@ class LedgerWriter:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._subjects = SubjectNumbers()
+        self._subjects = StoredSubjects()
 
     def keep(self, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch]) -> tuple[Committed, list[Rejection]]:
         """Store what arrived; return the outcome, and the records rejected because their number belongs to another record."""
         inserted = 0
         keys: list[RecordKey] = []
         collisions: list[Rejection] = []
+        touched: set[tuple[int, int]] = set()
         chunk = int(self._connection.execute("SELECT coalesce(max(chunk), 0) FROM chunks").fetchone()[0])
         has_forgotten = self._connection.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone() is not None
         try:
             for source in itertools.chain[Source](chunks.portions(arrivals), batches):
                 chunk += 1
-                records = source.records if isinstance(source, ArrivedBatch) else [arrival.record for arrival in source]
-                received_ns = source.received_ns if isinstance(source, ArrivedBatch) else source[0].received_ns
-                left_out = self._forgotten_among(records) if has_forgotten else frozenset()
-                new, collided = self._insert(records, received_ns, chunk, left_out)
+                runs = chunks.runs_of(source)
+                new, collided = self._insert(runs, chunk, self._forgotten_among(runs) if has_forgotten else frozenset())
                 if new:
                     self._add_chunk(chunk, source)
                 inserted += new
-                keys += [chunks.key_of(record) for index, record in enumerate(records) if index not in collided]
+                touched |= cases_in_sessions(runs)
+                keys += [run.key for index, run in enumerate(runs) if index not in collided]
                 if collided:
                     collisions += chunks.rejections_of(source, sorted(collided))
+            judge_siblings(self._connection, touched)
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
             self._subjects.forget()
             raise
         return Committed(inserted, len(keys) - inserted, len(collisions), tuple(keys)), collisions
 
-    def _insert(self, records: Sequence[RunRecord], received_ns: int, chunk: int, left_out: frozenset[int]) -> tuple[int, set[int]]:
+    def _insert(self, runs: Sequence[RunRow], chunk: int, left_out: frozenset[int]) -> tuple[int, set[int]]:
         """Return how many rows are new, and the indexes of those whose number belongs to another record."""
-        rows = [
-            run_values(record, received_ns, self._subjects.of(record), chunk, index)
-            for index, record in enumerate(records)
-            if index not in left_out
-        ]
-        self._connection.executemany(ADD_SUBJECT, self._subjects.added.values())
-        self._subjects.stored()
+        rows = [(*run.values, chunk, index) for index, run in enumerate(runs) if index not in left_out]
+        self._connection.executemany(ADD_SUBJECT, self._subjects.new_among(runs))
+        inserted = self._connection.executemany(_INSERT, rows).rowcount if rows else 0
         held_id = "SELECT id FROM runs WHERE device = ? AND session = ? AND seq = ?"
-        inserted = 0
-        collided: set[int] = set()
-        for start in range(0, len(rows), ROWS):
-            slice_ = rows[start : start + ROWS]
-            count = self._connection.execute(_INSERT[len(slice_)], [*itertools.chain.from_iterable(slice_)]).rowcount
-            inserted += count
-            if count < len(slice_):
-                collided |= {row[_PLACE] for row in slice_ if self._connection.execute(held_id, row[:3]).fetchone()[0] != row[3]}
-        judge_siblings(self._connection, cases_in_sessions(rows))
-        return inserted, collided
+        repeated = rows if inserted < len(rows) else []
+        return inserted, {row[_PLACE] for row in repeated if self._connection.execute(held_id, row[:3]).fetchone()[0] != row[3]}
 
-    def _forgotten_among(self, records: Sequence[RunRecord]) -> frozenset[int]:
+    def _forgotten_among(self, runs: Sequence[RunRow]) -> frozenset[int]:
         query = "SELECT first, last FROM forgotten WHERE device = ? AND session = ?"
-        ranges: dict[tuple[str, int | None], list[tuple[int, int]]] = {}
-        for record in records:
-            name = (record.device, record.session)
-            if name not in ranges:
-                ranges[name] = self._connection.execute(query, name).fetchall()
+        sessions = {run.key[1:3] for run in runs}
+        ranges = {session: self._connection.execute(query, session).fetchall() for session in sessions}
         return frozenset(
-            index
-            for index, record in enumerate(records)
-            if any(first <= (record.seq or 0) <= last for first, last in ranges[record.device, record.session])
+            index for index, run in enumerate(runs) if any(first <= run.key[3] <= last for first, last in ranges[run.key[1:3]])
         )
 
     def _add_chunk(self, chunk: int, source: Source) -> None:
         last_row = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
-        if isinstance(source, ArrivedBatch):
-            body, received_ns = source.body, source.received_ns
-        else:
-            body, received_ns = chunks.pack_chunk([arrival.payload for arrival in source]), source[0].received_ns
         statement = "INSERT INTO chunks (chunk, last_row, received_ns, body) VALUES (?, ?, ?, ?)"
-        self._connection.execute(statement, (chunk, last_row, received_ns, body))
+        self._connection.execute(statement, (chunk, last_row, chunks.received_ns_of(source), chunks.body_of(source)))

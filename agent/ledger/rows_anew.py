@@ -1,8 +1,6 @@
 """Makes the rows of a ledger anew from its records, where another version of Edgemeter made them: of other figures, or of other facts."""
 
 import sqlite3
-from collections.abc import Sequence
-from typing import Any
 
 from edgemeter.agent.ledger.chunks import HeldChunk, chunk_text
 from edgemeter.agent.ledger.run_row import (
@@ -11,10 +9,10 @@ from edgemeter.agent.ledger.run_row import (
     RUN_COLUMNS,
     RUNS_SCHEMA,
     SUBJECTS_SCHEMA,
-    SubjectNumbers,
+    StoredSubjects,
     cases_in_sessions,
     judge_siblings,
-    run_values,
+    row_of,
 )
 
 _MARKS = ", ".join("?" * (1 + len(RUN_COLUMNS)))
@@ -33,20 +31,16 @@ def make_rows_anew(connection: sqlite3.Connection) -> None:
     connection.execute("DROP TABLE subjects")
     for statement in (SUBJECTS_SCHEMA + RUNS_SCHEMA).split(";\n"):
         connection.execute(statement)
-    numbers = SubjectNumbers()
+    subjects = StoredSubjects()
     for chunk, received_ns, body in connection.execute("SELECT chunk, received_ns, body FROM chunks ORDER BY chunk"):
         places = dict(connection.execute(_PLACES, (chunk,)).fetchall())
         records = HeldChunk(list(places.items()), received_ns, chunk_text(body)).records()
-        _add(connection, [(row, *run_values(record, received_ns, numbers.of(record), chunk, places[row])) for row, record in records])
-        connection.executemany(ADD_SUBJECT, numbers.added.values())
-        numbers.stored()
+        runs = {row: row_of(record, received_ns) for row, record in records}
+        connection.executemany(_ADD, [(row, *run.values, chunk, places[row]) for row, run in runs.items()])
+        connection.executemany(ADD_SUBJECT, subjects.new_among(runs.values()))
+        judge_siblings(connection, cases_in_sessions(runs.values()))
     connection.execute("DROP TABLE runs_before")
     # A row that was removed is not given again.
     connection.execute("DELETE FROM sqlite_sequence WHERE name = 'runs'")
     connection.execute("INSERT INTO sqlite_sequence VALUES ('runs', ?)", (highest,))
     connection.execute("UPDATE identity SET rows = ?", (ROWS_VERSION,))
-
-
-def _add(connection: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> None:
-    connection.executemany(_ADD, rows)
-    judge_siblings(connection, cases_in_sessions([row[1:] for row in rows]))

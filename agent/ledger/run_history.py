@@ -21,7 +21,7 @@ from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
-from edgemeter.agent.ledger.chunks import REMOVED, Arrival, pack_chunk, unpack_chunk
+from edgemeter.agent.ledger.chunks import REMOVED, arrived, pack_chunk, unpack_chunk
 from edgemeter.agent.ledger.ledger import HeldRecord, Ledger, default_path
 from edgemeter.agent.ledger.retention import recall, remember
 from edgemeter.agent.ledger.run_row import judge_siblings
@@ -214,7 +214,7 @@ class LedgerRuns:
             # Ended in between, the run is still excluded, and included by the same call again.
             with self._ledger.writing() as statements:
                 recall(statements, record.device, record.session or 0, record.seq or 0)
-            committed = self._ledger.commit([Arrival(record, payload, str(Topic(record.fleet, record.device, "result")), received_ns)])
+            committed = self._ledger.commit([arrived(record, payload, str(Topic(record.fleet, record.device, "result")), received_ns)])
             if committed.collisions:
                 raise ConfigError(f"run {run_id} cannot be included: another record has its number, see `edgemeter collector status`")
             with self._ledger.writing() as statements:

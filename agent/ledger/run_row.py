@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,17 +17,27 @@ from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.figures import takes_a_minute
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Environment, Model, Verdict, Violation
-from edgemeter.agent.contract.record_time import placed
-from edgemeter.agent.contract.run_figures import ABSENT, VALUE_COLUMNS, RunFigures, at_ns, is_usable, temperature_before_c, values_of
+from edgemeter.agent.contract.record_time import off_by_ns
+from edgemeter.agent.contract.run_figures import (
+    ABSENT,
+    VALUE_COLUMNS,
+    RunFigures,
+    is_timed,
+    places_not_measured,
+    temperature_before_c,
+    values_of,
+)
 from edgemeter.agent.contract.run_subject import FACETS, AccuracyMeasure, EnergyMeasure, RunSubject, number_of, subject_of
 from edgemeter.agent.verdict.siblings import apart_among, judged_apart
 
+# Fleet, device, session, seq.
+RecordKey = tuple[str, str, int, int]
 # The columns that are written with the record, each with its type.
 RUN_TYPES = {
     "device": "TEXT", "session": "INTEGER", "seq": "INTEGER", "id": "TEXT", "subject": "INTEGER", "case_number": "INTEGER",
     "verdict": "TEXT", "rules": "BLOB", "is_usable": "INTEGER", "takes_a_minute": "INTEGER", "started_at_ns": "INTEGER", "at_ns": "INTEGER",
     "session_started_at_ns": "INTEGER", "repeat": "INTEGER", "queries": "INTEGER", "temperature_before_c": "REAL", "job": "TEXT",
-    "chunk": "INTEGER", "place": "INTEGER", **dict.fromkeys(VALUE_COLUMNS, "REAL"),
+    **dict.fromkeys(VALUE_COLUMNS, "REAL"), "chunk": "INTEGER", "place": "INTEGER",
 }  # fmt: skip
 RUN_COLUMNS = tuple(RUN_TYPES)
 # A ledger whose rows and subjects have other columns or parts than these was written by another version of Edgemeter.
@@ -61,9 +71,10 @@ ADD_SUBJECT = f"INSERT INTO subjects VALUES (?, {', '.join('?' * len(SUBJECT_COL
 _SIBLINGS = """SELECT session_started_at_ns, case_number, row, latency_p50_ms, siblings_p50_ms, siblings
 FROM (VALUES {sessions}) AS touched JOIN runs ON session_started_at_ns = column1 AND case_number = column2
 WHERE is_usable = 1 AND latency_p50_ms > 0 ORDER BY session_started_at_ns, case_number, row"""
-_CASE, _SESSION = RUN_COLUMNS.index("case_number"), RUN_COLUMNS.index("session_started_at_ns")
-# So many subjects are remembered.
-_MOST = 10_000
+_ID, _CASE, _SESSION = map(RUN_COLUMNS.index, ("id", "case_number", "session_started_at_ns"))
+_CASE_OF_SUBJECT = 1 + SUBJECT_COLUMNS.index("case_number")
+# So many subjects are remembered, of records whose like parts are not longer.
+_MOST, _LONGEST_BYTES = 10_000, 16 << 10
 _encode = msgspec.msgpack.Encoder().encode
 decode_subject = msgspec.msgpack.Decoder(RunSubject).decode
 _decode_rules = msgspec.msgpack.Decoder(tuple[tuple[Violation, ...], tuple[Violation, ...]]).decode
@@ -84,39 +95,82 @@ _energy = attrgetter("sensor", "scope", "excludes")
 _accuracy = attrgetter("metric", "better", "images", "dataset_sha256", "normalisation")
 
 
-class SubjectNumbers:
-    """The numbers of subjects, and those that are new to a ledger; `forget` where a transaction failed."""
+class RunRow(NamedTuple):
+    """The row of a numbered record: values of `RUN_COLUMNS` but for chunk and place, and of `ADD_SUBJECT`."""
+
+    key: RecordKey
+    subject: tuple[Any, ...]
+    values: tuple[Any, ...]
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return str(self.values[_ID])
+
+
+class _Shared(NamedTuple):
+    """The facts that all runs of one subject share: values of `ADD_SUBJECT`, and what of them was not measured."""
+
+    subject: tuple[Any, ...]
+    is_timed: bool
+    places_not_measured: list[int]
+
+
+_shared_facts: dict[bytes, _Shared] = {}
+
+
+class StoredSubjects:
+    """The subjects that a ledger has; `forget` where a transaction failed."""
 
     def __init__(self) -> None:
-        self._numbers: dict[bytes, tuple[int, int]] = {}
-        self._stored: set[int] = set()
-        # Values of `ADD_SUBJECT`.
-        self.added: dict[int, tuple[Any, ...]] = {}
+        self._numbers: set[int] = set()
+
+    def new_among(self, rows: Iterable[RunRow]) -> list[tuple[Any, ...]]:
+        """Return those of the rows' subjects that are to be stored, as values of `ADD_SUBJECT`; from now on the ledger has them."""
+        new = {row.subject[0]: row.subject for row in rows if row.subject[0] not in self._numbers}
+        if len(self._numbers) >= _MOST:
+            self._numbers.clear()
+        self._numbers.update(new)
+        return [*new.values()]
 
     def forget(self) -> None:
-        """Forget which of them a ledger has."""
+        """Forget which the ledger has."""
         self._numbers.clear()
-        self._stored.clear()
-        self.added.clear()
 
-    def stored(self) -> None:
-        """Note that the ledger has those that were added."""
-        self._stored.update(self.added)
-        self.added.clear()
 
-    def of(self, run: RunRecord) -> tuple[int, int]:
-        """Return the numbers of the subject and the case of a run; the subject is added where the ledger may not have it."""
-        likeness = _likeness(run)
-        numbers = self._numbers.get(likeness)
-        if numbers is None:
-            if len(self._numbers) >= _MOST:
-                self.forget()
-            subject = subject_of(run)
-            body = _encode(subject)
-            numbers = self._numbers[likeness] = number_of(body), number_of(subject.key)
-            if numbers[0] not in self._stored:
-                self.added[numbers[0]] = (numbers[0], *subject.facets(), numbers[1], number_of(subject.series), body)
-        return numbers
+def row_of(run: RunRecord, received_ns: int) -> RunRow:
+    """Return the row of a numbered run; raises msgspec.ValidationError if it has no number."""
+    if run.session is None or run.seq is None:
+        raise msgspec.ValidationError(f"record {run.id!r} has no number: only numbered records enter the ledger")
+    likeness = _likeness(run)
+    subject, is_timed, places_not_measured = _shared_facts.get(likeness) or _remember(likeness, run)
+    values = values_of(run)
+    for index in places_not_measured:
+        values[index] = ABSENT
+    verdict = run.verdict
+    started_at_ns = received_ns if off_by_ns(run.started_at_ns, received_ns) is not None else run.started_at_ns
+    temperature_c = temperature_before_c(run)
+    row = (
+        run.device,
+        run.session,
+        run.seq,
+        run.id,
+        subject[0],
+        subject[_CASE_OF_SUBJECT],
+        verdict.state,
+        _encode((verdict.violations, verdict.notes)) if verdict.violations or verdict.notes else ABSENT,
+        int(is_timed and verdict.state != "invalid"),
+        int(takes_a_minute(run)),
+        started_at_ns,
+        received_ns if run.clock_synchronised is False else started_at_ns,
+        run.session_started_at_ns or ABSENT,
+        run.repeat,
+        run.latency.count,
+        ABSENT if temperature_c is None else temperature_c,
+        ABSENT if run.job is None else run.job,
+        *values,
+    )
+    return RunRow((run.fleet, run.device, run.session, run.seq), subject, row)
 
 
 def _likeness(run: RunRecord) -> bytes:
@@ -126,37 +180,23 @@ def _likeness(run: RunRecord) -> bytes:
     return _encode(
         (
             _parts(run),
-            None if is_plain else key_of(run),
+            None if is_plain else (key_of(run), run.together is None),
             energy and (_energy(energy), energy.gross_mj > 0),
             accuracy and _accuracy(accuracy),
         )
     )
 
 
-def run_values(run: RunRecord, received_ns: int, numbers: tuple[int, int], chunk: int, index: int) -> tuple[Any, ...]:
-    """Return the values of `RUN_COLUMNS` for a numbered run, the record `index` of a chunk; `numbers` are those of subject and case."""
-    verdict = run.verdict
-    return (
-        run.device,
-        run.session,
-        run.seq,
-        run.id,
-        *numbers,
-        verdict.state,
-        _encode((verdict.violations, verdict.notes)) if verdict.violations or verdict.notes else ABSENT,
-        int(is_usable(run)),
-        int(takes_a_minute(run)),
-        placed(run, received_ns).started_at_ns,
-        at_ns(run, received_ns),
-        run.session_started_at_ns or ABSENT,
-        run.repeat,
-        run.latency.count,
-        ABSENT if (temperature_c := temperature_before_c(run)) is None else temperature_c,
-        ABSENT if run.job is None else run.job,
-        chunk,
-        index,
-        *values_of(run),
-    )
+def _remember(likeness: bytes, run: RunRecord) -> _Shared:
+    subject = subject_of(run)
+    body = _encode(subject)
+    values = (number_of(body), *subject.facets(), number_of(subject.key), number_of(subject.series), body)
+    shared = _Shared(values, is_timed(run), places_not_measured(run))
+    if len(_shared_facts) >= _MOST:
+        _shared_facts.clear()
+    if len(likeness) <= _LONGEST_BYTES:
+        _shared_facts[likeness] = shared
+    return shared
 
 
 def run_of_row(row: Sequence[Any], subject: RunSubject) -> RunFigures:
@@ -178,9 +218,9 @@ def run_of_row(row: Sequence[Any], subject: RunSubject) -> RunFigures:
     )  # fmt: skip
 
 
-def cases_in_sessions(rows: Iterable[Sequence[Any]]) -> set[tuple[int, int]]:
-    """Return the start of the session and the case of those of the rows (values of `RUN_COLUMNS`) that are of a session."""
-    return {(session_ns, row[_CASE]) for row in rows if not math.isnan(session_ns := row[_SESSION])}
+def cases_in_sessions(rows: Iterable[RunRow]) -> set[tuple[int, int]]:
+    """Return the start of the session and the case of those of the rows that are of a session."""
+    return {(session_ns, row.values[_CASE]) for row in rows if not math.isnan(session_ns := row.values[_SESSION])}
 
 
 def judge_siblings(statements: Statements, touched: Collection[tuple[int, int]]) -> None:

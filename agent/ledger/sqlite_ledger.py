@@ -18,7 +18,7 @@ from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.agent.ledger import presence, quarantine
-from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text
+from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, arrived, chunk_text
 from edgemeter.agent.ledger.ledger import Ledger, LedgerPart
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, LedgerWriter
 from edgemeter.agent.ledger.quarantine import Rejection
@@ -91,9 +91,8 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             UnavailableError: the disk is full.
             TransientError: another process has locked the file.
         """
-        arrival = Arrival(record, encode(record), "", time.time_ns())
         with self.transaction() as connection:
-            committed, collisions = self._writer.keep([arrival], ())
+            committed, collisions = self._writer.keep([arrived(record, encode(record), "", time.time_ns())], ())
             if collisions:
                 raise ConfigError(f"run {record.id} is not stored in {str(self.path)!r}: {collisions[0].reason}")
             if committed.inserted:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.base.postgres_session import LedgerSession, UnstorableError, number_array, text_array
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger import chunks, quarantine
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage, note_presence
 from edgemeter.agent.ledger.quarantine import Rejection
@@ -16,10 +15,10 @@ from edgemeter.agent.ledger.run_row import (
     ADD_SUBJECT,
     RUN_COLUMNS,
     RUN_TYPES,
-    SubjectNumbers,
+    RunRow,
+    StoredSubjects,
     cases_in_sessions,
     judge_siblings,
-    run_values,
 )
 from edgemeter.collector.postgresql.schema import check_version
 
@@ -51,7 +50,7 @@ JOIN unnest(?::text[], ?::bigint[]) AS wanted (device, session) USING (device, s
 class _Repeated(NamedTuple):
     """A record that was not stored: its number among those of the commit, its source, and its offset there."""
 
-    record: RunRecord
+    run: RunRow
     number: int
     source: int
     offset: int
@@ -90,7 +89,7 @@ class PostgresWriter:
 
     def __init__(self, session: LedgerSession) -> None:
         self._session = session
-        self._subjects = SubjectNumbers()
+        self._subjects = StoredSubjects()
         self._generation = 0
 
     def commit(
@@ -138,54 +137,47 @@ class PostgresWriter:
             # After a failover what was committed before may be gone.
             self._subjects.forget()
             self._generation = self._session.generation
-        group = _Group(sources, self._subjects)
+        group = _Group(sources)
         try:
             with self._session.transaction() as statements:
                 with statements.together() as sending:
-                    cursor = take_numbers(sending, len(group.records), len(sources))
-                    stored = _store(sending, group, self._subjects) if group.records else None
+                    cursor = take_numbers(sending, len(group.runs), len(sources))
+                    stored = _store(sending, group, self._subjects.new_among(group.runs)) if group.runs else None
                 row, chunk = numbers_before(cursor, self._session.address)
-                is_all_new = stored is None or stored.rowcount == len(group.records)
+                is_all_new = stored is None or stored.rowcount == len(group.runs)
                 repeated = () if is_all_new else _repeated(statements, group, row)
                 collided = _collided(statements, _not_forgotten(statements, repeated)) if repeated else ()
                 _add_chunks(statements, group, (row, chunk), frozenset(entry.number for entry in repeated))
                 committed, collisions = _outcome(group, len(repeated), collided)
                 quarantine.add(statements, [*rejections, *collisions])
-                judge_siblings(statements, cases_in_sessions(group.rows))
+                judge_siblings(statements, cases_in_sessions(group.runs))
                 note_presence(statements, changes)
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
             self._subjects.forget()
             raise
-        self._subjects.stored()
         return committed
 
 
-def _store(statements: Statements, group: "_Group", subjects: SubjectNumbers) -> Any:
+def _store(statements: Statements, group: "_Group", new_subjects: Sequence[tuple[Any, ...]]) -> Any:
     """Store the rows that are new, and their subjects; return the cursor that counts the rows."""
-    if subjects.added:
-        statements.executemany(ADD_SUBJECT, list(subjects.added.values()))
+    if new_subjects:
+        statements.executemany(ADD_SUBJECT, new_subjects)
     return statements.execute(_RUNS, group.run_columns)
 
 
 class _Group:
-    """All that one transaction stores: the records of its sources, whose rows are consecutive, the values of `_RUNS`, and the chunks."""
+    """All that one transaction stores: the rows of its sources, which are consecutive, the values of `_RUNS`, and the chunks."""
 
-    def __init__(self, sources: Sequence[chunks.Source], subjects: SubjectNumbers) -> None:
+    def __init__(self, sources: Sequence[chunks.Source]) -> None:
         self.sources = sources
-        self.members = [
-            source.records if isinstance(source, chunks.ArrivedBatch) else [arrival.record for arrival in source] for source in sources
-        ]
-        self.records = records = [*itertools.chain.from_iterable(self.members)]
-        self.rows = [
-            run_values(record, _received_ns(source), subjects.of(record), number, index)
-            for number, (source, members) in enumerate(zip(sources, self.members, strict=True), 1)
-            for index, record in enumerate(members)
-        ]
-        numbers = {row[_SUBJECT] for row in self.rows}
-        columns = [_array(kind, values) for kind, values in zip(RUN_TYPES.values(), zip(*self.rows, strict=True), strict=False)]
-        self.run_columns = (len(records), len(sources), *columns, number_array(numbers), len(numbers))
-        self.bodies = [_body(source) for source in sources]
+        self.members = [*map(chunks.runs_of, sources)]
+        self.runs = [*itertools.chain.from_iterable(self.members)]
+        rows = [(*run.values, number, index) for number, members in enumerate(self.members, 1) for index, run in enumerate(members)]
+        columns = [_array(kind, values) for kind, values in zip(RUN_TYPES.values(), zip(*rows, strict=True), strict=False)]
+        subjects = {run.subject[0] for run in self.runs}
+        self.run_columns = (len(rows), len(sources), *columns, number_array(subjects), len(subjects))
+        self.bodies = [*map(chunks.body_of, sources)]
 
 
 def _array(kind: str, values: Sequence[Any]) -> Any:
@@ -200,14 +192,6 @@ def _array(kind: str, values: Sequence[Any]) -> Any:
     return [None if isinstance(value, float) else value for value in values]
 
 
-def _received_ns(source: chunks.Source) -> int:
-    return source.received_ns if isinstance(source, chunks.ArrivedBatch) else source[0].received_ns
-
-
-def _body(source: chunks.Source) -> bytes:
-    return source.body if isinstance(source, chunks.ArrivedBatch) else chunks.pack_chunk([arrival.payload for arrival in source])
-
-
 def _add_chunks(statements: Statements, group: _Group, numbers: tuple[int, int], repeated: frozenset[int]) -> None:
     """Add the chunks of which a row is new; `numbers` are those of row and chunk before the group's."""
     row, chunk = numbers
@@ -218,7 +202,7 @@ def _add_chunks(statements: Statements, group: _Group, numbers: tuple[int, int],
         begin, numbers_of_source = begin + len(members), range(begin, begin + len(members))
         newest = next((number for number in reversed(numbers_of_source) if number not in repeated), None)
         if newest is not None:
-            added.append((chunk, row + 1 + newest, _received_ns(source), body))
+            added.append((chunk, row + 1 + newest, chunks.received_ns_of(source), body))
     if added:
         *columns, bodies = zip(*added, strict=True)
         statements.execute(_CHUNKS, (*map(number_array, columns), list(bodies)))
@@ -226,51 +210,43 @@ def _add_chunks(statements: Statements, group: _Group, numbers: tuple[int, int],
 
 def _repeated(statements: Statements, group: _Group, row: int) -> list[_Repeated]:
     """Return what was not stored of a group whose rows come after `row`."""
-    stored = statements.execute("SELECT row FROM runs WHERE row > ? AND row <= ?", (row, row + len(group.records)))
+    stored = statements.execute("SELECT row FROM runs WHERE row > ? AND row <= ?", (row, row + len(group.runs)))
     new = {number - row - 1 for (number,) in stored.fetchall()}
     places = ((source, index) for source, members in enumerate(group.members) for index in range(len(members)))
-    return [
-        _Repeated(record, index, *origin)
-        for index, (record, origin) in enumerate(zip(group.records, places, strict=True))
-        if index not in new
-    ]
+    return [_Repeated(run, index, *origin) for index, (run, origin) in enumerate(zip(group.runs, places, strict=True)) if index not in new]
 
 
 def _not_forgotten(statements: Statements, repeated: Sequence[_Repeated]) -> Sequence[_Repeated]:
-    sessions = list({(entry.record.device, entry.record.session) for entry in repeated})
+    sessions = list({entry.run.key[1:3] for entry in repeated})
     forgotten = statements.execute(_FORGOTTEN, ([device for device, _ in sessions], [session for _, session in sessions]))
-    ranges: dict[tuple[str, int | None], list[tuple[int, int]]] = {}
+    ranges: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for device, session, first, last in forgotten.fetchall():
         ranges.setdefault((device, session), []).append((first, last))
     if not ranges:
         return repeated
-    return [
-        entry
-        for entry in repeated
-        if not any(first <= (entry.record.seq or 0) <= last for first, last in ranges.get((entry.record.device, entry.record.session), ()))
-    ]
+    return [entry for entry in repeated if not any(first <= entry.run.key[3] <= last for first, last in ranges.get(entry.run.key[1:3], ()))]
 
 
 def _collided(statements: Statements, repeated: Sequence[_Repeated]) -> list[_Repeated]:
     """Return those whose number belongs to another record."""
-    keys = [(entry.record.device, entry.record.session, entry.record.seq) for entry in repeated]
+    keys = [entry.run.key[1:] for entry in repeated]
     stored = statements.execute(_HELD, [[key[column] for key in keys] for column in range(3)])
     stored_ids = {(device, session, seq): record_id for device, session, seq, record_id in stored.fetchall()}
     removed = next((entry for key, entry in zip(keys, repeated, strict=True) if key not in stored_ids), None)
     if removed is not None:
-        raise TransientError(f"record {removed.record.id} was not stored, or removed while it was committed again: try again")
-    return [entry for key, entry in zip(keys, repeated, strict=True) if stored_ids[key] != entry.record.id]
+        raise TransientError(f"record {removed.run.id} was not stored, or removed while it was committed again: try again")
+    return [entry for key, entry in zip(keys, repeated, strict=True) if stored_ids[key] != entry.run.id]
 
 
 def _outcome(group: _Group, repeated_count: int, collided: Sequence[_Repeated]) -> tuple[chunks.Committed, list[Rejection]]:
-    keys = [chunks.key_of(record) for record in group.records]
+    keys = [run.key for run in group.runs]
     places: dict[int, list[int]] = {}
     for entry in collided:
         places.setdefault(entry.source, []).append(entry.offset)
     for entry in reversed(collided):
         del keys[entry.number]
     collisions = [rejection for number, members in places.items() for rejection in chunks.rejections_of(group.sources[number], members)]
-    inserted = len(group.records) - repeated_count
+    inserted = len(group.runs) - repeated_count
     # Many rejected records of one message are one entry, so they are counted one by one.
     return chunks.Committed(inserted, len(keys) - inserted, len(collisions), tuple(keys)), collisions
 
@@ -289,6 +265,4 @@ def _as_arrivals(source: chunks.Source) -> list[chunks.Arrival]:
     if not isinstance(source, chunks.ArrivedBatch):
         return source
     payloads = chunks.unpack_chunk(source.body)
-    return [
-        chunks.Arrival(record, payload, source.topic, source.received_ns) for record, payload in zip(source.records, payloads, strict=True)
-    ]
+    return [chunks.Arrival(run, payload, source.topic, source.received_ns) for run, payload in zip(source.runs, payloads, strict=True)]

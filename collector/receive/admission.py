@@ -17,9 +17,10 @@ from edgemeter.agent.contract.messages import Topic, parse_topic
 from edgemeter.agent.contract.record import RunRecord, change_fields, decode_head, decode_heads
 from edgemeter.agent.contract.record_time import is_timeless, off_by_ns, was_never_set
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, RecordKey, key_of, pack_array
+from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, arrived, pack_array
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
+from edgemeter.agent.ledger.run_row import RecordKey, RunRow, row_of
 
 # A group is full at this many messages, this much decompressed text, or this many rejections. Decoded, records take a few times their text.
 GROUP_MESSAGES = 2000
@@ -94,10 +95,10 @@ class Admitted:
         """Return whether the message holds a record to be stored, so that it gets a receipt."""
         text = payload_text(message.payload)
         self.text_bytes += len(text)
-        if _is_batch(text) and (batch := _read_batch(text, topic)):
+        if _is_batch(text) and (batch := _read_batch(text, topic, self.received_ns)):
             body = pack_array(text) if text is message.payload else message.payload
-            self.timeless += [key_of(record) for record in batch if is_timeless(record, self.received_ns)]
-            self.batches.append(ArrivedBatch(batch, body, message.topic, self.received_ns))
+            self.timeless += [run.key for run, has_no_time in batch if has_no_time]
+            self.batches.append(ArrivedBatch([run for run, _ in batch], body, message.topic, self.received_ns))
             return True
         before = len(self.rejections)
         is_stored = [self._add_record(topic, message.topic, raw_record) for raw_record in split_records(text)]
@@ -118,21 +119,28 @@ class Admitted:
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), self.received_ns, kind))
             return False
-        self.arrivals.append(Arrival(record, text, name, self.received_ns))
+        # Of the record no more than its row waits for the commit.
+        self.arrivals.append(arrived(record, text, name, self.received_ns))
         if has_no_time:
-            self.timeless.append(key_of(record))
+            self.timeless.append(self.arrivals[-1].run.key)
         return True
 
 
-def _read_batch(text: bytes, topic: Topic) -> list[RunRecord] | None:
-    """Return the records of a batch, None unless all may be stored as they are: then they are read one by one, to find which."""
+def _read_batch(text: bytes, topic: Topic, received_ns: int) -> list[tuple[RunRow, bool]] | None:
+    """Return the rows of a batch, and which have no time, None unless all may be stored as they are: then each is read, to find which."""
+    # What is longer than agents send is checked before it is taken apart.
+    if len(text) > LARGEST_HEAD_BYTES:
+        return None
+    rows: list[tuple[RunRow, bool]] = []
     try:
-        records = decode_heads(text)
-        for record in records:
+        for record in decode_heads(text):
             _check_origin("record", record, topic)
+            if was_never_set(record):
+                return None
+            rows.append((row_of(record, received_ns), is_timeless(record, received_ns)))
     except ConfigError:
         return None
-    return None if len(records) > messages.LONGEST_BATCH or any(map(was_never_set, records)) else records
+    return None if len(rows) > messages.LONGEST_BATCH else rows
 
 
 def _check_origin(kind: str, report: RunRecord | messages.Birth | Health, topic: Topic) -> None:

@@ -23,10 +23,11 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, SHORT_LIFE_S, SHORT_LIVES, TAKEN_OVER, Message, SessionProfile, Will
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, CollectorState
-from edgemeter.agent.ledger.chunks import RecordKey, coalesce
+from edgemeter.agent.ledger.chunks import coalesce
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import RejectionKind
 from edgemeter.agent.ledger.retention import Retention
+from edgemeter.agent.ledger.run_row import RecordKey
 from edgemeter.collector.influx.drain import Drain, open_drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger

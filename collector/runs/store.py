@@ -28,12 +28,11 @@ from edgemeter.agent.ledger.run_row import (
     RUN_COLUMNS,
     RUNS_SCHEMA,
     SUBJECTS_SCHEMA,
-    SubjectNumbers,
     cases_in_sessions,
     decode_subject,
     judge_siblings,
+    row_of,
     run_of_row,
-    run_values,
 )
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, ledger_version, open_ledger
 from edgemeter.collector.runs.contents import LeftOut, StoreContents, left_out_of, oldest_first, read_document, unread_run
@@ -242,15 +241,15 @@ class MemoryStore(RunStore):
         self._connection.executescript(
             f"{SUBJECTS_SCHEMA}{RUNS_SCHEMA}CREATE TABLE chunks (chunk INTEGER PRIMARY KEY, received_ns INTEGER)"
         )
-        numbers = SubjectNumbers()
         # The numbers are those of the order, because several ledgers may number alike.
         numbered = [msgspec.structs.replace(record, session=1, seq=number) for number, record in enumerate(self._records, 1)]
-        rows = [run_values(record, record.started_at_ns, numbers.of(record), number, 0) for number, record in enumerate(numbered, 1)]
+        runs = [row_of(record, record.started_at_ns) for record in numbered]
         self._connection.executemany("INSERT INTO chunks VALUES (?, ?)", [(record.seq, record.started_at_ns) for record in numbered])
         marks = ", ".join("?" * len(RUN_COLUMNS))
+        rows = [(*run.values, number, 0) for number, run in enumerate(runs, 1)]
         self._connection.executemany(f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({marks})", rows)  # noqa: S608 - our own names
-        self._connection.executemany(ADD_SUBJECT, numbers.added.values())
-        for part in _parts(sorted(cases_in_sessions(rows))):
+        self._connection.executemany(ADD_SUBJECT, {run.subject for run in runs})
+        for part in _parts(sorted(cases_in_sessions(runs))):
             judge_siblings(self._connection, part)
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.chunks import arrived
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.bucket import Bucket
 from edgemeter.collector.influx.drain import BATCH_POINTS, Drain
@@ -127,5 +127,5 @@ def _fill(path: Path) -> None:
                     base, id=f"{number:036d}", device=f"pi-{number % DEVICES}", session=1, seq=number // DEVICES + 1,
                     started_at_ns=STARTED_AT_NS + number * 1_000_000_007, latency=latency, throughput_per_s=80 * chance.random(),
                 )  # fmt: skip
-                arrivals.append(Arrival(run, record.encode(run), f"edgemeter/v1/lab/{run.device}/result", STARTED_AT_NS))
+                arrivals.append(arrived(run, record.encode(run), f"edgemeter/v1/lab/{run.device}/result", STARTED_AT_NS))
             ledger.commit(arrivals)

@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.chunks import arrived
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.compare.case_book import book_of
@@ -29,7 +29,7 @@ def arrival(run, seq):
     document = msgspec.json.decode(record.encode(numbered))
     document["seed"] = 2**64 if run.id == LARGE else 1
     document["warm_up"]["duration_ms"] = "long" if run.id == GARBLED else 3.0
-    return Arrival(numbered, msgspec.json.encode(document), f"edgemeter/v1/lab/{run.device}/result", STARTED_AT_NS + seq)
+    return arrived(numbered, msgspec.json.encode(document), f"edgemeter/v1/lab/{run.device}/result", STARTED_AT_NS + seq)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.chunks import arrived
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.alerts import check
@@ -121,7 +121,7 @@ def test_the_commands_of_a_ledger_work(ledger_place):
         ]
         topic = "edgemeter/v1/lab/pi-1/result"
         rejected = Rejection(topic, contract_record.encode(make_record(session=5, seq=4)), "an older version", 9)
-        ledger.commit([Arrival(record, contract_record.encode(record), topic, 7)], [rejected], changes)
+        ledger.commit([arrived(record, contract_record.encode(record), topic, 7)], [rejected], changes)
         ledger.advance("influx http://x bucket 'b'", 1)
     (device,) = json.loads(edgemeter("collector", "devices", "--ledger", where, "--format", "json").stdout)["devices"]
     assert device["state"] == "online"

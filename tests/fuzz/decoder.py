@@ -4,6 +4,7 @@ What must hold for any bytes at all: nothing is raised but our own errors, what 
 what the MQTT reader makes of a stream does not depend on where the stream was cut.
 """
 
+import itertools
 import json
 import random
 import struct
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages, record
+from edgemeter.agent.ledger.chunks import unpack_chunk
 from edgemeter.collector.receive.admission import Admitted
 from edgemeter.collector.receive.feed import PacketReader
 from tests.fixtures.mqtt_packets import sized
@@ -158,7 +160,8 @@ class Fuzzer:
 
 
 def _records(admitted: Admitted) -> list[record.RunRecord]:
-    return [arrival.record for arrival in admitted.arrivals] + [each for batch in admitted.batches for each in batch.records]
+    payloads = [arrival.payload for arrival in admitted.arrivals]
+    return [*map(record.decode, itertools.chain(payloads, *(unpack_chunk(batch.body) for batch in admitted.batches)))]
 
 
 def _check(admitted: Admitted, payload: bytes) -> None:

@@ -13,7 +13,7 @@ from edgemeter.agent.contract import record
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.figures import FIGURES, field_name
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.chunks import arrived
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
@@ -100,7 +100,7 @@ def filled(influx_place, tmp_path, bucket_of):
     with SqliteLedger(path) as ledger:
         reported = (DeviceState(state="online", session=1), make_health())
         presence = [PresenceChange("lab", "board-0001", message, time.time_ns()) for message in reported]
-        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs], (), presence)
+        ledger.commit([arrived(run, record.encode(run), "t", 7) for run in runs], (), presence)
     drained(path, bucket_of(influx_place.config()), status_every_s=60.0)
     changes = changes_of(runs)
     assert changes

@@ -154,7 +154,12 @@ def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
     with open_ledger(lab) as ledger:
         if is_batch:
             body = pack_chunk([arrival.payload for arrival in arrivals])
-            result = ledger.commit([], [Rejection("edgemeter/\x00", b"x", "a \x00 b", 1)], (), [ArrivedBatch(records, body, "t", 7)])
+            result = ledger.commit(
+                [],
+                [Rejection("edgemeter/\x00", b"x", "a \x00 b", 1)],
+                (),
+                [ArrivedBatch([arrival.run for arrival in arrivals], body, "t", 7)],
+            )
         else:
             result = ledger.commit(arrivals, [Rejection("edgemeter/\x00", b"x", "a \x00 b", 1)])
         assert (result.inserted, sorted(key[3] for key in result.held)) == (17, [seq for seq in range(1, 20) if seq not in (5, 12)])

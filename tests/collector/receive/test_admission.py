@@ -79,7 +79,7 @@ def test_one_bad_record_of_a_batch_does_not_take_the_others_along():
         with table_row(reason):
             admitted = admit(messages.join_records([encoded(seq=1), bad, encoded(seq=3)]))
             assert not admitted.batches
-            assert [arrival.record.seq for arrival in admitted.arrivals] == [1, 3]
+            assert [arrival.run.key[3] for arrival in admitted.arrivals] == [1, 3]
             assert [rejection.payload for rejection in admitted.rejections] == [bad]
             assert reason in admitted.rejections[0].reason
 
@@ -143,7 +143,7 @@ def test_a_message_of_thousands_of_records_that_are_none_is_one_entry():
             assert reason_of(admitted).startswith("9999 records of this message, the first: not a run record")
     mixed = b"[" + b",".join([encoded(seq=1), *(b'{"id":"%d"}' % number for number in range(500)), encoded(seq=2)]) + b"]"
     admitted = admit(mixed)
-    assert ([arrival.record.seq for arrival in admitted.arrivals], len(admitted.rejections)) == ([1, 2], 1)
+    assert ([arrival.run.key[3] for arrival in admitted.arrivals], len(admitted.rejections)) == ([1, 2], 1)
 
 
 def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_nothing():

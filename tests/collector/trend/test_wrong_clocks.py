@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.health import Clock, Health, encode_health
-from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.chunks import arrived
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
@@ -38,7 +38,7 @@ def store(path, pairs):
     """Put runs with the time of their receipt into a ledger."""
     with SqliteLedger(path) as ledger:
         for run, received_ns in pairs:
-            ledger.commit([Arrival(run, record.encode(run), f"edgemeter/v1/{run.fleet}/{run.device}/result", received_ns)])
+            ledger.commit([arrived(run, record.encode(run), f"edgemeter/v1/{run.fleet}/{run.device}/result", received_ns)])
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract import record
-from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.ledger.chunks import arrived
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
@@ -31,7 +31,7 @@ def keep(path, *seqs, received_ns=7, session=1):
     """Put records with these numbers into a ledger."""
     records = [make_record(id=f"{session}-{seq}", session=session, seq=seq) for seq in seqs]
     with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(run, record.encode(run), "t", received_ns) for run in records])
+        ledger.commit([arrived(run, record.encode(run), "t", received_ns) for run in records])
 
 
 def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
@@ -84,7 +84,7 @@ def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
         with SqliteLedger(path) as ledger:
             while not stop.is_set() and written[-1] < 5000:
                 run = make_record(id=f"1-{written[-1] + 1}", session=1, seq=written[-1] + 1)
-                ledger.commit([Arrival(run, record.encode(run), "t", 7)])
+                ledger.commit([arrived(run, record.encode(run), "t", 7)])
                 written.append(written[-1] + 1)
 
     writer = threading.Thread(target=write)
