@@ -1,9 +1,8 @@
 """Flags that may be unknown."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 
-def any_known(flags: Iterable[bool | None]) -> bool | None:
+def any_known(flags: Collection[bool | None]) -> bool | None:
     """Return whether any flag is set; None if all are unknown."""
-    reported = [flag for flag in flags if flag is not None]
-    return any(reported) if reported else None
+    return True in flags or (False if False in flags else None)

@@ -189,8 +189,8 @@ def is_throttled(run: RunRecord) -> bool | None:
 
 def hottest_c(runs: Iterable[RunRecord]) -> float | None:
     """Return the highest temperature around any of the runs, None without a sensor."""
-    highest_c = [max(condition.temperatures_c.values()) for run in runs for condition in run.conditions if condition.temperatures_c]
-    return max(highest_c) if highest_c else None
+    temperatures_c = [value for run in runs for condition in run.conditions for value in condition.temperatures_c.values()]
+    return max(temperatures_c) if temperatures_c else None
 
 
 def _correct_answer_mj(run: RunRecord) -> float | None:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.energy_provenance import not_measured
-from edgemeter.agent.contract.figures import FIGURES, Figure, Group, field_name
+from edgemeter.agent.contract.figures import FIGURES, Figure, Group, field_name, reader
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.run_subject import RunSubject
@@ -17,40 +17,15 @@ from edgemeter.agent.contract.run_subject import RunSubject
 ABSENT = math.nan
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of the record that may be absent: what reads the figures that stand in it, and the parts within it."""
-
-    read: Callable[[Any], tuple[Any, ...]]
-    read_within: Callable[[Any], tuple[Any, ...]]
-    within: tuple["_Part", ...]
-    names: tuple[str, ...]
-    absent: tuple[float, ...]
-
-
-def _part(paths: Sequence[tuple[str, str]]) -> _Part:
-    """Return the part in which figures stand at these paths, each with its name."""
-    leaves = [path for path, _ in paths if "." not in path]
-    deeper: dict[str, list[tuple[str, str]]] = {}
-    for path, name in paths:
-        first, dot, inner = path.partition(".")
-        if dot:
-            deeper.setdefault(first, []).append((inner, name))
-    within = tuple(map(_part, deeper.values()))
-    names = [name for path, name in paths if "." not in path] + [name for part in within for name in part.names]
-    return _Part(_reader(leaves), _reader([*deeper]), within, tuple(names), (ABSENT,) * len(names))
-
-
-def _reader(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    return attrgetter(*names) if len(names) > 1 else lambda part: tuple(getattr(part, name) for name in names)
-
-
-_WORKED_OUT = tuple(entry for entry in FIGURES if entry.of)
-_FUNCTIONS = tuple(entry.value for entry in _WORKED_OUT)
-_STANDING = [path for entry in FIGURES for path in (*(() if entry.of else (entry.path,)), entry.low, entry.high, entry.u) if path]
-_RECORD = _part([(path, field_name(path)) for path in _STANDING])
-# What has columns of its own in the row of a run: every figure, its bounds and its uncertainty, as the parts of the record have them.
-VALUE_COLUMNS = (*_RECORD.names, *(entry.name for entry in _WORKED_OUT))
+_FUNCTIONS = {entry.name: entry.of for entry in FIGURES if entry.of}
+_PATHS = tuple(
+    dict.fromkeys(path for entry in FIGURES for path in ("" if entry.of else entry.path, entry.low, entry.high, entry.u) if path)
+)
+_PARTS = tuple(dict.fromkeys(path.partition(".")[0] for path in _PATHS))
+_read_parts = attrgetter(*_PARTS)
+_read_each = tuple(map(reader, _PATHS))
+# What has columns of its own in the row of a run: every figure, its bounds and its uncertainty.
+VALUE_COLUMNS = (*map(field_name, _PATHS), *_FUNCTIONS)
 _PLACES = {name: index for index, name in enumerate(VALUE_COLUMNS)}
 # By the group of the record that it is read from, the columns of a figure.
 _OF_GROUP = {
@@ -61,21 +36,23 @@ _OF_GROUP = {
 
 def values_of(run: RunRecord) -> list[float]:
     """Return the figures of a run by `VALUE_COLUMNS`, `ABSENT` where it has none; see `places_not_measured`."""
-    values: list[Any] = []
-    _add(values, _RECORD, run)
-    values += [value if value is None else float(value) for value in [read(run) for read in _FUNCTIONS]]
-    return [ABSENT if value is None else value for value in values]
+    try:
+        values = _reader_of(tuple(map(type, _read_parts(run))))(run)
+    except AttributeError:
+        # A part within a part is absent.
+        values = tuple(read(run) for read in _read_each)
+    figures = [ABSENT if value is None else value for value in values]
+    for work_out in _FUNCTIONS.values():
+        value = work_out(run)
+        figures.append(ABSENT if value is None else float(value))
+    return figures
 
 
-def _add(values: list[Any], part: _Part, read_from: Any) -> None:
-    values += part.read(read_from)
-    for deeper, read_deeper in zip(part.within, part.read_within(read_from), strict=True):
-        if read_deeper is None:
-            values += deeper.absent
-        elif deeper.within:
-            _add(values, deeper, read_deeper)
-        else:
-            values += deeper.read(read_deeper)
+@cache
+def _reader_of(kinds: tuple[type, ...]) -> Callable[[RunRecord], tuple[float | None, ...]]:
+    """Return what reads the figures of a run whose parts are of these types at once: where a part is None, so are its figures."""
+    absent = {part for part, kind in zip(_PARTS, kinds, strict=True) if kind is type(None)}
+    return attrgetter(*(part if (part := path.partition(".")[0]) in absent else path for path in _PATHS))
 
 
 def places_not_measured(run: RunRecord) -> list[int]:
@@ -152,9 +129,8 @@ def is_timed(run: RunRecord) -> bool:
 
 def temperature_before_c(run: RunRecord) -> float | None:
     """Return the highest temperature before the run, which excludes the load's own heat; without one, the highest of any reading."""
-    readings_c: dict[str, float] = {}
-    for condition in run.conditions:
-        if condition.temperatures_c:
-            temperature_c = max(condition.temperatures_c.values())
-            readings_c[condition.when] = max(temperature_c, readings_c.get(condition.when, temperature_c))
-    return readings_c.get("before", readings_c.get("during", readings_c.get("after")))
+    for when in ("before", "during", "after"):
+        readings_c = [value for condition in run.conditions if condition.when == when for value in condition.temperatures_c.values()]
+        if readings_c:
+            return max(readings_c)
+    return None

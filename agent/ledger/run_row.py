@@ -67,10 +67,10 @@ SUBJECTS_SCHEMA = f"""CREATE TABLE subjects (
 );
 """
 ADD_SUBJECT = f"INSERT INTO subjects VALUES (?, {', '.join('?' * len(SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
-# The runs that can have siblings, of these sessions and cases.
-_SIBLINGS = """SELECT session_started_at_ns, case_number, row, latency_p50_ms, siblings_p50_ms, siblings
-FROM (VALUES {sessions}) AS touched JOIN runs ON session_started_at_ns = column1 AND case_number = column2
-WHERE is_usable = 1 AND latency_p50_ms > 0 ORDER BY session_started_at_ns, case_number, row"""
+# The runs that can have siblings, of these sessions and cases. By CROSS JOIN SQLite looks each up, of however many, and reads no others.
+SIBLINGS = """SELECT session_started_at_ns, case_number, row, latency_p50_ms, siblings_p50_ms, siblings
+FROM (VALUES {sessions}) AS touched CROSS JOIN runs WHERE session_started_at_ns = column1 AND case_number = column2
+AND is_usable = 1 AND latency_p50_ms > 0 ORDER BY session_started_at_ns, case_number, row"""
 _ID, _CASE, _SESSION = map(RUN_COLUMNS.index, ("id", "case_number", "session_started_at_ns"))
 _CASE_OF_SUBJECT = 1 + SUBJECT_COLUMNS.index("case_number")
 # So many subjects are remembered, of records whose like parts are not longer.
@@ -228,7 +228,7 @@ def judge_siblings(statements: Statements, touched: Collection[tuple[int, int]])
     if not touched:
         return
     sessions = ", ".join(["(CAST(? AS bigint), CAST(? AS bigint))"] * len(touched))
-    runs = statements.execute(_SIBLINGS.format(sessions=sessions), [number for pair in touched for number in pair]).fetchall()
+    runs = statements.execute(SIBLINGS.format(sessions=sessions), [number for pair in touched for number in pair]).fetchall()
     changed = []
     for _, members in groupby(runs, itemgetter(0, 1)):
         siblings = list(members)

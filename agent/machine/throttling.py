@@ -87,7 +87,7 @@ def _events(machine: Machine) -> dict[str, int]:
 
 
 def _is_any_set(machine: Machine, paths: Iterable[Path]) -> bool | None:
-    return any_known(None if state is None else state > 0 for state in map(machine.number, paths))
+    return any_known([None if state is None else state > 0 for state in map(machine.number, paths)])
 
 
 def _bits(flags: int | None, mask: int) -> bool | None:
