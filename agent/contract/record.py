@@ -185,7 +185,7 @@ def decode_head(payload: bytes | msgspec.Raw) -> RunRecord:
         raise not_a_record(payload, error) from error
     check_schema(record.schema)
     for series in record.samples:
-        if not _is_base64(series.data):  # type: ignore[arg-type]
+        if not _is_base64(series.data):  # type: ignore[call-overload]
             # Other text is decoded, to find whether it is valid.
             decode(payload)
             break

@@ -26,7 +26,6 @@ from edgemeter.agent.ledger.chunks import (
     ArrivedBatch,
     Committed,
     HeldChunk,
-    RecordKey,
     SkippedRecord,
     coalesce,
     unpack_chunk,
@@ -34,6 +33,7 @@ from edgemeter.agent.ledger.chunks import (
 )
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
+from edgemeter.agent.ledger.run_row import RecordKey
 
 _Opened = TypeVar("_Opened", bound="Ledger")
 
