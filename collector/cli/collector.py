@@ -99,7 +99,7 @@ def init_influx(
 
     Example: edgemeter collector init-influx --influx http://influx.example:8086 --influx-token-file admin.token --keep-days 365
     """
-    from edgemeter.collector.influx.set_up import set_up_influx
+    from edgemeter.collector.influx.bucket import set_up_influx
 
     config = influx_config.parse_influx(influx, token_file=influx_token_file)
     files: dict[influx_config.Right, Path] = {

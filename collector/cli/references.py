@@ -17,10 +17,8 @@ from edgemeter.collector.cli.datacenter import datacenter
 from edgemeter.collector.cli.stores import opened_book, stores_option
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.published import laws, listing
-from edgemeter.collector.published.claim import parse_claim
 from edgemeter.collector.published.own_runs import own_runs
-from edgemeter.collector.published.published_folder import default_folder
-from edgemeter.collector.published.readers import ReadRows, read
+from edgemeter.collector.published.readers import ReadRows, default_folder, parse_claim, read
 from edgemeter.collector.published.row import NOT_STATED, PublishedRow
 
 

@@ -15,6 +15,7 @@ from edgemeter.agent.base.options import PATH, config_option
 from edgemeter.agent.base.plugins import require_extra
 from edgemeter.agent.base.progress import Tell, note, progress_bar, warn
 from edgemeter.agent.base.terminal import until_stopped
+from edgemeter.agent.base.tls import password_from
 from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, model_called, only_options, opened_store, store_option
 from edgemeter.collector.ledgers.place import shown_place
@@ -194,10 +195,7 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
 def _token(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get("EDGEMETER_WEB_TOKEN") or None
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the token from {str(file)!r}: {error}: name a text file that contains it") from error
+    token = password_from(str(file), "the page", "token file")
     if not token:
         raise ConfigError(f"{str(file)!r} is empty: write the token into it")
     return token

@@ -12,6 +12,7 @@ from typing import Literal
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.tls import password_from
 
 DEFAULT_BUCKET = "edgemeter"
 TOKEN_VARIABLES = ("EDGEMETER_INFLUX_TOKEN", "INFLUX_TOKEN")
@@ -67,10 +68,7 @@ def _token(file: Path | None, environ: Mapping[str, str]) -> str:
             raise ConfigError(f"no InfluxDB token: set {TOKEN_VARIABLES[0]}")
     else:
         where = repr(str(file))
-        try:
-            token = file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the InfluxDB token from {where} ({error}): write it there as one line of text") from error
+        token = password_from(str(file), "InfluxDB", "token file")
     # The client fails with a traceback on what a header cannot hold.
     if not (token and token.isascii() and token.isprintable()):
         raise ConfigError(f"the InfluxDB token in {where} is not one line of printable ASCII: copy it as InfluxDB issued it")

@@ -12,11 +12,18 @@ from edgemeter.agent.base.figures import count, printable, significant, times, w
 from edgemeter.agent.base.terminal import ENTRY_WIDTH, entry_table, print_lines, print_text
 from edgemeter.collector.published.laws import JudgedFigure, State
 from edgemeter.collector.published.own_runs import OwnRun
-from edgemeter.collector.published.published_folder import APART, LEGEND, footnote
 from edgemeter.collector.published.row import PublishedRow
 
 STATES: tuple[State, ...] = get_args(State)
 OF_MLPERF = "MLPerf\N{TRADE MARK SIGN} results, not ranked"
+LEGEND = (
+    "The MLPerf\N{TRADE MARK SIGN} name and logo are trademarks of MLCommons Association in the United States and other countries. "
+    "All rights reserved. Unauthorized use strictly prohibited. See www.mlcommons.org for more information."
+)
+APART = (
+    "MLPerf\N{TRADE MARK SIGN} results may only be compared with compatible MLPerf\N{TRADE MARK SIGN} results: they are listed "
+    "separately from what Edgemeter measures, and are not ranked."
+)
 OwnRunsByKey = Mapping[tuple[object, ...], Sequence[OwnRun]]
 
 
@@ -55,6 +62,13 @@ def figure_text(row: PublishedRow) -> str:
     statistic = f", {row.statistic}" if row.statistic and row.statistic not in title else ""
     ends = f" ({row.low:g} to {row.high:g})" if row.low and row.high else ""
     return f"{row.value:.12g} {row.unit} {title}{statistic}{ends}"
+
+
+def footnote(row: PublishedRow) -> str:
+    """Return what MLCommons requires beside a result of MLPerf, but for the `LEGEND`."""
+    name = row.source.replace("MLPerf", "MLPerf\N{TRADE MARK SIGN}")
+    retrieved = "Copied second-hand of" if row.stated_by == "second-hand" else "Retrieved from"
+    return f"{name}, {row.model}, {row.conditions}. {retrieved} {row.address} {row.date}, {row.version}."
 
 
 def own_text(own_run: OwnRun, unit: str) -> str:

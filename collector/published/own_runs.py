@@ -54,16 +54,15 @@ def _device_key(text: str) -> str:
 
 def own_runs(row: PublishedRow, cases: Sequence[CaseSummary]) -> list[OwnRun]:
     """Return the own cases of a figure's model and board that have the figure, the nearest; a result of MLPerf is compared with none."""
-    entry = row.kind.entry
-    if entry is None or row.is_mlperf:
+    if row.is_mlperf:
         return []
     matches = []
     for case in cases:
         boards = {_device_key(case.key.device), _device_key(case.around.environment["board"] or "")}
         if model_key(case.key.model) != model_key(row.model) or _device_key(row.device) not in boards or case.key.provenance != MEASURED:
             continue
-        figure = case.figures.get(entry.name)
-        if figure is not None and figure.value > 0 and (entry.group != "energy" or case.energy is not None):
+        figure = case.figures.get(row.figure)
+        if figure is not None and figure.value > 0 and (row.kind.group != "energy" or case.energy is not None):
             differs = tuple(_differences(row, case))
             run = OwnRun(named(case.key), figure.value, figure.low, figure.high, figure.runs, row.canonical / figure.value, differs)
             matches.append(run)
@@ -72,7 +71,6 @@ def own_runs(row: PublishedRow, cases: Sequence[CaseSummary]) -> list[OwnRun]:
 
 def _differences(row: PublishedRow, case: CaseSummary) -> list[str]:
     key = case.key
-    is_energy = row.kind.entry is not None and row.kind.entry.group == "energy"
     pairs = (
         ("precision", row.precision, key.precision),
         ("runtime", row.runtime, key.runtime),
@@ -82,7 +80,7 @@ def _differences(row: PublishedRow, case: CaseSummary) -> list[str]:
         ("power mode", row.power_mode, key.power_mode),
         ("prompt tokens", row.prompt_tokens, key.prompt_tokens),
         ("output tokens", row.output_tokens, key.output_tokens),
-        ("scope", row.scope, case.energy.scope if is_energy and case.energy else None),
+        ("scope", row.scope, case.energy.scope if row.kind.group == "energy" and case.energy else None),
     )
     return [
         f"{title} {published} against {measured}"

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -34,19 +34,8 @@ UNITS: Mapping[str, Mapping[str, float]] = {
 MOST_ROUNDING = 0.05
 
 
-class PublishedKind(NamedTuple):
-    """A kind of published figure: one of the table of figures (`entry`), or the size of a model's file, which no run has."""
-
-    title: str
-    unit: str
-    entry: Figure | None
-
-
-SIZE = "model_size_mb"
-KINDS: Mapping[str, PublishedKind] = {
-    **{entry.name: PublishedKind(entry.title, entry.unit, entry) for entry in FIGURES if not entry.is_truth and entry.unit in UNITS},
-    SIZE: PublishedKind("size", "MB", None),
-}
+# Of the table of figures those that people publish.
+KINDS: Mapping[str, Figure] = {entry.name: entry for entry in FIGURES if not entry.is_truth and entry.unit in UNITS}
 
 
 class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -99,8 +88,8 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return (*self.case, self.figure, self.statistic, self.scope)
 
     @property
-    def kind(self) -> PublishedKind:
-        """The kind of the figure."""
+    def kind(self) -> Figure:
+        """The entry of the figure in the table of figures."""
         return KINDS[self.figure]
 
     @property
@@ -142,9 +131,7 @@ def rounding(value: float) -> float:
 
 def kind_called(text: str) -> str:
     """Return the name in `KINDS` of the figure that somebody calls so; raises ConfigError if there is none."""
-    if text in (SIZE, KINDS[SIZE].title):
-        return SIZE
-    return figure_called(text, [kind.entry for kind in KINDS.values() if kind.entry]).name
+    return figure_called(text, KINDS.values()).name
 
 
 def row_of(facts: Mapping[str, Any]) -> PublishedRow:

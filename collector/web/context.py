@@ -10,7 +10,7 @@ from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.charts.chart import Chart, script_data
 from edgemeter.collector.compare.case_book import BookedCase, CaseBook
 from edgemeter.collector.compare.comparison import Comparison, of_summaries
-from edgemeter.collector.published.published_folder import PublishedFolder, default_folder
+from edgemeter.collector.published.readers import PublishedFolder, default_folder
 from edgemeter.collector.runs.store import RunStore
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import Markup, render

@@ -7,9 +7,19 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.published.laws import JudgedFigure, judge
-from edgemeter.collector.published.listing import OF_MLPERF, STATES, OwnRunsByKey, apart_from_mlperf, figure_text, own_text, summary
+from edgemeter.collector.published.listing import (
+    APART,
+    LEGEND,
+    OF_MLPERF,
+    STATES,
+    OwnRunsByKey,
+    apart_from_mlperf,
+    figure_text,
+    footnote,
+    own_text,
+    summary,
+)
 from edgemeter.collector.published.own_runs import own_runs
-from edgemeter.collector.published.published_folder import APART, LEGEND, footnote
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter, summaries

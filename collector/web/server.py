@@ -28,7 +28,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import FigureView, in_view
 from edgemeter.collector.charts import vega
 from edgemeter.collector.compare.case_book import CaseBook
-from edgemeter.collector.published.published_folder import PublishedFolder, default_folder
+from edgemeter.collector.published.readers import PublishedFolder, default_folder
 from edgemeter.collector.web.activity import read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents

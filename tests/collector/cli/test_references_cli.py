@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.cli.references import references
-from edgemeter.collector.published.published_folder import APART, LEGEND, shipped_rows
+from edgemeter.collector.published.listing import APART, LEGEND
+from edgemeter.collector.published.readers import shipped_rows
 from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.published_rows import folder_of, published_row
 from tests.fixtures.record_factory import make_environment

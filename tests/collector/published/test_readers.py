@@ -2,8 +2,60 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.published.laws import judge
-from edgemeter.collector.published.readers import read
+from edgemeter.collector.published.readers import EXAMPLE, SHIPPED, PublishedFolder, parse_claim, quantity, read, shipped_rows
+from edgemeter.collector.published.row import row_of
+from tests.fixtures.published_rows import folder_of, published_row
 from tests.fixtures.rows import table_row
+
+
+def test_83_figures_ship_each_with_an_address_and_its_licence():
+    """Every file says above what its licence is, and what its source does not state."""
+    rows = shipped_rows()
+    assert len({row.key for row in rows}) == len(rows) == 83
+    assert all(row.address.startswith("https://") and row.licence and row.stated_by for row in rows)
+    for path in SHIPPED.glob("*.toml"):
+        assert "Licence" in path.read_text(), path.name
+        assert "Not stated" in path.read_text(), path.name
+
+
+def test_a_users_figures_stand_beside_those_that_ship(tmp_path):
+    """A version tells when there is another file."""
+    version = PublishedFolder(tmp_path / "references").version()
+    row = published_row("latency_p50_ms", 10.0)
+    folder = folder_of(tmp_path / "references", row)
+    assert folder.rows() == [*shipped_rows(), row]
+    assert folder.version() != version
+
+
+def test_a_damaged_file_and_a_wrong_figure_are_named(tmp_path):
+    """With the file, and the case in it."""
+    for text, words in (("[{", "cannot read"), ('[[case]]\nfigures = [{ figure = "colour" }]', "case 1: no published figure")):
+        (tmp_path / "own.toml").write_text(text)
+        with table_row(text), pytest.raises(ConfigError, match=rf"own\.toml.*{words}|{words}.*own\.toml"):
+            PublishedFolder(tmp_path).rows()
+
+
+def test_what_cannot_be_a_figure_is_refused():
+    """Whether to believe it is another question."""
+    fields = {
+        "source": "A page", "version": "1", "date": "2026-11-20", "address": "https://example.org", "model": "m", "device": "d",
+        "figure": "latency_p50_ms", "value": "10", "unit": "ms",
+    }  # fmt: skip
+    assert row_of(fields).canonical == 10.0
+    for changes, message in (
+        ({"figure": "colour"}, "'colour' is not a figure"),
+        ({"unit": "apples"}, "unit 'apples'"),
+        ({"value": -1}, "value"),
+        ({"value": float("inf")}, "out of range"),
+        ({"date": "2026-13-01"}, "no published figure"),
+        ({"low": 20.0}, "not within its range"),
+        ({"figure": "power", "unit": "MW"}, "unit 'MW'"),
+        ({"source": None}, "source"),
+        ({"scope": "moon"}, "scope"),
+    ):
+        with table_row(changes), pytest.raises(ConfigError, match=message):
+            row_of(fields | changes)
+
 
 FACTS = {"source": "A page", "version": "1", "date": "2026-11-20", "address": "https://example.org/page"}
 
@@ -65,3 +117,38 @@ def test_a_damaged_file_is_named(tmp_path):
         (tmp_path / name).write_bytes(b'[{"ID": \xff')
         with table_row(name), pytest.raises(ConfigError, match=name):
             read(tmp_path / name, FACTS)
+
+
+DATE = {"date": "2026-11-20"}
+
+
+def test_a_claim_is_a_model_a_device_and_a_figure():
+    """Of a range the end that is easier to reach counts; the unit says what it is, unless options name another figure of it."""
+    for text, *fields in (
+        (EXAMPLE, "Llama 3.2 3B Q4", "Raspberry Pi AI HAT+ 2", "generation_decode_tokens_per_s", 18.0),
+        ("YOLOv8n INT8 on Jetson Orin Nano (25W): 3-4 ms", "YOLOv8n INT8", "Jetson Orin Nano (25W)", "latency_p50_ms", 4.0),
+        ("m on RK3588: 0.25 J/token", "m", "RK3588", "generation_energy_output_token_gross_mj", 250.0),
+        ("m on RK3588: 286 FPS", "m", "RK3588", "throughput_per_s", 286.0),
+        ("m on RK3588: 12 W", "m", "RK3588", "energy_mean_power_w", 12.0),
+    ):
+        with table_row(text):
+            row = parse_claim(text, DATE)
+            assert [row.model, row.device, row.figure, row.canonical] == fields
+    row = parse_claim("m on RK3588: 378 ms", {**DATE, "figure": "generation_ttft_p50_ms", "prompt_tokens": "128"})
+    assert (row.figure, row.prompt_tokens) == ("generation_ttft_p50_ms", 128)
+
+
+def test_what_is_not_understood_refuses_a_claim():
+    """With an example."""
+    for text in ("m: 20 tokens/s", "m on RK3588: 20", "m on RK3588: 20 apples", "m on RK3588: 1,234 ms", "m on RK3588: fast"):
+        with table_row(text), pytest.raises(ConfigError, match=r"such as 'Llama|Write for example"):
+            parse_claim(text, DATE)
+
+
+def test_a_number_is_read_with_its_unit():
+    """A comma is a thousand only where nothing else can be meant; what may mean two things is no number."""
+    cells = {"1,234.5": (1234.5, ""), "12,345,678": (12345678.0, ""), "3.3 ms": (3.3, "ms"), "1e3W": (1e3, "W")}
+    assert {cell: quantity(cell) for cell in cells} == cells
+    for cell in ("1,234", "fast", "", "3.2.1"):
+        with table_row(cell), pytest.raises(ValueError, match=r"not a number|decimal"):
+            quantity(cell)

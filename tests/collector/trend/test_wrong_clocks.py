@@ -14,8 +14,8 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
 from edgemeter.collector.compare.case_book import book_of
+from edgemeter.collector.influx.bucket import set_up_influx
 from edgemeter.collector.influx.drain import Drain
-from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.runs.store import LedgerStore, MemoryStore, open_store
 from edgemeter.collector.trend.history import History
 from tests.fixtures.collecting import intake
