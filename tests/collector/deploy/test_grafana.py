@@ -36,7 +36,7 @@ GRAFANA = DEPLOY_FILES / "grafana"
 DASHBOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
 # No id of Grafana's for millijoules: `si:mJ` scales from milli by itself.
 UNITS = {"ms", "si:mJ", "watt", "decmbytes", "short", "none", "suffix: / s"}
-KINDS = {"stat", "timeseries", "state-timeline", "table", "xychart"}
+KINDS = {"timeseries", "state-timeline", "table", "xychart"}
 RANGE = "time >= '2020-01-01T00:00:00Z' AND time <= '2030-01-01T00:00:00Z'"
 
 
@@ -172,7 +172,7 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, bucket_o
                     legends = {(row["device"], re.sub(r"\$tag_(\w+)", lambda tag, row=row: row[tag[1]], target["alias"])) for row in rows}
                     assert len(legends) == len(rows), panel["title"]
                 looked_at.add(panel["title"])
-    assert len(looked_at) > 15
+    assert len(looked_at) > 10
 
 
 def test_a_device_that_stopped_is_below_the_threshold_of_its_rule(filled):
