@@ -38,15 +38,24 @@ def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, n
         UnavailableError: Apprise is not installed, or no broker answers.
         TransientError: the message was not accepted; it names no secret.
     """
-    url, texts = channel.address(), [_text(alert, page) for alert in alerts]
+    url = channel.address()
     if channel.kind == "alertmanager":
         _post_alerts(url, alerts, page, now_ns)
         yield alerts
         return
+    texts = [
+        f"[{alert.severity}] {'over: ' if alert.state == 'closed' else ''}{alert.title} (#{alert.number})\n{alert.text}"
+        + (f"\n{_link(alert, page)}" if page else "")
+        for alert in alerts
+    ]
     if urlsplit(url).scheme in DEFAULT_PORTS:
         _publish(url, "\n\n".join(texts))
         yield alerts
-        return
+    else:
+        yield from _sent_by_apprise(url, alerts, texts)
+
+
+def _sent_by_apprise(url: str, alerts: Sequence[Alert], texts: Sequence[str]) -> Iterator[Sequence[Alert]]:
     apprise = import_extra("apprise", "collector", "alerts need Apprise")
     # It may log an address.
     logging.getLogger("apprise").disabled = True
@@ -106,16 +115,19 @@ def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: in
 
     Source: API v2, https://prometheus.io/docs/alerting/latest/clients/.
     """
-    posted = [
-        {
-            "labels": _labels(alert),
+    posted = []
+    for alert in alerts:
+        # With other labels it is another alert: those of a step stay as they are when more boards join.
+        names = ("fleet",) if alert.findings[0].kind == "step" else ("fleet", "device")
+        labels = {name: value for name, value in common_facts(alert.findings).items() if name in names}
+        ends_ns = alert.closed_ns or now_ns + ALERTMANAGER_S * 1_000_000_000
+        document = {
+            "labels": labels | {"alertname": alert.rule, "severity": alert.severity, "number": f"{alert.number}"},
             "annotations": {"summary": alert.title, "description": alert.text},
             "startsAt": stamp(alert.opened_ns).replace(" ", "T") + "Z",
-            "endsAt": stamp(alert.closed_ns or now_ns + ALERTMANAGER_S * 1_000_000_000).replace(" ", "T") + "Z",
-            **({"generatorURL": _link(alert, page)} if page else {}),
+            "endsAt": stamp(ends_ns).replace(" ", "T") + "Z",
         }
-        for alert in alerts
-    ]
+        posted.append(document | ({"generatorURL": _link(alert, page)} if page else {}))
     if urlsplit(url).scheme not in ("http", "https"):
         raise ConfigError("the address of an Alertmanager begins with http:// or https://: correct it")
     address, headers = f"{url.rstrip('/')}/api/v2/alerts", {"Content-Type": "application/json"}
@@ -126,18 +138,6 @@ def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: in
         raise TransientError(_without_secrets(f"Alertmanager cannot be reached ({error})", url)) from error
     if not 200 <= status < 300:
         raise TransientError(f"Alertmanager responds {status} {reason}")
-
-
-def _labels(alert: Alert) -> dict[str, str]:
-    # With other labels it is another alert: those of a step stay as they are when more boards join.
-    names = ("fleet",) if alert.findings[0].kind == "step" else ("fleet", "device")
-    facts = {name: value for name, value in common_facts(alert.findings).items() if name in names}
-    return {"alertname": alert.rule, "severity": alert.severity, "number": f"{alert.number}", **facts}
-
-
-def _text(alert: Alert, page: str | None) -> str:
-    over = "over: " if alert.state == "closed" else ""
-    return f"[{alert.severity}] {over}{alert.title} (#{alert.number})\n{alert.text}" + (f"\n{_link(alert, page)}" if page else "")
 
 
 def _link(alert: Alert, page: str) -> str:

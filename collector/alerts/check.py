@@ -137,8 +137,13 @@ def settled(alerts: Iterable[Alert], firing: Iterable[Alert], now_ns: int) -> li
     changes: dict[int, tuple[AlertEvent, Alert]] = {}
     joined: set[int] = set()
     for now in firing:
-        earlier = [(finding, by_finding.get((now.rule, *finding.facts.items()))) for finding in now.findings]
-        same = {alert.number for finding, alert in earlier if alert is not None and not _is_later(finding, alert)} - changes.keys()
+        same = set()
+        for finding in now.findings:
+            alert = by_finding.get((now.rule, *finding.facts.items()))
+            # A step that begins after the alert of an earlier one opened is another.
+            if alert is not None and (finding.kind != "step" or (finding.day + 1) * NS_PER_DAY <= alert.opened_ns):
+                same.add(alert.number)
+        same -= changes.keys()
         joined |= same
         if same:
             number = min(same)
@@ -148,11 +153,6 @@ def settled(alerts: Iterable[Alert], firing: Iterable[Alert], now_ns: int) -> li
             changes[newest] = ("opened", replace(now, number=newest, opened_ns=now_ns))
     ended = [replace(alert, closed_ns=now_ns) for number, alert in open_alerts.items() if number not in changes]
     return [*changes.values(), *(("joined" if alert.number in joined else "closed", alert) for alert in ended)]
-
-
-def _is_later(finding: AlertFinding, alert: Alert) -> bool:
-    """Return whether it is another step than the one for which the alert opened, some days after that began."""
-    return finding.kind == "step" and (finding.day + 1) * NS_PER_DAY > alert.opened_ns
 
 
 def differences(alerts: Iterable[Alert], notified: Iterable[Notified], channels: Iterable[Channel]) -> dict[Channel, list[Alert]]:

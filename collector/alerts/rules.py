@@ -41,7 +41,7 @@ class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where alerts are sent: an address of Apprise, or an Alertmanager; `$NAME` in it is an environment variable, as it is a secret."""
+    """Where alerts are sent: an address of Apprise, of an MQTT topic, or of an Alertmanager; `$NAME` in it is an environment variable."""
 
     name: _Name
     kind: Literal["apprise", "alertmanager"] = "apprise"

@@ -19,8 +19,6 @@ from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_
 from edgemeter.collector.ledgers.place import ledger_place
 from edgemeter.collector.runs.cases import grouped
 
-RULES_HELP = "Rules file (TOML; see `edgemeter config sample alerts`). Default: the built-in rules, without channels."
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, short_help="Evaluate alert rules and notify people and pagers.")
 def alerts() -> None:
@@ -31,7 +29,7 @@ def alerts() -> None:
 
 
 @alerts.command(short_help="Evaluate the rules once and notify the channels.")
-@click.option("--rules", "rules_file", type=PATH, envvar="EDGEMETER_ALERT_RULES", help=RULES_HELP)
+@click.option("--rules", "rules_file", type=PATH, envvar="EDGEMETER_ALERT_RULES", help="Rules file (TOML). Default: the built-in rules.")
 @click.option("--test", "is_test", is_flag=True, help="Open a test alert on every channel; the next check closes it.")
 @store_option
 def check(rules_file: Path | None, stores: tuple[str, ...], *, is_test: bool) -> None:
