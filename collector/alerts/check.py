@@ -74,7 +74,7 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
         now_ns = clock()
         firing = firings(rules.rule, FiringContext(history, annotations_of(ledger), history.store.devices(), now_ns))
         if is_test:
-            finding = AlertFinding("test", "test of Edgemeter", "the next check ends it", 0, {})
+            finding = AlertFinding("test", "test of Edgemeter", "the next check ends it", 0, {"at": stamp(now_ns)})
             channels = tuple(channel.name for channel in rules.channel)
             firing.append(Alert("test", "info", channels, finding.title, finding.text, (finding,)))
         with file.writing() as statements:
@@ -126,7 +126,7 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
     return Counter(name for _, _, _, name in notified)
 
 
-def settled(alerts: Iterable[Alert], firing: Iterable[Alert], now_ns: int) -> list[tuple[AlertEvent, Alert]]:
+def settled(alerts: Sequence[Alert], firing: Sequence[Alert], now_ns: int) -> list[tuple[AlertEvent, Alert]]:
     """Return how alerts change by what is firing.
 
     A finding stays the alert that it was, also as part of an event; an alert that has `joined` goes on in another, which is no news.
