@@ -46,7 +46,7 @@ LINES = {
     "collector": 1,
     "collector/alerts": 721,
     "collector/charts": 521,
-    "collector/cli": 2315,
+    "collector/cli": 2313,
     "collector/compare": 2356,
     "collector/datacenter": 490,
     "collector/demo": 363,
