@@ -1,14 +1,14 @@
 """One run in figures, as a ledger has them in columns, so that no record is read again to compare it or to follow it over time."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
 from typing import NamedTuple
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.energy_provenance import not_measured
-from edgemeter.agent.contract.figures import FIGURES, Figure, Group, field_name, reader
+from edgemeter.agent.contract.figures import FIGURES, Figure, field_name, reader
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.run_subject import RunSubject
@@ -104,22 +104,6 @@ class RunFigures(NamedTuple):
     def u(self, entry: Figure) -> float | None:
         """Return the expanded uncertainty (95%) of a figure that has one."""
         return self.value(field_name(entry.u)) if entry.u else None
-
-    def with_value(self, name: str, value: float | None) -> "RunFigures":
-        """Return the same with another value in a column."""
-        index = _PLACES[name]
-        return self._replace(values=(*self.values[:index], value, *self.values[index + 1 :]))
-
-
-def of_newest_kind(runs: Sequence[RunFigures], group: Group) -> Sequence[RunFigures]:
-    """Return the runs (oldest first) whose figures of a group are of one kind, the newest's; all of a group that has no kinds.
-
-    Merging two kinds (another meter, another metric) would give a mean of nothing; the newest is the one that the user means.
-    """
-    if group not in ("energy", "accuracy"):
-        return runs
-    newest = next((kind for run in reversed(runs) if (kind := run.subject.kind(group)) is not None), None)
-    return [run for run in runs if run.subject.kind(group) == newest] if newest is not None else []
 
 
 def is_timed(run: RunRecord) -> bool:

@@ -5,7 +5,7 @@ Both kinds of ledger write and read the same columns, in the commit that stores 
 
 import math
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -16,19 +16,18 @@ from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.figures import takes_a_minute
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import DatasetInfo, Environment, Model, Verdict, Violation
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Environment, Model
 from edgemeter.agent.contract.record_time import off_by_ns
 from edgemeter.agent.contract.run_figures import (
     ABSENT,
     VALUE_COLUMNS,
-    RunFigures,
     is_timed,
     places_not_measured,
     temperature_before_c,
     values_of,
 )
 from edgemeter.agent.contract.run_subject import FACETS, AccuracyMeasure, EnergyMeasure, RunSubject, number_of, subject_of
-from edgemeter.agent.verdict.siblings import apart_among, judged_apart
+from edgemeter.agent.verdict.siblings import apart_among
 
 # Fleet, device, session, seq.
 RecordKey = tuple[str, str, int, int]
@@ -77,16 +76,6 @@ _CASE_OF_SUBJECT = 1 + SUBJECT_COLUMNS.index("case_number")
 _MOST, _LONGEST_BYTES = 10_000, 16 << 10
 _encode = msgspec.msgpack.Encoder().encode
 decode_subject = msgspec.msgpack.Decoder(RunSubject).decode
-_decode_rules = msgspec.msgpack.Decoder(tuple[tuple[Violation, ...], tuple[Violation, ...]]).decode
-# What `run_of_row` takes, of the table `runs`.
-_READ = (
-    "row", "id", "session", "seq", "subject", "verdict", "is_usable", "takes_a_minute", "started_at_ns", "at_ns", "session_started_at_ns",
-    "repeat", "queries", "temperature_before_c", "job", "rules", "siblings_p50_ms", "siblings",
-)  # fmt: skip
-_VALUES = len(_READ)
-READ_RUNS = f"SELECT {', '.join((*_READ, *VALUE_COLUMNS))} FROM runs"  # noqa: S608 - our own names
-_OK = Verdict(state="ok")
-_P50 = VALUE_COLUMNS.index("latency_p50_ms")
 _parts = attrgetter(
     "device", "fleet", "role", "model", "runtime", "precision", "batch", "inputs", "dataset", "environment", "operating_point", "cpus",
     "scenario", "mode", "provenance",
@@ -197,25 +186,6 @@ def _remember(likeness: bytes, run: RunRecord) -> _Shared:
     if len(likeness) <= _LONGEST_BYTES:
         _shared_facts[likeness] = shared
     return shared
-
-
-def run_of_row(row: Sequence[Any], subject: RunSubject) -> RunFigures:
-    """Return the run of a row of `READ_RUNS`."""
-    number, run_id, session, seq, _, state, is_usable, takes_a_minute, started_at_ns, at_ns, session_ns, repeat, queries, heat_c, job = row[
-        : _VALUES - 3
-    ]
-    rules, siblings_p50_ms, siblings = row[_VALUES - 3 : _VALUES]
-    values = tuple(row[_VALUES:])
-    verdict = _OK
-    if rules is not None or state != "ok":
-        violations, notes = _decode_rules(bytes(rules)) if rules is not None else ((), ())
-        verdict = Verdict(state=state, violations=violations, notes=notes)
-    if siblings:
-        verdict = judged_apart(verdict, values[_P50], siblings_p50_ms, siblings)
-    return RunFigures(
-        number, run_id, session, seq, subject, verdict, bool(is_usable), bool(takes_a_minute), started_at_ns, at_ns, session_ns, repeat,
-        queries, heat_c, job, values,
-    )  # fmt: skip
 
 
 def cases_in_sessions(rows: Iterable[RunRow]) -> set[tuple[int, int]]:

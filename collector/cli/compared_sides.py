@@ -88,7 +88,7 @@ def compare_results(
         contents = read_sides(*sides)
         return between((sides[0], contents[0]), (sides[1], contents[1]), matters_ratio, days)
     cases, left_out = zip(*(_stored_case(side, days) for side in sides), strict=True)
-    runs = grouped((run.id, side) for side, case in zip(sides, cases, strict=True) for run in case.runs)
+    runs = grouped((run, side) for side, case in zip(sides, cases, strict=True) for run in case.run_ids)
     if both := next((places for places in runs.values() if len(places) > 1), None):
         raise ConfigError(f"{both[0]!r} and {both[1]!r} have the same run: give each side its own runs")
     return ComparedSides(in_order(cases, matters_ratio, [entry for entries in left_out for entry in entries]))
@@ -206,7 +206,7 @@ def _notes(outcome: "SessionOutcome", comparison: Comparison, options: Mapping[s
     runs_text = f"{count(len(outcome.records), 'run')}{seconds}."
     if outcome.saved is None:
         return (runs_text,)
-    oldest = [row.case.runs[0] for row in comparison.rows]
+    oldest = [row.case.runs.part(slice(1)).each()[0] for row in comparison.rows]
     # Of a model that is compared with itself, the runs of both sides are one case.
     ids = [short_id(runs[0].id) for runs in grouped(((run.subject.key, run.session_started_at_ns), run) for run in oldest).values()]
     sides_text = " ".join(ids) if len(ids) > 1 else f"{ids[0]} OTHER{data_options(options)}"

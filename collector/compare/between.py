@@ -17,6 +17,7 @@ from edgemeter.collector.compare.comparison import ComparedCase, Comparison, in_
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.ledgers.place import shown_place
 from edgemeter.collector.runs import selection
+from edgemeter.collector.runs.case_runs import FACTS
 from edgemeter.collector.runs.cases import grouped, names_of, unusable
 from edgemeter.collector.runs.contents import LeftOut, StoreContents, oldest_first
 from edgemeter.collector.runs.relation import like_with_like
@@ -66,7 +67,7 @@ def between(
     for summary in now:
         if candidates := baselines.get(_identity(summary.subject, device_or_board)):
             # Of several versions the baseline is the one that was measured last.
-            newest = max(candidates, key=lambda candidate: candidate.runs[-1].started_at_ns)
+            newest = max(candidates, key=lambda candidate: candidate.last_started_at_ns)
             rows.append(ComparedCase(summary, newest, names[summary.key], SAME_CASE, None, matters_ratio, _changed(summary, newest)))
         else:
             left_out.append(LeftOut(None, f"{names[summary.key]} ({new[0]}): the baseline has no usable run of this case"))
@@ -93,8 +94,11 @@ def _side(
     name, contents = side
     book = book_of(MemoryStore(contents.runs, contents.left_out))
     left_out = [LeftOut(entry.run, f"{name}: {entry.reason}") for entry in book.left_out()]
-    refused = ((run.subject, reason) for run in book.store.select("TRUE") if (reason := unusable(run)))
-    ruined = {_identity(subject, device_or_board): reason for subject, reason in refused}
+    refused = book.store.columns("is_usable = 0", names=FACTS).oldest_first()
+    ruined: dict[Hashable, str] = {}
+    for place, verdict in enumerate(refused.verdicts()):
+        if reason := unusable(refused.subject(place), verdict):
+            ruined[_identity(refused.subject(place), device_or_board)] = reason
     return book.summaries(days), left_out, ruined
 
 

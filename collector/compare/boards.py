@@ -12,9 +12,10 @@ from edgemeter.agent.base.evidence import FEWEST, SESSION_SD, RunValue
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import ACCURACY, FIGURES
 from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.collector.compare.accuracy_and_energy import AccuracySummary
 from edgemeter.collector.compare.case_figure import CaseFigure, figure_of_values
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
-from edgemeter.collector.compare.summary import ENVIRONMENT, AccuracySummary, CaseSummary, CaseSurroundings
+from edgemeter.collector.compare.summary import ENVIRONMENT, CaseSummary, CaseSurroundings
 from edgemeter.collector.runs.cases import distinct, grouped
 
 _BETTER = {entry.name: entry.better for entry in FIGURES}

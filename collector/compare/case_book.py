@@ -5,18 +5,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
+import numpy as np
+
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.case_identity import CaseKey
-from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.agent.contract.figures import FIGURES, MEMORY, FigureView, in_view
 from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT, CaseSummary, DaysCounted, RunPlace, place_of
+from edgemeter.collector.runs.case_runs import FACTS, CaseRuns
 from edgemeter.collector.runs.cases import CurrentSegment, grouped, unusable
 from edgemeter.collector.runs.contents import LeftOut
 from edgemeter.collector.runs.store import RunStore, SubjectRuns, version_of
-from edgemeter.collector.trend.current import current_segments
+from edgemeter.collector.trend.current import LEVEL_COLUMNS, current_segments
 
 Progress = Callable[[str, int, int], None]
 # The runs of so many cases are read at once.
 CASES_AT_ONCE = 100
+# The figures that the terminal shows or decides of every case.
+OF_TERMINAL = tuple(dict.fromkeys((*OF_CALLS, *OF_TEXT, MEMORY, *(entry.name for entry in in_view(FigureView.TABLE) if entry.is_main))))
 
 
 def book_of(store: RunStore, progress: Progress = lambda *_: None) -> "CaseBook":
@@ -58,9 +63,11 @@ class BookedCase:
 class CaseBook:
     """The cases of `store`. One thread refreshes it; any may read."""
 
-    def __init__(self, store: RunStore, ahead: Sequence[str] = (*OF_CALLS, *OF_TEXT)) -> None:
+    def __init__(self, store: RunStore, ahead: Sequence[str] = OF_TERMINAL) -> None:
         """Make a book, still empty; the figures `ahead` are worked out while the runs are read anyway, others on demand."""
         self.store, self._ahead = store, ahead
+        of_figures = [column for entry in FIGURES if entry.name in ahead for column in (entry.name, *entry.bound_names)]
+        self._columns = (*FACTS, *of_figures, *LEVEL_COLUMNS, *(entry.name for entry in FIGURES if entry.group == "conditions"))
         # What the store was when it was read last.
         self.version: str | None = None
         self._booked: dict[CaseKey, BookedCase] = {}
@@ -73,8 +80,9 @@ class CaseBook:
             if version and version == self.version:
                 return
             members_of = grouped((member.subject.key, member) for member in self.store.subject_runs())
-            changed = [key for key, members in members_of.items() if self._is_changed(key, members)]
             booked = {key: case for key, case in self._booked.items() if key in members_of}
+            versions = {key: version_of(case.members) for key, case in booked.items()}
+            changed = [key for key, members in members_of.items() if versions.get(key) != version_of(members)]
             for first in range(0, len(changed), CASES_AT_ONCE):
                 part = changed[first : first + CASES_AT_ONCE]
                 booked.update(self._sum_up([members_of[key] for key in part]))
@@ -108,66 +116,68 @@ class CaseBook:
 
     def within(self, since_ns: int, picked: Sequence[BookedCase]) -> list[BookedCase]:
         """Return those of the cases that ran since then, counted and summed up over those runs."""
-        runs_of = grouped((run.subject.key, run) for run in self.store.select("started_at_ns >= ?", since_ns))
+        case_of = {member.number: index for index, case in enumerate(picked) for member in case.members}
+        read = self.store.columns("started_at_ns >= ?", since_ns).oldest_first()
+        runs_of_cases = read.part(np.isin(read.columns["subject"], list(case_of))).by_case(case_of, len(picked))
         return [
-            _counted(case.members, runs, *self._of_runs(case, [run for run in runs if run.is_usable]))
-            for case in picked
-            if (runs := runs_of.get(case.key))
+            _counted(case.members, runs, *self._of_runs(case, runs.usable()))
+            for case, runs in zip(picked, runs_of_cases, strict=True)
+            if len(runs)
         ]
 
-    def _of_runs(self, case: BookedCase, usable: Sequence[RunFigures]) -> tuple[CaseSummary | None, CaseSummary | None]:
+    def _of_runs(self, case: BookedCase, usable: CaseRuns) -> tuple[CaseSummary | None, CaseSummary | None]:
         """Return the summaries of some newest runs of a case: of those that are of its current level, and of all."""
-        if not usable or case.level is None:
+        if not len(usable) or case.level is None:
             return None, None
         all_days, segment = CaseSummary(self.store, case.key, lambda: usable), case.level.segment
         if segment is None:
             return all_days, all_days
-        of_level = [run for run in usable if run.started_at_ns >= segment.since_ns]
+        of_level = usable.part(usable.columns["started_at_ns"] >= segment.since_ns)
         return CaseSummary(self.store, case.key, lambda: of_level, segment=segment), all_days
 
-    def _is_changed(self, key: CaseKey, members: Sequence[SubjectRuns]) -> bool:
-        return key not in self._booked or version_of(self._booked[key].members) != version_of(members)
-
     def _sum_up(self, cases: Sequence[Sequence[SubjectRuns]]) -> dict[CaseKey, BookedCase]:
-        self.store.read_ahead(cases)
-        segments = current_segments([self.store.usable_of(members) for members in cases])
-        return {members[0].subject.key: self._summed_up(members, segment) for members, segment in zip(cases, segments, strict=True)}
+        runs = self.store.runs_of_cases(cases, self._columns)
+        usable = [of_case.usable() for of_case in runs]
+        segments = current_segments(usable)
+        summed_up = map(self._summed_up, cases, runs, usable, segments)
+        return {members[0].subject.key: case for members, case in zip(cases, summed_up, strict=True)}
 
-    def _summed_up(self, members: Sequence[SubjectRuns], segment: CurrentSegment | None) -> BookedCase:
-        runs = self.store.runs_of(members)
-        if not self.store.usable_of(members):
+    def _summed_up(self, members: Sequence[SubjectRuns], runs: CaseRuns, usable: CaseRuns, segment: CurrentSegment | None) -> BookedCase:
+        if not len(usable):
             return _counted(members, runs, None, None)
 
-        def read() -> Sequence[RunFigures]:
-            return self.store.usable_of(members)
+        def read() -> CaseRuns:
+            return self.store.runs_of(members).usable()
 
         key = members[0].subject.key
         level = all_days = CaseSummary(self.store, key, read)
         if segment:
             level = CaseSummary(self.store, key, read, segment.earlier, segment)
-            all_days.prepare(self._ahead)
-        level.prepare(self._ahead)
+            all_days.prepare(usable, self._ahead)
+        level.prepare(usable, self._ahead)
         return _counted(members, runs, level, all_days)
 
 
-def _counted(
-    members: Sequence[SubjectRuns], runs: Sequence[RunFigures], level: CaseSummary | None, all_days: CaseSummary | None
-) -> BookedCase:
-    usable = [run for run in runs if run.is_usable]
-    throttled = [value for run in runs if (value := run.value("is_throttled")) is not None]
-    heats_c = [value for run in usable if (value := run.value("temperature_max_c")) is not None]
+def _counted(members: Sequence[SubjectRuns], runs: CaseRuns, level: CaseSummary | None, all_days: CaseSummary | None) -> BookedCase:
+    is_usable, is_throttled = runs.columns["is_usable"] > 0, runs.having("is_throttled").columns["is_throttled"]
+    usable, refused = runs.part(is_usable), runs.part(~is_usable)
+    reasons = [unusable(refused.subject(place), verdict) for place, verdict in enumerate(refused.verdicts())]
     return BookedCase(
-        key=runs[-1].subject.key,
-        board=runs[-1].subject.board,
+        key=runs.subject(-1).key,
+        board=runs.subject(-1).board,
         runs=len(runs),
         usable=len(usable),
-        disturbed=sum(run.verdict.state == "disturbed" for run in usable),
-        throttled=sum(map(bool, throttled)),
-        throttling_known=len(throttled),
-        first_ns=runs[0].started_at_ns,
-        newest_ns=runs[-1].started_at_ns,
-        temperature_max_c=max(heats_c, default=None),
-        refused=[(place_of(run), LeftOut(run.id, reason)) for run in runs if (reason := unusable(run))],
+        disturbed=int(np.count_nonzero(~usable.is_ok)),
+        throttled=int(np.count_nonzero(is_throttled)),
+        throttling_known=len(is_throttled),
+        first_ns=int(runs.columns["started_at_ns"][0]),
+        newest_ns=int(runs.columns["started_at_ns"][-1]),
+        temperature_max_c=usable.highest("temperature_max_c"),
+        refused=[
+            (place_of(refused, place), LeftOut(run_id, reason))
+            for place, (run_id, reason) in enumerate(zip(refused.values_of("id"), reasons, strict=True))
+            if reason
+        ],
         members=members,
         level=level,
         all_days=all_days,

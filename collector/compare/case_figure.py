@@ -1,16 +1,17 @@
 """One figure of a case over its runs: its mean with the 95% interval, and what two cases are compared by."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
 import msgspec
 
 from edgemeter.agent.base.decision import Scale, on_scale
-from edgemeter.agent.base.evidence import LARGEST_LOG, REACH, Evidence, RunValue, mean_of, sessions_of
+from edgemeter.agent.base.evidence import LARGEST_LOG, REACH, Evidence, RunValue, mean_of, mean_of_device, sessions_of
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.collector.runs.case_runs import CaseRuns
 
 
 class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -39,35 +40,75 @@ class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return 0.0 if self.u is None or self.value <= 0 else math.log1p(self.u / self.value) / REACH
 
 
-def figure_of(entry: Figure, valued: Sequence[tuple[RunFigures, float]], u: float | None = None) -> CaseFigure | None:
-    """Return a figure over the runs that have it, None where none has; `u` is the largest uncertainty of the meter."""
-    if not valued:
+class CaseFigures(Mapping[str, CaseFigure]):
+    """The figures of a case by name, each worked out when it is asked for: of thousands of cases most figures are never shown."""
+
+    def __init__(self, names: Sequence[str], figure: Callable[[str], CaseFigure | None]) -> None:
+        self._names, self._figure = names, figure
+        self._known: dict[str, CaseFigure | None] = {}
+
+    def __getitem__(self, name: str) -> CaseFigure:
+        if name not in self._known:
+            self._known[name] = self._figure(name) if name in self._names else None
+        figure = self._known[name]
+        if figure is None:
+            raise KeyError(name)
+        return figure
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._names if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def figure_of(entry: Figure, runs: CaseRuns, u: float | None = None) -> CaseFigure | None:
+    """Return a figure over those runs of a case that have it, None where none has; `u` is the largest uncertainty of the meter."""
+    runs = runs.having(entry.name)
+    values = runs.columns[entry.name].tolist()
+    if not values:
         return None
-    runs = [run_value(run, value) for run, value in valued]
-    shows_scatter = entry.shows_scatter([value for _, value in valued], take_a_minute=all(run.takes_a_minute for run, _ in valued))
-    if not entry.is_share:
-        figure = figure_of_values(runs, "ratio", u, is_of_process=entry.group == "memory")
-        return figure if shows_scatter else msgspec.structs.replace(figure, low=None, high=None)
-    evidence = mean_of(runs)
-    low, high = (evidence.share_bounds() if shows_scatter else None) or (None, None)
-    return CaseFigure(evidence.middle, low, high, len(runs), evidence, "points", u)
+    days = (runs.columns["started_at_ns"] // NS_PER_DAY).tolist()
+    shows_scatter = entry.shows_scatter(values, take_a_minute=bool(runs.columns["takes_a_minute"].all()))
+    if entry.is_share:
+        evidence = mean_of_device(values, days)
+        low, high = (evidence.share_bounds() if shows_scatter else None) or (None, None)
+        return CaseFigure(evidence.middle, low, high, len(values), evidence, "points", u)
+    # What a program takes in memory is no matter of the session.
+    differs_by_session = entry.group != "memory"
+
+    def mean(logs: Sequence[float]) -> Evidence:
+        evidence = mean_of_device(logs, days)
+        if not differs_by_session or evidence.unit != "run":
+            return evidence
+        session_sd = max(subject.environment.session_sd for subject in runs.own_subjects())
+        return evidence.in_other_sessions(session_sd, len(sessions_of(run_values(runs, entry.name))))
+
+    figure = _figure(values, "ratio", u, mean, differs_by_session=differs_by_session)
+    return figure if shows_scatter else msgspec.structs.replace(figure, low=None, high=None)
 
 
-def figure_of_values(
-    runs: Sequence[RunValue], scale: Scale = "ratio", u: float | None = None, *, is_of_process: bool = False
-) -> CaseFigure:
-    """Return a figure from the values of its runs; where one is 0 it has no ratio, and shows the median without an interval.
+def figure_of_values(runs: Sequence[RunValue], scale: Scale = "ratio", u: float | None = None) -> CaseFigure:
+    """Return a figure from the values of runs or boards; where one is 0 it has no ratio, and shows the median without an interval.
 
-    The interval is that of any session; what a program takes in memory, `is_of_process`, is no matter of the session.
+    The interval is that of any session.
     """
-    values = [run.value for run in runs]
+
+    def mean(values: Sequence[float]) -> Evidence:
+        evidence = mean_of([run._replace(value=value) for run, value in zip(runs, values, strict=True)])
+        return evidence if scale == "points" else evidence.in_other_sessions(max(run.session_sd for run in runs), len(sessions_of(runs)))
+
+    return _figure([run.value for run in runs], scale, u, mean, differs_by_session=scale == "ratio")
+
+
+def _figure(
+    values: Sequence[float], scale: Scale, u: float | None, mean: Callable[[Sequence[float]], Evidence], *, differs_by_session: bool
+) -> CaseFigure:
+    """Return a figure by its values; `mean` returns the evidence of values on the scale."""
     if scale == "ratio" and min(values) <= 0:
-        evidence = Evidence(median(values), None, 0, len(runs), "run")
-        return CaseFigure(median(values), None, None, len(runs), evidence, scale, u)
-    evidence = mean_of(scaled(runs, scale))
-    differs_by_session = scale == "ratio" and not is_of_process
-    if differs_by_session:
-        evidence = evidence.in_other_sessions(max(run.session_sd for run in runs), len(sessions_of(runs)))
+        evidence = Evidence(median(values), None, 0, len(values), "run")
+        return CaseFigure(median(values), None, None, len(values), evidence, scale, u)
+    evidence = mean(values if scale == "points" else [*map(math.log, values)])
     bounds = evidence.bounds()
     ends = [evidence.middle, *(bounds or ())]
     if scale == "ratio" and ends[-1] > LARGEST_LOG:
@@ -77,7 +118,7 @@ def figure_of_values(
         # A logarithm and back would leave its rounding.
         value, limits = values[0], limits if differs_by_session else [values[0]] * len(limits)
     low, high = limits or (None, None)
-    return CaseFigure(value, low, high, len(runs), evidence, scale, u)
+    return CaseFigure(value, low, high, len(values), evidence, scale, u)
 
 
 def scaled(runs: Sequence[RunValue], scale: Scale) -> list[RunValue]:
@@ -85,8 +126,26 @@ def scaled(runs: Sequence[RunValue], scale: Scale) -> list[RunValue]:
     return list(runs) if scale == "points" else [run._replace(value=math.log(run.value)) for run in runs]
 
 
+def run_values(runs: CaseRuns, name: str) -> list[RunValue]:
+    """Return the values of a figure of runs that have it, each as `run_value` has it."""
+    runs = runs.having(name)
+    names = (name, "subject", "started_at_ns", "session_started_at_ns", "repeat")
+    rows = zip(*map(runs.values_of, names), strict=True)
+    return [
+        RunValue(
+            value,
+            subject.key.device,
+            started_at_ns // NS_PER_DAY,
+            (session_ns, repeat) if session_ns else None,
+            subject.environment.session_sd,
+        )
+        for value, number, started_at_ns, session_ns, repeat in rows
+        for subject in [runs.subjects[number]]
+    ]
+
+
 def run_value(run: RunFigures, value: float) -> RunValue:
-    """Return a figure of a run with its device, its day (UTC, counted from 1970) and the round of its session."""
+    """Return a value of a run with its device, its day (UTC, counted from 1970) and the round of its session."""
     turn = (run.session_started_at_ns, run.repeat) if run.session_started_at_ns else None
     subject = run.subject
     return RunValue(value, subject.key.device, run.started_at_ns // NS_PER_DAY, turn, subject.environment.session_sd)

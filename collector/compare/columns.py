@@ -112,7 +112,7 @@ _PATHS: dict[str, str | Callable[[ComparedCase], Plain]] = {
     "reference_verdict": "reference.verdict",
     **_compared(),
     "first_started_at_ns": "case.around.first_started_at_ns",
-    "last_started_at_ns": lambda row: row.case.runs[-1].started_at_ns,
+    "last_started_at_ns": "case.last_started_at_ns",
     "run_ids": "case.run_ids",
     "reference_run_ids": "reference.run_ids",
 }

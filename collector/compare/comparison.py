@@ -12,6 +12,7 @@ from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import ACCURACY
 from edgemeter.agent.contract.mode_answer import ModeAnswer, mode_answers, without_mode
 from edgemeter.agent.contract.series import UNKNOWN_BOARD
+from edgemeter.collector.compare.accuracy_and_energy import read_parts
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
 from edgemeter.collector.compare.case_book import CaseBook
 from edgemeter.collector.compare.choice import Choice
@@ -261,6 +262,7 @@ def of_summaries(
                     matters_ratio,
                 )
             )
+    read_parts(accuracy for row in rows if not row.is_reference for case in (row.case, row.reference) if (accuracy := case.accuracy))
     alone = _alone(rows)
     left_out += [LeftOut(run, "no device run matches this reference run") for row in alone for run in row.case.run_ids]
     hidden = set(map(id, alone))

@@ -12,11 +12,11 @@ from edgemeter.agent.contract.figures import ENERGY, THROUGHPUT
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy, Scope
 from edgemeter.agent.contract.run_figures import RunFigures
-from edgemeter.agent.verdict.judge import counted
+from edgemeter.collector.compare.accuracy_and_energy import EnergySummary
 from edgemeter.collector.compare.accuracy_gate import not_ranked
 from edgemeter.collector.compare.case_figure import CaseFigure, figure_of_values, run_value
 from edgemeter.collector.compare.pairing import is_one_class
-from edgemeter.collector.compare.summary import CaseSummary, EnergySummary
+from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.datacenter.constants import StatedServer
 from edgemeter.collector.runs.cases import EnergyClass, named, names_of
 from edgemeter.collector.runs.relation import relation
@@ -188,7 +188,7 @@ def _measured(case: CaseSummary, *, is_server: bool = False) -> ComparedSide | s
     if energy is None or gross is None or power is None:
         return f"no energy: {case.energy_reason}"
     records = {record.id: record for record in case.records()}
-    runs = [(run, records[run.id]) for run in counted(case.runs) if run.id in records and run.subject.energy_kind]
+    runs = [(run, records[run.id]) for run in case.counted.each() if run.id in records and run.subject.energy_kind]
     relative_u = gross.u / gross.value if gross.u is not None and gross.value > 0 else 0.0
     readings = _of_class(runs, energy.ranks_as, energy.sensor)
     idle_w = _idle(readings, relative_u)

@@ -7,8 +7,9 @@ from typing import TypeVar
 from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.contract.case_identity import FIELD, CaseKey
 from edgemeter.agent.contract.energy_provenance import MEASURED, why_unranked
+from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
-from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.agent.contract.run_subject import RunSubject
 from edgemeter.agent.verdict.words import sentence_of
 
 Key = TypeVar("Key")
@@ -50,13 +51,11 @@ class CurrentSegment:
         return f"since {stamp(self.since_ns)[:10]}, {self.reason}"
 
 
-def unusable(run: RunFigures) -> str | None:
-    """Return why `run` cannot be compared, None if it can."""
-    if run.is_usable:
-        return None
-    if run.verdict.state == "invalid":
-        return "invalid: " + ("; ".join(map(sentence_of, run.verdict.violations)) or "no reason was given")
-    provenance = run.subject.provenance
+def unusable(subject: RunSubject, verdict: Verdict) -> str | None:
+    """Return why a run of this subject cannot be compared, which is not usable."""
+    if verdict.state == "invalid":
+        return "invalid: " + ("; ".join(map(sentence_of, verdict.violations)) or "no reason was given")
+    provenance = subject.provenance
     return why_unranked(provenance.get("latency"), "latency") or why_unranked(
         provenance.get("throughput", provenance.get("latency")), "throughput"
     )

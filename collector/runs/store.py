@@ -6,7 +6,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,7 +23,6 @@ from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
 from edgemeter.agent.ledger.run_history import ID, LedgerRuns, nothing_called
 from edgemeter.agent.ledger.run_row import (
     ADD_SUBJECT,
-    READ_RUNS,
     RUN_COLUMNS,
     RUNS_SCHEMA,
     SUBJECTS_SCHEMA,
@@ -32,9 +30,9 @@ from edgemeter.agent.ledger.run_row import (
     decode_subject,
     judge_siblings,
     row_of,
-    run_of_row,
 )
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, ledger_version, open_ledger
+from edgemeter.collector.runs.case_runs import EVERY_COLUMN, CaseRuns, columns_of_rows, joined, read_as
 from edgemeter.collector.runs.contents import LeftOut, StoreContents, left_out_of, oldest_first, read_document, unread_run
 
 Value = TypeVar("Value")
@@ -49,8 +47,6 @@ _HELD = """SELECT subject, body, runs_held, newest_row, newest_ns FROM subjects 
 ) AS held USING (subject)"""
 _OF_DEVICE = "WHERE subject IN (SELECT subject FROM subjects WHERE device = ?)"
 _APART = "SELECT subject, count(*) FROM runs WHERE siblings IS NOT NULL GROUP BY subject"
-_SUBJECT = READ_RUNS.removeprefix("SELECT ").split(", ").index("subject")
-_oldest_first = attrgetter("started_at_ns", "session", "seq", "row")
 
 
 # What changes with the runs of the subjects of a case.
@@ -85,7 +81,7 @@ class RunStore(ABC):
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._subjects: dict[int, RunSubject] = {}
-        self._remembered: OrderedDict[CaseVersion, tuple[list[RunFigures], list[RunFigures]]] = OrderedDict()
+        self._remembered: OrderedDict[CaseVersion, CaseRuns] = OrderedDict()
 
     @abstractmethod
     def query(self, statement: str, *values: Any) -> list[Any]:
@@ -129,38 +125,35 @@ class RunStore(ABC):
 
     def select(self, condition: str, *values: Any) -> list[RunFigures]:
         """Return the runs that fulfil a condition in SQL, oldest first."""
-        return sorted((run for _, run in self._select(condition, *values)), key=_oldest_first)
+        return self.columns(condition, *values).oldest_first().each()
 
-    def runs_of(self, members: Sequence[SubjectRuns]) -> list[RunFigures]:
+    def columns(self, condition: str, *values: Any, names: Sequence[str] = EVERY_COLUMN) -> CaseRuns:
+        """Return the runs that fulfil a condition in SQL, in any order, with the columns of these names."""
+        names = tuple(dict.fromkeys(names))
+        rows = self.query(f"SELECT {', '.join(map(read_as, names))} FROM runs WHERE {condition}", *values)  # noqa: S608 - our own names
+        columns = columns_of_rows(names, rows)
+        for part in _parts(sorted(set(columns["subject"].tolist()) - self._subjects.keys())):
+            query = f"SELECT subject, body FROM subjects WHERE subject IN ({_marks(part)})"  # noqa: S608 - question marks
+            self._subjects.update((number, decode_subject(bytes(body))) for number, body in self.query(query, *part))
+        return CaseRuns(self._subjects, columns)
+
+    def runs_of_cases(self, cases: Sequence[Sequence[SubjectRuns]], names: Sequence[str] = EVERY_COLUMN) -> list[CaseRuns]:
+        """Return the runs of each case, all of whose subjects are given, oldest first, with the columns of these names."""
+        case_of = {member.number: case for case, members in enumerate(cases) for member in members}
+        read = [self.columns(f"subject IN ({_marks(part)})", *part, names=names) for part in _parts(list(case_of))]
+        return joined(read).oldest_first().by_case(case_of, len(cases))
+
+    def runs_of(self, members: Sequence[SubjectRuns]) -> CaseRuns:
         """Return the runs of a case, all of whose subjects are given, oldest first; those of the last cases are remembered."""
-        return self._of_case(members)[0]
-
-    def usable_of(self, members: Sequence[SubjectRuns]) -> list[RunFigures]:
-        """Return those of the runs of a case that can be compared; one that came twice is there once."""
-        return self._of_case(members)[1]
-
-    def _of_case(self, members: Sequence[SubjectRuns]) -> tuple[list[RunFigures], list[RunFigures]]:
         version = version_of(members)
         runs = self._remembered.get(version)
-        return runs if runs is not None else self.read_ahead([members])[version]
-
-    def read_ahead(self, cases: Sequence[Sequence[SubjectRuns]]) -> dict[CaseVersion, tuple[list[RunFigures], list[RunFigures]]]:
-        """Return the runs of cases read at once, all and the usable ones, and keep them for `runs_of` to be asked next."""
-        by_version: dict[CaseVersion, list[RunFigures]] = {version_of(members): [] for members in cases}
-        of_case = {number: runs for version, runs in by_version.items() for number, *_ in version}
-        for part in _parts(list(of_case)):
-            for number, run in self._select(f"subject IN ({_marks(part)})", *part):
-                of_case[number].append(run)
-        for runs in by_version.values():
-            runs.sort(key=_oldest_first)
-        read = {version: (runs, list({run.id: run for run in runs if run.is_usable}.values())) for version, runs in by_version.items()}
-        with self._lock:
-            self._remembered.update(read)
-            size = sum(len(runs) for runs, _ in self._remembered.values())
-            while size > _REMEMBERED and len(self._remembered) > len(by_version):
-                _, (oldest, _) = self._remembered.popitem(last=False)
-                size -= len(oldest)
-        return read
+        if runs is None:
+            (runs,) = self.runs_of_cases([members])
+            with self._lock:
+                self._remembered[version] = runs
+                while len(self._remembered) > 1 and sum(map(len, self._remembered.values())) > _REMEMBERED:
+                    self._remembered.popitem(last=False)
+        return runs
 
     def record(self, row: int, *, with_samples: bool = False) -> RunRecord:
         """Return the record of a row; raises UnavailableError if it cannot be read, or is not there any more."""
@@ -168,13 +161,6 @@ class RunStore(ABC):
         if not records:
             raise UnavailableError(f"row {row} of {self} cannot be read, or no longer exists: it was deleted because of its age")
         return records[0]
-
-    def _select(self, condition: str, *values: Any) -> list[tuple[int, RunFigures]]:
-        rows = self.query(f"{READ_RUNS} WHERE {condition}", *values)
-        for part in _parts(sorted({row[_SUBJECT] for row in rows} - self._subjects.keys())):
-            query = f"SELECT subject, body FROM subjects WHERE subject IN ({_marks(part)})"  # noqa: S608 - question marks
-            self._subjects.update((number, decode_subject(bytes(body))) for number, body in self.query(query, *part))
-        return [(row[_SUBJECT], run_of_row(row, self._subjects[row[_SUBJECT]])) for row in rows]
 
 
 class LedgerStore(RunStore):

@@ -9,11 +9,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.collector.trend.covariate import regressor
 from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.noise import ENOUGH_DIFFERENCES, run_variance
-from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, columns_of, names_of, scaled
+from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, scaled
 
 Array = NDArray[np.float64]
 # Temperature is a regressor only if at least this share of the days have one.
@@ -52,11 +51,6 @@ class Days:
         if self.metric.rule.scale != "log" or not len(self.day):
             return False
         return float(np.count_nonzero(np.isfinite(self.temperature_c))) / len(self.day) >= ENOUGH_TEMPERATURES
-
-
-def days_of(metric: TrendMetric, runs: Sequence[RunFigures]) -> Days:
-    """Return the points of `runs` of one series; those of another kind than the newest, and those not ok, are left out."""
-    return days_of_series(metric, columns_of([runs], names_of([metric])))[0]
 
 
 def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:

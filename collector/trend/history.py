@@ -1,6 +1,7 @@
 """History: the figures of the runs of a store by series, from the columns of their rows."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,8 +12,7 @@ from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import CaseVersion, RunStore, SubjectRuns, version_of
-from edgemeter.collector.trend.metrics import METRICS
-from edgemeter.collector.trend.run_columns import RunColumns, common_facts
+from edgemeter.collector.trend.run_columns import RunColumns, run_columns
 
 # So many subjects stand in one query.
 _SUBJECTS = 500
@@ -22,8 +22,7 @@ JOIN runs ON runs.row = held.newest JOIN chunks USING (chunk) JOIN subjects ON s
 GROUP BY subjects.fleet, subjects.device"""
 # To look a run up takes so many times as long as to read it among all, of which so many are read at once.
 _LOOKED_UP, _PAGE = 3, 50_000
-# Among the columns of a row the first figure comes after so many others.
-_FIRST = 5
+_FACTS = ("row", "subject", "at_ns", "verdict", "siblings")
 
 
 class History:
@@ -46,41 +45,35 @@ class History:
 
     def columns(self, keys: Sequence[SeriesKey], names: Sequence[str], since_day: int = 0) -> RunColumns:
         """Return the runs of each series since a day, with the figures of these names."""
-        members_of_keys = [(number, member) for number, key in enumerate(keys) for member in self._members.get(key, ())]
-        members = [member for _, member in members_of_keys]
-        rows = self._rows(members, names, since_day)
-        numbers = np.array([member.number for member in members], np.float64)
-        by_number = np.argsort(numbers)
-        member_of_row = by_number[np.searchsorted(numbers, rows[:, 0], sorter=by_number)] if members else rows[:, 0].astype(np.intp)
-        series = np.array([number for number, _ in members_of_keys], np.intp)[member_of_row]
-        order = np.lexsort((rows[:, 4], rows[:, 3], series))
-        member_of_row = member_of_row[order]
-        facts = {fact: number for number, fact in enumerate(dict.fromkeys(common_facts(member.subject) for member in members))}
-        has_own_energy = np.array([bool(member.subject.has_own_energy) for member in members], np.bool_)[member_of_row]
-        return RunColumns(
-            edges=np.searchsorted(series[order], np.arange(len(keys) + 1)),
-            day=rows[order, 1].astype(np.int64),
-            is_ok=rows[order, 2] > 0,
-            common=np.array([facts[common_facts(member.subject)] for member in members], np.intp)[member_of_row],
-            facts=list(facts),
-            figures={name: _followed(name, rows[order, _FIRST + column], has_own_energy) for column, name in enumerate(names)},
+        members = [member for key in keys for member in self._members.get(key, ())]
+        series_of = {member.number: number for number, key in enumerate(keys) for member in self._members.get(key, ())}
+        read = self._rows(members, names, since_day)
+        series = np.array([series_of[number] for number in read["subject"].tolist()], np.intp)
+        order = np.lexsort((read["row"], read["at_ns"], series))
+        ordered = {name: values[order] for name, values in read.items()}
+        return run_columns(
+            np.searchsorted(series[order], np.arange(len(keys) + 1)),
+            ordered["at_ns"],
+            ordered["is_ok"],
+            ordered["subject"],
+            {member.number: member.subject for member in members},
+            {name: ordered[name] for name in names},
         )
 
-    def _rows(self, members: Sequence[SubjectRuns], names: Sequence[str], since_day: int) -> NDArray[np.float64]:
-        """Return the runs of these subjects: subject, day, whether it is ok, time, row, and the figures of these names."""
-        selected = ", ".join((f"subject, at_ns / {NS_PER_DAY}, verdict = 'ok' AND siblings IS NULL, at_ns, row", *names))
+    def _rows(self, members: Sequence[SubjectRuns], names: Sequence[str], since_day: int) -> dict[str, NDArray[Any]]:
+        """Return the columns of the runs of these subjects, with the figures of these names, in any order."""
         numbers, last_row = [member.number for member in members], max((member.newest_row for member in members), default=0)
         if _LOOKED_UP * sum(member.runs for member in members) > last_row:
             parts = [("row > ? AND row <= ?", [first, first + _PAGE]) for first in range(0, last_row, _PAGE)]
         else:
             batches = [numbers[first : first + _SUBJECTS] for first in range(0, len(numbers), _SUBJECTS)]
             parts = [(f"subject IN ({', '.join('?' * len(part))})", part) for part in batches]
-        pages = [np.zeros((0, _FIRST + len(names)))]
-        for condition, values in parts:
-            query = f"SELECT {selected} FROM runs WHERE {condition} AND at_ns >= ?"  # noqa: S608 - our own names
-            page = np.array(self.store.query(query, *values, since_day * NS_PER_DAY), np.float64).reshape(-1, _FIRST + len(names))
-            pages.append(page[np.isin(page[:, 0], numbers)])
-        return np.concatenate(pages)
+        pages = []
+        for condition, values in parts or [("row = 0", [])]:
+            page = self.store.columns(f"{condition} AND at_ns >= ?", *values, since_day * NS_PER_DAY, names=(*_FACTS, *names))
+            page = page.part(np.isin(page.columns["subject"], numbers))
+            pages.append({name: page.columns[name] for name in ("row", "subject", "at_ns", *names)} | {"is_ok": page.is_ok})
+        return {name: np.concatenate([page[name] for page in pages]) for name in pages[0]}
 
     def last_day(self, key: SeriesKey) -> int:
         """Return the day of the newest run of a series, 0 if there is none."""
@@ -101,17 +94,6 @@ class History:
     def version(self, key: SeriesKey) -> CaseVersion:
         """Return what changes with the runs of a series."""
         return version_of(self._members.get(key, ()))
-
-
-def _followed(name: str, values: NDArray[np.float64], has_own_energy: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the values of a column, NaN where `TrendMetric.value` has None."""
-    if name not in METRICS:
-        return values
-    metric = METRICS[name]
-    refused = ~has_own_energy if metric.figure.group == "energy" else np.zeros(len(values), np.bool_)
-    if metric.rule.scale == "log":
-        refused |= values <= 0
-    return np.where(refused, np.nan, values)
 
 
 def series_order(key: SeriesKey) -> tuple[str, ...]:

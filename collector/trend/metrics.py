@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 from edgemeter.agent.contract.figures import FIGURES, Figure, TrendRule, field_name
-from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.run_subject import LOWER_IS_BETTER
 
 # An interval may be wider than any number, if hardly anything is known.
@@ -29,13 +28,6 @@ class TrendMetric:
     def u_column(self) -> str | None:
         """The column of its expanded uncertainty; None of most figures."""
         return field_name(self.figure.u) or None
-
-    def value(self, run: RunFigures) -> float | None:
-        """Return the figure of a run if the trend follows it: no energy replayed with measured queries, no logarithm of 0 or less."""
-        value = run.value(self.figure.name)
-        if value is None or (value <= 0 and self.rule.scale == "log"):
-            return None
-        return None if self.figure.group == "energy" and not run.subject.has_own_energy else value
 
     def kind(self, facts: object) -> str | None:
         """Return the kind of the figure by the facts that runs share, None where the metric has only one kind."""

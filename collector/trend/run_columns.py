@@ -3,13 +3,12 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.contract.run_figures import RunFigures
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.run_subject import RunSubject
 from edgemeter.agent.contract.series import Fingerprint
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric
@@ -80,25 +79,35 @@ def common_facts(subject: RunSubject) -> CommonFacts:
     return CommonFacts(subject.fingerprint, energy.text if energy else None, accuracy.text if accuracy else None)
 
 
-def columns_of(series: Sequence[Sequence[RunFigures]], names: Iterable[str]) -> RunColumns:
-    """Return the runs of each series, in any order, with the figures of these names."""
-    runs = [run for runs_of_series in series for run in sorted(runs_of_series, key=attrgetter("at_ns"))]
+def run_columns(
+    edges: NDArray[np.intp],
+    at_ns: NDArray[np.int64],
+    is_ok: NDArray[np.bool_],
+    subject: NDArray[np.int64],
+    subjects: Mapping[int, RunSubject],
+    figures: Mapping[str, NDArray[np.float64]],
+) -> RunColumns:
+    """Return the runs of series as they were read: arrays [runs] in order, of which `subject` holds numbers of `subjects`."""
+    numbers, subject_of_run = np.unique(subject, return_inverse=True)
     facts: dict[CommonFacts, int] = {}
-    number_of_subject = {
-        id(subject): facts.setdefault(common_facts(subject), len(facts))
-        for subject in {id(run.subject): run.subject for run in runs}.values()
-    }
+    number_of_subject = [facts.setdefault(common_facts(subjects[number]), len(facts)) for number in numbers.tolist()]
+    has_own_energy = np.array([bool(subjects[number].has_own_energy) for number in numbers.tolist()], np.bool_)[subject_of_run]
     return RunColumns(
-        edges=np.cumsum([0, *map(len, series)], dtype=np.intp),
-        day=np.array([run.day for run in runs], dtype=np.int64),
-        is_ok=np.array([run.verdict.state == "ok" for run in runs], dtype=np.bool_),
-        common=np.array([number_of_subject[id(run.subject)] for run in runs], dtype=np.intp),
+        edges=edges,
+        day=at_ns // NS_PER_DAY,
+        is_ok=is_ok,
+        common=np.array(number_of_subject, np.intp)[subject_of_run],
         facts=list(facts),
-        figures={name: np.array([_column(run, name) for run in runs], dtype=np.float64) for name in names},
+        figures={name: _followed(name, values, has_own_energy) for name, values in figures.items()},
     )
 
 
-def _column(run: RunFigures, name: str) -> float | None:
-    if name in METRICS:
-        return METRICS[name].value(run)
-    return run.temperature_before_c if name == TEMPERATURE else run.value(name)
+def _followed(name: str, values: NDArray[np.float64], has_own_energy: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the values of a column, NaN where the trend does not follow them: no energy replayed with measured queries, no log of 0."""
+    if name not in METRICS:
+        return values
+    metric = METRICS[name]
+    refused = ~has_own_energy if metric.figure.group == "energy" else np.zeros(len(values), np.bool_)
+    if metric.rule.scale == "log":
+        refused |= values <= 0
+    return np.where(refused, np.nan, values)

@@ -66,7 +66,7 @@ def _machine(context: ViewContext, newest: BookedCase) -> dict[str, str | None]:
     device_name = (newest.key.fleet, newest.key.device)
     presence = next((device for device in context.store.devices() if (device.fleet, device.device) == device_name), None)
     state = f"{presence.state or 'not reported'}, since {figures.stamp(presence.changed_ns)} UTC" if presence else None
-    facts = machine_facts(context.store.record(context.store.runs_of(newest.members)[-1].row))
+    facts = machine_facts(context.store.record(context.store.runs_of(newest.members).values_of("row")[-1]))
     return {"State": state} | facts | (_health_of(presence.health) if presence and presence.health else {})
 
 
@@ -100,7 +100,7 @@ def _trends(context: ViewContext, device_cases: Sequence[BookedCase]) -> list[Ch
 
 
 def _runs(context: ViewContext, device_cases: Sequence[BookedCase]) -> ViewGrid[RunFigures]:
-    runs = [run for case in device_cases for run in context.store.runs_of(case.members)[-RUNS_SHOWN:]]
+    runs = [run for case in device_cases for run in context.store.runs_of(case.members).part(slice(-RUNS_SHOWN, None)).each()]
     columns: list[ViewColumn[RunFigures]] = [
         ViewColumn(
             "run",

@@ -86,7 +86,7 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:REFERENCES]
     # Of each case the newest run, those first that a comparison needs: of the reference, then of the others.
     ordered = sorted(every_case, key=lambda case: (case.key.role != "reference", -case.newest_ns))
-    newest = [context.store.runs_of(case.members)[-1].id for case in ordered[: choice.runs]]
+    newest = [context.store.runs_of(case.members).values_of("id")[-1] for case in ordered[: choice.runs]]
     # Of the other references the first page.
     pages = min(PAGES, -(-len(every_case) // CASES_SHOWN))
     requests = [

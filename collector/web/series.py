@@ -7,6 +7,8 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.evidence import FEWEST, RunValue, interval_over_runs, middle_of
@@ -15,12 +17,13 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.contract.figures import LATENCY, Figure, FigureView, in_view
-from edgemeter.agent.contract.run_figures import RunFigures, of_newest_kind
+from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import SERIES_FIELDS, in_series
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.compare.case_figure import figure_of_values
+from edgemeter.collector.runs.case_runs import CaseRuns, joined
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.figure_names import figure_called
 from edgemeter.collector.web.context import ViewContext
@@ -75,17 +78,18 @@ def series(
 ) -> SeriesShown | None:
     """Return the series of the cases, all of one device, None where no run has that figure; of more runs than `dots` a dot is a day."""
     case = max(members, key=lambda case: case.newest_ns)
-    runs = [run for member in members for run in context.store.runs_of(member.members)[-RUNS_READ:] if run.is_usable]
-    runs.sort(key=lambda run: run.started_at_ns)
+    newest_runs = [context.store.runs_of(member.members).part(slice(-RUNS_READ, None)) for member in members]
+    runs = joined([of_case.part(of_case.columns["is_usable"] > 0) for of_case in newest_runs])
+    runs = runs.part(np.argsort(runs.columns["started_at_ns"], kind="stable"))
     if days is not None and span is not None:
-        runs = [run for run in runs if run.started_at_ns >= span[0]]
-    having = [run for run in runs if run.value(entry.name) is not None]
-    valued = [(run, value) for run in of_newest_kind(having, entry.group) if (value := run.value(entry.name)) is not None]
+        runs = runs.part(runs.columns["started_at_ns"] >= span[0])
+    having = runs.having(entry.name)
+    valued = [(run, value) for run in having.of_newest_kind(entry.group).each() if (value := run.value(entry.name)) is not None]
     if not valued:
         return None
     is_daily = entry.is_truth or len(valued) > dots
     rows = _daily(valued, entry) if is_daily else [_dot(run, value, entry) for run, value in valued]
-    newest = context.store.runs_of(case.members)[-1].subject
+    newest = context.store.runs_of(case.members).subject(-1)
     noted = context.events.of(newest.series, entry.name)
     # A step near a change may name it already.
     changes = [
@@ -148,12 +152,11 @@ def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[di
     return rows
 
 
-def _changes(runs: Sequence[RunFigures]) -> list[SeriesEvent]:
+def _changes(runs: CaseRuns) -> list[SeriesEvent]:
     changes = []
-    for before, after in itertools.pairwise(runs):
-        if before.subject is not after.subject:
-            text = "; ".join(before.subject.fingerprint.changes_to(after.subject.fingerprint))
-            changes += [SeriesEvent(after.started_at_ns, text, "change")] if text else []
+    for place in (np.flatnonzero(np.diff(runs.columns["subject"])) + 1).tolist():
+        text = "; ".join(runs.subject(place - 1).fingerprint.changes_to(runs.subject(place).fingerprint))
+        changes += [SeriesEvent(int(runs.columns["started_at_ns"][place]), text, "change")] if text else []
     return changes
 
 

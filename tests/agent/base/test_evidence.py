@@ -15,6 +15,7 @@ from edgemeter.agent.base.evidence import (
     difference,
     interval_over_runs,
     mean_of,
+    mean_of_device,
 )
 from edgemeter.agent.base.statistics import student_quantile
 from tests.fixtures.choice_worlds import days_in_a_row
@@ -38,6 +39,13 @@ def test_the_unit_that_counts_is_the_largest_that_repeats():
     assert [mean_of(runs).unit for runs in (values(10, 11, 12), days, devices)] == ["run", "day", "device"]
     assert [mean_of(runs).units for runs in (values(10, 11, 12), days, devices)] == [3, 3, 3]
     assert mean_of(values(10, 11)).bounds(0.95) is None
+
+
+def test_runs_of_one_device_need_no_object_each():
+    """One a day, several on some days and out of order, fewer than three days: the same evidence."""
+    for days in ([0, 1, 2, 5, 6, 7], [0, 0, 2, 1, 1, 1, 4], [3, 3, 4, 4], [1], [5, 4, 3]):
+        logs = [math.sin(number) for number in range(len(days))]
+        assert mean_of_device(logs, days) == mean_of([RunValue(log, "pi-1", day) for log, day in zip(logs, days, strict=True)]), days
 
 
 def test_an_interval_over_runs_is_students_on_logarithms():

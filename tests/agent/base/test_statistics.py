@@ -20,6 +20,20 @@ def test_quantiles_are_those_of_the_tables():
         assert statistics.student_quantile(confidence, freedom) == pytest.approx(t, abs=6e-4), f"{confidence!r}, {freedom!r}"
 
 
+def test_a_quantile_is_that_of_plain_bisection_to_the_last_digit():
+    """Newton's method only saves steps."""
+    for confidence in (0.5, 0.9, 0.95, 1 - 0.05 / 3, 1 - 0.05 / 400):
+        for freedom in (1, 1.4, 2, 7.3, 98.1, 1000):
+            low, high = 0.0, 1.0
+            while statistics.student_two_sided_p(high, freedom) > 1 - confidence:
+                low, high = high, high * 2
+            while high - low > 1e-12 * high:
+                middle = (low + high) / 2
+                is_below = statistics.student_two_sided_p(middle, freedom) > 1 - confidence
+                low, high = (middle, high) if is_below else (low, middle)
+            assert statistics.student_quantile(confidence, freedom) == (low + high) / 2, f"{confidence!r}, {freedom!r}"
+
+
 def test_with_two_degrees_of_freedom_the_tail_has_a_closed_form():
     """P(|T| >= t) = 1 - t / sqrt(2 + t^2)."""
     for t in (0.01, 0.5, 1.0, 4.0, 50.0):

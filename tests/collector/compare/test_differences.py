@@ -7,7 +7,8 @@ from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.compare.differences import why_not_compared
-from tests.fixtures.comparison_factory import booked, day_by_day, make_reference, make_run
+from edgemeter.collector.runs.store import MemoryStore
+from tests.fixtures.comparison_factory import booked, compare_runs, day_by_day, make_reference, make_run
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_steady
 from tests.fixtures.rows import table_row
 
@@ -85,6 +86,15 @@ def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
         for side in (other, independent)
     ]
     assert outcomes == ["worse", "inconclusive"]
+
+
+def test_the_accuracies_of_a_comparison_are_read_together(monkeypatch):
+    """Of many cases the records are not looked up one by one."""
+    read, records = [], MemoryStore.records
+    monkeypatch.setattr(MemoryStore, "records", lambda store, rows, **options: read.append(rows) or records(store, rows, **options))
+    comparison = compare_runs(*(make_run(device=f"pi-{number}") for number in range(5)), make_reference())
+    assert [len(row.decisions) for row in comparison.compared] == [3] * 5
+    assert list(map(len, read)) == [6]
 
 
 def test_queries_of_other_answers_or_other_prompts_are_not_compared():

@@ -6,6 +6,7 @@ import pytest
 from edgemeter.agent.contract.figures import MISSED, figure
 from edgemeter.agent.contract.record_figures import Latency, Windows
 from edgemeter.collector.compare.case_figure import figure_of
+from edgemeter.collector.runs.case_runs import CaseRuns
 from edgemeter.collector.runs.store import MemoryStore
 from tests.fixtures.record_factory import make_record, make_steady
 
@@ -37,7 +38,7 @@ def cron(longest_s, generator):
 
 def over(records, name):
     """Return a figure over runs."""
-    return figure_of(figure(name), [(run, run.value(name)) for run in MemoryStore(records).select("TRUE")])
+    return figure_of(figure(name), MemoryStore(records).columns("TRUE"))
 
 
 def share_of_runs(world, seconds, runs):
@@ -118,6 +119,8 @@ def test_the_other_tails_follow_the_same_rule():
     """The p90 and the jitter: with windows of a minute an interval, without none."""
     for name in ("latency_p90_ms", "steady_jitter_p90_ms"):
         for frames, has_interval in ((RATE * 60, True), (RATE * 10, False)):
-            runs = MemoryStore([make_record(steady=make_steady(rate_per_s=RATE, frames=int(frames))) for _ in range(3)]).select("TRUE")
-            of_case = figure_of(figure(name), list(zip(runs, (10.0, 10.1, 10.2), strict=True)))
+            steady = make_steady(rate_per_s=RATE, frames=int(frames))
+            runs = MemoryStore([make_record(steady=steady) for _ in range(3)]).columns("TRUE")
+            runs = CaseRuns(runs.subjects, {**runs.columns, name: np.array([10.0, 10.1, 10.2])})
+            of_case = figure_of(figure(name), runs)
             assert (of_case.low is not None) == has_interval, name

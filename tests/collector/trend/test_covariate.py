@@ -5,11 +5,12 @@ import pytest
 
 from edgemeter.collector.trend.change_points import change_points
 from edgemeter.collector.trend.covariate import regressor, without_jump
-from edgemeter.collector.trend.days import days_of, days_of_series
+from edgemeter.collector.trend.days import days_of_series
 from edgemeter.collector.trend.metrics import METRICS
 from tests.collector.trend.worlds import METRIC, Noise, columns, weather
 from tests.fixtures.comparison_factory import figures_of
 from tests.fixtures.series_factory import make_days, noisy
+from tests.fixtures.trend_columns import days_of
 
 
 @pytest.mark.nightly

@@ -9,16 +9,17 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend import history as histories
 from edgemeter.collector.trend import watch
-from edgemeter.collector.trend.days import days_of, days_of_series
+from edgemeter.collector.trend.days import days_of_series
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS as KNOWN
-from edgemeter.collector.trend.run_columns import columns_of, names_of
+from edgemeter.collector.trend.run_columns import names_of
 from edgemeter.collector.trend.watch_file import Annotation
 from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import violating
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
+from tests.fixtures.trend_columns import columns_of, days_of
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def test_a_run_that_lies_apart_from_its_siblings_is_disturbed_everywhere_on_the_
     context = view_context(runs)
     (case,) = cases = queries.picked_cases(context.book, CaseFilter())
     (summary,) = queries.summaries(cases, CaseFilter())
-    of_case = {run.id: run.verdict.state for run in summary.runs}
+    of_case = {run.id: run.verdict.state for run in summary.runs.each()}
     charted = series(context, [case], FOLLOWED["latency_p50_ms"], days=None, span=None)
     first = overview(context, ViewRequest("overview"), CaseFilter())
     run_page = run_view(context, ViewRequest("run", {"id": "run-15.0"}), CaseFilter())

@@ -1,0 +1,104 @@
+"""The accuracy and the energy of a case: the value or its source, what it ranks with, and what the records have of an accuracy."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+from edgemeter.agent.base.evidence import CONFIDENCE, EXACT, REACH, Evidence
+from edgemeter.agent.base.metrics import Better, gain
+from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.collector.runs.cases import EnergyClass
+from edgemeter.collector.runs.store import RunStore
+
+# So many records are in memory at once.
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class AccuracySummary:
+    """Accuracy of the case's model, which of a deterministic model is the same in every run: that of the newest run that was scored.
+
+    `low` and `high` (95%) are over the images; None where it has none. In the `store` that run
+    has the id `run` and the row `row`; `read` returns its record.
+    """
+
+    metric: str
+    value: float
+    images: int
+    dataset_sha256: str
+    low: float | None
+    high: float | None
+    better: Better
+    normalisation: str | None
+    store: RunStore
+    run: str
+    row: int
+    read: Callable[[], RunRecord]
+
+    @cached_property
+    def without_parts(self) -> tuple[float, ...]:
+        """Its value without one part of the images after the other."""
+        accuracy = self.read().accuracy
+        if accuracy is None:
+            raise LookupError(f"the record of {self.run} has no accuracy")
+        return accuracy.without_parts
+
+    @property
+    def measure(self) -> tuple[str, int, str, str | None]:
+        """Return what two accuracies must share to be compared: metric, number of images, data, and the rule or protocol of comparing."""
+        return self.metric, self.images, self.dataset_sha256, self.normalisation
+
+    @property
+    def evidence(self) -> Evidence:
+        """The value with its standard error over the images."""
+        error = None if self.low is None or self.high is None else (self.high - self.low) / 2 / REACH
+        return Evidence(self.value, error, EXACT, self.images, "image")
+
+    def half(self, end: float | None) -> Evidence:
+        """The value with its standard error towards an end of its interval: near 0 and 1 one half is wider than the other."""
+        if end is None:
+            return Evidence(self.value, None, 0, self.images, "image")
+        is_spread = self.without_parts and jackknife_error(self.without_parts) is not None
+        freedom = jackknife_freedom(self.without_parts) if is_spread else EXACT
+        return Evidence(
+            self.value, abs(end - self.value) / student_quantile(CONFIDENCE, min(freedom, 1000.0)), freedom, self.images, "image"
+        )
+
+    def bounds(self, confidence: float) -> tuple[float, float] | None:
+        """Return the interval at another confidence than 95%: each half is longer by the same factor."""
+        low, high = (self.half(end).bounds(confidence) for end in (self.low, self.high))
+        return (low[0], high[1]) if low and high else None
+
+    @property
+    def gain(self) -> float:
+        """Return the value, with its sign turned where lower is better: the larger of two is the better."""
+        return gain(self.value, self.better)
+
+
+@dataclass(frozen=True, slots=True)
+class EnergySummary:
+    """The energies of a case, per inference or request."""
+
+    provenance: str
+    sensor: str
+    scope: Scope
+    excludes: tuple[str, ...]
+
+    @property
+    def ranks_as(self) -> EnergyClass:
+        """The class of energies that it may be ranked with."""
+        return EnergyClass(self.scope, self.provenance)
+
+
+def read_parts(accuracies: Iterable[AccuracySummary]) -> None:
+    """Read of many accuracies at once what each has `without_parts`: the records of a fleet's newest runs are stored together."""
+    waiting = iter({id(accuracy): accuracy for accuracy in accuracies if "without_parts" not in vars(accuracy)}.values())
+    while batch := list(islice(waiting, _AT_ONCE)):
+        by_id = {record.id: record.accuracy for record in batch[0].store.records([accuracy.row for accuracy in batch])}
+        for accuracy in batch:
+            # One that cannot be read is looked for in another run, by itself.
+            if (of_record := by_id.get(accuracy.run)) is not None:
+                vars(accuracy)["without_parts"] = of_record.without_parts

@@ -1,0 +1,69 @@
+"""Facts about the runs of a case as columns: they are those of the records, and are chosen as single runs would be."""
+
+import math
+
+from edgemeter.agent.contract.run_figures import VALUE_COLUMNS, values_of
+from edgemeter.agent.contract.run_subject import subject_of
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.agent.verdict.judge import counted
+from edgemeter.agent.verdict.siblings import judged_together
+from edgemeter.collector.runs.contents import oldest_first
+from edgemeter.collector.runs.store import LedgerStore, MemoryStore
+from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.ledgers import arrival
+from tests.fixtures.random_records import random_record
+from tests.fixtures.record_factory import make_energy, violating
+from tests.fixtures.rows import table_row
+
+METERS = (make_energy(), make_energy(sensor="fnirsi"), None)
+
+
+def case_of(store):
+    """Return the runs of the only case of a store."""
+    return store.runs_of(store.subject_runs())
+
+
+def test_columns_hold_what_the_records_have():
+    """Every figure, verdict and subject of records of random content, in the order of their start."""
+    records = oldest_first(random_record(seed) for seed in range(60))
+    for run, record in zip(MemoryStore(records).select("TRUE"), judged_together(records), strict=True):
+        with table_row(record.id):
+            figures = [None if math.isnan(value) else value for value in values_of(record)]
+            assert (run.id, run.values, run.verdict, run.subject) == (record.id, tuple(figures), record.verdict, subject_of(record))
+            assert (run.started_at_ns, run.repeat, run.queries) == (record.started_at_ns, record.repeat, record.latency.count)
+
+
+def test_the_runs_that_count_are_those_that_single_runs_would_give():
+    """Three that are ok, or all; of two meters the newest's, which the newest run may lack."""
+    busy = violating("disturbed", "busy-machine")
+    for verdicts in ([None] * 5, [None, busy, None, None, busy], [busy, None, None, busy, busy]):
+        for meters in ((0, 0, 0, 0, 0), (0, 1, 0, 1, 2), (1, 1, 0, 0, 0), (2, 2, 2, 2, 2)):
+            with table_row(f"{verdicts} {meters}"):
+                made = [
+                    make_run(id=str(index), energy=METERS[meter], started_at_ns=10**18 + index, **({"verdict": verdict} if verdict else {}))
+                    for index, (verdict, meter) in enumerate(zip(verdicts, meters, strict=True))
+                ]
+                runs = case_of(MemoryStore(made))
+                newest = next((meter for meter in reversed(meters) if meter != 2), None)
+                assert runs.counted().values_of("id") == [run.id for run in counted(made)]
+                assert runs.of_newest_kind("energy").values_of("id") == [
+                    str(index) for index, meter in enumerate(meters) if meter == newest
+                ]
+                assert runs.verdicts() == tuple(run.verdict for run in made)
+
+
+def test_a_run_that_came_twice_is_there_once(tmp_path):
+    """Under another number; an invalid one is not among those that can be compared."""
+    path = tmp_path / "ledger.sqlite"
+    runs = [make_run(id=name, session=1, seq=seq, started_at_ns=10**18 + seq) for seq, name in enumerate("abcb", 1)]
+    runs.append(make_run(id="d", session=1, seq=9, verdict=violating("invalid", "throttled")))
+    with SqliteLedger(path) as ledger:
+        ledger.commit([arrival(run, run.started_at_ns) for run in runs])
+    assert case_of(LedgerStore(path)).usable().values_of("id") == ["a", "b", "c"]
+
+
+def test_a_figure_that_no_run_has_is_absent():
+    """Of all columns, in each run."""
+    (run,) = MemoryStore([make_run(energy=None)]).select("TRUE")
+    assert {name for name in VALUE_COLUMNS if name.startswith("energy") and run.value(name) is not None} == set()
+    assert case_of(MemoryStore([make_run(energy=None)])).highest("energy_gross_mj") is None
