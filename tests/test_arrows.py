@@ -17,7 +17,7 @@ OF_THE_AGENT = {
         "delivery.outbox_file",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
         "ledger.run_history", "ledger.run_row", "ledger.sqlite_ledger", "machine.board_limits", "machine.power_range",
-        "verdict.judge", "verdict.siblings",
+        "verdict.siblings",
         "verdict.words",
     },
     # `edgemeter models benchmark` measures what it converted, as `compare` does.
