@@ -96,9 +96,9 @@ def _side(
     left_out = [LeftOut(entry.run, f"{name}: {entry.reason}") for entry in book.left_out()]
     refused = book.store.columns("is_usable = 0", names=FACTS).oldest_first()
     ruined: dict[Hashable, str] = {}
-    for place, verdict in enumerate(refused.verdicts()):
-        if reason := unusable(refused.subject(place), verdict):
-            ruined[_identity(refused.subject(place), device_or_board)] = reason
+    for index, verdict in enumerate(refused.verdicts()):
+        if reason := unusable(refused.subject(index), verdict):
+            ruined[_identity(refused.subject(index), device_or_board)] = reason
     return book.summaries(days), left_out, ruined
 
 

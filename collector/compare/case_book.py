@@ -161,7 +161,7 @@ class CaseBook:
 def _counted(members: Sequence[SubjectRuns], runs: CaseRuns, level: CaseSummary | None, all_days: CaseSummary | None) -> BookedCase:
     is_usable, is_throttled = runs.columns["is_usable"] > 0, runs.having("is_throttled").columns["is_throttled"]
     usable, refused = runs.part(is_usable), runs.part(~is_usable)
-    reasons = [unusable(refused.subject(place), verdict) for place, verdict in enumerate(refused.verdicts())]
+    reasons = [unusable(refused.subject(index), verdict) for index, verdict in enumerate(refused.verdicts())]
     return BookedCase(
         key=runs.subject(-1).key,
         board=runs.subject(-1).board,
@@ -174,8 +174,8 @@ def _counted(members: Sequence[SubjectRuns], runs: CaseRuns, level: CaseSummary 
         newest_ns=int(runs.columns["started_at_ns"][-1]),
         temperature_max_c=usable.highest("temperature_max_c"),
         refused=[
-            (place_of(refused, place), LeftOut(run_id, reason))
-            for place, (run_id, reason) in enumerate(zip(refused.values_of("id"), reasons, strict=True))
+            (place_of(refused, index), LeftOut(run_id, reason))
+            for index, (run_id, reason) in enumerate(zip(refused.values_of("id"), reasons, strict=True))
             if reason
         ],
         members=members,

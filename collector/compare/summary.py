@@ -321,10 +321,10 @@ class CaseSummary:
         return self.key.fleet, self.key.device
 
 
-def place_of(runs: CaseRuns, place: int) -> RunPlace:
+def place_of(runs: CaseRuns, index: int) -> RunPlace:
     """Return what runs of several cases are ordered by: when each began, then device and numbers."""
-    started_at_ns, session, seq = (int(runs.columns[name][place]) for name in ("started_at_ns", "session", "seq"))
-    return started_at_ns, runs.subject(place).key.device, session, seq
+    started_at_ns, session, seq = (int(runs.columns[name][index]) for name in ("started_at_ns", "session", "seq"))
+    return started_at_ns, runs.subject(index).key.device, session, seq
 
 
 def environment(environments: Sequence[Environment], field: str) -> str | None:

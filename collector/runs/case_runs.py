@@ -101,9 +101,9 @@ class CaseRuns:
         are_ok = self.is_ok
         return self.part(are_ok) if FEWEST <= np.count_nonzero(are_ok) < len(self) else self
 
-    def subject(self, place: int) -> RunSubject:
+    def subject(self, index: int) -> RunSubject:
         """Return the subject of the run at a place."""
-        return self.subjects[int(self.columns["subject"][place])]
+        return self.subjects[int(self.columns["subject"][index])]
 
     def own_subjects(self) -> list[RunSubject]:
         """Return the subjects of the runs, in the order in which each first came."""
@@ -124,11 +124,11 @@ class CaseRuns:
     def verdicts(self) -> tuple[Verdict, ...]:
         """Return the verdict on each, among its siblings."""
         verdicts, names = [_OK] * len(self), ("verdict", "rules", LATENCY, "siblings_p50_ms", "siblings")
-        for place in np.flatnonzero(~self.is_ok | (self.columns["rules"] != None)).tolist():  # noqa: E711 - of each element
-            state, rules, p50_ms, siblings_p50_ms, siblings = (self.columns[name][place] for name in names)
+        for index in np.flatnonzero(~self.is_ok | (self.columns["rules"] != None)).tolist():  # noqa: E711 - of each element
+            state, rules, p50_ms, siblings_p50_ms, siblings = (self.columns[name][index] for name in names)
             violations, notes = _decode_rules(bytes(rules)) if rules is not None else ((), ())
             verdict = Verdict(state=state, violations=violations, notes=notes)
-            verdicts[place] = judged_apart(verdict, float(p50_ms), float(siblings_p50_ms), int(siblings)) if siblings else verdict
+            verdicts[index] = judged_apart(verdict, float(p50_ms), float(siblings_p50_ms), int(siblings)) if siblings else verdict
         return tuple(verdicts)
 
     def each(self) -> list[RunFigures]:

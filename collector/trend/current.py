@@ -76,8 +76,8 @@ def _columns(cases: Sequence[CaseRuns]) -> RunColumns:
 
 
 def _moves(values: NDArray[np.float64]) -> bool:
-    known = values[~np.isnan(values)]
-    return len(known) > 1 and bool(known.min() < known.max())
+    present = values[~np.isnan(values)]
+    return len(present) > 1 and bool(present.min() < present.max())
 
 
 def _stepped(name: str, runs: RunColumns, changes: ChangePoints) -> _Start | None:

@@ -154,9 +154,9 @@ def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[di
 
 def _changes(runs: CaseRuns) -> list[SeriesEvent]:
     changes = []
-    for place in (np.flatnonzero(np.diff(runs.columns["subject"])) + 1).tolist():
-        text = "; ".join(runs.subject(place - 1).fingerprint.changes_to(runs.subject(place).fingerprint))
-        changes += [SeriesEvent(int(runs.columns["started_at_ns"][place]), text, "change")] if text else []
+    for index in (np.flatnonzero(np.diff(runs.columns["subject"])) + 1).tolist():
+        text = "; ".join(runs.subject(index - 1).fingerprint.changes_to(runs.subject(index).fingerprint))
+        changes += [SeriesEvent(int(runs.columns["started_at_ns"][index]), text, "change")] if text else []
     return changes
 
 

@@ -39,17 +39,17 @@ def test_the_runs_that_count_are_those_that_single_runs_would_give():
     for verdicts in ([None] * 5, [None, busy, None, None, busy], [busy, None, None, busy, busy]):
         for meters in ((0, 0, 0, 0, 0), (0, 1, 0, 1, 2), (1, 1, 0, 0, 0), (2, 2, 2, 2, 2)):
             with table_row(f"{verdicts} {meters}"):
-                made = [
+                case_runs = [
                     make_run(id=str(index), energy=METERS[meter], started_at_ns=10**18 + index, **({"verdict": verdict} if verdict else {}))
                     for index, (verdict, meter) in enumerate(zip(verdicts, meters, strict=True))
                 ]
-                runs = case_of(MemoryStore(made))
+                runs = case_of(MemoryStore(case_runs))
                 newest = next((meter for meter in reversed(meters) if meter != 2), None)
-                assert runs.counted().values_of("id") == [run.id for run in counted(made)]
+                assert runs.counted().values_of("id") == [run.id for run in counted(case_runs)]
                 assert runs.of_newest_kind("energy").values_of("id") == [
                     str(index) for index, meter in enumerate(meters) if meter == newest
                 ]
-                assert runs.verdicts() == tuple(run.verdict for run in made)
+                assert runs.verdicts() == tuple(run.verdict for run in case_runs)
 
 
 def test_a_run_that_came_twice_is_there_once(tmp_path):
