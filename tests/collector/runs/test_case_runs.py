@@ -2,7 +2,7 @@
 
 import math
 
-from edgemeter.agent.contract.run_figures import VALUE_COLUMNS, values_of
+from edgemeter.agent.contract.run_figures import VALUE_COLUMNS, places_not_measured, values_of
 from edgemeter.agent.contract.run_subject import subject_of
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.agent.verdict.judge import counted
@@ -28,7 +28,8 @@ def test_columns_hold_what_the_records_have():
     records = oldest_first(random_record(seed) for seed in range(60))
     for run, record in zip(MemoryStore(records).select("TRUE"), judged_together(records), strict=True):
         with table_row(record.id):
-            figures = [None if math.isnan(value) else value for value in values_of(record)]
+            refused = places_not_measured(record)
+            figures = [None if index in refused or math.isnan(value) else value for index, value in enumerate(values_of(record))]
             assert (run.id, run.values, run.verdict, run.subject) == (record.id, tuple(figures), record.verdict, subject_of(record))
             assert (run.started_at_ns, run.repeat, run.queries) == (record.started_at_ns, record.repeat, record.latency.count)
 
