@@ -1,7 +1,7 @@
 """The parts that specifications of charts are made of: amounts on an axis, intervals, tooltips, zoom, legend, brush."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from edgemeter.collector.charts.chart import Spec
@@ -14,19 +14,11 @@ DAY = "%d %b %Y, %H:%M"
 HOLLOW = {"condition": {"test": "datum.verdict === 'disturbed'", "value": 0.0}, "value": 0.85}
 INTERVAL = "isValid(datum.low) && isValid(datum.high) ? format(datum.low, ',.4~r') + ' to ' + format(datum.high, ',.4~r') : 'no interval'"
 Style = tuple[str, str, str]
-# The parameter that holds what the legend switched off, and what separates series.
-HIDDEN: Spec = {"name": "hidden", "value": []}
-SERIES: Spec = {"field": "series", "type": "nominal"}
 _MOMENTS = {
     **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"), **dict.fromkeys(("minutes", "hours"), "%H:%M"),
     **dict.fromkeys(("day", "date", "week"), "%d %b"), **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
 }  # fmt: skip
 LEGEND = {"orient": "bottom", "columns": 3, "title": None, "symbolOpacity": 1}
-
-
-def has(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
-    """Return whether any row has a value: a layer of nothing has no scale."""
-    return any(row[name] is not None for row in rows)
 
 
 def sized(height: int) -> Spec:
@@ -59,19 +51,6 @@ def amount(name: str, title: str, values: Iterable[float | None], *, from_zero: 
     if present and max(present) / min(present) >= LOG_FROM_RATIO:
         return channel(name, title=f"{title}, logarithmic", scale={"type": "log", "nice": False, "padding": 12})
     return channel(name, title=title, scale={"zero": from_zero, "padding": 0 if from_zero else 12, "nice": from_zero})
-
-
-def colour(styles: Sequence[Style]) -> Spec:
-    """Return the colour of each series, with its legend."""
-    scale = {"domain": [style[0] for style in styles], "range": [style[1] for style in styles]}
-    return channel("series", "nominal", scale=scale, legend=LEGEND)
-
-
-def rule(encoding: Spec, middle: str) -> Spec:
-    """Return a layer of intervals; where an end is not known it is at the `middle`, so that the layer always has an extent."""
-    ends = (encoding[name]["field"] for name in ("x" if "x2" in encoding else "y", "x2" if "x2" in encoding else "y2"))
-    filled_ends = [{"calculate": f"isValid(datum.{end}) ? datum.{end} : datum.{middle}", "as": end} for end in ends]
-    return {"transform": filled_ends, "mark": {"type": "rule", "opacity": 0.55}, "encoding": encoding}
 
 
 def zoom(axes: Sequence[str], *, pans_with_shift: bool = False) -> Spec:

@@ -9,15 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgemeter.collector.charts import parts
-from edgemeter.collector.charts.chart import Spec, short
+from edgemeter.collector.charts.chart import Spec
 
 HEIGHT_PX, PADDING_PX = 320, 12
 # The series of a mark that stands for several of them.
 SEVERAL = "several series"
-_OF_A_MARK = (
-    "case", "series", "cost", "cost_low", "cost_high", "accuracy", "accuracy_low", "accuracy_high", "standing", "verdict", "label",
-    "anchor", "boards",
-)  # fmt: skip
 
 
 def against_accuracy(
@@ -38,15 +34,14 @@ def against_accuracy(
         parts.tip("accuracy", accuracy_title, ".4~f"),
         parts.tip("accuracy_interval", ends), parts.tip("standing", "against the reference"), parts.tip("verdict"),
     ]  # fmt: skip
-    legend = {**parts.LEGEND, "values": [style[0] for style in styles]}
-    styles = [*styles, (SEVERAL, "var(--ink)", "circle")]
-    colour = {**parts.colour(styles), "legend": legend}
+    names = [*(style[0] for style in styles), SEVERAL]
+    colours, shapes = [*(style[1] for style in styles), "var(--ink)"], [*(style[2] for style in styles), "circle"]
+    legend = {**parts.LEGEND, "values": names[:-1]}
+    colour = parts.channel("series", "nominal", legend=legend, scale={"domain": names, "range": colours})
+    shape = parts.channel("series", "nominal", legend=legend, scale={"domain": names, "range": shapes})
     at = {"x": parts.channel("cost"), "y": parts.channel("accuracy")}
-    across = parts.rule({"x": parts.channel("cost_low"), "x2": {"field": "cost_high"}, "y": at["y"], "color": colour}, "cost")
-    upward = parts.rule({"x": at["x"], "y": parts.channel("accuracy_low"), "y2": {"field": "accuracy_high"}, "color": colour}, "accuracy")
-    shape = parts.channel(
-        "series", "nominal", legend=legend, scale={"domain": [style[0] for style in styles], "range": [style[2] for style in styles]}
-    )
+    across = _interval({"x": parts.channel("cost_low"), "x2": {"field": "cost_high"}, "y": at["y"], "color": colour}, "cost")
+    upward = _interval({"x": at["x"], "y": parts.channel("accuracy_low"), "y2": {"field": "accuracy_high"}, "color": colour}, "accuracy")
     dots = {
         "transform": [
             {"calculate": re.sub(r"datum\.(low|high)", rf"datum.{name}_\1", parts.INTERVAL), "as": f"{name}_interval"}
@@ -55,30 +50,34 @@ def against_accuracy(
         "mark": {"type": "point", "size": 90, "strokeWidth": 1.6},
         "encoding": {"x": x, "y": y, "stroke": colour, "fill": colour, "shape": shape, "fillOpacity": parts.HOLLOW, "tooltip": tips},
         "params": [parts.zoom(["x", "y"])],
-    }  # fmt: skip
-    names = {
+    }
+    labels = {
         "transform": [{"calculate": "datum.label || ''", "as": "name"}],
         "mark": {"type": "text", "align": "left", "dx": 9, "dy": -1, "stroke": "var(--sheet)", "strokeWidth": 0},
         "encoding": {**at, "text": {"field": "name"}},
     }
     numbers = {
+        "transform": [{"calculate": "datum.boards > 1 ? '\u00d7' + datum.boards : ''", "as": "count"}],
         "mark": {"type": "text", "dy": -14, "fontWeight": 600},
         "encoding": {**at, "text": {"field": "count"}, "color": colour, "tooltip": [parts.tip("case", "marks here")]},
     }
-    marks = [
-        {name: short(row[name]) for name in _OF_A_MARK if name in row} | {"count": f"×{row['boards']}" if row.get("boards", 1) > 1 else ""}  # noqa: RUF001 - the sign of times
-        for row in rows
-    ]
-    of_marks = [
-        *([across] if parts.has(rows, "cost_low") else []),
-        *([upward] if parts.has(rows, "accuracy_low") else []),
+
+    def has(name: str) -> bool:
+        # A layer of nothing has no scale.
+        return any(row[name] is not None for row in rows)
+
+    layers = [
+        *([across] if has("cost_low") else []),
+        *([upward] if has("accuracy_low") else []),
         dots,
-        *([names] if parts.has(marks, "label") else []),
+        *([labels] if has("label") else []),
         numbers,
     ]
-    return {
-        **parts.sized(HEIGHT_PX),
-        "datasets": {"marks": marks},
-        "params": [parts.HIDDEN],
-        "layer": [{"data": {"name": "marks"}, **layer} for layer in of_marks],
-    }
+    return {**parts.sized(HEIGHT_PX), "data": {"name": "marks"}, "layer": layers}
+
+
+def _interval(encoding: Spec, middle: str) -> Spec:
+    """Return a layer of intervals; where an end is not known it is at the `middle`, so that the layer always has an extent."""
+    ends = (f"{middle}_low", f"{middle}_high")
+    filled_ends = [{"calculate": f"isValid(datum.{end}) ? datum.{end} : datum.{middle}", "as": end} for end in ends]
+    return {"transform": filled_ends, "mark": {"type": "rule", "opacity": 0.55}, "encoding": encoding}

@@ -57,21 +57,15 @@ def over_time(
     }
 
 
-def cumulative(unit: str, styles: Sequence[parts.Style], values: Iterable[float | None]) -> Spec:
-    """Return the share of queries at most as slow, a step line for each case: rows of `series`, `value`, `share`."""
-    tips = [parts.tip("series", "case"), parts.tip("value", unit, parts.NUMBER), parts.tip("share", "share of queries", ".1%")]
-    dashes = [[1, 0] if index < 7 else [6, 3] if index < 14 else [2, 3] for index in range(len(styles))]
+def cumulative(unit: str, values: Iterable[float | None]) -> Spec:
+    """Return the share of queries at most as slow, as a step line: rows of `value`, `share`."""
     return {
         **parts.sized(260),
-        "params": [parts.HIDDEN],
-        "transform": [{"filter": "indexof(hidden, datum.series) < 0"}],
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.8},
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.8, "color": "var(--s0)"},
         "encoding": {
             "x": parts.amount("value", unit, values, from_zero=False),
             "y": parts.channel("share", title="share of queries", axis={"format": "%"}, scale={"domain": [0, 1]}),
-            "color": parts.colour(styles),
-            "strokeDash": {**parts.SERIES, "scale": {"domain": [style[0] for style in styles], "range": dashes}, "legend": parts.LEGEND},
-            "tooltip": tips,
+            "tooltip": [parts.tip("value", unit, parts.NUMBER), parts.tip("share", "share of queries", ".1%")],
         },
     }
 

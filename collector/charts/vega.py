@@ -70,7 +70,9 @@ def svg(chart: Chart) -> str:
 
 
 def _standing_alone(chart: Chart) -> Spec:
-    spec = {**chart.spec, "data": {"values": chart.table.dicts()}}
+    # Boards of one type are one mark.
+    rows = [row for row in chart.table.dicts() if row.get("of") is None]
+    spec = {**chart.spec, "data": {**chart.spec.get("data", {}), "values": rows}}
     if spec.get("width") == "container":
         spec["width"] = WIDTH_PX
     spec["config"] = {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}

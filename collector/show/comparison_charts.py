@@ -21,7 +21,7 @@ from edgemeter.collector.compare.comparison import ComparedCase, Comparison
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.relation import load_text
-from edgemeter.collector.show.series_style import SeriesStyles, numbered_style
+from edgemeter.collector.show.series_style import SeriesStyles
 from edgemeter.collector.show.words import case_names, listed, outcome_of
 
 # So many devices are named where something is missing.
@@ -91,12 +91,8 @@ def distribution_chart(run: RunRecord, steps: int) -> Chart | None:
         return None
     ranks = np.unique(np.linspace(0, latencies.size - 1, min(steps, latencies.size)).round().astype(np.int64))
     amounts = [float(latencies[rank]) for rank in ranks]
-    values = [
-        {"series": "this run", "value": amount, "share": float((rank + 1) / latencies.size)}
-        for rank, amount in zip(ranks, amounts, strict=True)
-    ]
-    spec = specs.cumulative("latency, ms", (("this run", numbered_style(0).paint, "circle"),), amounts)
-    return Chart("Cumulative share of queries", spec, rows_table(values))
+    values = [{"value": amount, "share": float((rank + 1) / latencies.size)} for rank, amount in zip(ranks, amounts, strict=True)]
+    return Chart("Cumulative share of queries", specs.cumulative("latency, ms", amounts), rows_table(values))
 
 
 def anchor(row: ComparedCase) -> str:

@@ -45,26 +45,9 @@ class CampaignActivity:
     is_stale: bool
 
     @property
-    def name(self) -> str:
-        """The name with its kind."""
-        return f"{'Campaign' if self.progress.title is None else 'Job'} {self.progress.campaign}"
-
-    @property
-    def text(self) -> str:
-        """How far it is, in words."""
-        now = self.progress
-        counted = ", ".join(f"{count:,} {name}" for name in COUNTS if (count := getattr(now, name))) or "nothing"
-        impossible = f"; {now.impossible:,} more are impossible" if now.impossible else ""
-        reason = f" ({now.reason})" if now.reason else ""
-        when = f"; {'no report since' if self.is_stale else 'as of'} {figures.stamp(self.received_ns)} UTC"
-        group = f", group {now.group} of {now.groups}" if now.groups > 1 else ""
-        return f"{f', {now.title}' if now.title else ''}: {now.state}{reason}{group}; {counted} of {now.total:,}{impossible}{when}"
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """The parts of its bar, in percent of its devices."""
-        counts = {name: getattr(self.progress, name) for name in ("done", "failed", "running")}
-        return {name: 100 * count / self.progress.total for name, count in counts.items() if count}
+    def counts(self) -> dict[str, int]:
+        """How many of its devices are in which state, without those in which none is."""
+        return {name: count for name in COUNTS if (count := getattr(self.progress, name))}
 
     @property
     def is_current(self) -> bool:

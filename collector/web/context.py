@@ -1,17 +1,16 @@
 """The context of a view: the cases and the records behind them, its charts, and how views refer to each other."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.case_identity import CaseKey
-from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.charts.chart import Chart, script_data
 from edgemeter.collector.compare.case_book import BookedCase, CaseBook
 from edgemeter.collector.compare.comparison import Comparison, of_summaries
 from edgemeter.collector.published.readers import PublishedFolder, default_folder
 from edgemeter.collector.runs.store import RunStore
+from edgemeter.collector.web.activity import Activities, read_activities
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import Markup, render
 from edgemeter.collector.web.queries import CaseFilter, picked_cases, summaries
@@ -40,6 +39,11 @@ class ViewContext:
         """The runs, and what devices reported."""
         return self.book.store
 
+    @property
+    def activities(self) -> Activities:
+        """What is measured now; nothing in a file, which is read later."""
+        return Activities() if self.links.is_file else read_activities(self.store, time.time_ns())
+
     def render(self, template: str, **values: object) -> Markup:
         """Return what a template makes of values, which may refer to other views and draw charts."""
         return render(template, links=self.links, draw=self.draw, **values)
@@ -64,11 +68,3 @@ def compare(context: ViewContext, cases_to_compare: Sequence[BookedCase], case_f
     members = {case.key: case for case in (*cases_to_compare, *references)}
     known_cases = summaries(list(members.values()), case_filter)
     return of_summaries(known_cases, belongs, reference)
-
-
-def read_run(context: ViewContext, run_id: str) -> tuple[RunRecord, Verdict]:
-    """Return the run of an id with its raw samples, and its verdict among its siblings; raises ConfigError if there is no such run."""
-    runs = context.store.select("id = ?", run_id)
-    if not runs:
-        raise ConfigError(f"there is no run {run_id!r}")
-    return context.store.record(runs[-1].row, with_samples=True), runs[-1].verdict

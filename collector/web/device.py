@@ -16,12 +16,11 @@ from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_w
 from edgemeter.collector.charts.chart import Chart
 from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.runs.figure_names import with_part
-from edgemeter.collector.web.activity import DeviceActivity, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter, picked_cases
-from edgemeter.collector.web.run_facts import machine_facts
+from edgemeter.collector.web.run import machine_facts
 from edgemeter.collector.web.series import series, series_groups, titles
-from edgemeter.collector.web.view import ServedLinks, View, ViewColumn, ViewGrid, ViewRequest
+from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 RUNS_SHOWN, LONGEST_ID = 60, 24
 CHARTS = 6
@@ -42,7 +41,7 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     body = context.render(
         "device.html",
         findings=context.events.findings_of({"device": newest.key.device, "fleet": newest.key.fleet}),
-        measuring=_measuring(context, newest),
+        measuring=context.activities.of(newest.key.fleet, newest.key.device),
         machine=_machine(context, newest),
         board=newest.board,
         deviations=context.events.outlying.get((newest.key.fleet, newest.key.device), ()),
@@ -54,12 +53,6 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     counted = f"{figures.count(sum(case.runs for case in device_cases), 'run')} of {figures.count(len(device_cases), 'case')}"
     lead = f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {counted}."
     return View(newest.key.device, body, lead, (runs.plain,))
-
-
-def _measuring(context: ViewContext, newest: BookedCase) -> DeviceActivity | None:
-    # A file is read later.
-    is_served = isinstance(context.links, ServedLinks)
-    return read_activities(context.store, time.time_ns()).of(newest.key.fleet, newest.key.device) if is_served else None
 
 
 def _machine(context: ViewContext, newest: BookedCase) -> dict[str, str | None]:

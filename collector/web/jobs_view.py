@@ -1,6 +1,5 @@
 """The fleet's orders: campaigns and jobs as its service reports them, and the runs that the ledger has of each."""
 
-import time
 from operator import attrgetter
 
 from edgemeter.agent.base import figures
@@ -8,7 +7,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.agent.contract.messages import ExecutionProgress
 from edgemeter.agent.contract.run_figures import RunFigures
-from edgemeter.collector.web.activity import COUNTS, CampaignActivity, read_activities
+from edgemeter.collector.web.activity import COUNTS, CampaignActivity
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
@@ -18,7 +17,7 @@ RUNS_SHOWN = 500
 
 def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the campaigns and jobs, the newest report first, or one with its runs; raises ConfigError if nothing is known of that one."""
-    reported = sorted(read_activities(context.store, time.time_ns()).campaigns, key=lambda activity: -activity.received_ns)
+    reported = sorted(context.activities.campaigns, key=lambda activity: -activity.received_ns)
     if name := request.get("job"):
         return _job_view(context, name, next((activity for activity in reported if activity.progress.campaign == name), None))
     table = ViewGrid("jobs", _JOB_COLUMNS, [reported]).plain

@@ -1,9 +1,7 @@
 """Jinja2 renders the pages (`templates/`): what a device sent cannot become markup, because text is escaped unless a template made it."""
 
-import base64
-import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from html import escape
 from importlib.resources import files
@@ -39,13 +37,6 @@ def render(template: str, **values: object) -> Markup:
 def text_of(package_file: str) -> str:
     """Return a file of this package as text: `page.css`."""
     return files("edgemeter.collector.web").joinpath(package_file).read_text(encoding="utf-8")
-
-
-def own_script_policy(scripts: Sequence[str], allowed: str) -> str:
-    """Return the policy of a file that loads nothing and runs nothing but `scripts`: what a device sent stays text."""
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    script_sources = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return f"default-src 'none'; {allowed}; style-src 'unsafe-inline'; script-src {script_sources}; base-uri 'none'; form-action 'none'"
 
 
 @lru_cache(maxsize=1)

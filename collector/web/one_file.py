@@ -19,7 +19,7 @@ from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import Markup
 from edgemeter.collector.web.queries import CaseFilter, picked_cases
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
-from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
+from edgemeter.collector.web.view import Links, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
 REFERENCES, PAGES, MODELS, DEVICES, RUNS = 8, 10, 12, 60, 40
@@ -50,14 +50,14 @@ def write_file_of(store: RunStore, path: Path, choice: FileChoice, progress: Tel
 
 def whole_page(book: CaseBook, events: TrendEvents, choice: FileChoice, progress: Tell = no_progress) -> str:
     """Return the file as HTML."""
-    addresses, left_away = _held(ViewContext(book, FileLinks(()), events), choice)
+    addresses, left_away = _held(ViewContext(book, Links(()), events), choice)
     written_views: list[tuple[str, Markup, str]] = []
 
     def write(chart: Chart) -> Markup:
         # Without a script the first view is all there is to see.
         return live_chart(chart, "" if written_views else vega.svg(chart))
 
-    context = ViewContext(book, FileLinks(frozenset(addresses)), events, write)
+    context = ViewContext(book, Links(frozenset(addresses)), events, write)
     choices = _choices(offered(context), addresses)
     for count, text in enumerate(addresses, start=1):
         request = read_address(text)

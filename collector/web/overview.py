@@ -20,11 +20,10 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.relation import like_with_like
 from edgemeter.collector.show.words import figure_text, listed
-from edgemeter.collector.web.activity import Activities, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import FINDING_DAYS
 from edgemeter.collector.web.queries import CaseFilter, picked_cases, summaries
-from edgemeter.collector.web.view import ServedLinks, View, ViewColumn, ViewGrid, ViewRequest
+from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 # A device without a run for so long is silent.
 SILENT_DAYS = 7
@@ -71,9 +70,7 @@ class _DeviceLine:
 def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the overview of the fleet."""
     every_case = picked_cases(context.book, case_filter)
-    # A file is read later.
-    is_served = isinstance(context.links, ServedLinks)
-    activities = read_activities(context.store, time.time_ns()) if is_served else Activities()
+    activities = context.activities
     now = {
         "campaigns": [campaign for campaign in activities.campaigns if campaign.is_current],
         "measuring": [activity for activity in activities.devices if case_filter.fleet in (None, activity.fleet)],

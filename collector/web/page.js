@@ -64,6 +64,8 @@ function zoomAxes(spec) {
   const axes = unit?.params.find((param) => param.name === "zoom").select.encodings ?? [];
   return axes.map((axis) => ({ axis, signal: `zoom_${unit.encoding[axis].field}`, isLog: unit.encoding[axis].scale?.type === "log" }));
 }
+// Of cost against accuracy: marks that would cover each other are one.
+const hasMarks = (spec) => spec.data?.name === "marks";
 function embed(place, spec, config = THEME) {
   return vegaEmbed(place, spec, { mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true }, config });
 }
@@ -74,9 +76,8 @@ async function drawChart(figure) {
   // Boards of one type are one mark, until one of them was picked.
   const every = all.filter((row) => row.of === undefined || (picked.device ? row.boards === 1 : row.of === null));
   const rows = every.filter((row) => row.standing === "the reference" || FACETS.every((name) => !picked[name] || row[name] === undefined || row[name] === picked[name]));
-  const spec = { ...held.spec, data: { values: rows } };
-  if (spec.datasets?.marks) spec.datasets = { marks: rows };
-  if (spec.datasets && innerWidth <= 640) spec.height = 240;
+  const spec = { ...held.spec, data: { ...held.spec.data, values: rows } };
+  if (hasMarks(spec) && innerWidth <= 640) spec.height = 240;
   const chart = { figure, place, title, held, rows, spec, hidden: new Set() };
   if (!rows.length) {
     // A scale of nothing has no ends.
@@ -109,8 +110,8 @@ async function restore(chart) {
 }
 // Marks that would cover each other as they are drawn now are one, with their number and one interval; a name is left away where it has no room.
 async function recount(chart) {
-  if (!chart.spec.datasets?.marks || isOff(chart)) return;
-  const shown = shownRows(chart).map((row) => ({ ...row, count: row.boards > 1 ? `×${row.boards}` : "" }));
+  if (!hasMarks(chart.spec) || isOff(chart)) return;
+  const shown = shownRows(chart);
   // A scale spans what is shown before marks are where it has them. Vega marks what it is given as its own.
   await chart.view.data("marks", shown.map((row) => ({ ...row }))).runAsync();
   const [x, y] = ["x", "y"].map((axis) => chart.view.scale(axis));
@@ -150,7 +151,7 @@ function markOf(rows, middle) {
   const more = rows.length > 6 ? ` and ${rows.length - 6} more` : "";
   const boards = rows.reduce((sum, row) => sum + row.boards, 0);
   return {
-    ...rows[0], label: null, boards, count: `×${boards}`,
+    ...rows[0], label: null, boards,
     case: `${rows.length} cases: ${rows.slice(0, 6).map((row) => row.case).join("; ")}${more}`,
     series: every("series").length > 1 ? "several series" : rows[0].series,
     cost: middle(rows, "cost"), cost_low: end("cost_low", Math.min), cost_high: end("cost_high", Math.max),
@@ -194,23 +195,24 @@ function zoomed(chart, factor, shift = 0) {
   }
   return chart.view.runAsync();
 }
-// Charts that share a legend have it above them, with the series of all of them.
-function addLegend(chart, gallery) {
-  const before = gallery?.previousElementSibling?.matches(".legend") && gallery.previousElementSibling;
-  const keys = before || make("div", { class: "legend", role: "group", "aria-label": gallery ? "Series of these charts" : `Series of ${chart.title}` });
+// The charts of a gallery share the legend above it, with the series of all of them.
+const galleryOf = (chart) => chart.figure.closest(".gallery");
+const legendOf = (chart) => galleryOf(chart).previousElementSibling;
+function addLegend(chart) {
+  const gallery = galleryOf(chart);
+  if (!legendOf(chart)?.matches(".legend")) gallery.before(make("div", { class: "legend", role: "group", "aria-label": "Series of these charts" }));
+  const keys = legendOf(chart);
   for (const [name, colour, shape] of chart.held.legend) {
     if ([...keys.children].some((toggle) => toggle.dataset.series === name)) continue;
     const key = make("span", { class: "key", "aria-hidden": "true" }, GLYPHS[shape] ?? "●");
     key.style.color = colour;
-    const toggle = button("", null, () => switchSeries(gallery ? drawn.filter((other) => gallery.contains(other.figure)) : [chart], name));
+    const toggle = button("", null, () => switchSeries(drawn.filter((other) => gallery.contains(other.figure)), name));
     toggle.dataset.series = name;
     toggle.append(key, ` ${name}`);
     toggle.setAttribute("aria-pressed", "true");
     keys.append(toggle);
   }
-  if (gallery && !before) gallery.before(keys); else if (!gallery) chart.figure.append(keys);
 }
-const legendOf = (chart) => chart.figure.closest(".gallery.one-legend")?.previousElementSibling ?? chart.figure.querySelector(".legend");
 // Of nothing there is no scale.
 const isOff = ({ held: { legend }, hidden }) => legend.length > 0 && legend.every(([name]) => hidden.has(name));
 function switchSeries(charts, name, off = !charts.some((chart) => chart.hidden.has(name))) {
@@ -220,7 +222,7 @@ function switchSeries(charts, name, off = !charts.some((chart) => chart.hidden.h
     chart.hidden[off ? "add" : "delete"](name);
     // The chart stays as it is and is not seen.
     chart.place.classList.toggle("is-off", isOff(chart));
-    if (!isOff(chart)) chart.view.signal("hidden", [...chart.hidden]).runAsync().then(() => recount(chart));
+    recount(chart);
     keepState(chart);
   }
 }
@@ -239,8 +241,8 @@ const TOOLS = [
   ["Table", "Table behind", toggleTable],
 ];
 function addTools(chart) {
-  const { figure, held: { legend }, title } = chart, gallery = figure.closest(".gallery.one-legend");
-  if (legend.length > 1 || gallery) addLegend(chart, gallery);
+  const { figure, held: { legend }, title } = chart;
+  if (legend.length) addLegend(chart);
   const tools = [...(zoomAxes(chart.spec).length ? ZOOM_TOOLS : []), ...TOOLS];
   figure.append(make("div", { class: "figure-tools" }, ...tools.map(([text, label, act]) => button(text, `${label} ${title}`, (event) => act(chart, event.target)))));
   figure.querySelector(".figure-tools > :last-child").setAttribute("aria-expanded", "false");
@@ -278,9 +280,8 @@ async function savePicture(chart, form) {
     const width = chart.spec.width === "container" ? { width: Math.max(320, chart.place.clientWidth - 20) } : {};
     const title = { text: chart.title, anchor: "start", color: "var(--ink)", fontSize: 13 };
     const { view } = await embed(place, inColour({ ...chart.spec, ...width, title }), inColour({ ...THEME, background: "var(--sheet)" }));
-    if (chart.hidden.size) view.signal("hidden", [...chart.hidden]);
     for (const { axis, signal } of zoomAxes(chart.spec)) view.signal(signal, chart.view.scale(axis).domain().map(Number));
-    if (chart.spec.datasets?.marks) view.data("marks", chart.view.data("marks").map((mark) => Object.fromEntries(Object.entries(mark))));
+    if (hasMarks(chart.spec)) view.data("marks", chart.view.data("marks").map((mark) => Object.fromEntries(Object.entries(mark))));
     await view.runAsync();
     saveFrom(fileName(chart, form), await view.toImageURL(form, form === "png" ? 2 : 1));
     view.finalize();

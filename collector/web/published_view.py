@@ -23,7 +23,7 @@ from edgemeter.collector.published.own_runs import own_runs
 from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter, summaries
-from edgemeter.collector.web.view import FormInput, ServedLinks, View, ViewColumn, ViewGrid, ViewRequest
+from edgemeter.collector.web.view import FormInput, View, ViewColumn, ViewGrid, ViewRequest
 
 LEAD = "Figures that others state, judged by physics; never ranked with measured ones."
 # Two screens of the served page; JSON, and a page in one file, which can ask nobody, hold all.
@@ -49,8 +49,8 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
     ]
     measured = summaries(context.book.cases, CaseFilter())
     runs_by_key = {figure.row.key: own_runs(figure.row, measured) for figure in judged}
-    is_served = isinstance(context.links, ServedLinks)
-    columns, limit = _columns(runs_by_key), SHOWN if is_served else len(judged)
+    is_file = context.links.is_file
+    columns, limit = _columns(runs_by_key), len(judged) if is_file else SHOWN
     elsewhere, official = apart_from_mlperf(judged)
     body = context.render(
         "published.html",
@@ -62,11 +62,11 @@ def published_view(context: ViewContext, request: ViewRequest, case_filter: Case
         notices=(APART, LEGEND),
         footnote=footnote,
         count=len(judged),
-        is_served=is_served,
+        is_file=is_file,
     )
     tables = (ViewGrid("published", columns, [elsewhere]).plain, ViewGrid("published_mlperf", columns, [official]).plain, _findings(judged))
     return View(
-        figures.count(len(judged), "published figure"), body, LEAD, tables, inputs=_inputs(every_figure, request, can_search=is_served)
+        figures.count(len(judged), "published figure"), body, LEAD, tables, inputs=_inputs(every_figure, request, can_search=not is_file)
     )
 
 

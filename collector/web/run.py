@@ -1,6 +1,6 @@
 """The page of one run: every figure of its record down to the raw samples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,10 +9,10 @@ import numpy as np
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series
+from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import Sustained
 from edgemeter.agent.contract.record_generation import UNSTREAMED, Generation
 from edgemeter.agent.contract.samples import unpack
@@ -20,10 +20,10 @@ from edgemeter.agent.contract.steady_facts import held_out, steady_facts
 from edgemeter.agent.verdict.words import text_of
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_the_run, run_time_line
+from edgemeter.collector.compare.summary import environment
 from edgemeter.collector.show.comparison_charts import distribution_chart
-from edgemeter.collector.web.context import ViewContext, read_run
+from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.queries import CaseFilter
-from edgemeter.collector.web.run_facts import facts_of, machine_facts
 from edgemeter.collector.web.view import View, ViewRequest
 
 NS_MS, NS_S = 1e-6, 1e-9
@@ -38,11 +38,16 @@ POINTS = 1600
 LEVELS = ("p50", "p90", "p99")
 # At most this many raw samples are written as plain numbers in one response.
 SAMPLES_OUT = 2_000_000
+Facts = dict[str, str | None]
 
 
 def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the page of the run of that id; raises ConfigError if there is no such run."""
-    record, verdict = read_run(context, request.get("id"))
+    name = request.get("id")
+    runs = context.store.select("id = ?", name)
+    if not runs:
+        raise ConfigError(f"there is no run {name!r}")
+    record, verdict = context.store.record(runs[-1].row, with_samples=True), runs[-1].verdict
     latencies = values_of(record, "latency")
     body = context.render(
         "run.html",
@@ -52,8 +57,10 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         time_line=_time_line(record, latencies) if latencies else None,
         distribution=distribution_chart(record, POINTS // 8),
         latency=_latency(record) | (_tokens(record.generation) if record.generation else {}),
-        over_time=_over_time(record),
-        energy=_energy(record),
+        held_out=held_out,
+        steady_facts={name.capitalize(): text for name, text in steady_facts(record, record.steady).items()} if record.steady else {},
+        over_time=charts_of(record.sustained, of_frames=record.steady is not None) if record.sustained else [],
+        energy_provenance=energy_provenance(record) or "not stated to be measured",
         accuracy=_accuracy(record),
         conditions=[(condition.when.capitalize(), facts_of(condition)) for condition in record.conditions],
         machine=machine_facts(record),
@@ -119,9 +126,9 @@ def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
     return [{"name": name, "start": start, "end": end, "text": text or "not reported"} for name, start, end, text in stretches]
 
 
-def _latency(record: RunRecord) -> dict[str, str | None]:
+def _latency(record: RunRecord) -> Facts:
     latency = record.latency
-    facts: dict[str, str | None] = {}
+    facts: Facts = {}
     for name in LEVELS:
         value_ms = getattr(latency, f"{name}_ms")
         facts[name] = "too few queries" if value_ms is None else f"{figures.significant(value_ms)} ms"
@@ -138,7 +145,7 @@ def _latency(record: RunRecord) -> dict[str, str | None]:
     return facts
 
 
-def _tokens(generation: Generation) -> dict[str, str | None]:
+def _tokens(generation: Generation) -> Facts:
     ttft, tpot, itl = generation.ttft, generation.tpot, generation.itl
     times = {"TTFT, p50": ttft, "TPOT, p50": tpot, "Inter-token latency, p50": itl}
     lengths = generation.output_lengths
@@ -159,14 +166,14 @@ def _tokens(generation: Generation) -> dict[str, str | None]:
     }
 
 
-def _accuracy(record: RunRecord) -> dict[str, str | None] | None:
+def _accuracy(record: RunRecord) -> Facts | None:
     accuracy = record.accuracy
     if accuracy is None:
         return None
     bounds = f", no bounds: {accuracy.interval_reason}" if accuracy.interval_reason else ""
     if accuracy.low is not None:
         bounds = f", {figures.accuracy(accuracy.low)} to {figures.accuracy(accuracy.high)} (95%)"
-    facts: dict[str, str | None] = {
+    facts: Facts = {
         metric_name(accuracy.metric): f"{figures.accuracy(accuracy.value)} over {figures.count(accuracy.images, 'image')}{bounds}"
     }
     facts |= {metric_words(name): figures.accuracy(value) for name, value in accuracy.detail.items() if value is not None}
@@ -194,46 +201,10 @@ def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool 
     return [(name, value if isinstance(value, str | int | float | bool) or value is None else str(value))]
 
 
-def _energy(run: RunRecord) -> dict[str, str] | None:
-    """Return the energy of a query in words: of a token, gross, above idle, and how it was measured."""
-    energy = run.energy
-    if energy is None:
-        return None
-    provenance = energy_provenance(run) or "not stated to be measured"
-    label = "" if provenance == "measured" else f" ({provenance})"
-    tokens = run.generation.energy.output_token_gross_mj if run.generation and run.generation.energy else None
-    net = f"net {energy.net_state.replace('_', ' ')}"
-    if energy.net_mj is not None:
-        net = f"{figures.significant(energy.net_mj)} mJ above idle"
-    certainty = f"without an uncertainty: {energy.interval_reason}"
-    if energy.gross_u_mj is not None and energy.gross_mj:
-        certainty = f"with an uncertainty of ± {figures.percentage(energy.gross_u_mj / abs(energy.gross_mj))}"
-    excludes = f"; leaves out {', '.join(energy.excludes)}" if energy.excludes else ""
-    return {
-        "per_token": "" if tokens is None else f"{figures.significant(tokens / 1000)} J/token, ",
-        "gross": f"{figures.significant(energy.gross_mj)} mJ{label}",
-        "net": net,
-        "evidence": f"By {energy.sensor} at {energy.scope}, {certainty}{excludes}; over {figures.significant(energy.window_ms / 1000)} s.",
-    }
-
-
-def _over_time(run: RunRecord) -> dict[str, Any] | None:
-    """Return heading, sentence, facts and charts of a long run, or of one of frames; None of a run that was short and had no frames."""
-    text, facts = "", {}
-    if run.steady:
-        facts = {name.capitalize(): text for name, text in steady_facts(run, run.steady).items()}
-        rate, deadline_ms = plain_digits(run.steady.rate_per_s), plain_digits(run.steady.deadline_ms)
-        text = f"{run.model.name} at {rate} frames a second, deadline {deadline_ms} ms."
-    elif run.sustained:
-        text = f"{run.model.name} {held_out(run.sustained)}."
-    is_long = run.sustained is not None and len(run.sustained.points) > 1
-    charts = charts_of(run.sustained, of_frames=run.steady is not None) if run.sustained and is_long else []
-    heading = "Frames and the run over time" if run.steady else "Over time"
-    return {"heading": heading, "text": text, "facts": facts, "charts": charts} if text else None
-
-
 def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:
-    """Return the charts of what is known of the run's intervals: missed frames and latency, clock and temperature, power."""
+    """Return the charts of what is known of the intervals of a long run: missed frames and latency, clock and temperature, power."""
+    if len(sustained.points) < 2:
+        return []
     rows: list[dict[str, Any]] = [
         {
             "at_s": number * sustained.interval_s, "end_s": (number + 1) * sustained.interval_s, "missed": point.missed,
@@ -285,3 +256,72 @@ def thinned(values: Sequence[float], limit: int) -> list[tuple[int, float]]:
         places = range(start, min(start + step, len(values)))
         indices |= {min(places, key=values.__getitem__), max(places, key=values.__getitem__)}
     return [(index, values[index]) for index in sorted(indices)]
+
+
+def _yes_or_no(value: object) -> str:
+    return "yes" if value else "no"
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _in(unit: str, per: float = 1.0) -> Callable[[float], str]:
+    return lambda value: f"{figures.significant(value / per)} {unit}"
+
+
+def _each(unit: str = "") -> Callable[[Mapping[str, float]], str]:
+    return lambda values: ", ".join(f"{name} {figures.significant(value)}{unit}" for name, value in values.items())
+
+
+def _process(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name}, {_share(ratio)} of all cores" for name, ratio in shares.items())
+
+
+# By the record's name: what people call it, and how its value is written.
+FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "temperatures_c": ("Temperature", _each(" °C")),
+    "clock_hz": ("Clock", _in("MHz", 1e6)),
+    "clock_max_hz": ("Highest clock allowed", _in("MHz", 1e6)),
+    "throttled_now": ("Throttled", _yes_or_no),
+    "throttled_since_boot": ("Throttled since boot", _yes_or_no),
+    "under_voltage_now": ("Under-voltage", _yes_or_no),
+    "under_voltage_since_boot": ("Under-voltage since boot", _yes_or_no),
+    "other_load_ratio": ("Load of other processes", _share),
+    "steal_ratio": ("Time taken by other guests", _share),
+    "swap_used_mb": ("Swap in use", _in("MB")),
+    "served_load_ratio": ("Load of the measured server", _share),
+    "busiest_other": ("Busiest other process", _process),
+    "governor": ("Governor", str),
+    "power_mode": ("Power mode", str),
+    "throttle_events": ("Throttle events since boot", _each()),
+}
+
+
+def facts_of(condition: Condition) -> Facts:
+    """Return what was read of the machine, by name."""
+    names = (name for name in condition.__struct_fields__ if name != "when")
+    values = {name: value for name in names if (value := getattr(condition, name)) not in (None, {}, ())}
+    return {called: text(value) for name, value in values.items() for called, text in [FIELDS[name]]}
+
+
+def machine_facts(run: RunRecord) -> Facts:
+    """Return what the machine of a run is, in words."""
+
+    def reported(*fields: str) -> str | None:
+        return " ".join(text for field in fields if (text := environment([run.environment], field))) or None
+
+    return {
+        "Board": reported("board"),
+        "Processor": reported("cpu"),
+        "Cores": reported("cores"),
+        "System": reported("os"),
+        "Kernel": reported("kernel", "arch"),
+        "Firmware": reported("firmware"),
+        "Governor": reported("governor"),
+        "Power mode": reported("power_mode"),
+        "Virtualisation": reported("virtualisation"),
+        "Attached": reported("attached"),
+        "Agent": reported("agent"),
+        "Libraries": ", ".join(f"{name} {version}" for name, version in run.environment.libraries.items()) or None,
+    }

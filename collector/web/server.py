@@ -34,7 +34,7 @@ from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import render, text_of
 from edgemeter.collector.web.site import SERVED_POLICY, STYLE_SHEET, content, offered, script, served_page, show
-from edgemeter.collector.web.view import ServedLinks, ViewRequest, address, read_address, read_period
+from edgemeter.collector.web.view import Links, ViewRequest, address, read_address, read_period
 
 logger = logging.getLogger(__name__)
 REFRESH_S = 2.0
@@ -140,7 +140,7 @@ class PageServer:
         # Before anything is read: what comes meanwhile is another version.
         tag = self.tag(request, form)
         with self._making:
-            context = ViewContext(self.book, ServedLinks(), self.events, published=self.published)
+            context = ViewContext(self.book, Links(), self.events, published=self.published)
             view = show(context, request)
             if form and (period := read_period(request.get("between"))):
                 # As its tables show them where a period was picked.

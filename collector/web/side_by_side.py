@@ -23,7 +23,7 @@ from edgemeter.collector.web.case_table import CaseTable
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
 from edgemeter.collector.web.context import ViewContext, compare, reference_names
 from edgemeter.collector.web.queries import CaseFilter, picked_cases
-from edgemeter.collector.web.view import FileLinks, View, ViewColumn, ViewGrid, ViewRequest
+from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 # With more devices than this the title counts them, and a lead would be too long.
 NAMED = 3
@@ -54,7 +54,7 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     by_limits, caution = choice_filter(request, folded, {case.key for case in every_case})
     table = CaseTable(context, comparison, folded, by_limits)
     # A file cannot choose again.
-    is_file = isinstance(context.links, FileLinks)
+    is_file = context.links.is_file
     body = context.render(
         "compare.html",
         by_limits=by_limits,

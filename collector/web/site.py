@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import TypeAlias
@@ -15,7 +16,7 @@ from edgemeter.collector.web.alerts_view import alerts_view
 from edgemeter.collector.web.context import REFERENCE, ViewContext, reference_names
 from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.jobs_view import jobs_view
-from edgemeter.collector.web.markup import Markup, own_script_policy, render, text_of
+from edgemeter.collector.web.markup import Markup, render, text_of
 from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.published_view import published_view
 from edgemeter.collector.web.queries import FACETS, LEVELS, PERIODS, CaseFilter, choices, parse_filter
@@ -40,11 +41,9 @@ def script() -> str:
 def served_page(title: str, content: Markup, remark: str, tag: str = "") -> str:
     """Return a page that loads its style and scripts, and asks again whether its `tag` is still the newest; without one it does not."""
     charts = vega.bundle_name() if "chart-data" in content else None
-    return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, policy="", tag=tag)
-
-
-def _page(**values: object) -> str:
-    return render("page.html", **{"version": version("edgemeter"), "tag": "", **values})
+    return render(
+        "page.html", title=title, content=content, remark=remark, tag=tag, charts=charts, is_file=False, version=version("edgemeter")
+    )
 
 
 def packed(text: str) -> str:
@@ -53,18 +52,25 @@ def packed(text: str) -> str:
 
 
 def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str, Markup]], remark: str) -> str:
-    """Return a page that loads nothing: it shows the `first` view (address, content, title), and holds the others as templates."""
-    return _page(
+    """Return a page that loads nothing: it shows the `first` view (address, content, title), and holds the others as templates.
+
+    Its policy names the scripts that may run: what a device sent stays text.
+    """
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (vega.bundle(), script())]
+    return render(
+        "page.html",
         is_file=True,
         title=first[2],
         address=first[0],
         content=first[1],
         held_views=[(address, packed(text)) for address, text in held_views],
         remark=remark,
-        policy=own_script_policy((vega.bundle(), script()), "img-src data: blob:"),
+        tag="",
+        digests=digests,
         style=Markup(text_of(STYLE_SHEET)),
         charts=packed(vega.bundle()),
         script=Markup(script()),
+        version=version("edgemeter"),
     )
 
 
@@ -132,8 +138,8 @@ def content(
         route=ROUTES[request.view],
         # Without a script the form is sent with its button.
         action=links.to(request.view),
-        fields=[*view.inputs, *_fields(filters, current, choices_here)],
-        more_fields=_fields(more_filters, current, choices_here),
+        fields=[*view.inputs, *(_field(name, current, values) for name in filters if (values := choices_here.get(name)))],
+        more_fields=[_field(name, current, values) for name in more_filters if (values := choices_here.get(name))],
         picked_more=", ".join(choices_here.get(name, {}).get(value, value) for name in more_filters if (value := request.get(name))),
         exports=exports,
     )
@@ -161,20 +167,13 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
     return {"tables": Markup(script_data({"view": request.address, "tables": tables}))}
 
 
-def _fields(names: Sequence[str], request: ViewRequest, choices_here: FormChoices) -> list[FormInput]:
-    return [_field(name, request, values) for name in names if (values := choices_here.get(name))]
-
-
 def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> FormInput:
-    options = None if len(values) > MOST_CHOICES else _options(name, request, values)
-    picked = request.get(name) or (LATENCY if name == "metric" and options else "")
-    return FormInput(name, LABELS.get(name, name.capitalize()), picked, f"all {len(values):,}", options)
-
-
-def _options(name: str, request: ViewRequest, values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the field of a form for a facet, or another choice of a view."""
+    label, picked, hint = LABELS.get(name, name.capitalize()), request.get(name), f"all {len(values):,}"
+    if len(values) > MOST_CHOICES:
+        return FormInput(name, label, picked, hint)
     # What a view cannot do without is never left open: the first is used until another is picked.
     is_fixed = name in {"reference", "metric"} or (name, request.view) == ("device", "device")
-    blank = None if is_fixed else BLANK.get(name, "all")
-    picked = request.get(name)
-    missing = [(picked, f"{picked} (nothing here)")] if picked and picked not in values else []
-    return (*([("", blank)] if blank else []), *values.items(), *missing)
+    blank = () if is_fixed else (("", BLANK.get(name, "all")),)
+    missing = ((picked, f"{picked} (nothing here)"),) if picked and picked not in values else ()
+    return FormInput(name, label, picked or (LATENCY if name == "metric" else ""), hint, (*blank, *values.items(), *missing))

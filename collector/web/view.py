@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from edgemeter.agent.base import figures
@@ -62,35 +62,26 @@ def read_address(text: str) -> ViewRequest:
     return ViewRequest(view or "overview", {name: value[:LONGEST_FIELD] for name, value in parse_qsl(query) if value})
 
 
-class Links(Protocol):
-    """How one view refers to another: served under a path, or within one file."""
-
-    def to(self, view: str, **fields: str) -> str | None:
-        """Return the reference to a view, None where it is not there."""
-
-
 @dataclass(frozen=True, slots=True)
-class ServedLinks:
-    """Links of the served page."""
+class Links:
+    """How one view refers to another: served under a path, or within one file, to the views that are `held` in it."""
 
-    def to(self, view: str, **fields: str) -> str | None:
-        """Return `/view?...`."""
-        return f"/{address(view, fields)}"
-
-
-@dataclass(frozen=True, slots=True)
-class FileLinks:
-    """Links within one file: to the views that are in it."""
-
-    held: Collection[str]
+    held: Collection[str] | None = None
     _views: dict[str, list[Mapping[str, str]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        for request in map(read_address, self.held):
+        for request in map(read_address, self.held or ()):
             self._views.setdefault(request.view, []).append(request.fields)
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the views are in one file, which can ask nobody and is read later."""
+        return self.held is not None
+
     def to(self, view: str, **fields: str) -> str | None:
-        """Return `#/view?...`, None for a view that the file does not hold; what is left open, and what narrows it, may be any."""
+        """Return `/view?...`, in a file `#/view?...`, or None for a view that it does not hold; what is left open may be any there."""
+        if not self.is_file:
+            return f"/{address(view, fields)}"
         route = {name: value for name, value in fields.items() if name in ROUTES[view]}
         fits = any(all(held_fields.get(name, "") == value for name, value in route.items()) for held_fields in self._views.get(view, ()))
         return f"#/{address(view, fields)}" if fits else None

@@ -49,7 +49,7 @@ def test_hollow_marks_are_explained_where_there_are_any(verdicts, is_explained):
 def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
     """Values that lie 5 times apart have a linear axis, values that lie 50 times apart a logarithmic one with that word in its title."""
     for values, kind in (([1.0, 5.0], None), ([1.0, 50.0], "log")):
-        x = specs.cumulative("latency, ms", [("a", "var(--s0)", "circle")], values)["encoding"]["x"]
+        x = specs.cumulative("latency, ms", values)["encoding"]["x"]
         assert x["scale"].get("type") == kind
         assert ("logarithmic" in x["title"]) == (kind == "log")
 
@@ -57,8 +57,8 @@ def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
 def test_text_of_a_device_stays_data():
     """It neither ends the script element nor becomes an element of the drawing."""
     hostile = "</script><script>alert(1)</script><b>'\"\\"
-    rows = [{"series": hostile, "value": float(n), "share": n / 2} for n in (1, 2)]
-    spec = specs.cumulative("latency, ms", [(hostile, "var(--s0)", "circle")], [1.0, 2.0])
+    rows = [{"at_s": float(n), "latency_ms": None, "power_w": n / 2, "sensor": hostile, "query": None} for n in (1, 2)]
+    spec = specs.run_time_line([hostile], [], [1.0, 2.0])
     chart = Chart(hostile, spec, rows_table(rows))
     assert "<" not in script_data(chart.document())
     assert "<script" not in vega.svg(chart)

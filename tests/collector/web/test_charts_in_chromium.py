@@ -192,7 +192,7 @@ def test_covering_marks_are_one_as_they_are_drawn(browser):
     """Boards of different types, a little apart: zoomed in they are more marks, and each has one interval at most each way."""
     boards = [make_environment(board=f"board {number}") for number in range(12)]
     runs = [make_run(f"b-{n}", p50_ms=10 + 0.01 * n, environment=board, id=f"run-{n}") for n, board in enumerate(boards)]
-    counts = "drawn[0].view.data('marks').map(one => Number(one.count.slice(1) || 1))"
+    counts = "drawn[0].view.data('marks').map(one => one.boards)"
     with served((make_reference(), *runs)) as server:
         page = browser.open(f"{server.url}compare")
         page.drawn()
@@ -221,15 +221,15 @@ def test_no_mark_of_a_front_covers_another(charted):
         for hidden in (1, 0):
             page.run(f"{LEGEND}.querySelectorAll('button')[{key}].click()")
             visible_rows = "drawn[0].rows.filter(row => !drawn[0].hidden.has(row.series)).reduce((sum, row) => sum + row.boards, 0)"
-            page.until(f"drawn[0].view.data('marks').reduce((sum, one) => sum + Number(one.count.slice(1) || 1), 0) === {visible_rows}")
+            page.until(f"drawn[0].view.data('marks').reduce((sum, one) => sum + one.boards, 0) === {visible_rows}")
             assert page.run("drawn[0].hidden.size") == hidden
             assert page.run(covering) == 0
     assert page.complaints() == []
     # A drawing with a plot of the same width merges the same: numbers, figures and series.
-    figures = "one => [one.count, one.cost, one.accuracy, one.cost_low, one.cost_high, one.series, one.case, one.standing, one.verdict]"
+    figures = "one => [one.boards, one.cost, one.accuracy, one.cost_low, one.cost_high, one.series, one.case, one.standing, one.verdict]"
     page.run("(async () => { await drawn[0].view.width(560).runAsync(); await recount(drawn[0]); root.dataset.wide = 'yes'; })()")
     page.until("root.dataset.wide === 'yes'")
-    assert page.run(f"drawn[0].view.data('marks').map({figures})") == page.run(f"drawn[0].held.spec.datasets.marks.map({figures})")
+    assert page.run(f"drawn[0].view.data('marks').map({figures})") == page.run(f"drawn[0].rows.map({figures})")
 
 
 def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted, tmp_path):

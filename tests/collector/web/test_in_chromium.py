@@ -115,7 +115,7 @@ def test_a_chart_whose_series_are_all_hidden_asks_for_no_scale(tab):
     assert page.run("document.querySelectorAll('#against-accuracy figure .legend').length") == 0
     page.run("document.querySelector('#against-accuracy > .legend button').click()")
     name = page.run("document.querySelector('#against-accuracy > .legend button').dataset.series")
-    assert page.run("drawn.filter(chart => chart.spec.datasets).map(chart => [...chart.hidden])") == [[name], [name]]
+    assert page.run("drawn.filter(chart => chart.spec.data.name).map(chart => [...chart.hidden])") == [[name], [name]]
 
 
 def test_the_boards_of_a_type_open_by_the_keyboard_and_stay_below_their_row(tab):

@@ -11,7 +11,7 @@ from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.site import held_exports, show
-from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest
+from edgemeter.collector.web.view import Links, ViewRequest
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.hostile import MARKUP
 from tests.fixtures.one_file import opened
@@ -26,7 +26,7 @@ IMPOSSIBLE = published_row("generation_decode_tokens_per_s", 20.0, "Llama 3.2 3B
 def view_of(folder, **fields):
     """Return the view of published figures next to own runs; `fields` are of its address."""
     book = book_of(source_from(own_runs()))
-    context = ViewContext(book, ServedLinks(), TrendEvents(), published=folder)
+    context = ViewContext(book, Links(), TrendEvents(), published=folder)
     return show(context, ViewRequest("published", fields))
 
 
@@ -79,7 +79,7 @@ def test_a_search_sees_also_what_is_not_listed(tmp_path):
     assert [row["model"] for row in rows_of(searched)] == ["model-14"]
     assert 'id="published" data-by-form' in searched.body
     book = book_of(source_from(own_runs()))
-    context = ViewContext(book, FileLinks({"published"}), TrendEvents(), published=folder)
+    context = ViewContext(book, Links({"published"}), TrendEvents(), published=folder)
     of_file = show(context, ViewRequest("published"))
     assert "data-by-form" not in of_file.body
     assert {field.name for field in of_file.inputs} == {"model", "device", "verdict", "source"}

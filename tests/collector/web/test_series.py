@@ -19,7 +19,7 @@ from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run import run_view, thinned
 from edgemeter.collector.web.series import FOLLOWED, series, trend_view
-from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
+from edgemeter.collector.web.view import Links, ViewRequest, address, read_address, read_period
 from tests.fixtures.comparison_factory import in_rounds, make_run
 from tests.fixtures.record_factory import make_record, violating
 from tests.fixtures.rows import table_row
@@ -42,7 +42,7 @@ def series_of(fleet_book):
 
     def draw(device, metric, events=None):
         members = queries.picked_cases(fleet_book, CaseFilter(device=device, precision="fp32"))
-        context = ViewContext(fleet_book, ServedLinks(), events or TrendEvents())
+        context = ViewContext(fleet_book, Links(), events or TrendEvents())
         return series(context, members, FOLLOWED[metric], days=None, span=None)
 
     return draw
@@ -168,7 +168,7 @@ def test_an_address_has_an_order_and_a_file_links_only_to_what_it_holds():
     fields = {"model": "a&b=c #?/<x>", "device": "pi 1"}
     assert address("compare", fields) == address("compare", dict(reversed(fields.items())))
     assert read_address(address("compare", fields)).fields == fields
-    links = FileLinks({"run?id=a"})
+    links = Links({"run?id=a"})
     assert (links.to("run", id="a"), links.to("run", id="b")) == ("#/run?id=a", None)
 
 
