@@ -6,8 +6,7 @@ from edgemeter.agent.base.figures import count, stamp
 from edgemeter.collector.alerts.check import undelivered_texts
 from edgemeter.collector.alerts.firing import Alert, page_address
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.queries import CaseFilter, ViewContext
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 SHOWN = 200

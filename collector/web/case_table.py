@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.decision import Decision
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, TTFT, Figure
 from edgemeter.collector.compare.boards import worst_board
 from edgemeter.collector.compare.columns import COLUMNS
@@ -12,10 +13,10 @@ from edgemeter.collector.compare.differences import speed_of
 from edgemeter.collector.show.compare_table import figure_heading, figure_in_column, shown_figures
 from edgemeter.collector.show.comparison_charts import anchor, facts
 from edgemeter.collector.show.series_style import GLYPHS, assign_styles
-from edgemeter.collector.show.words import case_names, change_parts, confidence_text, figure_text, load_words, outcome_text
+from edgemeter.collector.show.words import case_names, change_parts, figure_text, load_words
 from edgemeter.collector.web.choice_filter import ChoiceFilter
-from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Attributes
+from edgemeter.collector.web.queries import ViewContext
 from edgemeter.collector.web.view import Pager, ViewColumn, ViewGrid, ViewRequest, pager
 
 # Cases of one page of the table, and boards of a type that are listed, the slowest first: people read no more.
@@ -138,25 +139,20 @@ def _pages(rows: Sequence[ComparedCase]) -> list[list[ComparedCase]]:
     return pages
 
 
-class Change(NamedTuple):
-    """How a figure differs from the reference's, with the interval that decides the outcome; equal values have no amount."""
-
-    outcome: str
-    outcome_text: str
-    amount: str
-    interval: str
-    explanation: str
-
-
 class FigureCell(NamedTuple):
-    """A figure of a case: its value, or the reason why there is none, and how it differs from the reference's."""
+    """A figure of a case: its value, or the reason why there is none; and the decision on how it differs from the reference's.
+
+    `amount` and `interval` are of that difference in words, empty where the values are equal.
+    """
 
     value: str
     small: Sequence[str] = ()
     absent_reason: str | None = None
     not_ranked: str | None = None
     worst_board: str | None = None
-    change: Change | None = None
+    decision: Decision | None = None
+    amount: str = ""
+    interval: str = ""
 
 
 def _figure(entry: Figure, rows: Sequence[ComparedCase]) -> ViewColumn[ComparedCase]:
@@ -183,20 +179,16 @@ def _cell(row: ComparedCase, entry: Figure) -> FigureCell:
     energy = str(case.energy.ranks_as) if entry.name == ENERGY and case.energy else ""
     is_ranking = entry.name == (TTFT if case.generates else speed_of(case))
     worst = worst_board(row, entry.name) if entry.name in (LATENCY, ENERGY) else None
+    decision, amount, interval = row.decisions.get(entry.name), "", ""
+    is_equal = decision and decision.low == decision.high and decision.value == (1 if decision.scale == "ratio" else 0)
+    if decision and not is_equal:
+        amount, interval = map(figures.typeset, change_parts(entry.name, decision))
     return FigureCell(
         value,
         [text for text in (bounds.rstrip(")"), energy) if text],
         not_ranked=row.not_ranked if is_ranking else None,
         worst_board=worst.case.key.device if worst else None,
-        change=_change(row, entry),
+        decision=decision,
+        amount=amount,
+        interval=interval,
     )
-
-
-def _change(row: ComparedCase, entry: Figure) -> Change | None:
-    decision = row.decisions.get(entry.name)
-    if decision is None:
-        return None
-    is_equal = decision.low == decision.high and decision.value == (1 if decision.scale == "ratio" else 0)
-    amount, interval = ("", "") if is_equal else map(figures.typeset, change_parts(entry.name, decision))
-    explanation = f"{row.choice}; the interval is of {confidence_text(decision.confidence)}"
-    return Change(decision.outcome, outcome_text(decision), amount, interval, explanation)

@@ -16,8 +16,7 @@ from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_w
 from edgemeter.collector.charts.chart import Chart
 from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.runs.figure_names import with_part
-from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.queries import CaseFilter, picked_cases
+from edgemeter.collector.web.queries import CaseFilter, ViewContext, picked_cases
 from edgemeter.collector.web.run import machine_facts
 from edgemeter.collector.web.series import series, series_groups, titles
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest

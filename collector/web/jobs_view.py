@@ -8,8 +8,7 @@ from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.agent.contract.messages import ExecutionProgress
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.collector.web.activity import COUNTS, CampaignActivity
-from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.queries import CaseFilter, ViewContext
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 RUNS_SHOWN = 500

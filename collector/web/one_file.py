@@ -14,10 +14,9 @@ from edgemeter.collector.charts.chart import Chart
 from edgemeter.collector.compare.case_book import CaseBook, book_of
 from edgemeter.collector.runs.store import RunStore
 from edgemeter.collector.web.case_table import CASES_SHOWN
-from edgemeter.collector.web.context import REFERENCE, ViewContext, live_chart, reference_names
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import Markup
-from edgemeter.collector.web.queries import CaseFilter, picked_cases
+from edgemeter.collector.web.queries import REFERENCE, CaseFilter, ViewContext, live_chart, picked_cases, reference_names
 from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import Links, ViewRequest, read_address
 

@@ -20,9 +20,8 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.relation import like_with_like
 from edgemeter.collector.show.words import figure_text, listed
-from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import FINDING_DAYS
-from edgemeter.collector.web.queries import CaseFilter, picked_cases, summaries
+from edgemeter.collector.web.queries import CaseFilter, ViewContext, picked_cases, summaries
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 # A device without a run for so long is silent.

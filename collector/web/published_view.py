@@ -21,8 +21,7 @@ from edgemeter.collector.published.listing import (
 )
 from edgemeter.collector.published.own_runs import own_runs
 from edgemeter.collector.published.row import PublishedRow
-from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.queries import CaseFilter, summaries
+from edgemeter.collector.web.queries import CaseFilter, ViewContext, summaries
 from edgemeter.collector.web.view import FormInput, View, ViewColumn, ViewGrid, ViewRequest
 
 LEAD = "Figures that others state, judged by physics; never ranked with measured ones."

@@ -22,8 +22,7 @@ from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_the_run, run_time_line
 from edgemeter.collector.compare.summary import environment
 from edgemeter.collector.show.comparison_charts import distribution_chart
-from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.queries import CaseFilter, ViewContext
 from edgemeter.collector.web.view import View, ViewRequest
 
 NS_MS, NS_S = 1e-6, 1e-9

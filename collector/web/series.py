@@ -26,10 +26,9 @@ from edgemeter.collector.compare.case_figure import figure_of_values
 from edgemeter.collector.runs.case_runs import CaseRuns, joined
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.figure_names import figure_called
-from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent
-from edgemeter.collector.web.queries import FACETS, CaseFilter, of_every_board, picked_cases, since_ns
-from edgemeter.collector.web.view import BRUSH, View, ViewColumn, ViewGrid, ViewRequest, pager
+from edgemeter.collector.web.queries import FACETS, CaseFilter, ViewContext, of_every_board, picked_cases, since_ns
+from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest, pager
 
 # With more runs than this a dot is a day; a page holds only so many in all.
 DOTS, DOTS_IN_ALL = 400, 1600
@@ -221,7 +220,6 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         findings=context.events.findings_of(request.fields),
         pages=pages,
         charts=[charted.chart for charted in shown_series],
-        brush=BRUSH,
         runs=ViewGrid(
             "runs",
             _run_columns(table.columns[-4], newest[:RUNS_LISTED]),

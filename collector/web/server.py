@@ -30,9 +30,9 @@ from edgemeter.collector.charts import vega
 from edgemeter.collector.compare.case_book import CaseBook
 from edgemeter.collector.published.readers import PublishedFolder, default_folder
 from edgemeter.collector.web.activity import read_activities
-from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import render, text_of
+from edgemeter.collector.web.queries import ViewContext
 from edgemeter.collector.web.site import SERVED_POLICY, STYLE_SHEET, content, offered, script, served_page, show
 from edgemeter.collector.web.view import Links, ViewRequest, address, read_address, read_period
 

@@ -18,11 +18,20 @@ from edgemeter.collector.compare.differences import better_of, deciding, speed_o
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, anchor, energy_against_accuracy, latency_against_accuracy
-from edgemeter.collector.show.words import assumed_in_changes, decisions_text, figure_name, figure_text, level_of_boards, level_text, listed
+from edgemeter.collector.show.words import (
+    assumed_in_changes,
+    confidence_text,
+    decisions_text,
+    figure_name,
+    figure_text,
+    level_of_boards,
+    level_text,
+    listed,
+    outcome_text,
+)
 from edgemeter.collector.web.case_table import CaseTable
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
-from edgemeter.collector.web.context import ViewContext, compare, reference_names
-from edgemeter.collector.web.queries import CaseFilter, picked_cases
+from edgemeter.collector.web.queries import CaseFilter, ViewContext, compare, picked_cases, reference_names
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 # With more devices than this the title counts them, and a lead would be too long.
@@ -30,10 +39,12 @@ NAMED = 3
 # What the template asks of a case.
 WORDS = {
     "anchor": anchor,
+    "confidence_text": confidence_text,
     "level_of_boards": level_of_boards,
     "level_text": level_text,
     "listed": listed,
     "not_counted_text": not_counted_text,
+    "outcome_text": outcome_text,
 }
 
 

@@ -13,13 +13,22 @@ from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import script_data, short
 from edgemeter.collector.show.series_style import GLYPHS
 from edgemeter.collector.web.alerts_view import alerts_view
-from edgemeter.collector.web.context import REFERENCE, ViewContext, reference_names
 from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.jobs_view import jobs_view
 from edgemeter.collector.web.markup import Markup, render, text_of
 from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.published_view import published_view
-from edgemeter.collector.web.queries import FACETS, LEVELS, PERIODS, CaseFilter, choices, parse_filter
+from edgemeter.collector.web.queries import (
+    FACETS,
+    LEVELS,
+    PERIODS,
+    REFERENCE,
+    CaseFilter,
+    ViewContext,
+    choices,
+    parse_filter,
+    reference_names,
+)
 from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.series import FOLLOWED, trend_view
 from edgemeter.collector.web.side_by_side import compare_view

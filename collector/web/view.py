@@ -15,8 +15,6 @@ from edgemeter.collector.web.markup import Attributes, Markup
 Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
 LONGEST_FIELD, LONGEST_NUMBER, MOST_FIELDS = 300, 9, 40
-# What is done to a chart over time, below such charts.
-BRUSH = "drag over a chart, which zooms all of them; Ctrl + wheel zooms, Shift + drag moves"
 
 # The fields of each view that identify a page; the others filter its content.
 ROUTES: dict[str, tuple[str, ...]] = {

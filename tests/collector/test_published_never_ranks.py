@@ -21,7 +21,7 @@ GROUPS = ("latency", "throughput", "energy", "accuracy", "memory", "cold_start",
 def test_what_others_published_is_read_by_its_own_views_alone():
     """No other module reads them, so that no ranking, export or sentence can hold one; the context passes them on."""
     readers = {path for path, module in arrows() if "/published/" not in path and FOLDER_OF[module].endswith("/published")}
-    passing = {"collector/web/context.py", "collector/web/server.py"}
+    passing = {"collector/web/queries.py", "collector/web/server.py"}
     assert readers == {"collector/cli/references.py", "collector/web/published_view.py"} | passing
     users = {path.name for path in MODULES if re.search(r"context\.published\b", path.read_text())}
     assert users == {"published_view.py"}

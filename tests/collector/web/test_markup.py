@@ -1,8 +1,8 @@
 """Facts about markup: text is escaped once, whoever sent it."""
 
 from edgemeter.collector.charts.chart import Chart, rows_table
-from edgemeter.collector.web.context import live_chart
 from edgemeter.collector.web.markup import Markup, render
+from edgemeter.collector.web.queries import live_chart
 
 
 def test_a_template_escapes_text_and_keeps_markup():

@@ -6,10 +6,9 @@ import json
 
 from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.web import one_file, published_view
-from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
-from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.queries import CaseFilter, ViewContext
 from edgemeter.collector.web.site import held_exports, show
 from edgemeter.collector.web.view import Links, ViewRequest
 from tests.fixtures.comparison_factory import make_run

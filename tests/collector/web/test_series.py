@@ -13,10 +13,9 @@ from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.runs.contents import oldest_first
 from edgemeter.collector.runs.store import MemoryStore
 from edgemeter.collector.web import queries
-from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import SeriesEvent, TrendEvents
 from edgemeter.collector.web.overview import overview
-from edgemeter.collector.web.queries import CaseFilter
+from edgemeter.collector.web.queries import CaseFilter, ViewContext
 from edgemeter.collector.web.run import run_view, thinned
 from edgemeter.collector.web.series import FOLLOWED, series, trend_view
 from edgemeter.collector.web.view import Links, ViewRequest, address, read_address, read_period

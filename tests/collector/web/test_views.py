@@ -13,8 +13,7 @@ from edgemeter.agent.contract.health import Sensor
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.collector.compare import columns
 from edgemeter.collector.web import run
-from edgemeter.collector.web.context import compare
-from edgemeter.collector.web.queries import CaseFilter, picked_cases
+from edgemeter.collector.web.queries import CaseFilter, compare, picked_cases
 from edgemeter.collector.web.side_by_side import compare_view
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
