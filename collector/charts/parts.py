@@ -14,10 +14,6 @@ DAY = "%d %b %Y, %H:%M"
 HOLLOW = {"condition": {"test": "datum.verdict === 'disturbed'", "value": 0.0}, "value": 0.85}
 INTERVAL = "isValid(datum.low) && isValid(datum.high) ? format(datum.low, ',.4~r') + ' to ' + format(datum.high, ',.4~r') : 'no interval'"
 Style = tuple[str, str, str]
-_MOMENTS = {
-    **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"), **dict.fromkeys(("minutes", "hours"), "%H:%M"),
-    **dict.fromkeys(("day", "date", "week"), "%d %b"), **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
-}  # fmt: skip
 LEGEND = {"orient": "bottom", "columns": 3, "title": None, "symbolOpacity": 1}
 
 
@@ -38,13 +34,6 @@ def tip(name: str, title: str | None = None, form: str | None = None, kind: str 
     return {"field": name, "title": title or name.replace("_", " "), "type": kind, **({"format": form} if form else {}), **utc}
 
 
-def when() -> Spec:
-    """Return an axis of moments: days, and hours where it is zoomed that far."""
-    # A label so near to an end that half of it would stick out stands within.
-    axis = {"format": _MOMENTS, "labelFlush": 40}
-    return {"field": "at", "type": "temporal", "scale": {"type": "utc", "padding": 12}, "title": None, "axis": axis}
-
-
 def amount(name: str, title: str, values: Iterable[float | None], *, from_zero: bool = True) -> Spec:
     """Return an axis for amounts above 0: logarithmic, and said to be so, where the range asks for it."""
     present = [value for value in values if value is not None and 0 < value < math.inf]
@@ -58,9 +47,3 @@ def zoom(axes: Sequence[str], *, pans_with_shift: bool = False) -> Spec:
     drag = "[pointerdown[event.shiftKey], window:pointerup] > window:pointermove!" if pans_with_shift else True
     select = {"type": "interval", "encodings": list(axes), "translate": drag, "zoom": "wheel![event.ctrlKey]", "clear": "dblclick"}
     return {"name": "zoom", "bind": "scales", "select": select}
-
-
-def brush() -> Spec:
-    """Return the parameter by which a drag picks a period."""
-    drag = "[pointerdown[!event.shiftKey], window:pointerup] > window:pointermove!"
-    return {"name": "brush", "select": {"type": "interval", "encodings": ["x"], "on": drag, "translate": False, "zoom": False}}

@@ -9,6 +9,12 @@ from typing import Any
 from edgemeter.collector.charts import parts
 from edgemeter.collector.charts.chart import Spec
 
+# How a moment is written, by how far the axis is zoomed.
+_MOMENTS = {
+    **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"), **dict.fromkeys(("minutes", "hours"), "%H:%M"),
+    **dict.fromkeys(("day", "date", "week"), "%d %b"), **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
+}  # fmt: skip
+
 
 def over_time(
     unit: str,
@@ -24,16 +30,21 @@ def over_time(
     `levels` are stretches of `start`, `end` (ms since 1970) and `value`; `events` marks across, of `at` (ms), `text`, `kind` and `number`.
     `span_ns` is what several charts have in common.
     """
-    at = parts.when()
+    # A label so near to an end that half of it would stick out stands within.
+    axis = {"format": _MOMENTS, "labelFlush": 40}
+    at = {"field": "at", "type": "temporal", "scale": {"type": "utc", "padding": 12}, "title": None, "axis": axis}
     value = parts.channel("value", title=unit, scale={"zero": from_zero, "nice": True, "padding": 6})
     tips = [
         parts.tip("at", "started (UTC)", parts.DAY, "temporal"), parts.tip("value", unit, parts.NUMBER),
         *([parts.tip("interval")] if has_bars else []), parts.tip("verdict"), parts.tip("run"),
     ]  # fmt: skip
+    # A drag picks a period.
+    drag = "[pointerdown[!event.shiftKey], window:pointerup] > window:pointermove!"
+    brush = {"name": "brush", "select": {"type": "interval", "encodings": ["x"], "on": drag, "translate": False, "zoom": False}}
     dot = {
         "mark": {"type": "point", "filled": True, "size": 34, "stroke": "var(--s0)", "fill": "var(--s0)", "strokeWidth": 1.4},
         "encoding": {"x": at, "y": value, "fillOpacity": parts.HOLLOW, "tooltip": tips},
-        "params": [parts.zoom(["x"], pans_with_shift=True), parts.brush()],
+        "params": [parts.zoom(["x"], pans_with_shift=True), brush],
     }
     bar = {
         "mark": {"type": "rule", "stroke": "var(--s0)", "opacity": 0.5},

@@ -18,15 +18,7 @@ from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
-from edgemeter.collector.trend.trend_text import (
-    amount_text,
-    drift_text,
-    event_of,
-    event_text,
-    modes_text,
-    step_text,
-    trend_verdict,
-)
+from edgemeter.collector.trend.trend_text import amount_text, drift_text, event_of, event_text, modes_text, step_text, trend_verdict
 from edgemeter.collector.trend.watch import TrendResults, trends_of
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, watch_file_beside
 from edgemeter.collector.units.odd_boards import board_types

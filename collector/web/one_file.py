@@ -1,7 +1,6 @@
 """The page as one file: every view that fits, in a file that loads nothing and works without a network."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from edgemeter.collector.web.case_table import CASES_SHOWN
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import Markup
 from edgemeter.collector.web.queries import REFERENCE, CaseFilter, ViewContext, live_chart, picked_cases, reference_names
-from edgemeter.collector.web.site import FormChoices, content, held_exports, offered, one_file_page, show
+from edgemeter.collector.web.site import content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import Links, ViewRequest, read_address
 
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
@@ -57,7 +56,7 @@ def whole_page(book: CaseBook, events: TrendEvents, choice: FileChoice, progress
         return live_chart(chart, "" if written_views else vega.svg(chart))
 
     context = ViewContext(book, Links(frozenset(addresses)), events, write)
-    choices = _choices(offered(context), addresses)
+    choices = offered(context)
     for count, text in enumerate(addresses, start=1):
         request = read_address(text)
         view = show(context, ViewRequest(request.view, {**_fixed(choice.case_filter), **request.fields}))
@@ -111,12 +110,3 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     ]
     away = [f"{figures.count(number, f'more {noun}')}" for number, noun in left_counts if number > 0]
     return [request.address for request in requests], away
-
-
-def _choices(everything: FormChoices, own_addresses: Sequence[str]) -> FormChoices:
-    values = {name: dict(entries) for name, entries in everything.items() if name not in {"days", "level"}}
-    addresses = [read_address(text) for text in own_addresses]
-    for view, name in (("compare", "reference"), ("trend", "metric")):
-        field_values = {address.get(name) for address in addresses if address.view == view} | {LATENCY}
-        values[name] = {value: text for value, text in values[name].items() if value in field_values}
-    return values

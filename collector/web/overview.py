@@ -87,7 +87,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         key=attrgetter("rank"),
     )
     common, common_cases = _common_case(every_case, lines[:DEVICES_SHOWN], case_filter)
-    devices, covered = _device_table(lines[:DEVICES_SHOWN], common, common_cases), _coverage(every_case, newest.newest_ns)
+    devices, covered = _device_table(lines[:DEVICES_SHOWN], common_cases), _coverage(every_case, newest.newest_ns)
     totals = {name: sum(getattr(case, name) for case in every_case) for name in ("runs", "usable", "disturbed")}
     boards, models = sorted({case.board for case in every_case}), {case.key.model for case in every_case}
     alerts, notified = context.events.alerts()
@@ -142,7 +142,7 @@ def _common_case(
     return f"{key.model}, {key.precision} on {key.runtime}", common_cases
 
 
-def _device_table(lines: Sequence[_DeviceLine], common: str, common_cases: Mapping[tuple[str, str], CaseSummary]) -> ViewGrid[_DeviceLine]:
+def _device_table(lines: Sequence[_DeviceLine], common_cases: Mapping[tuple[str, str], CaseSummary]) -> ViewGrid[_DeviceLine]:
     def of_common(name: str) -> ViewColumn[_DeviceLine]:
         with_figure = {device: case for device, case in common_cases.items() if name in case.figures}
 
@@ -158,7 +158,7 @@ def _device_table(lines: Sequence[_DeviceLine], common: str, common_cases: Mappi
             energy = with_figure[line.name].energy if name == ENERGY and line.name in with_figure else None
             return str(energy.ranks_as) if energy else None
 
-        return ViewColumn(name, figure(name).heading, value, text, rank, explanation=common)
+        return ViewColumn(name, figure(name).heading, value, text, rank)
 
     def of_health(name: str, heading: str, value: Callable[[Health], Plain], **settings: Any) -> ViewColumn[_DeviceLine]:
         return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, needs_width=True, **settings)

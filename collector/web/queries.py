@@ -76,11 +76,6 @@ def facet(case: BookedCase, name: str) -> str:
     return case.board if name == "board" else str(getattr(case.key, name))
 
 
-def choices(book: CaseBook) -> dict[str, list[str]]:
-    """Return the values that each facet has, sorted."""
-    return {name: sorted({facet(case, name) for case in book.cases}) for name in FACETS}
-
-
 def picked_cases(book: CaseBook, case_filter: CaseFilter) -> list[BookedCase]:
     """Return the cases, counted over all their runs, or over those of the period."""
     picked = sorted(filter(case_filter.takes, book.cases), key=_in_order)

@@ -2,10 +2,9 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,13 +42,10 @@ CASE_COLUMNS = ("model", "precision", "runtime", "backend", "threads", "batch", 
 RowColumn = ViewColumn[dict[str, Plain]]
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesShown:
-    """One chart, how many runs are in it, whether a step was found in it, and its points in plain form."""
+class SeriesShown(NamedTuple):
+    """One chart of a series, and its points in plain form."""
 
     chart: Chart
-    points: int
-    has_step: bool
     table: ViewTable
 
 
@@ -114,7 +110,7 @@ def series(
     facts = {f"data-{name}": str(getattr(case.key, name)) for name in names} | {"data-board": case.board}
     text = _words(valued, entry, len(having) - len(valued), is_daily=is_daily)
     chart = Chart(title, spec, rows_table(rows), text, brushes=True, facts=facts, events=events)
-    return SeriesShown(chart, len(valued), any(event.kind == "step" for event in events), _plain(case, entry, valued))
+    return SeriesShown(chart, _plain(case, entry, valued))
 
 
 def _words(valued: Sequence[tuple[RunFigures, float]], entry: Figure, absent: int, *, is_daily: bool) -> str:
@@ -209,7 +205,7 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         if (charted := series(context, members, entry, days=case_filter.days, span=span, title=title, dots=dots))
     ]
     # What moved comes first; a series of one day shows little.
-    shown_series.sort(key=lambda charted: (not charted.has_step, -charted.points))
+    shown_series.sort(key=lambda charted: (all(event.kind != "step" for event in charted.chart.events), -len(charted.table.dicts())))
     if not shown_series:
         body = context.render("message.html", text=f"No run here has this figure: {entry.heading}.")
         return View(f"Trend: {entry.heading}", body)

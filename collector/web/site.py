@@ -25,7 +25,7 @@ from edgemeter.collector.web.queries import (
     REFERENCE,
     CaseFilter,
     ViewContext,
-    choices,
+    facet,
     parse_filter,
     reference_names,
 )
@@ -113,12 +113,16 @@ DIGITS_HELD = 8
 
 
 def offered(context: ViewContext) -> FormChoices:
-    """Return what the forms offer, read from what is there."""
-    offers: dict[str, Mapping[str, str]] = {name: {value: value for value in values} for name, values in choices(context.book).items()}
-    offers["reference"] = {name: "role reference" if name == REFERENCE else name for name in reference_names(context.book)}
-    offers["days"] = PERIODS
-    offers["level"] = {name: text for name, text in LEVELS.items() if name != "current"}
-    offers["metric"] = {name: entry.heading for name, entry in FOLLOWED.items()}
+    """Return what the forms offer, read from what is there; in a file, which can ask nobody, only what it holds."""
+    book, links = context.book, context.links
+    offers: dict[str, Mapping[str, str]] = {
+        name: {value: value for value in sorted({facet(case, name) for case in book.cases})} for name in FACETS
+    }
+    references = {name: "role reference" if name == REFERENCE else name for name in reference_names(book)}
+    offers["reference"] = {name: text for name, text in references.items() if links.to("compare", reference=name)}
+    offers["metric"] = {name: entry.heading for name, entry in FOLLOWED.items() if name == LATENCY or links.to("trend", metric=name)}
+    if not links.is_file:
+        offers["days"], offers["level"] = PERIODS, {name: text for name, text in LEVELS.items() if name != "current"}
     return offers
 
 

@@ -162,7 +162,6 @@ class ViewColumn(Generic[Item]):
     cell: Callable[[Item], Any] | None = None
     small: Callable[[Item], str | None] | None = None
     leads_to: tuple[str, Mapping[str, Callable[[Item], str]]] | None = None
-    explanation: str | None = None
     is_text: bool = False
     needs_width: bool = False
 

@@ -51,7 +51,7 @@ def test_every_run_is_a_dot_that_leads_to_it_with_what_changed_beside_it(series_
     """The Pi boards got another firmware, the others did not; a step has its own words, and provenance stands in the heading."""
     charted = series_of("simulated-pi5-01", "latency_p50_ms")
     runs = {row["run"] for row in charted.chart.table.dicts()}
-    assert len(runs) == charted.points == DAYS
+    assert len(runs) == len(charted.table.dicts()) == DAYS
     assert all(run.startswith("simulated-pi5-01-") for run in runs)
     assert "firmware 2026-05-11 to 2026-08-20" in [event.text for event in charted.chart.events]
     assert charted.chart.title.endswith("replayed")
