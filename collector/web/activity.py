@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, CampaignProgress, Measuring, decode_activity, decode_campaign, parse_topic
 from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
 from edgemeter.collector.runs.store import RunStore
 
-_NS = 1_000_000_000
 # A campaign that has ended is listed for a day, and a running one that nobody reported on for so long is stale.
-CAMPAIGN_NS = 24 * 3600 * _NS
+CAMPAIGN_NS = NS_PER_DAY
 _CAMPAIGN_TOPIC = "edgemeter/campaign/"
 # How many devices of a campaign are in which state.
 COUNTS = ("done", "failed", "running", "waiting", "cancelled")

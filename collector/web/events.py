@@ -69,12 +69,6 @@ class FindingShown:
             fields |= {"fleet": self.devices[0][0], "device": self.devices[0][1]}
         return {**fields, "between": ",".join(str((self.day + apart) * 86_400_000) for apart in (-14, 15))}
 
-    def is_of(self, picked: Mapping[str, str]) -> bool:
-        """Return whether it hit what was picked: a device, a fleet, a board type, a model."""
-        fleets, devices = ({device[index] for device in self.devices} for index in (0, 1))
-        hit = {"device": devices, "fleet": fleets, "board": self.boards, "model": self.models}
-        return all(picked.get(name, "") in ("", *names) for name, names in hit.items())
-
 
 class TrendEvents:
     """Steps, drifts, annotations and alerts of the series of a store; empty without a store, and before the first `refresh`."""
@@ -110,8 +104,15 @@ class TrendEvents:
         return sorted([*(event for trend in trends for event in _steps(trend)), *remarks], key=lambda event: event.at_ns)
 
     def findings_of(self, picked: Mapping[str, str]) -> list[FindingShown]:
-        """Return the changes that hit what was picked, the newest first."""
-        return [finding for finding in self.findings if finding.is_of(picked)]
+        """Return the changes that hit what was picked (a device, a fleet, a board type, a model), the newest first."""
+        return [
+            finding
+            for finding in self.findings
+            if picked.get("board", "") in ("", *finding.boards)
+            and picked.get("model", "") in ("", *finding.models)
+            and picked.get("fleet", "") in ("", *(fleet for fleet, _ in finding.devices))
+            and picked.get("device", "") in ("", *(device for _, device in finding.devices))
+        ]
 
     def alerts(self) -> tuple[Sequence[Alert], Sequence[Notified]]:
         """Return all alerts, the oldest first, and what each channel knows of them."""

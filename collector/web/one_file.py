@@ -15,7 +15,7 @@ from edgemeter.collector.runs.store import RunStore
 from edgemeter.collector.web.case_table import CASES_SHOWN
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import Markup
-from edgemeter.collector.web.queries import REFERENCE, CaseFilter, ViewContext, live_chart, picked_cases, reference_names
+from edgemeter.collector.web.queries import FACETS, REFERENCE, CaseFilter, ViewContext, live_chart, picked_cases, reference_names
 from edgemeter.collector.web.site import content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import Links, ViewRequest, read_address
 
@@ -91,7 +91,7 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         *([ViewRequest("compare", {"reference": choice.reference})] if choice.reference else []),
         ViewRequest("overview"),
         # Others call models and devices otherwise: what a file is narrowed to does not narrow it.
-        *([] if choice.case_filter.is_narrow else [ViewRequest("published")]),
+        *([] if _fixed(choice.case_filter).keys() & set(FACETS) else [ViewRequest("published")]),
         *(ViewRequest("compare", {"reference": name}) for name in kept_references if name != choice.reference),
         *(ViewRequest("compare", {"reference": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),
         # Of one model it would be that model's trend again.

@@ -93,9 +93,14 @@ async function drawChart(figure) {
   // What it shows is in the label of its place and in the table behind it; Vega's own roles have no names.
   place.querySelector("svg").setAttribute("aria-hidden", "true");
   view.addEventListener("click", (_, item) => item?.datum && follow(item.datum));
-  if (held.brushes) linked(chart);
+  // A click is no period.
+  if (held.brushes) view.addSignalListener("brush", (_, value) => { brushed = value?.at && Math.abs(value.at[1] - value.at[0]) > 60000 ? value.at : null; });
   await restore(chart);
-  for (const { signal } of zoomAxes(spec)) view.addSignalListener(signal, () => { if (held.brushes) zoomTogether(chart, signal); keepState(chart); });
+  for (const { signal } of zoomAxes(spec)) view.addSignalListener(signal, () => {
+    const range = view.signal(signal)?.map(Number) ?? null;
+    if (held.brushes) for (const other of overTime()) if (`${other.view.signal(signal)?.map(Number) ?? null}` !== `${range}`) other.view.signal(signal, range).runAsync();
+    keepState(chart);
+  });
   figure.classList.add("is-drawn");
 }
 const numberOf = (chart) => [...document.querySelectorAll("figure.chart-figure")].indexOf(chart.figure) + 1;
@@ -294,13 +299,6 @@ async function savePicture(chart, form) {
 let period = null, brushed = null;
 const inPeriod = (atNs) => atNs / 1e6 >= period[0] && atNs / 1e6 <= period[1];
 const overTime = () => drawn.filter((chart) => chart.held.brushes && chart.view);
-function linked(chart) {
-  chart.view.addSignalListener("brush", (_, value) => {
-    const [range] = Object.values(value ?? {});
-    // A click is no period.
-    brushed = range && Math.abs(range[1] - range[0]) > 60000 ? range : null;
-  });
-}
 addEventListener("pointerdown", () => { brushed = null; }, true);
 // A hand that rests while it draws has not decided.
 for (const ending of ["pointerup", "pointercancel"]) addEventListener(ending, () => {
@@ -313,10 +311,6 @@ function pickPeriod(range) {
     for (const { signal } of zoomAxes(chart.spec)) chart.view.signal(signal, range);
     chart.view.runAsync();
   }
-}
-function zoomTogether(chart, signal) {
-  const range = chart.view.signal(signal)?.map(Number) ?? null;
-  for (const other of overTime()) if (`${other.view.signal(signal)?.map(Number) ?? null}` !== `${range}`) other.view.signal(signal, range).runAsync();
 }
 function setPeriod(range) {
   period = range;
@@ -482,9 +476,6 @@ const unpacked = (text) => {
   const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 };
-async function loadCharts() {
-  document.head.append(make("script", {}, await unpacked(document.getElementById("charts").content.textContent)));
-}
 let original = null, charts = null, picked = {};
 async function route() {
   if (!location.hash.startsWith("#/") && original !== null && location.hash !== "") return;
@@ -492,7 +483,8 @@ async function route() {
   original ??= shown.cloneNode(true);
   const first = shown.dataset.address, asked = parse(here || first), found = heldAs(here || first);
   const template = [...document.querySelectorAll("template[data-address]")].find((one) => one.dataset.address === found);
-  await (charts ??= loadCharts());
+  charts ??= unpacked(document.getElementById("charts").content.textContent).then((script) => document.head.append(make("script", {}, script)));
+  await charts;
   const text = template && await unpacked(template.content.textContent);
   // Another address was asked for meanwhile.
   if (here !== location.hash) return;
@@ -518,7 +510,8 @@ async function dress(within) {
   cueWideTables();
   const theme = button(isDark() ? "Light" : "Dark", null, () => {
     theme.textContent = isDark() ? "Dark" : "Light";
-    setTheme(isDark() ? "light" : "dark");
+    root.dataset.theme = isDark() ? "light" : "dark";
+    try { localStorage.setItem("edgemeter-theme", root.dataset.theme); } catch { /* a browser may keep nothing */ }
   });
   theme.className = "theme";
   within.querySelector("nav")?.append(theme);
@@ -573,10 +566,6 @@ async function replaceParts(page) {
 
 // Dark and light: as the system has it, unless it was switched here.
 const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
-function setTheme(name) {
-  root.dataset.theme = name;
-  try { localStorage.setItem("edgemeter-theme", name); } catch { /* a browser may keep nothing */ }
-}
 try {
   const kept = localStorage.getItem("edgemeter-theme");
   if (kept) root.dataset.theme = kept;

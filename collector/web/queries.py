@@ -49,11 +49,6 @@ class CaseFilter:
         nothing: dict[str, Any] = dict.fromkeys(names)
         return replace(self, **nothing)
 
-    @property
-    def is_narrow(self) -> bool:
-        """Whether it takes some of the cases only."""
-        return any(getattr(self, name) is not None for name in FACETS)
-
     def takes(self, case: BookedCase) -> bool:
         """Return whether it takes a case."""
         return all(getattr(self, name) in (None, facet(case, name)) for name in FACETS)

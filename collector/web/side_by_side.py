@@ -120,14 +120,12 @@ def _duration(case: CaseSummary) -> float:
     return math.inf if value <= 0 else value if better_of(name, case) == "lower" else 1 / value
 
 
-def _figure_text(case: CaseSummary, name: str) -> str:
-    return f"{figure_name(name, case)} {figure_text(figure(name), case.figures[name], figure(name).unit)}"
-
-
 def _sentence(row: ComparedCase) -> str:
     """Return the figures of a case, and how they differ from those of its reference."""
     case, other = row.case, row.reference
-    texts = [_figure_text(case, name) for name in deciding(case, case)]
+    texts = [
+        f"{figure_name(name, case)} {figure_text(figure(name), case.figures[name], figure(name).unit)}" for name in deciding(case, case)
+    ]
     kind = f"{case.key.precision} on {case.key.runtime_text}"
     text = f"{case.key.device} with {case.key.model}, {kind}: {', '.join(texts) or 'too few queries'}."
     if row.is_reference:
