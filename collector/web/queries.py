@@ -1,4 +1,4 @@
-"""What a view is made from: the reader's filter, the cases of the book that it takes, and the context that every view is given."""
+"""The reader's filter, the cases of the book that it takes, and the context from which every view is made."""
 
 import re
 import time
@@ -117,7 +117,7 @@ class ViewContext:
 
     @property
     def activities(self) -> Activities:
-        """What is measured now; nothing in a file, which is read later."""
+        """The current measurements; none in a file, which is read later."""
         return Activities() if self.links.is_file else read_activities(self.store, time.time_ns())
 
     def render(self, template: str, **values: object) -> Markup:
