@@ -45,7 +45,7 @@ LINES = {
     "agent/vision": 2111,
     "collector": 1,
     "collector/alerts": 721,
-    "collector/charts": 521,
+    "collector/charts": 489,
     "collector/cli": 2313,
     "collector/compare": 2455,
     "collector/datacenter": 490,
@@ -57,11 +57,11 @@ LINES = {
     "collector/published": 886,
     "collector/receive": 1206,
     "collector/runs": 1086,
-    "collector/show": 1063,
+    "collector/show": 1059,
     "collector/trend": 3355,
     "collector/units": 83,
     "collector/upkeep": 206,
-    "collector/web": 3102,
+    "collector/web": 2973,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80813,
+    "tests": 80811,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
