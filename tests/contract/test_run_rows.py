@@ -1,6 +1,8 @@
 """The rows of runs have the figures that their records have, in a SQLite file and a PostgreSQL database alike."""
 
+import math
 import random
+import zlib
 
 import msgspec
 import pytest
@@ -8,11 +10,15 @@ import pytest
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import not_measured
 from edgemeter.agent.contract.figures import FIGURES, field_name, reader
+from edgemeter.agent.contract.record_conditions import Condition
+from edgemeter.agent.contract.record_figures import ColdStart, Load, Memory, Neighbour, Stage, Together
 from edgemeter.agent.contract.run_figures import VALUE_COLUMNS
 from edgemeter.agent.contract.run_subject import RunSubject
 from edgemeter.agent.contract.series import Fingerprint, series_of
 from edgemeter.agent.ledger.run_history import LedgerRuns
-from edgemeter.agent.verdict.siblings import judged_together
+from edgemeter.agent.ledger.run_row import ROWS_VERSION, RUN_COLUMNS, RUNS_SCHEMA, SIBLINGS, SUBJECTS_SCHEMA, row_of
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.agent.verdict.siblings import apart_among, judged_together
 from tests.fixtures.comparison_factory import in_rounds, make_run
 from tests.fixtures.ledgers import arrival, arrived_batch
 from tests.fixtures.record_factory import (
@@ -22,6 +28,7 @@ from tests.fixtures.record_factory import (
     make_environment,
     make_generation,
     make_generation_energy,
+    make_latency,
     make_record,
     make_steady,
     violating,
@@ -39,6 +46,29 @@ RECORDS = [
     make_record(provenance={}),
     make_record(verdict=violating("invalid", "swapping")),
     make_record(environment=make_environment(board=None), clock_synchronised=False, job="night"),
+]
+# With them every column has a value.
+FULL_RECORDS = [
+    *RECORDS,
+    make_record(
+        generation=make_generation(energy=make_generation_energy(), output_tokens_per_s=95.0, user_tokens_per_s=90.5),
+        accuracy=make_accuracy(metric="exact_match", value=0.25, images=16, low=0.125, high=0.5),
+        load=Load(samples=64, target_per_s=4.0),
+        latency=make_latency(p99_ms=18.5),
+        cold_start=ColdStart(process_ms=450.0, import_ms=120.0, load_ms=35.5, first_ms=18.0, compile_ms=900.0),
+        memory=Memory(peak_mb=92.5, loaded_mb=80.0, grown_mb=1.5),
+        energy=make_energy(after_load_mj=4.0),
+        conditions=(
+            Condition(when="before", temperatures_c={"cpu": 48.5, "gpu": 51.0}, under_voltage_now=False),
+            Condition(when="during", temperatures_c={"cpu": 63.25}, throttled_now=True),
+        ),
+        session_started_at_ns=STARTED_AT_NS,
+    ),
+    make_record(
+        steady=make_steady(jitter=Stage(p50_ms=0.5, p90_ms=1.25)),
+        together=Together(neighbours=(Neighbour(model="llm", sha256="b2", runtime="llama", threads=1),), slow_down_ratio=1.5),
+        started_at_ns=STARTED_AT_NS + 9 * DAY_NS,
+    ),
 ]
 
 
@@ -61,6 +91,22 @@ def test_a_row_has_every_figure_that_was_measured_and_its_bounds(ledger, is_batc
             expected = {entry.name: entry.value(run)} | {field_name(path): reader(path)(run) for path in bounds}
             assert {name: values.pop(name) for name in expected} == (expected if is_measured else dict.fromkeys(expected))
         assert values == {}
+
+
+def test_the_version_of_the_rows_is_that_of_what_they_hold():
+    """A figure that is worked out another way, under the same name, is another version, as another column or fact is."""
+    rows = [row_of(run, STARTED_AT_NS + DAY_NS) for run in numbered(FULL_RECORDS)]
+    written = dict(zip(RUN_COLUMNS, zip(*(row.values for row in rows), strict=True), strict=False))
+    assert [name for name, values in written.items() if all(map(is_absent, values))] == []
+    siblings = apart_among([10.0, 10.1, 10.2, 14.0])[1]
+    text = repr((RUNS_SCHEMA, SUBJECTS_SCHEMA, [row.subject for row in rows], written, siblings))
+    version = zlib.crc32(text.encode()) >> 1
+    assert version == ROWS_VERSION, f"rows hold something else than before: set ROWS_VERSION to {version}"
+
+
+def is_absent(value):
+    """Return whether a row has no value, as it is bound."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 def test_a_row_says_of_which_case_series_and_day_a_run_is_and_whether_it_may_be_compared(ledger):
@@ -99,6 +145,14 @@ def test_runs_are_judged_with_their_siblings_however_they_came_and_went(ledger):
     history.include(runs[0].id, "me", "no noise")
     assert apart_in(ledger) == apart_of([runs[0], *runs[2:]])
     assert any(apart_in(ledger).values())
+
+
+def test_siblings_are_looked_up_by_the_index_however_many(tmp_path):
+    """A commit of hundreds of sessions read every run of the ledger."""
+    with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
+        for count in (1, 50, 500):
+            plan = ledger.query(f"EXPLAIN QUERY PLAN {SIBLINGS.format(sessions=', '.join(['(1, 2)'] * count))}")
+            assert [step for *_, step in plan if "SCAN runs" in step] == []
 
 
 def apart_in(ledger):
