@@ -1,46 +1,38 @@
 """Makes the rows of a ledger anew from its records, where another version of Edgemeter made them: of other figures, or of other facts."""
 
-import sqlite3
+from math import isnan
 
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.ledger.chunks import HeldChunk, chunk_text
-from edgemeter.agent.ledger.run_row import (
-    ADD_SUBJECT,
-    ROWS_VERSION,
-    RUN_COLUMNS,
-    RUNS_SCHEMA,
-    SUBJECTS_SCHEMA,
-    StoredSubjects,
-    cases_in_sessions,
-    judge_siblings,
-    row_of,
-)
+from edgemeter.agent.ledger.run_row import ADD_SUBJECT, RUN_COLUMNS, StoredSubjects, cases_in_sessions, judge_siblings, row_of
 
 _MARKS = ", ".join("?" * (1 + len(RUN_COLUMNS)))
 _ADD = f"INSERT INTO runs (row, {', '.join(RUN_COLUMNS)}) VALUES ({_MARKS})"  # noqa: S608 - our own names
-_PLACES = "SELECT row, place FROM runs_before WHERE chunk = ? ORDER BY row"
+_BEGINNING = """CREATE TABLE places AS SELECT row, chunk, place FROM runs;
+CREATE INDEX places_of_chunk ON places (chunk);
+DROP TABLE runs;
+DROP TABLE subjects;
+"""
 
 
-def make_rows_anew(connection: sqlite3.Connection) -> None:
-    """Replace the rows and their subjects, within the caller's transaction; a record that cannot be read is skipped with a warning."""
-    indexes = connection.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'runs' AND sql IS NOT NULL").fetchall()
-    for (name,) in indexes:
-        connection.execute(f"DROP INDEX {name}")
-    (highest,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'").fetchone()
-    connection.execute("ALTER TABLE runs RENAME TO runs_before")
-    connection.execute("CREATE INDEX runs_before_chunk ON runs_before (chunk)")
-    connection.execute("DROP TABLE subjects")
-    for statement in (SUBJECTS_SCHEMA + RUNS_SCHEMA).split(";\n"):
-        connection.execute(statement)
+def make_rows_anew(statements: Statements, tables: str) -> None:
+    """Replace the rows and their subjects, whose `tables` these are, within the caller's transaction.
+
+    A record that cannot be read is skipped with a warning.
+    """
+    for statement in (_BEGINNING + tables).split(";\n"):
+        if statement.strip():
+            statements.execute(statement)
     subjects = StoredSubjects()
-    for chunk, received_ns, body in connection.execute("SELECT chunk, received_ns, body FROM chunks ORDER BY chunk"):
-        places = dict(connection.execute(_PLACES, (chunk,)).fetchall())
+    for (chunk,) in statements.execute("SELECT DISTINCT chunk FROM places ORDER BY chunk").fetchall():
+        received_ns, body = statements.execute("SELECT received_ns, body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
+        places = dict(statements.execute("SELECT row, place FROM places WHERE chunk = ? ORDER BY row", (chunk,)).fetchall())
         records = HeldChunk(list(places.items()), received_ns, chunk_text(body)).records()
         runs = {row: row_of(record, received_ns) for row, record in records}
-        connection.executemany(_ADD, [(row, *run.values, chunk, places[row]) for row, run in runs.items()])
-        connection.executemany(ADD_SUBJECT, subjects.new_among(runs.values()))
-        judge_siblings(connection, cases_in_sessions(runs.values()))
-    connection.execute("DROP TABLE runs_before")
-    # A row that was removed is not given again.
-    connection.execute("DELETE FROM sqlite_sequence WHERE name = 'runs'")
-    connection.execute("INSERT INTO sqlite_sequence VALUES ('runs', ?)", (highest,))
-    connection.execute("UPDATE identity SET rows = ?", (ROWS_VERSION,))
+        rows = [(row, *run.values, chunk, places[row]) for row, run in runs.items()]
+        # Only SQLite stores NaN as NULL.
+        statements.executemany(_ADD, [[None if isinstance(value, float) and isnan(value) else value for value in row] for row in rows])
+        if new_subjects := subjects.new_among(runs.values()):
+            statements.executemany(ADD_SUBJECT, new_subjects)
+        judge_siblings(statements, cases_in_sessions(runs.values()))
+    statements.execute("DROP TABLE places")

@@ -24,7 +24,7 @@ from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, LedgerWriter
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_retention, bound_own
 from edgemeter.agent.ledger.rows_anew import make_rows_anew
-from edgemeter.agent.ledger.run_row import ROWS_VERSION
+from edgemeter.agent.ledger.run_row import ROWS_VERSION, RUNS_SCHEMA, SUBJECTS_SCHEMA
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,12 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             # Another process may have made them meanwhile.
             if connection.execute(query).fetchone()[0] != ROWS_VERSION:
                 logger.warning("the figures in %s are of another version of edgemeter, and are made anew from the records", self.path)
-                make_rows_anew(connection)
+                (highest,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'").fetchone()
+                make_rows_anew(connection, SUBJECTS_SCHEMA + RUNS_SCHEMA)
+                # A row that was removed is not given again.
+                connection.execute("DELETE FROM sqlite_sequence WHERE name = 'runs'")
+                connection.execute("INSERT INTO sqlite_sequence VALUES ('runs', ?)", (highest,))
+                connection.execute("UPDATE identity SET rows = ?", (ROWS_VERSION,))
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `Ledger`."""

@@ -15,6 +15,7 @@ from edgemeter.agent.base.postgres_session import LedgerSession
 from edgemeter.agent.ledger.ledger_file import FORGOTTEN_SCHEMA, RUN_EVENTS_SCHEMA
 from edgemeter.agent.ledger.presence import PRESENCE_SCHEMA, RETAINED_SCHEMA
 from edgemeter.agent.ledger.quarantine import QUARANTINE_SCHEMA
+from edgemeter.agent.ledger.rows_anew import make_rows_anew
 from edgemeter.agent.ledger.run_row import ROWS_VERSION, RUNS_SCHEMA, SUBJECTS_SCHEMA
 
 VERSION = ROWS_VERSION
@@ -86,10 +87,10 @@ _LOCK = 0x45644C67
 def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:
     """Create the tables of a ledger and those of the watch file beside one where there are none, and grant the roles; return what was done.
 
-    Several may do so at once. Call it as the owner of the tables.
+    Rows that another version of Edgemeter made are made anew. Several may do so at once. Call it as the owner of the tables.
 
     Raises:
-        ConfigError: the ledger is of another version, or this user may not create tables.
+        ConfigError: this user may not create tables.
         UnavailableError: the server does not answer.
     """
     steps: list[str] = []
@@ -101,14 +102,19 @@ def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:
             insert = "INSERT INTO ledger VALUES (true, ?, ?, 0, 0, 0)"
             statements.execute(insert, (VERSION, secrets.token_hex(8)))
             steps.append("created the tables")
-        check_version(statements.execute("SELECT version FROM ledger").fetchone()[0], session.address)
+        elif statements.execute("SELECT version FROM ledger").fetchone()[0] != VERSION:
+            # Held from here on, the ledger's row keeps collectors from committing.
+            statements.execute("UPDATE ledger SET version = ?", (VERSION,))
+            make_rows_anew(statements, _as_postgres(SUBJECTS_SCHEMA + RUNS_SCHEMA))
+            steps.append("made the figures of another version of edgemeter anew from the records")
     return steps + [_grant(session, role, "; ".join(grants)) for role, grants in ROLES.items()]
 
 
 def check_version(version: int, where: object) -> None:
     """Check that the ledger has this program's version; raises ConfigError if not."""
     if version != VERSION:
-        raise ConfigError(f"the ledger at {where} has version {version}, this edgemeter needs {VERSION}: name another database")
+        remedy = "update the older one, and let `edgemeter collector init-ledger` of the newer one make them anew"
+        raise ConfigError(f"the figures in the ledger at {where} are of another version of edgemeter ({version}, not {VERSION}): {remedy}")
 
 
 def _grant(session: LedgerSession, role: str, grants_text: str) -> str:

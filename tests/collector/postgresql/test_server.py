@@ -15,11 +15,12 @@ from edgemeter.agent.cli.main import cli
 from edgemeter.agent.ledger.chunks import ArrivedBatch, pack_chunk
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
+from edgemeter.agent.ledger.run_row import RUN_COLUMNS
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.postgresql import schema
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT
 from tests.fixtures.certificates import Authority
-from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.comparison_factory import in_rounds, make_reference, make_run
 from tests.fixtures.ledgers import arrival, initialised
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.postgresql import Postgresql
@@ -102,19 +103,37 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
         thread.join()
     assert sum("created the tables" in steps for steps in stored) == 1
     for version in (schema.VERSION + 1, schema.VERSION - 1):
-        remedy = f"has version {version}, this edgemeter needs {schema.VERSION}"
+        remedy = rf"of another version of edgemeter \({version}, not {schema.VERSION}\): .* `edgemeter collector init-ledger`"
         with open_ledger(address) as ledger:
             with ledger._session.transaction() as cursor:
                 cursor.execute("UPDATE ledger SET version = %s", (version,))
             with pytest.raises(ConfigError, match=remedy):
                 ledger.commit([arrival(make_record(session=5, seq=1))])
-            session = LedgerSession(address)
-            for refused in (lambda: open_ledger(address), lambda session=session: schema.init_ledger(session, WATCH_FORMAT.schema)):
-                with pytest.raises(ConfigError, match=remedy):
-                    refused()
-            session.close()
-            with ledger._session.transaction() as cursor:
-                cursor.execute("UPDATE ledger SET version = %s", (schema.VERSION,))
+            with pytest.raises(ConfigError, match=remedy):
+                open_ledger(address)
+            prepare()
+            assert any("anew from the records" in step for step in stored[-1])
+            assert ledger.commit([arrival(make_record(session=5, seq=version))]).inserted == 1
+
+
+def test_figures_of_another_version_are_made_anew_from_the_records(lab):
+    """By who prepares the database, as its owner. Each run keeps its row, and its verdict among its siblings."""
+    content = f"SELECT row, siblings, {', '.join(RUN_COLUMNS)} FROM runs ORDER BY row"  # noqa: S608 - our own names
+    subjects = "SELECT * FROM subjects ORDER BY subject"
+    runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 10.1, 14.0)])
+    with open_ledger(lab) as ledger:
+        ledger.commit([arrival(make_record(session=5, seq=seq, job="night")) for seq in (1, 2)])
+        ledger.commit([arrival(msgspec.structs.replace(run, session=6, seq=seq), 9) for seq, run in enumerate(runs, 1)])
+        before = ledger.query(content), ledger.query(subjects)
+        assert {row[1] for row in before[0]} == {None, 5}
+        with ledger._session.transaction() as owner:
+            owner.execute("ALTER TABLE runs DROP COLUMN energy_gross_mj")
+            owner.execute("DELETE FROM subjects")
+            owner.execute("UPDATE ledger SET version = 1")
+        with closing(LedgerSession(lab)) as session:
+            schema.init_ledger(session, WATCH_FORMAT.schema)
+        assert (ledger.query(content), ledger.query(subjects)) == before
+        assert ledger.commit([arrival(make_record(session=5, seq=3))]).inserted == 1
 
 
 def test_a_row_without_a_subject_is_never_stored(lab):
