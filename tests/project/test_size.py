@@ -27,7 +27,7 @@ LINES = {
     "agent/health": 583,
     "agent/identity": 878,
     "agent/jobs": 1991,
-    "agent/ledger": 1971,
+    "agent/ledger": 1966,
     "agent/machine": 1431,
     "agent/operating": 295,
     "agent/power": 3032,
@@ -53,7 +53,7 @@ LINES = {
     "collector/export": 109,
     "collector/influx": 748,
     "collector/ledgers": 65,
-    "collector/postgresql": 685,
+    "collector/postgresql": 691,
     "collector/published": 886,
     "collector/receive": 1206,
     "collector/runs": 1086,
@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80811,
+    "tests": 80884,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
