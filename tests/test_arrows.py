@@ -16,7 +16,7 @@ OF_THE_AGENT = {
         "cli.case_options", "cli.elsewhere", "cli.run_session", "session.checks", "session.run_plan",
         "delivery.outbox_file",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
-        "ledger.run_history", "ledger.run_row", "ledger.sqlite_ledger", "machine.board_limits", "machine.power_range",
+        "ledger.rows_anew", "ledger.run_history", "ledger.run_row", "ledger.sqlite_ledger", "machine.board_limits", "machine.power_range",
         "verdict.siblings",
         "verdict.words",
     },
