@@ -48,5 +48,5 @@ def test_the_token_comes_from_a_file_or_the_environment_and_is_never_shown(tmp_p
             with pytest.raises(ConfigError, match=str(file)) as raised:
                 parse_influx("http://h", token_file=file, environ={})
             assert text not in str(raised.value)
-    with pytest.raises(ConfigError, match="cannot read the token file .* of InfluxDB"):
+    with pytest.raises(ConfigError, match=r"cannot read the token file .* of InfluxDB"):
         parse_influx("http://h", token_file=tmp_path / "absent", environ=TOKEN)
