@@ -15,7 +15,7 @@ from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.postgres_session import LedgerSession, MarkedStatements
 from edgemeter.agent.base.sqlite_file import Access
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text, without_samples
+from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text, portions, without_samples
 from edgemeter.agent.ledger.ledger import LEASE_S, Ledger, LedgerPart
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
@@ -94,7 +94,7 @@ WHERE chunk = ?"""
     ) -> Committed:
         """See `Ledger`; one that did not end says what it waits for."""
         try:
-            return super().commit(arrivals, rejections, changes, batches)
+            return self._commit([*portions(arrivals), *batches], rejections, changes)
         except TransientError as error:
             reason = None
             with suppress(EdgemeterError):

@@ -92,19 +92,10 @@ class PostgresWriter:
         self._subjects = StoredSubjects()
         self._generation = 0
 
-    def commit(
-        self,
-        arrivals: Sequence[chunks.Arrival],
-        rejections: Sequence[Rejection] = (),
-        changes: Sequence[PresenceChange | RetainedMessage] = (),
-        batches: Sequence[chunks.ArrivedBatch] = (),
-    ) -> chunks.Committed:
-        """Commit what arrived, durable when this returns; what PostgreSQL cannot store goes to the quarantine and stops no other."""
-        return self._commit([*chunks.portions(arrivals), *batches], rejections, changes)
-
     def _commit(
         self, sources: Sequence[chunks.Source], rejections: Sequence[Rejection], changes: Sequence[PresenceChange | RetainedMessage]
     ) -> chunks.Committed:
+        """Commit what arrived, durable when this returns; what PostgreSQL cannot store goes to the quarantine and stops no other."""
         try:
             return self._transact(sources, rejections, changes)
         except UnstorableError as error:
