@@ -53,7 +53,7 @@ LINES = {
     "collector/export": 109,
     "collector/influx": 748,
     "collector/ledgers": 65,
-    "collector/postgresql": 691,
+    "collector/postgresql": 682,
     "collector/published": 886,
     "collector/receive": 1206,
     "collector/runs": 1086,
