@@ -29,7 +29,7 @@ from edgemeter.collector.trend.scan import (
     scan_series,
     step_score,
 )
-from edgemeter.collector.trend.screen import Screen
+from edgemeter.collector.trend.screen import Screen, is_even
 from edgemeter.collector.trend.slow import Ramp, is_slow, may_be_slow, may_have_ramp, without_slow
 
 WINDOW = 120
@@ -47,8 +47,6 @@ EPISODE_DAYS = 30
 SURVIVING_RATIO = 0.6
 # The weather hides so much of a jump, in spreads of neighbouring days.
 HIDDEN_BY_WEATHER = 1.0
-# The screen proves nothing of days whose known variances differ by more than this share of their scatter.
-EVEN_RATIO = 0.1
 # So many that what is computed of them stays in the processor's cache.
 _TOGETHER, _BREAKS_TOGETHER = 400, 20
 # A step at a declared place: the place, its score, the step's size and standard error.
@@ -108,28 +106,18 @@ class ChangePoints:
 class _Walk:
     """The progress through the points between two cuts: `begin` starts the present level, `stop` is the end.
 
-    Of the `scheduled` scans, `ends` are those to come that may find a step on the present level. `changed` are the places where the
-    fingerprint changed, `is_warm` is whether the temperature is a regressor.
+    History is scanned at the `scheduled` ends, of which those that may find a step are among the `ends` to come once the present level is
+    screened. `changed` are the places where the fingerprint changed, `is_warm` is whether the temperature is a regressor.
     """
 
     changes: ChangePoints
     begin: int
     stop: int
-    scheduled: list[int]
-    changed: list[int]
+    scheduled: range
+    changed: Sequence[int]
     is_warm: bool
-    ends: list[int] = field(init=False)
-    is_screened: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.schedule(self.scheduled)
-
-    def schedule(self, ends: list[int]) -> None:
-        """Begin to scan at these ends."""
-        self.scheduled = self.ends = ends
-        known_variance, moved = self.days.known[self.begin : self.stop], np.diff(self.days.x[self.begin : self.stop])
-        is_even = len(ends) > 1 and float(np.ptp(known_variance)) <= EVEN_RATIO * float(moved @ moved) / (2 * len(moved))
-        self.is_screened = not is_even
+    ends: list[int] = field(default_factory=list)
+    is_screened: bool = False
 
     @property
     def days(self) -> Days:
@@ -139,30 +127,37 @@ class _Walk:
 
 def change_points(series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = EVERY) -> list[ChangePoints]:
     """Return the change points of each series, scanned at every `stride` points; at each of its `cuts` (annotations) a new level begins."""
-    results, walks = [], []
+    results = []
     for index, days in enumerate(series):
         begins = {cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day)}
         results.append(ChangePoints((0, *sorted(begins)), days))
-    _take_modes(results)
-    for changes, days in zip(results, series, strict=True):
-        changed, is_warm = [at for at, texts in enumerate(days.changed) if texts], days.is_warm
-        for begin, stop in changes.spans():
-            first = begin + BEFORE + AFTER
-            # A figure that never changes (most accuracies) has no step to find, but may have a slope.
-            moves = stop >= first and days.x[begin:stop].min() < days.x[begin:stop].max()
+    spans = [(row, slice(*span)) for row, changes in enumerate(results) for span in changes.spans() if len(changes.days.day)]
+    # A figure that never changes (most accuracies) has no step to find, but may have a slope.
+    moves = _moves([results[row].days.x[part] for row, part in spans])
+    moving = [span for span, may_step in zip(spans, moves, strict=True) if may_step]
+    _take_modes(results, moving)
+    walks = []
+    for (row, part), may_step in zip(spans, moves, strict=True):
+        first, is_warm = part.start + BEFORE + AFTER, results[row].days.is_warm
+        if part.stop >= first and (may_step or is_warm):
             # Multiples of the index, so that tomorrow's scans include today's.
-            ends = list(range(first + -first % stride, stop, stride)) if moves else []
-            if moves or (is_warm and stop >= first):
-                walks.append(_Walk(changes, begin, stop, [*ends, stop], changed, is_warm))
+            scheduled = range(first + -first % stride, part.stop if may_step else first, stride)
+            walks.append(_Walk(results[row], part.start, part.stop, scheduled, sorted(series[row].changed), is_warm))
     _scan_all(walks)
     for changes in results:
         changes.breaks.sort(key=lambda step: step.place)
-    _scan_all([walk for changes in _unsettled(results) if (walk := _settled(changes))])
+    _scan_all([walk for changes in _unsettled(results, moving) if (walk := _settled(changes))])
     return results
 
 
+def _moves(parts: Sequence[NDArray[np.float64]]) -> list[bool]:
+    """Return of each part, none of which is empty, whether its figures differ."""
+    x, first = np.concatenate([[], *parts]), np.cumsum([0, *map(len, parts)], dtype=np.intp)[:-1]
+    return (np.maximum.reduceat(x, first) > np.minimum.reduceat(x, first)).tolist() if parts else []
+
+
 def _scan_all(walks: Sequence[_Walk]) -> None:
-    while walks := [walk for walk in walks if walk.ends]:
+    while walks := [walk for walk in walks if walk.ends or not walk.is_screened]:
         for first in range(0, len(walks), _TOGETHER):
             together = walks[first : first + _TOGETHER]
             for is_warm in (True, False):
@@ -172,63 +167,70 @@ def _scan_all(walks: Sequence[_Walk]) -> None:
 
 
 def _screen(walks: Sequence[_Walk]) -> None:
-    """Leave out the scans of history that cannot confirm a step."""
+    """Choose the scans of the present levels: without those of history that cannot confirm a step."""
+    for walk in walks:
+        walk.ends, walk.is_screened = [walk.stop], True
+    walks = [walk for walk in walks if walk.scheduled]
     if not walks:
         return
-    begin, stop = np.array([(walk.begin, walk.stop) for walk in walks]).T
+    begin, stop, start = np.array([(walk.begin, walk.stop, walk.scheduled.start) for walk in walks]).T
     present = np.arange(stop.max())[None, :] < stop[:, None]
     names = ("x", "known", "temperature_c") if walks[0].is_warm else ("x", "known")
-    x, known_variance, *heat = (_rows([getattr(walk.days, name)[: walk.stop] for walk in walks], present).T.copy() for name in names)
-    screen = Screen(x, known_variance, np.array([walk.days.floor for walk in walks]), heat[0] if heat else None, begin, stop)
-    ends = np.array(sorted({end for walk in walks for end in walk.scheduled[:-1]}))
-    may_step = np.array([screen.may_step(end, WINDOW) for end in ends.tolist()])
+    columns = [_rows([getattr(walk.days, name)[: walk.stop] for walk in walks], present).T.copy() for name in names]
+    even = is_even(*columns[:2], present.T & (np.arange(len(columns[0]))[:, None] >= begin))
+    floor = np.array([walk.days.floor for walk in walks])
+    ends = np.arange(start.min(), max(walk.scheduled[-1] for walk in walks) + 1, walks[0].scheduled.step)
+    may_step = np.ones((len(ends), len(walks)), np.bool_)
+    if even.any():
+        x, known_variance, *heat = (column[:, even] for column in columns)
+        screen = Screen(x, known_variance, floor[even], heat[0] if heat else None, begin[even], stop[even])
+        may_step[:, even] = [screen.may_step(end, WINDOW) for end in ends.tolist()]
     for row, walk in enumerate(walks):
-        walk.is_screened = True
-        possible = set(ends[may_step[:, row]].tolist())
-        declared = [
-            end
-            for end in walk.scheduled[:-1]
-            if any(max(walk.begin, end - WINDOW) + BEFORE <= changed <= end - AFTER for changed in walk.changed)
-        ]
-        walk.ends = [*sorted(possible.union(declared).intersection(walk.scheduled[:-1])), walk.stop]
+        for changed in walk.changed:
+            may_step[:, row] |= (np.maximum(walk.begin, ends - WINDOW) + BEFORE <= changed) & (changed <= ends - AFTER)
+    may_step &= (ends[:, None] >= start) & (ends[:, None] < stop)
+    for row in np.flatnonzero(may_step.any(axis=0)).tolist():
+        walks[row].ends = [*ends[may_step[:, row]].tolist(), walks[row].stop]
 
 
-def _take_modes(results: Sequence[ChangePoints]) -> None:
-    """Take the two modes out of the days of each series, as far as the temperature does not explain them."""
-    modes_of_span: dict[tuple[int, int], TwoModes | None] = {}
-    for spans in _of_one_length(results):
-        x = np.stack([results[row].days.x[part] for row, part in spans])
-        heat = np.zeros(x.shape)
-        for index, (row, part) in enumerate(spans):
+def _take_modes(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]) -> None:
+    """Take the two modes out of the days of these spans of series, as far as the temperature does not explain them."""
+    for alike in _of_one_length(spans):
+        x, heat = _figures(results, alike), np.zeros((len(alike), alike[0][1].stop - alike[0][1].start))
+        for index, (row, part) in enumerate(alike):
             if results[row].days.is_warm:
                 heat[index] = without_gaps(results[row].days.temperature_c)[part]
-        places = ((row, part.start) for row, part in spans)
-        modes_of_span.update(zip(places, modes_beside_heat(x, heat, results[0].days.metric.reported_from), strict=True))
-    for (row, begin), modes in sorted(modes_of_span.items(), key=lambda entry: entry[0]):
-        results[row].modes = modes
-        if modes is not None:
-            results[row].take(slice(begin, begin + len(modes.is_high)), modes.apart())
+        for (row, part), modes in zip(alike, modes_beside_heat(x, heat, results[0].days.metric.reported_from), strict=True):
+            if modes is not None:
+                changes = results[row]
+                changes.take(part, modes.apart())
+                newest = max(begin for begin, stop in changes.spans() if stop - begin >= BEFORE + AFTER)
+                changes.modes = modes if part.start == newest else changes.modes
 
 
-def _of_one_length(results: Sequence[ChangePoints]) -> Iterator[list[tuple[int, slice]]]:
-    """Yield the spans between cuts that are long enough to have a step, each with the place of its series, in groups of one length."""
-    spans = ((row, span) for row, changes in enumerate(results) for span in changes.spans())
-    by_length = grouped((stop - begin, (row, slice(begin, stop))) for row, (begin, stop) in spans)
-    yield from (rows for length, rows in by_length.items() if length >= BEFORE + AFTER)
+def _of_one_length(spans: Sequence[tuple[int, slice]]) -> Iterator[Sequence[tuple[int, slice]]]:
+    """Yield the spans of series that are long enough to have a step, in groups of one length."""
+    for length, alike in grouped((part.stop - part.start, (row, part)) for row, part in spans).items():
+        if length >= BEFORE + AFTER:
+            yield from (alike[first : first + _TOGETHER] for first in range(0, len(alike), _TOGETHER))
 
 
-def _unsettled(results: Sequence[ChangePoints]) -> list[ChangePoints]:
+def _figures(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]) -> NDArray[np.float64]:
+    """Return the figures of spans of one length [spans, days]."""
+    return np.concatenate([results[row].days.x[part] for row, part in spans]).reshape(len(spans), -1)
+
+
+def _unsettled(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]) -> list[ChangePoints]:
     """Return the changes of series of which something may be no step: of those with breaks, and of those that may move slowly."""
     unsettled = {row for row, changes in enumerate(results) if changes.breaks}
-    for spans in _of_one_length(results):
-        x = np.stack([results[row].days.x[part] for row, part in spans])
-        may_be = np.flatnonzero(may_be_slow(x, SLOW_RATIO * results[0].days.metric.reported_from))
-        slow = [spans[index] for index in may_be if spans[index][0] not in unsettled]
+    for alike in _of_one_length([span for span in spans if span[0] not in unsettled]):
+        x = _figures(results, alike)
         daily = []
-        for row, part in slow:
+        for index in np.flatnonzero(may_be_slow(x, SLOW_RATIO * results[0].days.metric.reported_from)).tolist():
+            row, part = alike[index]
             days, day = results[row].days, results[row].days.day[part]
             if day[-1] - day[0] == len(day) - 1 and not days.is_warm:
-                daily.append((row, days.x[part], days.known[part], days.floor))
+                daily.append((row, x[index], days.known[part], days.floor))
             else:
                 unsettled.add(row)
         if daily:
@@ -251,7 +253,7 @@ def _settled(changes: ChangePoints) -> _Walk | None:
         return None
     begin, changes.unconfirmed = max([*changes.cuts, *(step.place for step in changes.breaks)]), None
     changes.slope = changes.slope_error = math.nan
-    return _Walk(changes, begin, size, [size] if size - begin >= BEFORE + AFTER else [], [], days.is_warm)
+    return _Walk(changes, begin, size, range(0), (), days.is_warm) if size - begin >= BEFORE + AFTER else None
 
 
 def _settle_span(changes: ChangePoints, span: tuple[int, int]) -> bool:
@@ -310,17 +312,20 @@ def _take_levels(changes: ChangePoints, span: tuple[int, int], recurring: Collec
 
 
 def _is_explained(days: Days, step: Break) -> bool:
-    return any(days.changed[step.low : step.high + 1])
+    return any(step.low <= place <= step.high for place in days.changed)
 
 
 def _scan_next(walks: Sequence[_Walk]) -> None:
     """Run the next scan of each series, and continue after a confirmed step."""
-    ends = [walk.ends.pop(0) for walk in walks]
-    spans = [(max(walk.begin, end - WINDOW), end) for walk, end in zip(walks, ends, strict=True)]
+    spans = [(max(walk.begin, end - WINDOW), end) for walk in walks for end in [walk.ends.pop(0)]]
     declared = _declared(walks, spans)
     result = _scan([walk.days for walk in walks], spans)
-    for row, walk in enumerate(walks):
-        _record(walk, spans[row], (result, row), declared[row])
+    of_walks = zip(walks, spans, result.score.tolist(), result.slope.tolist(), result.slope_error.tolist(), strict=True)
+    for row, (walk, span, score, slope, slope_error) in enumerate(of_walks):
+        if score >= UNCONFIRMED_SCORE or declared[row]:
+            _record(walk, span, (result, row), declared[row])
+        elif span[1] == len(walk.days.day):
+            walk.changes.unconfirmed, walk.changes.slope, walk.changes.slope_error = None, slope, slope_error
 
 
 def _scan(series: Sequence[Days], spans: Sequence[tuple[int, int]], only: NDArray[np.intp] | None = None) -> Scan:
@@ -436,11 +441,11 @@ def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float,
 
 def _begin_level(walk: _Walk, step: Break, end: int) -> None:
     walk.changes.breaks.append(step)
-    walk.begin = step.place
+    walk.begin, every = step.place, walk.scheduled.step
     first = walk.begin + BEFORE + AFTER
     # The newest scan is repeated, on the new level alone.
-    newest_end = [end] if end == walk.stop and end >= first else []
-    walk.schedule([later for later in walk.scheduled if later >= max(first, end + 1)] or newest_end)
+    start = max(first, end + 1)
+    walk.scheduled, walk.ends, walk.is_screened = range(start + -start % every, walk.stop, every), [], first > walk.stop
 
 
 def at_breaks(breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Break, float, float]]:
@@ -474,7 +479,7 @@ def _placed(breaks: Sequence[tuple[Days, int, Break, int]]) -> Iterator[tuple[Br
 def _places_near(days: Days, begin: int, step_break: Break, end: int) -> tuple[tuple[int, int], list[int]]:
     """Return the days around a break that tell its place, and the places where it may be: a declared one does not move."""
     span = (max(begin, step_break.place - RECENT), min(end, step_break.place + RECENT))
-    if step_break.score == 0 or (step_break.low == step_break.high and bool(days.changed[step_break.place])):
+    if step_break.score == 0 or (step_break.low == step_break.high and step_break.place in days.changed):
         return span, [step_break.place]
     first, last = max(span[0] + BEFORE, step_break.place - NEAR), min(span[1] - AFTER, step_break.place + NEAR)
     return span, sorted({step_break.place, *range(first, last + 1)})

@@ -8,8 +8,9 @@ metric decides, since it follows the temperature before and after the jump.
 from collections.abc import Collection
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edgemeter.collector.trend.noise import HALF_NORMAL, Array, median
+from edgemeter.collector.trend.noise import HALF_NORMAL, Array, median, row_medians
 
 # So many days on each side of a place give its levels, so many how the metric follows the temperature.
 BESIDE, NEAR = 10, 60
@@ -21,6 +22,34 @@ MARGIN = 2.0
 FORETOLD = 2.5
 # The least that the temperatures of neighbouring days are assumed to differ (degrees): sensors are read to a tenth or to one.
 LEAST_SPREAD = 0.1
+_ROUNDING_C = 1e-5
+
+
+def regressors(temperature_c: Array, x: Array, edges: NDArray[np.intp]) -> Array:
+    """Return the temperatures that the step search in `x` adjusts for, as `regressor` does, of series between the `edges`."""
+    adjusted: Array = temperature_c.copy()
+    for row in _may_change(temperature_c, edges):
+        part = slice(edges[row], edges[row + 1])
+        adjusted[part] = regressor(temperature_c[part], x[part])
+    return adjusted
+
+
+def _may_change(temperature_c: Array, edges: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the series in which a day may be misread or a sensor exchanged, or that lack some temperatures: of most, nothing is."""
+    size, series = np.diff(edges), np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+    known = np.bincount(series[np.isfinite(temperature_c)], minlength=len(size))
+    moved = np.full((len(size), size.max(initial=1)), np.inf)
+    place = np.arange(len(series)) - edges[series]
+    steps = np.abs(np.diff(temperature_c, append=np.nan))
+    moved[series, place] = np.where(place < size[series] - 1, np.nan_to_num(steps, nan=np.inf), np.inf)
+    spread = np.maximum(np.nan_to_num(row_medians(moved, np.maximum(size - 1, 0)), posinf=0.0) / HALF_NORMAL, LEAST_SPREAD)
+    day = np.flatnonzero((steps > JUMP * spread[series]) & (place < size[series] - 1)) + 1
+    row, total = series[day], np.concatenate([[0.0], np.cumsum(np.nan_to_num(temperature_c))])
+    begin, end = np.maximum(edges[row], day - BESIDE), np.minimum(edges[row + 1], day + BESIDE)
+    shift = (total[end] - total[day]) / (end - day) - (total[day] - total[begin]) / (day - begin)
+    # A misread day differs so much from one beside it, at least.
+    may_change = (np.abs(shift) > JUMP * spread[row] - _ROUNDING_C) | (steps[day - 1] > MISREAD * spread[row])
+    return np.union1d(row[may_change], np.flatnonzero((known > 0) & (known < size)))
 
 
 def regressor(temperature_c: Array, x: Array) -> Array:
@@ -28,9 +57,6 @@ def regressor(temperature_c: Array, x: Array) -> Array:
     days_with_heat = np.flatnonzero(np.isfinite(temperature_c))
     heat = temperature_c[days_with_heat]
     spread = _spread(heat)
-    # Most series have neither a jump nor a misread day.
-    if np.abs(heat[1:] - heat[:-1]).max(initial=0.0) <= JUMP * spread:
-        return temperature_c
     # The days beside each, the first and the last repeated.
     neighbours = np.clip(np.arange(len(heat))[:, None] + np.arange(-2, 3), 0, len(heat) - 1)
     middle = np.sort(heat[neighbours], axis=1)[:, 2]

@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.trend.covariate import regressor
+from edgemeter.collector.runs.cases import grouped
+from edgemeter.collector.trend.covariate import regressors
 from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.noise import ENOUGH_DIFFERENCES, run_variance
 from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, scaled
@@ -25,9 +25,9 @@ class Days:
 
     `x` is the figure on the metric's scale, `known` the variance that is known of it, `floor` the least standard deviation that a day has,
     `runs` how many it is the mean of; `temperature_c` is NaN if unknown, and before an exchange of the sensor as the newest would read.
-    `read_c` are the temperatures as they were read, None if these are they.
-    `changed` are changes of the fingerprint since the previous point. `left_out` runs are of another
-    kind than the newest, `not_ok` ones do not count, the newest of them on the day `not_ok_until` (0: there is none).
+    `read_c` are the temperatures as they were read, None if these are they. `changed` is what changed in the fingerprint since the
+    point before, by the places where something did. `left_out` runs are of another kind than the newest, `not_ok` ones do not count, the
+    newest of them on the day `not_ok_until` (0: there is none).
     """
 
     metric: TrendMetric
@@ -36,7 +36,7 @@ class Days:
     known: Array
     runs: NDArray[np.int64]
     temperature_c: Array
-    changed: tuple[tuple[str, ...], ...]
+    changed: Mapping[int, Sequence[str]]
     floor: float
     kind: str | None = None
     devices: int = 1
@@ -90,13 +90,13 @@ def _points(
     first = np.flatnonzero(is_first)
     count = np.diff(np.append(first, len(used)))
     u_square = (100 * runs.u_ratios(metric)[used]) ** 2
-    edges = np.searchsorted(series, np.arange(size + 1))
     within, floor = np.zeros(size), np.full(size, metric.rule.floor)
     if metric.rule.scale == "share":
         # A share that is nearly always 0 shows no scatter, but has that of a coin with its mean.
-        mean = (np.bincount(series, x, minlength=size) / 100 + 1) / (np.diff(edges) + 2)
+        mean = (np.bincount(series, x, minlength=size) / 100 + 1) / (np.bincount(series, minlength=size) + 2)
         floor = 100 * np.sqrt(mean * (1 - mean))
     else:
+        edges = np.searchsorted(series, np.arange(size + 1))
         for row in np.flatnonzero(np.bincount(series[~is_first], minlength=size) >= ENOUGH_DIFFERENCES):
             part = slice(edges[row], edges[row + 1])
             within[row] = run_variance(x[part], day[part], u_square[part]) or 0.0
@@ -105,14 +105,15 @@ def _points(
     used_c = runs.figures[TEMPERATURE][used]
     readings = _sums((~np.isnan(used_c)).astype(np.float64), first)
     read_c = np.where(readings > 0, _sums(np.nan_to_num(used_c), first) / np.maximum(readings, 1), np.nan)
+    edges = np.searchsorted(of_points, np.arange(size + 1))
+    heat = regressors(read_c, mean_x, edges) if metric.rule.scale == "log" else read_c
     changed = _changes(runs, of_points, runs.common[used[np.append(first[1:], len(used)) - 1]] if len(used) else first)
-    points, day_of_point = [], day[first]
-    for index, (begin, end) in enumerate(pairwise(np.searchsorted(of_points, np.arange(size + 1)).tolist())):
-        part = slice(begin, end)
-        heat = regressor(read_c[part], mean_x[part]) if metric.rule.scale == "log" else read_c[part]
-        kind, left_out, not_ok, until = about[index]
-        columns = day_of_point[part], mean_x[part], known_variance[part], count[part], heat, tuple(changed[part])
-        points.append(Days(metric, *columns, float(floor[index]), kind, 1, left_out, not_ok, until, read_c[part]))
+    columns = day[first], mean_x, known_variance, count, heat
+    points = []
+    for begin, end, least, (kind, left_out, not_ok, until) in zip(edges.tolist(), edges[1:].tolist(), floor.tolist(), about, strict=False):
+        texts = {point - begin: changed[point] for point in range(begin, end) if point in changed} if changed else {}
+        of_series = (column[begin:end] for column in columns)
+        points.append(Days(metric, *of_series, texts, least, kind, 1, left_out, not_ok, until, read_c[begin:end]))
     return points
 
 
@@ -120,12 +121,13 @@ def _sums(values: Array, first: NDArray[np.intp]) -> Array:
     return np.add.reduceat(values, first) if len(first) else values
 
 
-def _changes(runs: RunColumns, series: NDArray[np.intp], common: NDArray[np.intp]) -> list[tuple[str, ...]]:
-    """Return for each point what changed since the one before in its series; `common` are of the last run of each."""
-    changed: list[tuple[str, ...]] = [()] * len(series)
-    for point in np.flatnonzero((series[1:] == series[:-1]) & (common[1:] != common[:-1])) + 1:
+def _changes(runs: RunColumns, series: NDArray[np.intp], common: NDArray[np.intp]) -> dict[int, Sequence[str]]:
+    """Return the points at which something changed since the one before in the series; `common` are of the last run of each."""
+    changed = {}
+    for point in (np.flatnonzero((series[1:] == series[:-1]) & (common[1:] != common[:-1])) + 1).tolist():
         earlier, later = (runs.facts[common[index]].below for index in (point - 1, point))
-        changed[point] = tuple(earlier.changes_to(later)) if earlier is not later else ()
+        if texts := earlier.changes_to(later) if earlier is not later else ():
+            changed[point] = texts
     return changed
 
 
@@ -134,7 +136,7 @@ def of_type(members: Sequence[Days]) -> Days:
     usable = [member for member in members if len(member.day)]
     if not usable:
         empty, no_days = np.zeros(0), np.zeros(0, np.int64)
-        return Days(members[0].metric, no_days, empty, empty, no_days, empty, (), 0.0)
+        return Days(members[0].metric, no_days, empty, empty, no_days, empty, {}, 0.0)
     floor = float(np.median([member.floor for member in usable])) / math.sqrt(len(usable))
     level = float(np.median([np.median(member.x) for member in usable]))
     all_days = np.unique(np.concatenate([member.day for member in usable]))
@@ -155,15 +157,15 @@ def of_type(members: Sequence[Days]) -> Days:
     return Days(members[0].metric, *points, floor, usable[0].kind, len(usable))
 
 
-def _common_changes(members: Sequence[Days], all_days: NDArray[np.int64]) -> tuple[tuple[str, ...], ...]:
-    """Return for each day of a board type what changed on at least half of its devices, on the day when most of them changed."""
+def _common_changes(members: Sequence[Days], all_days: NDArray[np.int64]) -> dict[int, Sequence[str]]:
+    """Return for days of a board type what changed on at least half of its devices, on the day when most of them changed."""
     days_of_text: dict[str, Counter[int]] = defaultdict(Counter)
     for member in members:
-        for day, texts in zip(member.day, member.changed, strict=True):
+        for place, texts in member.changed.items():
             for text in texts:
-                days_of_text[text][int(day)] += 1
-    changes: dict[int, list[str]] = defaultdict(list)
-    for text, days in days_of_text.items():
-        if 2 * days.total() >= len(members):
-            changes[days.most_common(1)[0][0]].append(f"{text} on {days.total()} of {len(members)} devices")
-    return tuple(tuple(changes.get(int(day), ())) for day in all_days)
+                days_of_text[text][int(member.day[place])] += 1
+    shared = {text: days for text, days in days_of_text.items() if 2 * days.total() >= len(members)}
+    return grouped(
+        (int(np.searchsorted(all_days, days.most_common(1)[0][0])), f"{text} on {days.total()} of {len(members)} devices")
+        for text, days in shared.items()
+    )

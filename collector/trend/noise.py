@@ -8,7 +8,7 @@ Mask = NDArray[np.bool_]
 # The median of the absolute value of a standard normal variable.
 HALF_NORMAL = 0.6744897501960817
 _BISECTIONS = 14
-_TINY = 1e-30
+_TINY, _ROUNDING = 1e-30, 1e-9
 # The largest lag-1 correlation assumed: beyond it, a series has hardly any level.
 LAG1_MOST = 0.7
 # How many points' worth of lag-1 the fit of level, temperature and step removes.
@@ -24,9 +24,13 @@ ENOUGH_DIFFERENCES = 8
 def row_medians(values: Array, count: NDArray[np.int64]) -> Array:
     """Return the median of the `count` least values of each row, NaN for none; the values are sorted in place."""
     values.sort(axis=1)
-    row = np.arange(len(values))
-    low, high = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, values.shape[1] - 1)
-    return np.where(count > 0, (values[row, low] + values[row, high]) / 2, np.nan)
+    medians: Array = values[np.arange(len(values)), _middle(values, count)].sum(axis=0) / 2
+    return np.where(count > 0, medians, np.nan)
+
+
+def _middle(values: Array, count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places of the two values in the middle of the `count` least ones of each row of sorted values [2, rows]."""
+    return np.stack([np.maximum(count - 1, 0) // 2, np.minimum(count // 2, values.shape[1] - 1)])
 
 
 def median(values: NDArray[np.float64] | NDArray[np.int64]) -> float:
@@ -43,20 +47,41 @@ def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) 
     end, as `present` says.
     Source: the median of absolute differences of neighbours, as a step moves only one of them.
     """
-    difference = np.abs(np.diff(x, axis=1))
-    both = known_variance[:, 1:] + known_variance[:, :-1]
-    tiny = np.maximum(floor, 1e-9)[:, None] ** 2
-    difference[~present[:, :-1]] = np.inf
-    count = present[:, :-1].sum(axis=1)
-    ratio_alone = row_medians(difference / np.sqrt(both + tiny), count) / HALF_NORMAL
-    low, high = np.zeros(len(x)), np.nan_to_num(row_medians(difference.copy(), count)) / HALF_NORMAL + 1e-12
+    difference, both = np.abs(x[:, 1:] - x[:, :-1]), known_variance[:, 1:] + known_variance[:, :-1]
+    tiny, is_there = np.maximum(floor, 1e-9) ** 2, present[:, :-1]
+    difference[~is_there] = np.inf
+    count = is_there.sum(axis=1)
+    places = _middle(difference, count)
+    middle = np.where(count > 0, np.sort(difference, axis=1)[np.arange(len(x)), places].sum(axis=0) / 2, np.nan)
+
+    def is_beyond(rows: NDArray[np.intp], added: Array) -> Mask:
+        """Return in which series the median of the differences in standard deviations is larger than that of a normal variable."""
+        ratio = difference[rows] / np.sqrt(both[rows] + added[rows, None])
+        within = (ratio <= HALF_NORMAL).sum(axis=1)
+        beyond: Mask = within <= places[0, rows]
+        halves = np.flatnonzero((within > places[0, rows]) & (within <= places[1, rows]))
+        beyond[halves] = row_medians(ratio[halves], count[rows[halves]]) > HALF_NORMAL
+        return beyond
+
+    # Where the median is beyond or within for sure: if all days had the largest of the variances, or the least.
+    square = (middle / HALF_NORMAL) ** 2
+    largest, least = both.max(axis=1, where=is_there, initial=0.0), both.min(axis=1, where=is_there, initial=np.inf)
+    beyond_below = np.sqrt(np.maximum(square * (1 - _ROUNDING) - largest - _TINY, 0.0) / 2) * (1 - _ROUNDING)
+    within_above = np.sqrt(np.maximum(square * (1 + _ROUNDING) - least, 0.0) / 2) * (1 + _ROUNDING)
+    low, high = np.zeros(len(x)), np.nan_to_num(middle) / HALF_NORMAL + 1e-12
     for _ in range(_BISECTIONS):
         tried = (low + high) / 2
-        ratio = row_medians(difference / np.sqrt(both + 2 * tried[:, None] ** 2 + _TINY), count)
-        low, high = np.where(ratio > HALF_NORMAL, tried, low), np.where(ratio > HALF_NORMAL, high, tried)
-    between = ((low + high) / 2)[:, None] ** 2
-    taken_down = np.clip(np.nan_to_num(ratio_alone, nan=1.0), 0.0, 1.0)[:, None] ** 2
-    return np.maximum(known_variance * taken_down, tiny / 2), np.maximum(between[:, 0], tiny[:, 0] / 2)
+        is_more = tried < beyond_below
+        rows = np.flatnonzero(~is_more & (tried <= within_above))
+        if len(rows):
+            is_more[rows] = is_beyond(rows, 2 * tried**2 + _TINY)
+        low, high = np.where(is_more, tried, low), np.where(is_more, high, tried)
+    between = ((low + high) / 2) ** 2
+    ratio_alone = np.full(len(x), np.inf)
+    rows = np.flatnonzero(square <= (largest + tiny) * (1 + _ROUNDING))
+    ratio_alone[rows] = row_medians(difference[rows] / np.sqrt(both[rows] + tiny[rows, None]), count[rows])
+    taken_down = np.minimum(ratio_alone / HALF_NORMAL, 1.0)[:, None] ** 2
+    return np.maximum(known_variance * taken_down, tiny[:, None] / 2), np.maximum(between, tiny / 2)
 
 
 def run_variance(values: Array, day: NDArray[np.int64], known_variance: Array) -> float | None:

@@ -10,10 +10,20 @@ from numpy.typing import NDArray
 from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask
 from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP, CONFIRMED_LESS, HIDDEN_RATIO, LEAST_TEMPERATURE_SD, RECENT, STEP_SCORE
 
+# The screen proves nothing of days whose known variances differ by more than this share of their scatter.
+EVEN_RATIO = 0.1
 _Integers = NDArray[np.intp]
 # The scatter of days is found by bisection, to less than this.
 _BISECTED = 3e-4
 _ROUNDING = 1e-6
+
+
+def is_even(x: Array, known_variance: Array, is_part: Mask) -> Mask:
+    """Return in which series the screen may prove something; all but the result are [days, series]."""
+    is_both = is_part[1:] & is_part[:-1]
+    square = ((x[1:] - x[:-1]) ** 2).sum(axis=0, where=is_both) / np.maximum(2 * is_both.sum(axis=0), 1)
+    apart = known_variance.max(axis=0, where=is_part, initial=0.0) - known_variance.min(axis=0, where=is_part, initial=np.inf)
+    return apart <= EVEN_RATIO * square
 
 
 class Screen:

@@ -190,7 +190,7 @@ def _step(changes: ChangePoints, state: FindingState, span: tuple[int, int], pla
 
 
 def _changed(days: Days, points: range) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text for point in points for text in days.changed[point]))
+    return tuple(dict.fromkeys(text for point in points for text in days.changed.get(point, ())))
 
 
 def _modes(changes: ChangePoints, modes: TwoModes) -> Modes:

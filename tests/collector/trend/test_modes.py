@@ -42,9 +42,8 @@ def test_what_does_not_return_again_and_again_has_no_modes():
 def in_a_room(x, temperatures_c):
     """Return the change points of boards (rows) whose figures in per cent are `x`, and whose thermometer shows these temperatures."""
     size, metric = x.shape[1], METRICS["latency_p50_ms"]
-    names = ((),) * size
     boards = [
-        Days(metric, np.arange(size), row, np.full(size, 0.01), np.ones(size, np.int64), temperature_c, names, 0.05)
+        Days(metric, np.arange(size), row, np.full(size, 0.01), np.ones(size, np.int64), temperature_c, {}, 0.05)
         for row, temperature_c in zip(x, temperatures_c, strict=True)
     ]
     return change_points(boards)

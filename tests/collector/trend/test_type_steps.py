@@ -47,7 +47,7 @@ def test_a_day_of_a_type_is_the_mean_of_the_devices_that_ran():
             np.ones(size),
             np.ones(size, np.int64),
             np.full(size, np.nan),
-            ((),) * size,
+            {},
             0.1,
         )
 

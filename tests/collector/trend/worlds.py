@@ -213,9 +213,10 @@ def world(name: str, noise: str, series: int, seed: int = 1) -> list[Days]:
 
 def until(days: Days, points: int) -> Days:
     """Return the series as it was after so many points."""
-    fields = ("day", "x", "known", "runs", "temperature_c", "changed")
+    fields = ("day", "x", "known", "runs", "temperature_c")
     read_c = None if days.read_c is None else days.read_c[:points]
-    return replace(days, read_c=read_c, **{name: getattr(days, name)[:points] for name in fields})
+    changed = {place: texts for place, texts in days.changed.items() if place < points}
+    return replace(days, read_c=read_c, changed=changed, **{name: getattr(days, name)[:points] for name in fields})
 
 
 def reported(trend: SeriesTrend) -> list[Drift | Step]:
