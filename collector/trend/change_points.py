@@ -177,7 +177,7 @@ def _screen(walks: Sequence[_Walk]) -> None:
     present = np.arange(stop.max())[None, :] < stop[:, None]
     names = ("x", "known", "temperature_c") if walks[0].is_warm else ("x", "known")
     columns = [_rows([getattr(walk.days, name)[: walk.stop] for walk in walks], present).T.copy() for name in names]
-    even = is_even(*columns[:2], present.T & (np.arange(len(columns[0]))[:, None] >= begin))
+    even = is_even(columns[0], columns[1], present.T & (np.arange(len(columns[0]))[:, None] >= begin))
     floor = np.array([walk.days.floor for walk in walks])
     ends = np.arange(start.min(), max(walk.scheduled[-1] for walk in walks) + 1, walks[0].scheduled.step)
     may_step = np.ones((len(ends), len(walks)), np.bool_)

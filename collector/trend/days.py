@@ -108,12 +108,12 @@ def _points(
     edges = np.searchsorted(of_points, np.arange(size + 1))
     heat = regressors(read_c, mean_x, edges) if metric.rule.scale == "log" else read_c
     changed = _changes(runs, of_points, runs.common[used[np.append(first[1:], len(used)) - 1]] if len(used) else first)
-    columns = day[first], mean_x, known_variance, count, heat
-    points = []
+    dates, points = day[first], []
     for begin, end, least, (kind, left_out, not_ok, until) in zip(edges.tolist(), edges[1:].tolist(), floor.tolist(), about, strict=False):
         texts = {point - begin: changed[point] for point in range(begin, end) if point in changed} if changed else {}
-        of_series = (column[begin:end] for column in columns)
-        points.append(Days(metric, *of_series, texts, least, kind, 1, left_out, not_ok, until, read_c[begin:end]))
+        part = slice(begin, end)
+        columns = dates[part], mean_x[part], known_variance[part], count[part], heat[part]
+        points.append(Days(metric, *columns, texts, least, kind, 1, left_out, not_ok, until, read_c[part]))
     return points
 
 
@@ -157,7 +157,7 @@ def of_type(members: Sequence[Days]) -> Days:
     return Days(members[0].metric, *points, floor, usable[0].kind, len(usable))
 
 
-def _common_changes(members: Sequence[Days], all_days: NDArray[np.int64]) -> dict[int, Sequence[str]]:
+def _common_changes(members: Sequence[Days], all_days: NDArray[np.int64]) -> Mapping[int, Sequence[str]]:
     """Return for days of a board type what changed on at least half of its devices, on the day when most of them changed."""
     days_of_text: dict[str, Counter[int]] = defaultdict(Counter)
     for member in members:

@@ -1,7 +1,6 @@
 """History: the figures of the runs of a store by series, from the columns of their rows."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,7 +21,10 @@ JOIN runs ON runs.row = held.newest JOIN chunks USING (chunk) JOIN subjects ON s
 GROUP BY subjects.fleet, subjects.device"""
 # To look a run up takes so many times as long as to read it among all, of which so many are read at once.
 _LOOKED_UP, _PAGE = 3, 50_000
-_FACTS = ("row", "subject", "at_ns", "verdict", "siblings")
+# Among the columns of a row the first figure comes after so many others.
+_FIRST = 4
+# Times are read in this unit: a float holds such a number, and a day is a whole number of them.
+_TICK_NS = 1024
 
 
 class History:
@@ -45,35 +47,40 @@ class History:
 
     def columns(self, keys: Sequence[SeriesKey], names: Sequence[str], since_day: int = 0) -> RunColumns:
         """Return the runs of each series since a day, with the figures of these names."""
-        members = [member for key in keys for member in self._members.get(key, ())]
-        series_of = {member.number: number for number, key in enumerate(keys) for member in self._members.get(key, ())}
-        read = self._rows(members, names, since_day)
-        series = np.array([series_of[number] for number in read["subject"].tolist()], np.intp)
-        order = np.lexsort((read["row"], read["at_ns"], series))
-        ordered = {name: values[order] for name, values in read.items()}
+        members_of_keys = [(number, member) for number, key in enumerate(keys) for member in self._members.get(key, ())]
+        members = [member for _, member in members_of_keys]
+        rows = self._rows(members, names, since_day)
+        place, at_ns = rows[:, 0].astype(np.intp), rows[:, 1].astype(np.int64) * _TICK_NS
+        series = np.array([number for number, _ in members_of_keys], np.intp)[place]
+        order = np.lexsort((rows[:, 3], at_ns, series))
         return run_columns(
             np.searchsorted(series[order], np.arange(len(keys) + 1)),
-            ordered["at_ns"],
-            ordered["is_ok"],
-            ordered["subject"],
+            at_ns[order],
+            rows[order, 2] > 0,
+            np.array([member.number for member in members], np.int64)[place[order]],
             {member.number: member.subject for member in members},
-            {name: ordered[name] for name in names},
+            {name: rows[order, _FIRST + column] for column, name in enumerate(names)},
         )
 
-    def _rows(self, members: Sequence[SubjectRuns], names: Sequence[str], since_day: int) -> dict[str, NDArray[Any]]:
-        """Return the columns of the runs of these subjects, with the figures of these names, in any order."""
+    def _rows(self, members: Sequence[SubjectRuns], names: Sequence[str], since_day: int) -> NDArray[np.float64]:
+        """Return the runs of these subjects: the place of the subject, time, whether it is ok, row, and the figures of these names."""
+        selected = ", ".join(("subject", f"at_ns / {_TICK_NS}", "verdict = 'ok' AND siblings IS NULL", "row", *names))
         numbers, last_row = [member.number for member in members], max((member.newest_row for member in members), default=0)
         if _LOOKED_UP * sum(member.runs for member in members) > last_row:
             parts = [("row > ? AND row <= ?", [first, first + _PAGE]) for first in range(0, last_row, _PAGE)]
         else:
             batches = [numbers[first : first + _SUBJECTS] for first in range(0, len(numbers), _SUBJECTS)]
             parts = [(f"subject IN ({', '.join('?' * len(part))})", part) for part in batches]
-        pages = []
-        for condition, values in parts or [("row = 0", [])]:
-            page = self.store.columns(f"{condition} AND at_ns >= ?", *values, since_day * NS_PER_DAY, names=(*_FACTS, *names))
-            page = page.part(np.isin(page.columns["subject"], numbers))
-            pages.append({name: page.columns[name] for name in ("row", "subject", "at_ns", *names)} | {"is_ok": page.is_ok})
-        return {name: np.concatenate([page[name] for page in pages]) for name in pages[0]}
+        by_number = np.argsort(numbers)
+        ordered, pages = np.array(numbers, np.float64)[by_number], [np.zeros((0, _FIRST + len(names)))]
+        for condition, values in parts:
+            query = f"SELECT {selected} FROM runs WHERE {condition} AND at_ns >= ?"  # noqa: S608 - our own names
+            page = np.array(self.store.query(query, *values, since_day * NS_PER_DAY), np.float64).reshape(-1, _FIRST + len(names))
+            place = np.minimum(np.searchsorted(ordered, page[:, 0]), len(ordered) - 1)
+            is_member = ordered[place] == page[:, 0]
+            page[:, 0] = by_number[place]
+            pages.append(page if is_member.all() else page[is_member])
+        return np.concatenate(pages)
 
     def last_day(self, key: SeriesKey) -> int:
         """Return the day of the newest run of a series, 0 if there is none."""

@@ -23,7 +23,8 @@ def is_even(x: Array, known_variance: Array, is_part: Mask) -> Mask:
     is_both = is_part[1:] & is_part[:-1]
     square = ((x[1:] - x[:-1]) ** 2).sum(axis=0, where=is_both) / np.maximum(2 * is_both.sum(axis=0), 1)
     apart = known_variance.max(axis=0, where=is_part, initial=0.0) - known_variance.min(axis=0, where=is_part, initial=np.inf)
-    return apart <= EVEN_RATIO * square
+    even: Mask = apart <= EVEN_RATIO * square
+    return even
 
 
 class Screen:

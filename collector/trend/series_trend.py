@@ -21,13 +21,17 @@ from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.finding import SPREAD_DAYS, Drift, FindingState, Missing, Modes, Step
 from edgemeter.collector.trend.metrics import METRICS, difference, off_scale
 from edgemeter.collector.trend.modes import TwoModes
-from edgemeter.collector.trend.noise import median
+from edgemeter.collector.trend.noise import row_medians
 from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT
 from edgemeter.collector.trend.slow import Ramp
 
 # Days without a point, beside four times the usual gap, from which on one is missed; beyond the last, the series is over.
 MISSED_DAYS, OVER_DAYS = 3, 60
 GAPS = 20
+
+
+# Where the present level begins, the level on the metric's scale, how many days are usually between points, and how many runs there are.
+_Current = tuple[int, float, float, int]
 
 
 class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,11 +81,11 @@ def trends(keys: Sequence[SeriesKey], series: Sequence[Days], cuts: Sequence[Map
     results = change_points(series, [list(texts) for texts in places])
     breaks = [(row, (changes, step_break, state)) for row, changes in enumerate(results) for step_break, state in _breaks(changes)]
     by_row = grouped(zip((row for row, _ in breaks), _steps([about for _, about in breaks]), strict=True))
-    return [
-        _trend(key, changes, by_row.get(row, []), places[row])
-        for row, (key, changes) in enumerate(zip(keys, results, strict=True))
-        if len(changes.days.day)
-    ]
+    rows = [row for row, changes in enumerate(results) if len(changes.days.day)]
+    begins = [max([*results[row].cuts, *(step_break.place for step_break in results[row].breaks)]) for row in rows]
+    levels = _levels([(results[row].days, begin, len(results[row].days.day)) for row, begin in zip(rows, begins, strict=True)])
+    current = zip(rows, zip(begins, levels, *_rhythm([results[row].days for row in rows]), strict=True), strict=True)
+    return [_trend(keys[row], results[row], by_row.get(row, []), places[row], of_row) for row, of_row in current]
 
 
 def _breaks(changes: ChangePoints) -> Iterator[tuple[Break, FindingState]]:
@@ -92,25 +96,24 @@ def _breaks(changes: ChangePoints) -> Iterator[tuple[Break, FindingState]]:
         yield changes.unconfirmed, "unconfirmed"
 
 
-def _trend(key: SeriesKey, changes: ChangePoints, steps: Sequence[Step], cuts: Mapping[int, str]) -> SeriesTrend:
-    days, size = changes.days, len(changes.days.day)
+def _trend(key: SeriesKey, changes: ChangePoints, steps: Sequence[Step], cuts: Mapping[int, str], current: _Current) -> SeriesTrend:
+    days, (begin, level, every_days, runs) = changes.days, current
     steps = [
         replace(step, candidates=(cuts[int(np.searchsorted(days.day, step.day))],)) if step.state == "declared" else step for step in steps
     ]
     has_slope = math.isfinite(changes.slope)
-    begin = max([*changes.cuts, *(step_break.place for step_break in changes.breaks)])
     return SeriesTrend(
         key=key,
         metric=days.metric.figure.name,
         kind=days.kind,
         devices=days.devices,
-        points=size,
-        runs=int(days.runs.sum()),
+        points=len(days.day),
+        runs=runs,
         first_day=int(days.day[0]),
         last_day=int(days.day[-1]),
-        every_days=median(days.day[-GAPS:][1:] - days.day[-GAPS:][:-1]) if size > 1 else 1.0,
+        every_days=every_days,
         begin_day=int(days.day[begin]),
-        level=off_scale(days.metric, _level(days, begin, size)),
+        level=off_scale(days.metric, level),
         steps=tuple(sorted((step for step in steps if step.state != "unconfirmed"), key=lambda step: step.day)),
         # A step too small to matter is not worth confirming.
         unconfirmed=next((step for step in steps if step.state == "unconfirmed" and step.matters is not False), None),
@@ -124,6 +127,34 @@ def _trend(key: SeriesKey, changes: ChangePoints, steps: Sequence[Step], cuts: M
     )
 
 
+def _levels(parts: Sequence[tuple[Days, int, int]]) -> list[float]:
+    """Return the level of each of these days from one place to before another, on the metric's scale."""
+    levels = [0.0] * len(parts)
+    for size, indices in grouped((end - begin, index) for index, (_, begin, end) in enumerate(parts)).items():
+        x, known = (
+            np.concatenate([getattr(days, name)[begin:end] for days, begin, end in map(parts.__getitem__, indices)]).reshape(-1, size)
+            for name in ("x", "known")
+        )
+        weight = 1 / (known + np.array([[parts[index][0].floor ** 2] for index in indices]))
+        for index, level in zip(indices, ((x * weight).sum(axis=1) / weight.sum(axis=1)).tolist(), strict=True):
+            levels[index] = level
+    return levels
+
+
+def _rhythm(series: Sequence[Days]) -> tuple[list[float], list[int]]:
+    """Return of each series how many days are usually between its newest points, and how many runs it has."""
+    if not series:
+        return [], []
+    size = np.array([len(days.day) for days in series])
+    end, day = np.cumsum(size), np.concatenate([days.day for days in series])
+    newest = end[:, None] - 1 - np.arange(GAPS - 1)
+    count = np.minimum(size, GAPS) - 1
+    gaps = np.where(np.arange(GAPS - 1) < count[:, None], day[newest] - day[newest - 1], np.inf)
+    return np.nan_to_num(row_medians(gaps, count), nan=1.0).tolist(), np.add.reduceat(
+        np.concatenate([days.runs for days in series]), end - size
+    ).tolist()
+
+
 def is_event(metric: str, step: Step) -> bool:
     """Return whether a step is reported: it is confirmed and, as far as is known, large enough to matter."""
     return step.state == "confirmed" and step.matters is not False and abs(step.size) >= METRICS[metric].reported_from
@@ -132,11 +163,6 @@ def is_event(metric: str, step: Step) -> bool:
 def newest_step(changes: ChangePoints) -> Step | None:
     """Return the newest confirmed step, None where there is none."""
     return next(iter(_steps([(changes, step_break, "confirmed") for step_break in changes.breaks[-1:]])), None)
-
-
-def _level(days: Days, begin: int, end: int) -> float:
-    weight = 1 / (days.known[begin:end] + days.floor**2)
-    return float((days.x[begin:end] * weight).sum() / weight.sum())
 
 
 def _steps(breaks: Sequence[tuple[ChangePoints, Break, FindingState]]) -> list[Step]:
@@ -161,7 +187,7 @@ def _step(changes: ChangePoints, state: FindingState, span: tuple[int, int], pla
         error = math.hypot(error, changes.ramp.error_of_step(*near_days))
     reach = CONFIDENCE_Z * error
     is_above, is_below = abs(size) - reach >= metric.rule.matters, abs(size) + reach <= metric.rule.matters
-    level = _level(days, begin, index) + (float(changes.ramp.of(days.day[[index, -1]])[0]) if changes.ramp else 0.0)
+    level = _levels([(days, begin, index)])[0] + (float(changes.ramp.of(days.day[[index, -1]])[0]) if changes.ramp else 0.0)
     # The boards of a type do not all change on the same day.
     near = 1 if days.devices > 1 else 0
     changed = _changed(days, range(max(low - near, begin + 1), min(high + near + 1, end)))

@@ -22,8 +22,8 @@ from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # How many names an error lists.
 SHOWN = 8
-# So many runs are read at once, and so many series of these computed together: more do not fit into memory, or the processor's cache.
-MOST_RUNS, MOST_SERIES = 1_000_000, 500
+# So many runs are read at once: more do not fit into memory.
+MOST_RUNS = 1_000_000
 # Without the board that moved most, the others show at least this share of the type's step.
 SHARED_RATIO = 0.5
 Progress = Callable[[str, int, int], None]
@@ -108,39 +108,40 @@ def _compute(
 ) -> None:
     """Compute the trends of the selected series or board types, each of these members, whose results are not true any more."""
     versions = {key: list(map(history.version, members)) for key, members in selected.items()}
-    declared = {(name, key): cuts(annotations, key, name) for key in selected for name in metrics}
-    true = {about for about in declared if about in results and results[about][:2] == (versions[about[1]], declared[about])}
-    stale = [key for key in selected if any((name, key) not in true for name in metrics)]
-    completed, names = 0, names_of(METRICS[name] for name in metrics)
-    for read in _parts(stale, lambda key: sum(map(history.runs, selected[key])), MOST_RUNS):
-        runs, first = history.columns([member for key in read for member in selected[key]], names), 0
-        for part in _parts(read, lambda key: len(selected[key]), MOST_SERIES):
-            last = first + sum(len(selected[key]) for key in part)
-            portion, first = runs.part(first, last), last
-            for name in metrics:
-                all_days = iter(days_of_series(METRICS[name], portion))
-                boards = [list(islice(all_days, len(selected[key]))) for key in part]
-                days = [members[0] if key.device else of_type(members) for key, members in zip(part, boards, strict=True)]
-                by_key = {trend.key: trend for trend in trends(part, days, [declared[name, key] for key in part])}
-                for key, members in zip(part, boards, strict=True):
-                    trend = by_key.get(key)
-                    if trend is not None and not key.device:
-                        trend = _of_several_boards(trend, members)
-                    results[name, key] = versions[key], declared[name, key], trend
-            completed += len(part)
-            progress("looking for changes in series", completed, len(stale))
+    levels, names = [note for note in annotations if note.begins_level], names_of(METRICS[name] for name in metrics)
+
+    def is_true(name: str, key: SeriesKey) -> bool:
+        result = results.get((name, key))
+        return result is not None and result[:2] == (versions[key], cuts(levels, key, name))
+
+    stale, completed = [key for key in selected if not all(is_true(name, key) for name in metrics)], 0
+    for part in _parts(stale, lambda key: sum(map(history.runs, selected[key]))):
+        runs = history.columns([member for key in part for member in selected[key]], names)
+        for done, name in enumerate(metrics, 1):
+            all_days = iter(days_of_series(METRICS[name], runs))
+            boards = [list(islice(all_days, len(selected[key]))) for key in part]
+            days = [members[0] if key.device else of_type(members) for key, members in zip(part, boards, strict=True)]
+            declared = [cuts(levels, key, name) if levels else {} for key in part]
+            computed = iter(trends(part, days, declared))
+            for key, members, points, texts in zip(part, boards, days, declared, strict=True):
+                trend = next(computed) if len(points.day) else None
+                if trend is not None and not key.device:
+                    trend = _of_several_boards(trend, members)
+                results[name, key] = versions[key], texts, trend
+            progress("looking for changes in series", completed + len(part) * done // len(metrics), len(stale))
+        completed += len(part)
 
 
-def _parts(keys: Iterable[SeriesKey], size_of: Callable[[SeriesKey], int], limit: int) -> Iterator[list[SeriesKey]]:
-    """Yield the keys in parts of no more than so much together, but for one that is larger."""
+def _parts(keys: Iterable[SeriesKey], runs_of: Callable[[SeriesKey], int]) -> Iterator[list[SeriesKey]]:
+    """Yield the keys in parts of no more than so many runs together, but for one that has more."""
     part: list[SeriesKey] = []
-    size = 0
+    runs = 0
     for key in keys:
-        if part and size + size_of(key) > limit:
+        if part and runs + runs_of(key) > MOST_RUNS:
             yield part
-            part, size = [], 0
+            part, runs = [], 0
         part.append(key)
-        size += size_of(key)
+        runs += runs_of(key)
     if part:
         yield part
 
