@@ -58,7 +58,7 @@ LINES = {
     "collector/receive": 1206,
     "collector/runs": 1086,
     "collector/show": 1059,
-    "collector/trend": 3355,
+    "collector/trend": 3458,
     "collector/units": 83,
     "collector/upkeep": 206,
     "collector/web": 2973,
@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80884,
+    "tests": 80883,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
