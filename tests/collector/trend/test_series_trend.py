@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from edgemeter.agent.contract.run_figures import at_ns
+from edgemeter.agent.ledger.run_row import RUN_COLUMNS, row_of
 from edgemeter.collector.trend import watch, watch_file
 from edgemeter.collector.trend.watch_file import Annotation
 from tests.fixtures.comparison_factory import history_of
@@ -165,8 +165,9 @@ def test_a_board_that_begins_to_throttle_is_found_by_its_share():
 def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt():
     """Its own clock is five days behind."""
     run = replace(make_days([100.0])[0], started_at_ns=(FIRST_DAY - 5) * DAY_NS, clock_synchronised=False)
-    assert at_ns(run, FIRST_DAY * DAY_NS + 7) == FIRST_DAY * DAY_NS + 7
-    assert at_ns(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS) == run.started_at_ns
+    place = RUN_COLUMNS.index("at_ns")
+    assert row_of(run, FIRST_DAY * DAY_NS + 7).values[place] == FIRST_DAY * DAY_NS + 7
+    assert row_of(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS).values[place] == run.started_at_ns
 
 
 def test_cuts_are_those_of_the_series_and_of_all():
