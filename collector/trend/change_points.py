@@ -312,7 +312,7 @@ def _take_levels(changes: ChangePoints, span: tuple[int, int], recurring: Collec
 
 
 def _is_explained(days: Days, step: Break) -> bool:
-    return any(step.low <= place <= step.high for place in days.changed)
+    return any(step.low <= index <= step.high for index in days.changed)
 
 
 def _scan_next(walks: Sequence[_Walk]) -> None:
@@ -441,11 +441,11 @@ def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float,
 
 def _begin_level(walk: _Walk, step: Break, end: int) -> None:
     walk.changes.breaks.append(step)
-    walk.begin, every = step.place, walk.scheduled.step
+    walk.begin, stride = step.place, walk.scheduled.step
     first = walk.begin + BEFORE + AFTER
     # The newest scan is repeated, on the new level alone.
     start = max(first, end + 1)
-    walk.scheduled, walk.ends, walk.is_screened = range(start + -start % every, walk.stop, every), [], first > walk.stop
+    walk.scheduled, walk.ends, walk.is_screened = range(start + -start % stride, walk.stop, stride), [], first > walk.stop
 
 
 def at_breaks(breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Break, float, float]]:

@@ -37,19 +37,19 @@ def regressors(temperature_c: Array, x: Array, edges: NDArray[np.intp]) -> Array
 def _may_change(temperature_c: Array, edges: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the series in which a day may be misread or a sensor exchanged, or that lack some temperatures: of most, nothing is."""
     size, series = np.diff(edges), np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-    known = np.bincount(series[np.isfinite(temperature_c)], minlength=len(size))
+    readings = np.bincount(series[np.isfinite(temperature_c)], minlength=len(size))
     moved = np.full((len(size), size.max(initial=1)), np.inf)
-    place = np.arange(len(series)) - edges[series]
+    index = np.arange(len(series)) - edges[series]
     steps = np.abs(np.diff(temperature_c, append=np.nan))
-    moved[series, place] = np.where(place < size[series] - 1, np.nan_to_num(steps, nan=np.inf), np.inf)
+    moved[series, index] = np.where(index < size[series] - 1, np.nan_to_num(steps, nan=np.inf), np.inf)
     spread = np.maximum(np.nan_to_num(row_medians(moved, np.maximum(size - 1, 0)), posinf=0.0) / HALF_NORMAL, LEAST_SPREAD)
-    day = np.flatnonzero((steps > JUMP * spread[series]) & (place < size[series] - 1)) + 1
+    day = np.flatnonzero((steps > JUMP * spread[series]) & (index < size[series] - 1)) + 1
     row, total = series[day], np.concatenate([[0.0], np.cumsum(np.nan_to_num(temperature_c))])
     begin, end = np.maximum(edges[row], day - BESIDE), np.minimum(edges[row + 1], day + BESIDE)
     shift = (total[end] - total[day]) / (end - day) - (total[day] - total[begin]) / (day - begin)
     # A misread day differs so much from one beside it, at least.
     may_change = (np.abs(shift) > JUMP * spread[row] - _ROUNDING_C) | (steps[day - 1] > MISREAD * spread[row])
-    return np.union1d(row[may_change], np.flatnonzero((known > 0) & (known < size)))
+    return np.union1d(row[may_change], np.flatnonzero((readings > 0) & (readings < size)))
 
 
 def regressor(temperature_c: Array, x: Array) -> Array:

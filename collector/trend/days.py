@@ -161,9 +161,9 @@ def _common_changes(members: Sequence[Days], all_days: NDArray[np.int64]) -> Map
     """Return for days of a board type what changed on at least half of its devices, on the day when most of them changed."""
     days_of_text: dict[str, Counter[int]] = defaultdict(Counter)
     for member in members:
-        for place, texts in member.changed.items():
+        for index, texts in member.changed.items():
             for text in texts:
-                days_of_text[text][int(member.day[place])] += 1
+                days_of_text[text][int(member.day[index])] += 1
     shared = {text: days for text, days in days_of_text.items() if 2 * days.total() >= len(members)}
     return grouped(
         (int(np.searchsorted(all_days, days.most_common(1)[0][0])), f"{text} on {days.total()} of {len(members)} devices")

@@ -50,14 +50,14 @@ class History:
         members_of_keys = [(number, member) for number, key in enumerate(keys) for member in self._members.get(key, ())]
         members = [member for _, member in members_of_keys]
         rows = self._rows(members, names, since_day)
-        place, at_ns = rows[:, 0].astype(np.intp), rows[:, 1].astype(np.int64) * _TICK_NS
-        series = np.array([number for number, _ in members_of_keys], np.intp)[place]
+        member_of_row, at_ns = rows[:, 0].astype(np.intp), rows[:, 1].astype(np.int64) * _TICK_NS
+        series = np.array([number for number, _ in members_of_keys], np.intp)[member_of_row]
         order = np.lexsort((rows[:, 3], at_ns, series))
         return run_columns(
             np.searchsorted(series[order], np.arange(len(keys) + 1)),
             at_ns[order],
             rows[order, 2] > 0,
-            np.array([member.number for member in members], np.int64)[place[order]],
+            np.array([member.number for member in members], np.int64)[member_of_row[order]],
             {member.number: member.subject for member in members},
             {name: rows[order, _FIRST + column] for column, name in enumerate(names)},
         )
@@ -76,9 +76,9 @@ class History:
         for condition, values in parts:
             query = f"SELECT {selected} FROM runs WHERE {condition} AND at_ns >= ?"  # noqa: S608 - our own names
             page = np.array(self.store.query(query, *values, since_day * NS_PER_DAY), np.float64).reshape(-1, _FIRST + len(names))
-            place = np.minimum(np.searchsorted(ordered, page[:, 0]), len(ordered) - 1)
-            is_member = ordered[place] == page[:, 0]
-            page[:, 0] = by_number[place]
+            index = np.minimum(np.searchsorted(ordered, page[:, 0]), len(ordered) - 1)
+            is_member = ordered[index] == page[:, 0]
+            page[:, 0] = by_number[index]
             pages.append(page if is_member.all() else page[is_member])
         return np.concatenate(pages)
 

@@ -131,11 +131,11 @@ def _levels(parts: Sequence[tuple[Days, int, int]]) -> list[float]:
     """Return the level of each of these days from one place to before another, on the metric's scale."""
     levels = [0.0] * len(parts)
     for size, indices in grouped((end - begin, index) for index, (_, begin, end) in enumerate(parts)).items():
-        x, known = (
+        x, known_variance = (
             np.concatenate([getattr(days, name)[begin:end] for days, begin, end in map(parts.__getitem__, indices)]).reshape(-1, size)
             for name in ("x", "known")
         )
-        weight = 1 / (known + np.array([[parts[index][0].floor ** 2] for index in indices]))
+        weight = 1 / (known_variance + np.array([[parts[index][0].floor ** 2] for index in indices]))
         for index, level in zip(indices, ((x * weight).sum(axis=1) / weight.sum(axis=1)).tolist(), strict=True):
             levels[index] = level
     return levels

@@ -117,7 +117,7 @@ def _compute(
     stale, completed = [key for key in selected if not all(is_true(name, key) for name in metrics)], 0
     for part in _parts(stale, lambda key: sum(map(history.runs, selected[key]))):
         runs = history.columns([member for key in part for member in selected[key]], names)
-        for done, name in enumerate(metrics, 1):
+        for number, name in enumerate(metrics, 1):
             all_days = iter(days_of_series(METRICS[name], runs))
             boards = [list(islice(all_days, len(selected[key]))) for key in part]
             days = [members[0] if key.device else of_type(members) for key, members in zip(part, boards, strict=True)]
@@ -128,7 +128,7 @@ def _compute(
                 if trend is not None and not key.device:
                     trend = _of_several_boards(trend, members)
                 results[name, key] = versions[key], texts, trend
-            progress("looking for changes in series", completed + len(part) * done // len(metrics), len(stale))
+            progress("looking for changes in series", completed + len(part) * number // len(metrics), len(stale))
         completed += len(part)
 
 

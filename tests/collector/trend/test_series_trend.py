@@ -165,9 +165,9 @@ def test_a_board_that_begins_to_throttle_is_found_by_its_share():
 def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt():
     """Its own clock is five days behind."""
     run = replace(make_days([100.0])[0], started_at_ns=(FIRST_DAY - 5) * DAY_NS, clock_synchronised=False)
-    place = RUN_COLUMNS.index("at_ns")
-    assert row_of(run, FIRST_DAY * DAY_NS + 7).values[place] == FIRST_DAY * DAY_NS + 7
-    assert row_of(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS).values[place] == run.started_at_ns
+    index = RUN_COLUMNS.index("at_ns")
+    assert row_of(run, FIRST_DAY * DAY_NS + 7).values[index] == FIRST_DAY * DAY_NS + 7
+    assert row_of(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS).values[index] == run.started_at_ns
 
 
 def test_cuts_are_those_of_the_series_and_of_all():

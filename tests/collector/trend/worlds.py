@@ -215,7 +215,7 @@ def until(days: Days, points: int) -> Days:
     """Return the series as it was after so many points."""
     fields = ("day", "x", "known", "runs", "temperature_c")
     read_c = None if days.read_c is None else days.read_c[:points]
-    changed = {place: texts for place, texts in days.changed.items() if place < points}
+    changed = {index: texts for index, texts in days.changed.items() if index < points}
     return replace(days, read_c=read_c, changed=changed, **{name: getattr(days, name)[:points] for name in fields})
 
 
