@@ -31,7 +31,7 @@ def check_folder(folder: Path) -> None:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied")
     except OSError as error:
-        raise ConfigError(f"cannot write bundles to {str(folder)!r}: {error.strerror}: use another folder (--bundle)") from error
+        raise ConfigError(f"cannot write bundles to {str(folder)!r}: {error.strerror}: use another folder") from error
 
 
 def _files(record: RunRecord, signer: Signer | None) -> Iterator[tuple[str, bytes]]:

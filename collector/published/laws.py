@@ -122,8 +122,11 @@ def _memory(row: PublishedRow) -> LawFinding | None:
         is_open = not row.weights_mb and bits is None
         why = f"possible at {LEAST_BITS:g} bits a weight, but the precision is not stated"
         return finding("unclear", why) if is_open else finding("plausible", _not_excluded(required, bound.value))
+    limits = limits_named(row.device)
+    # What the last caches hold; where that is not known, more than most have.
+    cached_mb = sum(64.0 if part.cache_mb is None else part.cache_mb for part in (limits.board, limits.added) if part)
     explanations = (
-        (least_rate * max(least_mb - _cache_mb(row), 0.0) / answers / 1000 <= bound.value, "the caches hold part of the weights"),
+        (least_rate * max(least_mb - cached_mb, 0.0) / answers / 1000 <= bound.value, "the caches hold part of the weights"),
         (_speculates(row), "speculative decoding, which is stated, yields enough tokens a step"),
         (row.figure == OUTPUT_TOKENS and row.batch is None, "several answers were decoded at once, whose number is not stated"),
     )
@@ -293,9 +296,3 @@ def _peak(row: PublishedRow, part: BoardLimit) -> Bound | None:
         return Bound(gop, f"its cores do at most {significant(gop, 4)} Gop/s ({part.cpu.cores} cores at {clock}; {part.cpu.source})")
     rate = None if _is_on_cpu(row) else part.gop_per_s(bits)
     return Bound(rate, f"{part.name} does at most {significant(rate, 4)} Gop/s ({part.compute_source})") if rate else None
-
-
-def _cache_mb(row: PublishedRow) -> float:
-    """Return what the last caches hold, MB; where that is not known, more than most have."""
-    limits = limits_named(row.device)
-    return sum(64.0 if part.cache_mb is None else part.cache_mb for part in (limits.board, limits.added) if part)
