@@ -54,7 +54,7 @@ LINES = {
     "collector/influx": 748,
     "collector/ledgers": 65,
     "collector/postgresql": 682,
-    "collector/published": 886,
+    "collector/published": 883,
     "collector/receive": 1206,
     "collector/runs": 1086,
     "collector/show": 1059,
