@@ -5,7 +5,7 @@ it, and in which views it appears. Its name is the same everywhere: in the recor
 addresses and the options of commands. All of these are loops over the table, so that a figure is added here and in the record alone.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Flag, auto
 from functools import cached_property
@@ -187,9 +187,9 @@ def is_throttled(run: RunRecord) -> bool | None:
     return any_known([condition.throttled_now for condition in run.conditions])
 
 
-def hottest_c(runs: Iterable[RunRecord]) -> float | None:
-    """Return the highest temperature around any of the runs, None without a sensor."""
-    temperatures_c = [value for run in runs for condition in run.conditions for value in condition.temperatures_c.values()]
+def hottest_c(run: RunRecord) -> float | None:
+    """Return the highest temperature around the run, None without a sensor."""
+    temperatures_c = [value for condition in run.conditions for value in condition.temperatures_c.values()]
     return max(temperatures_c) if temperatures_c else None
 
 
@@ -309,7 +309,7 @@ FIGURES: tuple[Figure, ...] = (
         why_absent="no energy, no right answer, or questions not answered equally often",
     ),
     Figure(
-        "temperature_max_c", "temperature", "°C", "conditions", None, LIST | CHART, of=lambda run: hottest_c([run]),
+        "temperature_max_c", "temperature", "°C", "conditions", None, LIST | CHART, of=hottest_c,
         reads=("conditions",),
     ),
     Figure(
