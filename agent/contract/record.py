@@ -5,7 +5,6 @@ Unknown fields are tolerated when a record is read, so that an older collector k
 came: a store keeps the raw samples, which are most of the bytes, apart, and the fields that this version does not know too.
 """
 
-import re
 import sys
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -148,7 +147,6 @@ class _UnreadRecord(RunRecord, frozen=True, kw_only=True):
     samples: tuple[_UnreadSeries, ...] = ()
 
 
-_is_base64 = re.compile(rb'"[A-Za-z0-9+/=]*"').fullmatch
 _decoder = msgspec.json.Decoder(RunRecord)
 _unread_decoder = msgspec.json.Decoder(_UnreadRecord)
 _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
@@ -185,8 +183,9 @@ def decode_head(payload: bytes | msgspec.Raw) -> RunRecord:
         raise not_a_record(payload, error) from error
     check_schema(record.schema)
     for series in record.samples:
-        if not _is_base64(series.data):  # type: ignore[call-overload]
-            # Other text is decoded, to find whether it is valid.
+        text = bytes(series.data)  # type: ignore[arg-type]
+        if not text.startswith(b'"') or not text.isascii() or b"\\" in text:
+            # Other text is decoded, to find whether it is a valid one.
             decode(payload)
             break
     # Nobody else has the record yet.
