@@ -16,7 +16,7 @@ LINES = {
     "agent/base": 5930,
     "agent/bundle": 635,
     "agent/cli": 2711,
-    "agent/contract": 3984,
+    "agent/contract": 3983,
     "agent/daemon": 349,
     "agent/datasets": 1351,
     "agent/delivery": 1952,
