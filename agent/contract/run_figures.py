@@ -65,7 +65,8 @@ class RunFigures(NamedTuple):
 
     `started_at_ns` is when the run says that it began, where that can be true; `at_ns` the same by a synchronised clock, else its receipt.
     `verdict` is that among its siblings; `is_usable` is whether it may be compared at all, `takes_a_minute` whether it is long enough to
-    show what is rare. `temperature_before_c` is the regressor of the trend. `values` are by `VALUE_COLUMNS`.
+    show what is rare. `session_started_at_ns` is 0 of a run of its own. `temperature_before_c` is the regressor of the trend. `values` are
+    by `VALUE_COLUMNS`.
     """
 
     row: int
@@ -78,7 +79,7 @@ class RunFigures(NamedTuple):
     takes_a_minute: bool
     started_at_ns: int
     at_ns: int
-    session_started_at_ns: int | None
+    session_started_at_ns: int
     repeat: int
     queries: int
     temperature_before_c: float | None

@@ -159,7 +159,7 @@ class CaseBook:
 
 
 def _counted(members: Sequence[SubjectRuns], runs: CaseRuns, level: CaseSummary | None, all_days: CaseSummary | None) -> BookedCase:
-    is_usable, is_throttled = runs.columns["is_usable"] > 0, runs.having("is_throttled").columns["is_throttled"]
+    is_usable, is_throttled = runs.columns["is_usable"], runs.having("is_throttled").columns["is_throttled"]
     usable, refused = runs.part(is_usable), runs.part(~is_usable)
     reasons = [unusable(refused.subject(index), verdict) for index, verdict in enumerate(refused.verdicts())]
     return BookedCase(

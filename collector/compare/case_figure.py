@@ -82,7 +82,8 @@ def figure_of(entry: Figure, runs: CaseRuns, u: float | None = None) -> CaseFigu
         if not differs_by_session or evidence.unit != "run":
             return evidence
         session_sd = max(subject.environment.session_sd for subject in runs.own_subjects())
-        return evidence.in_other_sessions(session_sd, len(sessions_of(run_values(runs, entry.name))))
+        sessions = {session_ns or day for session_ns, day in zip(runs.values_of("session_started_at_ns"), days, strict=True)}
+        return evidence.in_other_sessions(session_sd, len(sessions))
 
     figure = _figure(values, "ratio", u, mean, differs_by_session=differs_by_session)
     return figure if shows_scatter else msgspec.structs.replace(figure, low=None, high=None)
@@ -124,24 +125,6 @@ def _figure(
 def scaled(runs: Sequence[RunValue], scale: Scale) -> list[RunValue]:
     """Return the values on the scale on which they are compared; of a ratio all are above 0."""
     return list(runs) if scale == "points" else [run._replace(value=math.log(run.value)) for run in runs]
-
-
-def run_values(runs: CaseRuns, name: str) -> list[RunValue]:
-    """Return the values of a figure of runs that have it, each as `run_value` has it."""
-    runs = runs.having(name)
-    names = (name, "subject", "started_at_ns", "session_started_at_ns", "repeat")
-    rows = zip(*map(runs.values_of, names), strict=True)
-    return [
-        RunValue(
-            value,
-            subject.key.device,
-            started_at_ns // NS_PER_DAY,
-            (session_ns, repeat) if session_ns else None,
-            subject.environment.session_sd,
-        )
-        for value, number, started_at_ns, session_ns, repeat in rows
-        for subject in [runs.subjects[number]]
-    ]
 
 
 def run_value(run: RunFigures, value: float) -> RunValue:

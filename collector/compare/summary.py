@@ -29,7 +29,7 @@ from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.run_subject import RunSubject
 from edgemeter.agent.verdict.words import verdict_lines
 from edgemeter.collector.compare.accuracy_and_energy import AccuracySummary, EnergySummary
-from edgemeter.collector.compare.case_figure import CaseFigure, CaseFigures, figure_of, run_values
+from edgemeter.collector.compare.case_figure import CaseFigure, CaseFigures, figure_of, run_value
 from edgemeter.collector.runs.case_runs import CaseRuns
 from edgemeter.collector.runs.cases import CurrentSegment, distinct
 from edgemeter.collector.runs.contents import UNREAD, LeftOut
@@ -198,7 +198,8 @@ class CaseSummary:
 
     def run_values(self, name: str) -> list[RunValue]:
         """Return the values of a figure that the case has, one a run, each with its device, day and turn."""
-        return run_values(self.counted.of_newest_kind(_SUMMED[name].group), name)
+        members = self.counted.of_newest_kind(_SUMMED[name].group)
+        return [run_value(run, value) for run in members.each() if (value := run.value(name)) is not None]
 
     @cached_property
     def accuracy(self) -> AccuracySummary | None:

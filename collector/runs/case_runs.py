@@ -1,6 +1,6 @@
 """The runs of a case as columns: an array for each fact and figure, so that a million runs are summed up without an object for each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,6 +24,7 @@ FACTS = (
     "repeat", "queries", "siblings_p50_ms", "siblings", LATENCY,
 )  # fmt: skip
 EVERY_COLUMN = tuple(dict.fromkeys((*FACTS, "at_ns", "temperature_before_c", "job", *VALUE_COLUMNS)))
+_FLAGS = dict.fromkeys(("is_usable", "takes_a_minute"), np.bool_)
 _OLDEST_FIRST = ("row", "seq", "session", "started_at_ns")
 _OK = Verdict(state="ok")
 _decode_rules = msgspec.msgpack.Decoder(tuple[tuple[Violation, ...], tuple[Violation, ...]]).decode
@@ -36,7 +37,7 @@ def read_as(name: str) -> str:
 
 def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, NDArray[Any]]:
     """Return the columns `names` of rows that were read as `read_as` says."""
-    dtypes = [{"INTEGER": np.int64, "REAL": np.float64}.get(_TYPES[name], np.object_) for name in names]
+    dtypes = [_FLAGS.get(name) or {"INTEGER": np.int64, "REAL": np.float64}.get(_TYPES[name], np.object_) for name in names]
     values = zip(*rows, strict=True) if rows else [()] * len(names)
     return {name: np.array(column, dtype) for name, dtype, column in zip(names, dtypes, values, strict=True)}
 
@@ -134,18 +135,13 @@ class CaseRuns:
     def each(self) -> list[RunFigures]:
         """Return each run by itself; all figures have to be there."""
         absent = np.array(None, np.object_)
-        columns = {
+        columns: dict[str, Iterable[Any]] = {
             name: np.where(np.isnan(values), absent, values).tolist() if values.dtype == np.float64 else values.tolist()
             for name, values in self.columns.items()
         }
-        facts = [columns[name] for name in ("row", "id", "session", "seq")]
-        subjects = [self.subjects[number] for number in columns["subject"]]
-        flags = [map(bool, columns[name]) for name in ("is_usable", "takes_a_minute")]
-        session_ns = [started_ns or None for started_ns in columns["session_started_at_ns"]]
-        later = [columns[name] for name in ("repeat", "queries", "temperature_before_c", "job")]
-        values = zip(*(columns[name] for name in VALUE_COLUMNS), strict=True)
-        times = [columns["started_at_ns"], columns["at_ns"], session_ns]
-        return list(map(RunFigures, *facts, subjects, self.verdicts(), *flags, *times, *later, values))
+        columns["values"] = zip(*(columns[name] for name in VALUE_COLUMNS), strict=True)
+        columns["subject"], columns["verdict"] = [self.subjects[number] for number in columns["subject"]], self.verdicts()
+        return list(map(RunFigures, *(columns[name] for name in RunFigures._fields)))
 
 
 def joined(parts: Sequence[CaseRuns]) -> CaseRuns:

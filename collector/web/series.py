@@ -74,7 +74,7 @@ def series(
     """Return the series of the cases, all of one device, None where no run has that figure; of more runs than `dots` a dot is a day."""
     case = max(members, key=lambda case: case.newest_ns)
     newest_runs = [context.store.runs_of(member.members).part(slice(-RUNS_READ, None)) for member in members]
-    runs = joined([of_case.part(of_case.columns["is_usable"] > 0) for of_case in newest_runs])
+    runs = joined([of_case.part(of_case.columns["is_usable"]) for of_case in newest_runs])
     runs = runs.part(np.argsort(runs.columns["started_at_ns"], kind="stable"))
     if days is not None and span is not None:
         runs = runs.part(runs.columns["started_at_ns"] >= span[0])
