@@ -231,8 +231,7 @@ def _alike(cases: Sequence[CaseSummary], figure_names: set[str]) -> list[CaseSum
             members.append(case)
 
     def answering(members: Sequence[CaseSummary]) -> int:
-        has = (case.figures.keys() | ({ACCURACY} if case.accuracy else set()) for case in members)
-        return sum(figure_names <= names for names in has)
+        return sum(all(name in case.figures for name in figure_names) for case in members)
 
     return max((members for _, members in groups), key=lambda members: (answering(members), len(members)))
 

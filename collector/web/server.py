@@ -41,8 +41,8 @@ REFRESH_S = 2.0
 # An answer takes some 20 MB while it is made, which the process keeps; more at once would not be made any sooner.
 MADE_AT_ONCE = 2
 MOST_CONNECTIONS = 256
-# The figures that a page shows of every case.
-SHOWN = tuple(entry.name for entry in in_view(FigureView.TABLE))
+# The figures that a page shows of every case, and those that it offers for limits where a case has them.
+SHOWN = tuple(entry.name for entry in in_view(FigureView.TABLE | FigureView.JUDGED))
 COOKIE = "edgemeter_token"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 COMPRESS_FROM_BYTES = 1024
