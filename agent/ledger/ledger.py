@@ -301,7 +301,7 @@ class Ledger(ABC):
 
     def backlogs(self) -> list[presence.DeviceBacklog]:
         """Return the state and the backlog of every device, without the rest of what it reported."""
-        return [presence.backlog(*row) for row in self.query("SELECT fleet, state, health FROM presence")]
+        return [presence.backlog(*row) for row in self.query("SELECT state, health FROM presence")]
 
     def retained(self) -> list[presence.RetainedMessage]:
         """Return what is measured now: the latest message of each topic, by topic."""

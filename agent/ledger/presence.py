@@ -86,7 +86,6 @@ class DevicePresence:
 class DeviceBacklog(NamedTuple):
     """The last reported state of a device, and how many records wait in its outbox; None is what it has not reported."""
 
-    fleet: str
     state: str | None
     waiting_records: int | None
 
@@ -124,9 +123,9 @@ def present_device(
     return DevicePresence(fleet, device, state, session, _decoded(birth, Birth), changed_ns, _decoded(health, Health))
 
 
-def backlog(fleet: str, state: str | None, health: bytes | None) -> DeviceBacklog:
+def backlog(state: str | None, health: bytes | None) -> DeviceBacklog:
     """Return the backlog of a device of a row of the table."""
-    return DeviceBacklog(fleet, state, _decode_outbox(health).waiting_records if health else None)
+    return DeviceBacklog(state, _decode_outbox(health).waiting_records if health else None)
 
 
 def _decoded(report: bytes | None, kind: type[_Report]) -> _Report | None:

@@ -60,9 +60,9 @@ class _Batch:
 class Drain:
     """Drains the ledger at `ledger_place` to `bucket` in its own thread; `start` once, `stop` once or more.
 
-    `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the server rejected, `expired` those that
-    are older than what it retains, which is no fault of theirs; `sink_name` is that of its position in the ledger. With `status_every_s` it
-    also writes the presence and health of devices, and its lag.
+    `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the server rejected, except for those
+    that are older than what it retains, which is no fault of theirs; `sink_name` is that of its position in the ledger. With
+    `status_every_s` it also writes the presence and health of devices, and its lag.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Drain:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.trouble: str | None = None
-        self.rejected = self.expired = 0
+        self.rejected = 0
         self.sink_name = bucket.name
         self._place = ledger_place
         self._bucket = bucket
@@ -84,6 +84,7 @@ class Drain:
         self._ledger: Ledger | None = None
         self._position = -1
         self._share = 1.0
+        self._has_expired = False
         self._failures = 0
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -105,10 +106,6 @@ class Drain:
         if self._thread.is_alive():
             self._thread.join()
         self._bucket.close()
-
-    def positions(self, positions: Mapping[str, int]) -> dict[str, int]:
-        """Return the positions that a ledger holds, and that of this bucket, 0 if it was never reached."""
-        return {self.sink_name: 0, **positions}
 
     def has_reached(self, row: int) -> bool:
         """Return whether the bucket has every record up to `row`."""
@@ -182,9 +179,9 @@ class Drain:
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Mapping[int, str]) -> bool:
         """Advance the position to the end of the batch; return False if somebody has set it back meanwhile."""
         expired = {index for index, reason in rejected.items() if any(text in reason for text in _EXPIRED)}
-        if expired and not self.expired:
+        if expired and not self._has_expired:
             logger.warning("records older than what %s retains stay in the ledger and are not written there", self.sink_name)
-        self.expired += len(expired)
+        self._has_expired = self._has_expired or bool(expired)
         reasons = {index: f"the sink rejects it: {reason}" for index, reason in sorted(rejected.items()) if index not in expired}
         # Of thousands rejected together one line reports all.
         for reason, count in Counter(reasons.values()).items():
