@@ -8,10 +8,10 @@ from edgemeter.agent.base.mqtt_session import Message
 
 INBOX_LIMIT_BYTES = 24 << 20
 MOST_WAITING = 100_000
-# A device has at most 1,000 records or 8 MiB on their way, and a broker sends at most 2,000 messages ahead: one leaves room for others. Its
-# other messages are few, nobody sends them again, and they have a share of their own.
+# The share of a device: it sends what waits in batches, and has at most 8 MiB on their way. A broker sends at most 2,000 messages ahead, of
+# which one device leaves the others most. Its other messages are few, nobody sends them again, and they have a share of their own.
 DEVICE_RATIO = 1 / 3
-MOST_RESULTS, MOST_REPORTS = 1500, 64
+MOST_RESULTS, MOST_REPORTS = 250, 64
 
 
 class Inbox:
