@@ -39,7 +39,7 @@ def amount(name: str, title: str, values: Iterable[float | None], *, from_zero: 
     present = [value for value in values if value is not None and 0 < value < math.inf]
     if present and max(present) / min(present) >= LOG_FROM_RATIO:
         return channel(name, title=f"{title}, logarithmic", scale={"type": "log", "nice": False, "padding": 12})
-    return channel(name, title=title, scale={"zero": from_zero, "padding": 0 if from_zero else 12, "nice": from_zero})
+    return channel(name, title=title, scale={"zero": from_zero, "padding": 12, "nice": from_zero})
 
 
 def zoom(axes: Sequence[str], *, pans_with_shift: bool = False) -> Spec:

@@ -54,6 +54,15 @@ def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
         assert ("logarithmic" in x["title"]) == (kind == "log")
 
 
+def test_an_axis_of_one_value_is_labelled_with_that_value():
+    """Not with a rounded one: cases of one accuracy stand at 0.6, a single run at 9.4 ms."""
+    comparison = compare_runs(*runs_of(10.0, ap=0.6), make_reference(ap=0.6))
+    (front,) = comparison_charts.latency_against_accuracy(comparison, assign_styles(comparison.rows)).charts
+    row = {"started_at_ns": STARTED_AT_NS, "value": 9.4, "low": None, "high": None, "verdict": "ok", "run": "one"}
+    alone = Chart("one run", specs.over_time("ms", span_ns=(STARTED_AT_NS, STARTED_AT_NS + 1), has_bars=False), rows_table([row]))
+    assert [">0.6<" in vega.svg(front), ">9.4<" in vega.svg(alone)] == [True, True]
+
+
 def test_text_of_a_device_stays_data():
     """It neither ends the script element nor becomes an element of the drawing."""
     hostile = "</script><script>alert(1)</script><b>'\"\\"
