@@ -12,7 +12,7 @@ from edgemeter.collector.compare.comparison import ComparedCase, Comparison, com
 from edgemeter.collector.compare.differences import speed_of
 from edgemeter.collector.show.compare_table import figure_heading, figure_in_column, shown_figures
 from edgemeter.collector.show.comparison_charts import anchor, facts
-from edgemeter.collector.show.series_style import GLYPHS, assign_styles
+from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.show.words import case_names, change_parts, figure_text, load_words
 from edgemeter.collector.web.choice_filter import ChoiceFilter
 from edgemeter.collector.web.markup import Attributes
@@ -60,7 +60,6 @@ class CaseTable:
         self.styles = assign_styles(comparison.rows, most_devices)
         self.plain = ViewGrid("comparison", _PLAIN_COLUMNS, [comparison.rows]).plain
         self._links, self._folded, self._by_limits = context.links, folded, by_limits
-        self._outlying = context.events.outlying
         # By identity: any other row is one of several boards.
         self._shown_ids = frozenset(map(id, folded.rows))
 
@@ -72,19 +71,6 @@ class CaseTable:
         # Cases of several models that can stand in for each other are one list.
         groups = [self._group(group) for group in ([rows] if self._by_limits else comparable(rows)) if group]
         return CasePage(pages, groups, any(len(row.boards) > BOARDS_LISTED for row in rows))
-
-    def mark(self, row: ComparedCase) -> tuple[str, str]:
-        """Return colour and glyph of the series of a row."""
-        style = self.styles.of(row)
-        return style.colour, GLYPHS[style.shape]
-
-    def deviation(self, row: ComparedCase) -> str | None:
-        """Return how the board of a row deviates from the others of its type; None where it does not."""
-        return self._outlying[row.case.device][-1] if row.case.device in self._outlying else None
-
-    def deviating_boards(self, row: ComparedCase) -> list[ComparedCase]:
-        """Return the boards of a row of several that deviate from the others."""
-        return [board for board in row.boards if board.case.device in self._outlying]
 
     def _group(self, rows: Sequence[ComparedCase]) -> CaseGroup:
         models = list(dict.fromkeys(row.case.key.model for row in rows))

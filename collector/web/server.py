@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.http_server import is_loopback
@@ -146,7 +147,9 @@ class PageServer:
                 # As its tables show them where a period was picked.
                 view = replace(view, tables=tuple(table.between(*period) for table in view.tables))
             if form == "json":
-                return Response(view.to_json(request), media_type="application/json")
+                tables = {table.name: table.dicts() for table in view.tables}
+                document = {"view": request.address, "title": view.title, "tables": tables}
+                return Response(json_document(document), media_type="application/json")
             if form == "csv" and view.tables:
                 name = f'attachment; filename="edgemeter-{request.view}.csv"'
                 return Response(view.tables[0].to_csv(), media_type="text/csv", headers={"Content-Disposition": name})

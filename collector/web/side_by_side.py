@@ -18,6 +18,7 @@ from edgemeter.collector.compare.differences import better_of, deciding, speed_o
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, anchor, energy_against_accuracy, latency_against_accuracy
+from edgemeter.collector.show.series_style import GLYPHS
 from edgemeter.collector.show.words import (
     assumed_in_changes,
     confidence_text,
@@ -69,6 +70,8 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     body = context.render(
         "compare.html",
         by_limits=by_limits,
+        outlying=context.events.outlying,
+        glyphs=GLYPHS,
         caution=caution,
         table=table,
         page=table.page(request),

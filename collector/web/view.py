@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.documents import Plain, json_document
+from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.web.markup import Attributes, Markup
@@ -139,12 +139,6 @@ class View:
     tables: tuple[ViewTable, ...] = ()
     picked: Mapping[str, str] = field(default_factory=dict)
     inputs: tuple[FormInput, ...] = ()
-
-    def to_json(self, request: ViewRequest) -> bytes:
-        """Return all tables as JSON: `{"view", "tables": {name: [{column: value}]}}`."""
-        tables = {table.name: table.dicts() for table in self.tables}
-        document = {"view": request.address, "title": self.title, "tables": tables}
-        return json_document(document).encode()
 
 
 @dataclass(frozen=True, slots=True)
