@@ -6,6 +6,7 @@ Rows carry the columns that their chart's function names; the page's script (`we
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from edgemeter.agent.base.nanoseconds import NS_PER_HOUR, NS_PER_MINUTE
 from edgemeter.collector.charts import parts
 from edgemeter.collector.charts.chart import Spec
 
@@ -21,7 +22,7 @@ def over_time(
     *,
     levels: Sequence[Mapping[str, Any]] = (),
     events: Sequence[Mapping[str, Any]] = (),
-    span_ns: tuple[float, ...],
+    span_ns: tuple[float, float],
     from_zero: bool = False,
     has_bars: bool,
 ) -> Spec:
@@ -51,8 +52,10 @@ def over_time(
         "encoding": {"x": at, "y": parts.channel("low"), "y2": {"field": "high"}},
         "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
     }
-    # Marks that are not seen hold the axis open.
-    ends = {"data": {"values": [{"at": end / 1e6} for end in span_ns]}, "mark": {"type": "point", "opacity": 0}, "encoding": {"x": at}}
+    # Marks that are not seen hold the axis open: one moment alone stands in the middle of two hours.
+    is_moment = span_ns[1] - span_ns[0] < NS_PER_MINUTE
+    moments_ns = (span_ns[0] - NS_PER_HOUR, span_ns[1] + NS_PER_HOUR) if is_moment else span_ns
+    ends = {"data": {"values": [{"at": end / 1e6} for end in moments_ns]}, "mark": {"type": "point", "opacity": 0}, "encoding": {"x": at}}
     stroke = {"x": {"field": "start", "type": "temporal"}, "x2": {"field": "end"}, "y": {"field": "value", "type": "quantitative"}}
     level = {"data": {"values": list(levels)}, "mark": {"type": "rule", "stroke": "var(--ink)", "opacity": 0.75}, "encoding": stroke}
     return {
@@ -63,7 +66,7 @@ def over_time(
             dot,
             *([level] if levels else []),
             *(_events(events) if events else []),
-            *([ends] if span_ns else []),
+            ends,
         ],
     }
 
@@ -109,7 +112,7 @@ def run_time_line(
 
     `bands` (`start`, `end` in s, `name`, `text`) shade idle and warm-up, with the machine's conditions then.
     """
-    x = {"field": "at_s", "type": "quantitative", "title": across, "scale": {"zero": False, "nice": False}}
+    x = {"field": "at_s", "type": "quantitative", "title": across, "scale": {"zero": False, "nice": False, "padding": 6}}
     at, right = parts.tip("at_s", "at, s", ",.3f"), {"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"}
     sensor_scale = {"domain": list(sensors), "range": [f"var(--s{1 + index % 6})" for index in range(len(sensors))]}
     layers: list[Spec] = []

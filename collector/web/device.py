@@ -32,7 +32,7 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     if case_filter.device is None:
         devices = (case.key.device for case in filter(case_filter.takes, context.book.cases))
         case_filter = replace(case_filter, device=min(devices, default=""))
-    device_cases = picked_cases(context.book, case_filter.without("board", "model", "runtime", "precision"))
+    device_cases = picked_cases(context.book, replace(case_filter, board=None, model=None, runtime=None, precision=None))
     if not device_cases:
         return View("No run matches", context.render("message.html", text="No run has this device."))
     newest = max(device_cases, key=lambda case: case.newest_ns)

@@ -3,10 +3,9 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from operator import attrgetter
-from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
@@ -43,11 +42,6 @@ class CaseFilter:
     precision: str | None = None
     days: int | None = None
     level: DaysCounted = "current"
-
-    def without(self, *names: str) -> "CaseFilter":
-        """Return the same without these picks."""
-        nothing: dict[str, Any] = dict.fromkeys(names)
-        return replace(self, **nothing)
 
     def takes(self, case: BookedCase) -> bool:
         """Return whether it takes a case."""

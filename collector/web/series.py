@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import itemgetter
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -187,7 +188,7 @@ CASES_READ = 2 * CHARTS
 def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the trend of a metric: what was found, then a page of series of every board type; raises ConfigError if it is unknown."""
     entry = figure_called(request.get("metric") or LATENCY, FOLLOWED.values())
-    every_case = of_every_board(picked_cases(context.book, case_filter.without("days")))
+    every_case = of_every_board(picked_cases(context.book, replace(case_filter, days=None)))
     pages = pager(request, context.links, len(every_case), CASES_READ)
     picked = every_case[pages.page * CASES_READ : (pages.page + 1) * CASES_READ]
     if not picked:

@@ -17,19 +17,10 @@ from edgemeter.collector.compare.comparison import MARKS, ComparedCase, Comparis
 from edgemeter.collector.compare.differences import better_of, deciding, speed_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
+from edgemeter.collector.show import words
 from edgemeter.collector.show.comparison_charts import HOW_TO_READ_MARKS, anchor, energy_against_accuracy, latency_against_accuracy
 from edgemeter.collector.show.series_style import GLYPHS
-from edgemeter.collector.show.words import (
-    assumed_in_changes,
-    confidence_text,
-    decisions_text,
-    figure_name,
-    figure_text,
-    level_of_boards,
-    level_text,
-    listed,
-    outcome_text,
-)
+from edgemeter.collector.show.words import assumed_in_changes, decisions_text, figure_name, figure_text, listed
 from edgemeter.collector.web.case_table import CaseTable
 from edgemeter.collector.web.choice_filter import choice_filter, choice_inputs
 from edgemeter.collector.web.queries import CaseFilter, ViewContext, compare, picked_cases, reference_names
@@ -37,16 +28,6 @@ from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 # With more devices than this the title counts them, and a lead would be too long.
 NAMED = 3
-# What the template asks of a case.
-WORDS = {
-    "anchor": anchor,
-    "confidence_text": confidence_text,
-    "level_of_boards": level_of_boards,
-    "level_text": level_text,
-    "listed": listed,
-    "not_counted_text": not_counted_text,
-    "outcome_text": outcome_text,
-}
 
 
 def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
@@ -60,7 +41,7 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     comparison = compare(context, every_case, case_filter, reference)
     left_out = _left_out(comparison, every_case)
     if not comparison.rows:
-        body = context.render("left_out.html", left_out=left_out, listed=listed)
+        body = context.render("left_out.html", left_out=left_out, words=words)
         return View(f"No case matches the reference {reference}", body, picked=picked)
     folded = fold_boards(comparison)
     by_limits, caution = choice_filter(request, folded, {case.key for case in every_case})
@@ -85,7 +66,9 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         assumed=list(assumed_in_changes(decision for row in comparison.rows for decision in row.decisions.values())),
         not_compared=len(comparison.left_out),
         left_out=left_out,
-        **WORDS,
+        words=words,
+        anchor=anchor,
+        not_counted_text=not_counted_text,
     )
     # What was replayed or simulated does not share the headline of what was measured, unless nothing was.
     measured = tuple(row for row in comparison.rows if row.case.key.provenance == "measured")

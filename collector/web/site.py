@@ -95,7 +95,6 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "alerts": alerts_view,
     "published": published_view,
 }
-NAVIGATION = {name: name.capitalize() for name in VIEWS if name != "run"}
 # The facets of a view's form, and those that are folded until one of them is picked.
 FILTERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "overview": (("fleet", "board", "days", "level"), ()),
@@ -160,13 +159,13 @@ def content(
 
 def navigation(request: ViewRequest, links: Links) -> list[dict[str, object]]:
     """Return the links to the views; what was picked goes along."""
-    picked_fields = {name: value for name, value in request.fields.items() if name in {"model", "device", "fleet", "board", "reference"}}
-    items: list[dict[str, object]] = []
-    for name, text in NAVIGATION.items():
-        fields = {field: value for field, value in picked_fields.items() if field in ROUTES[name]} if name != "overview" else {}
-        if reference := links.to(name, **fields) or links.to(name):
-            items.append({"reference": reference, "text": text, "is_current": name == request.view})
-    return items
+    picked = {name: value for name, value in request.fields.items() if name in {"model", "device", "fleet", "board", "reference"}}
+    return [
+        {"reference": reference, "text": name.capitalize(), "is_current": name == request.view}
+        for name in VIEWS
+        if name != "run"
+        if (reference := links.to(name, **{field: picked[field] for field in ROUTES[name] if field in picked}) or links.to(name))
+    ]
 
 
 def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
