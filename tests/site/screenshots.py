@@ -1,7 +1,7 @@
 """Takes the pictures of the documentation in Debian's chromium, light and dark, into docs/images/.
 
 python -m tests.site.screenshots                      runs the demo first (two minutes), and makes those of the README
-python -m tests.site.screenshots readme               makes those of the README only: a trend and an answer, of a simulated fleet
+python -m tests.site.screenshots readme               makes those of the README only: a trend of a simulated fleet
 python -m tests.site.screenshots report-fleet.html    of a page that is there
 python -m tests.site.screenshots ledger.sqlite        of the page served while a suite is measured into that ledger; the demo's has it too
 """
@@ -14,19 +14,18 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from html import escape
 from pathlib import Path
 
 import msgspec
 from PIL import Image
 
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.demo.simulated_fleet import records_of
 from edgemeter.collector.compare.case_book import book_of
-from edgemeter.collector.runs.store import LedgerStore, MemoryStore
-from edgemeter.collector.runs.contents import oldest_first
-from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
+from edgemeter.collector.demo.simulated_fleet import records_of
 from edgemeter.collector.receive.collector import Collector
+from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
+from edgemeter.collector.runs.contents import oldest_first
+from edgemeter.collector.runs.store import LedgerStore, MemoryStore
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
@@ -46,10 +45,6 @@ VIEWS = {
 
 # Of the README: what is seen without scrolling.
 README_VIEWS = {"trend": ("trend?metric=latency_p50_ms&model=edgemeter-shapes", 850)}
-ANSWER_CSS = (
-    "body{margin:0;padding:20px 24px;background:Canvas;color:CanvasText;color-scheme:light dark;font:15px/1.5 monospace}"
-    "pre{margin:0;font:inherit;white-space:pre-wrap}b{font-weight:600}i{font-style:normal;opacity:.7}"
-)
 QUIET_P50_MS = 1.5
 PICTURED = ("simulated-server", "simulated-pi5-0")
 
@@ -68,38 +63,11 @@ def simulated_runs(home: Path) -> list[RunRecord]:
 
 
 def take_readme(folder: Path, runs: Sequence[RunRecord]) -> list[Path]:
-    """Return the pictures of the README: the trend of simulated boards, and what `compare` answers about two models on one of them."""
+    """Return the pictures of the README: the trend of simulated boards."""
     with tempfile.TemporaryDirectory() as name:
         page = Path(name) / "fleet.html"
         one_file.write_file_of(MemoryStore(oldest_first(runs)), page, one_file.FileChoice())
-        answer, *lines = compare_two(runs, Path(name)).rstrip().splitlines()
-        rows = [line if line.startswith(("  ", "A  ", "B  ")) else f"<i>{line}</i>" for line in map(escape, lines)]
-        page_lines = ["<i>$ edgemeter compare fp32.json int8.json</i>", f"<b>{escape(answer)}</b>", "", *rows]
-        terminal = Path(name) / "answer.html"
-        terminal.write_text(f"<!doctype html><meta charset=utf-8><style>{ANSWER_CSS}</style><pre>{chr(10).join(page_lines)}</pre>")
-        return take(page, folder, README_VIEWS) + _take_file(terminal, folder, 40 + 23 * (len(page_lines) + 2))
-
-
-def compare_two(runs: Sequence[RunRecord], home: Path) -> str:
-    """Return what `edgemeter compare` prints about the last 20 runs of two models on one board."""
-    for precision in ("fp32", "int8"):
-        newest = [run for run in runs if run.device == "simulated-pi5-03" and run.precision == precision][-20:]
-        (home / f"{precision}.json").write_bytes(msgspec.json.encode({"runs": newest}))
-    command = [*EDGEMETER, "compare", "fp32.json", "int8.json"]
-    environment = {**os.environ, "EDGEMETER_HOME": str(home)}
-    return subprocess.run(command, cwd=home, env=environment, check=True, capture_output=True, text=True, timeout=600).stdout
-
-
-def _take_file(page: Path, folder: Path, height: int) -> list[Path]:
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, Browser(find_chromium(), Path(profile)) as browser:
-        return [
-            _small(
-                browser.open(page.as_uri(), width=1000, height=height, dark=theme == "dark", offline=True).screenshot(
-                    folder / f"{page.stem}-{theme}.png"
-                )
-            )
-            for theme in ("light", "dark")
-        ]
+        return take(page, folder, README_VIEWS)
 
 
 def take(page: Path, folder: Path, views: Mapping[str, tuple[str, int]] = VIEWS) -> list[Path]:
