@@ -45,7 +45,7 @@ LINES = {
     "agent/vision": 2111,
     "collector": 1,
     "collector/alerts": 721,
-    "collector/charts": 489,
+    "collector/charts": 492,
     "collector/cli": 2313,
     "collector/compare": 2438,
     "collector/datacenter": 490,
@@ -61,7 +61,7 @@ LINES = {
     "collector/trend": 3458,
     "collector/units": 83,
     "collector/upkeep": 206,
-    "collector/web": 2973,
+    "collector/web": 2936,
     "models": 1,
     "models/builder": 1478,
     "models/catalogue": 530,
@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80884,
+    "tests": 80861,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
