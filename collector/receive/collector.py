@@ -59,8 +59,7 @@ RECEIPT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.
 class CollectorCounts:
     """Counts since the start; `rejections` are messages, or records in them, that are not valid; `shed` messages have to come again.
 
-    `receipts` are messages of results by the time from reading them to their receipt: at most each of RECEIPT_BOUNDS_S, and longer;
-    `receipts_s` is the sum of these times.
+    `receipts` are messages of results by the time to their receipt, at most each of RECEIPT_BOUNDS_S, and longer; `receipts_s` is its sum.
     """
 
     messages: int = 0
@@ -201,9 +200,8 @@ class Collector(FeedEvents):
     def unwell(self) -> str | None:
         """Return why nothing can be received now, None if it can; it asks nobody, so that whoever supervises has an answer at once."""
         trouble = self.refusal or self.trouble
-        stalled_s = self.stalled_s()
-        if trouble is None and stalled_s > UNWELL_S:
-            return f"no commit has ended for {stalled_s:.0f} s: see the log, the disk and who else uses the ledger"
+        if trouble is None and self.stalled_s() > UNWELL_S:
+            return f"no commit has ended for {self.stalled_s():.0f} s: see the log, the disk and who else uses the ledger"
         if not self.is_connected():
             return f"no connection to the broker at {self.address}"
         return trouble
@@ -332,15 +330,14 @@ class Collector(FeedEvents):
         return receipts
 
     def _apply_retention(self, ledger: Ledger) -> None:
-        now_s = self._clock()
-        if self._retention is None or now_s < self._next_retention_s:
+        if self._retention is None or self._clock() < self._next_retention_s:
             return
         try:
             is_all = ledger.forget(self._retention, time.time_ns()).is_all
         except EdgemeterError as error:
             logger.warning("cannot remove old records: %s", error)
             is_all = True
-        self._next_retention_s = now_s + (FORGET_S if is_all else SLICE_S)
+        self._next_retention_s = self._clock() + (FORGET_S if is_all else SLICE_S)
 
 
 def _keep_freed_buffers() -> None:

@@ -79,9 +79,9 @@ class EmbeddedBroker:
         logging.getLogger("transitions").setLevel(logging.CRITICAL)
         # Its tasks fail whenever a client disconnects; nothing can be done about that, and receipts make it harmless.
         self._loop.set_exception_handler(lambda _loop, context: logger.debug("in the embedded broker: %s", context.get("message")))
-        listener = ListenerConfig(bind=f"{LOOPBACK}:{self.port}")
+        listeners = {"default": ListenerConfig(bind=f"{LOOPBACK}:{self.port}")}
         plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
-        broker = self._broker = Broker(BrokerConfig(listeners={"default": listener}, plugins=plugins))
+        broker = self._broker = Broker(BrokerConfig(listeners=listeners, plugins=plugins))
         broker._subscriptions = _Subscriptions()  # noqa: SLF001 - amqtt takes it from nobody
         self._take = broker.stream_connected
         broker.stream_connected = self._connected

@@ -27,19 +27,13 @@ class CollectorMetrics:
         self._library = import_extra("prometheus_client", "collector", "/metrics needs prometheus-client")
         self._counter = self._library.metrics_core.CounterMetricFamily
         self._gauge = self._library.metrics_core.GaugeMetricFamily
-        self._histogram = self._library.metrics_core.HistogramMetricFamily
 
     def text(self) -> str:
         """Return the metrics in Prometheus' text format; raises as `collect`."""
         return str(self._library.generate_latest(self).decode())
 
     def collect(self) -> Iterator[Any]:
-        """Yield every metric.
-
-        Raises:
-            ConfigError: the ledger, or what is known of alerts, is damaged or gone.
-            TransientError: it is in use; retry.
-        """
+        """Yield every metric; raises ConfigError if the ledger or the state of alerts is damaged, and TransientError if it is in use."""
         collector = self._collector
         counts, drain = collector.counts, collector.drain
         # Every reason is there from the start: a rate needs the 0 before the 1.
@@ -52,7 +46,7 @@ class CollectorMetrics:
         yield self._counter(f"{PREFIX}shed", "Messages of devices that send too much, to be sent again.", counts.shed)
         buckets = list(zip([*map(str, RECEIPT_BOUNDS_S), "+Inf"], accumulate(counts.receipts), strict=True))
         text = "From reading a message with results to its receipt."
-        yield self._histogram(f"{PREFIX}receipt_seconds", text, buckets, counts.receipts_s)
+        yield self._library.metrics_core.HistogramMetricFamily(f"{PREFIX}receipt_seconds", text, buckets, counts.receipts_s)
         yield self._gauge(f"{PREFIX}stalled_seconds", "Time since a commit or a pass of the writer ended.", collector.stalled_s())
         yield self._gauge(f"{PREFIX}connected", "1 while the broker is connected.", collector.is_connected())
         yield self._gauge(f"{PREFIX}drain_ok", "0 while the drain makes no progress.", drain is None or drain.trouble is None)
@@ -66,8 +60,7 @@ class CollectorMetrics:
             positions = ledger.positions()
             if drain is not None:
                 positions = {drain.sink_name: 0, **positions}
-            since_ns = {sink: ledger.waiting_since_ns(row) or now_ns for sink, row in positions.items()}
-            lag_s = {sink: max(0, now_ns - oldest_ns) / 1e9 for sink, oldest_ns in since_ns.items()}
+            lag_s = {sink: max(0, now_ns - (ledger.waiting_since_ns(row) or now_ns)) / 1e9 for sink, row in positions.items()}
             yield _labelled(self._gauge, "sink_row", "Row up to which the sink has every record.", "sink", positions)
             yield _labelled(self._gauge, "sink_lag_seconds", "Age of the oldest record that the sink does not have.", "sink", lag_s)
             devices = ledger.backlogs()
