@@ -55,7 +55,7 @@ LINES = {
     "collector/ledgers": 65,
     "collector/postgresql": 682,
     "collector/published": 883,
-    "collector/receive": 1206,
+    "collector/receive": 1196,
     "collector/runs": 1082,
     "collector/show": 1059,
     "collector/trend": 3458,
