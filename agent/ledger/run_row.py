@@ -83,11 +83,15 @@ _accuracy = attrgetter("metric", "better", "images", "dataset_sha256", "normalis
 
 
 class RunRow(NamedTuple):
-    """The row of a numbered record: values of `RUN_COLUMNS` but for chunk and place, and of `ADD_SUBJECT`."""
+    """The row of a numbered record: values of `RUN_COLUMNS` but for chunk and place, and of `ADD_SUBJECT`.
+
+    The stated time of what `is_wrong_time` cannot be true; it has that of its receipt.
+    """
 
     key: RecordKey
     subject: tuple[Any, ...]
     values: tuple[Any, ...]
+    is_wrong_time: bool
 
     @property
     def id(self) -> str:
@@ -135,7 +139,8 @@ def row_of(run: RunRecord, received_ns: int) -> RunRow:
     for index in places_not_measured:
         values[index] = ABSENT
     verdict = run.verdict
-    started_at_ns = received_ns if off_by_ns(run.started_at_ns, received_ns) is not None else run.started_at_ns
+    is_wrong_time = off_by_ns(run.started_at_ns, received_ns) is not None
+    started_at_ns = received_ns if is_wrong_time else run.started_at_ns
     temperature_c = temperature_before_c(run)
     row = (
         run.device,
@@ -157,7 +162,7 @@ def row_of(run: RunRecord, received_ns: int) -> RunRow:
         ABSENT if run.job is None else run.job,
         *values,
     )
-    return RunRow((run.fleet, run.device, run.session, run.seq), subject, row)
+    return RunRow((run.fleet, run.device, run.session, run.seq), subject, row, is_wrong_time)
 
 
 def _likeness(run: RunRecord) -> bytes:

@@ -15,7 +15,7 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health, decode_health
 from edgemeter.agent.contract.messages import Topic, parse_topic
 from edgemeter.agent.contract.record import RunRecord, change_fields, decode_head, decode_heads
-from edgemeter.agent.contract.record_time import is_timeless, off_by_ns, was_never_set
+from edgemeter.agent.contract.record_time import off_by_ns, was_never_set
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, arrived, pack_array
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
@@ -97,8 +97,8 @@ class Admitted:
         self.text_bytes += len(text)
         if _is_batch(text) and (batch := _read_batch(text, topic, self.received_ns)):
             body = pack_array(text) if text is message.payload else message.payload
-            self.timeless += [run.key for run, has_no_time in batch if has_no_time]
-            self.batches.append(ArrivedBatch([run for run, _ in batch], body, message.topic, self.received_ns))
+            self.timeless += [run.key for run in batch if run.is_wrong_time]
+            self.batches.append(ArrivedBatch(batch, body, message.topic, self.received_ns))
             return True
         before = len(self.rejections)
         is_stored = [self._add_record(topic, message.topic, raw_record) for raw_record in split_records(text)]
@@ -110,8 +110,8 @@ class Admitted:
         try:
             check_size(text)
             record = decode_head(text)
-            has_no_time = is_timeless(record, self.received_ns)
-            if has_no_time and was_never_set(record):
+            has_no_time = was_never_set(record)
+            if has_no_time:
                 text = change_fields(text, started_at_ns=self.received_ns, stamped_by="collector")
                 record = decode_head(text)
             kind = "origin"
@@ -120,24 +120,25 @@ class Admitted:
             self.rejections.append(Rejection(name, text, str(error), self.received_ns, kind))
             return False
         # Of the record no more than its row waits for the commit.
-        self.arrivals.append(arrived(record, text, name, self.received_ns))
-        if has_no_time:
-            self.timeless.append(self.arrivals[-1].run.key)
+        arrival = arrived(record, text, name, self.received_ns)
+        self.arrivals.append(arrival)
+        if has_no_time or arrival.run.is_wrong_time:
+            self.timeless.append(arrival.run.key)
         return True
 
 
-def _read_batch(text: bytes, topic: Topic, received_ns: int) -> list[tuple[RunRow, bool]] | None:
-    """Return the rows of a batch, and which have no time, None unless all may be stored as they are: then each is read, to find which."""
+def _read_batch(text: bytes, topic: Topic, received_ns: int) -> list[RunRow] | None:
+    """Return the rows of a batch, None unless all may be stored as they are: then they are read one by one, to find which."""
     # What is longer than agents send is checked before it is taken apart.
     if len(text) > LARGEST_HEAD_BYTES:
         return None
-    rows: list[tuple[RunRow, bool]] = []
+    rows: list[RunRow] = []
     try:
         for record in decode_heads(text):
             _check_origin("record", record, topic)
             if was_never_set(record):
                 return None
-            rows.append((row_of(record, received_ns), is_timeless(record, received_ns)))
+            rows.append(row_of(record, received_ns))
     except ConfigError:
         return None
     return None if len(rows) > messages.LONGEST_BATCH else rows
