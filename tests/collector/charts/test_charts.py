@@ -6,7 +6,7 @@ import pytest
 
 from edgemeter.agent.base import config
 from edgemeter.collector.charts import specs, vega
-from edgemeter.collector.charts.chart import Chart, rows_table, script_data
+from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table, script_data
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.series_style import assign_styles
 from edgemeter.collector.show.words import outcome_of
@@ -61,6 +61,14 @@ def test_an_axis_of_one_value_is_labelled_with_that_value():
     row = {"started_at_ns": STARTED_AT_NS, "value": 9.4, "low": None, "high": None, "verdict": "ok", "run": "one"}
     alone = Chart("one run", specs.over_time("ms", span_ns=(STARTED_AT_NS, STARTED_AT_NS + 1), has_bars=False), rows_table([row]))
     assert [">0.6<" in vega.svg(front), ">9.4<" in vega.svg(alone)] == [True, True]
+
+
+def test_a_moment_alone_stands_in_the_middle_of_its_axis():
+    """At the edge of the plot half of its mark would be cut."""
+    row = {"started_at_ns": STARTED_AT_NS, "value": 9.4, "low": None, "high": None, "verdict": "ok", "run": "one"}
+    chart = Chart("one run", specs.over_time("ms", span_ns=(STARTED_AT_NS, STARTED_AT_NS + 1), has_bars=False), rows_table([row]))
+    (x,) = re.findall(r'<path transform="translate\(([\d.]+),[\d.]+\)" d="M[^"]*" fill="#0072b2"', vega.svg(chart))
+    assert 0.4 < float(x) / WIDTH_PX < 0.6
 
 
 def test_text_of_a_device_stays_data():
