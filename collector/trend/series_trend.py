@@ -147,7 +147,7 @@ def _rhythm(series: Sequence[Days]) -> tuple[list[float], list[int]]:
         return [], []
     size = np.array([len(days.day) for days in series])
     end, day = np.cumsum(size), np.concatenate([days.day for days in series])
-    newest = end[:, None] - 1 - np.arange(GAPS - 1)
+    newest = np.maximum(end[:, None] - 1 - np.arange(GAPS - 1), 0)
     count = np.minimum(size, GAPS) - 1
     gaps = np.where(np.arange(GAPS - 1) < count[:, None], day[newest] - day[newest - 1], np.inf)
     return np.nan_to_num(row_medians(gaps, count), nan=1.0).tolist(), np.add.reduceat(

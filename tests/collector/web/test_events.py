@@ -73,6 +73,14 @@ def test_a_finding_leads_to_the_series_of_what_it_hit_in_its_period(fleet):
     assert events.findings_of({"device": "pi-2", "fleet": "lab"}) == [finding]
 
 
+def test_a_series_of_one_run_has_no_events():
+    """Nor does it keep its page from being made."""
+    run = make_run()
+    events = TrendEvents(MemoryStore([run]))
+    events.refresh()
+    assert list(events.of(series_of(run), "latency_p50_ms")) == []
+
+
 def test_an_accuracy_that_fell_is_a_step_of_its_chart():
     """Of an accuracy, and of an error that rose: each is followed by a metric of its own, and both are drawn as the page's accuracy."""
     for better, before, after in (("higher", 0.60, 0.55), ("lower", 0.10, 0.15)):
