@@ -1,6 +1,6 @@
 """The runs of a case as columns: an array for each fact and figure, so that a million runs are summed up without an object for each."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -134,13 +134,12 @@ class CaseRuns:
 
     def each(self) -> list[RunFigures]:
         """Return each run by itself; all figures have to be there."""
+        numbers = np.array([self.columns[name] for name in ("temperature_before_c", *VALUE_COLUMNS)], np.float64).T
         absent = np.array(None, np.object_)
-        columns: dict[str, Iterable[Any]] = {
-            name: np.where(np.isnan(values), absent, values).tolist() if values.dtype == np.float64 else values.tolist()
-            for name, values in self.columns.items()
-        }
-        columns["values"] = zip(*(columns[name] for name in VALUE_COLUMNS), strict=True)
+        figures = [tuple(row) for row in np.where(np.isnan(numbers), absent, numbers).tolist()]
+        columns: dict[str, Sequence[Any]] = {name: self.values_of(name) for name in RunFigures._fields if name in self.columns}
         columns["subject"], columns["verdict"] = [self.subjects[number] for number in columns["subject"]], self.verdicts()
+        columns["temperature_before_c"], columns["values"] = [row[0] for row in figures], [row[1:] for row in figures]
         return list(map(RunFigures, *(columns[name] for name in RunFigures._fields)))
 
 
