@@ -74,11 +74,10 @@ def series(
 ) -> SeriesShown | None:
     """Return the series of the cases, all of one device, None where no run has that figure; of more runs than `dots` a dot is a day."""
     case = max(members, key=lambda case: case.newest_ns)
-    newest_runs = [context.store.runs_of(member.members).part(slice(-RUNS_READ, None)) for member in members]
-    runs = joined([of_case.part(of_case.columns["is_usable"]) for of_case in newest_runs])
-    runs = runs.part(np.argsort(runs.columns["started_at_ns"], kind="stable"))
-    if days is not None and span is not None:
-        runs = runs.part(runs.columns["started_at_ns"] >= span[0])
+    runs = joined([context.store.runs_of(member.members).part(slice(-RUNS_READ, None)) for member in members])
+    started_ns, since = runs.columns["started_at_ns"], span[0] if days is not None and span is not None else 0
+    order = np.argsort(started_ns, kind="stable")
+    runs = runs.part(order[(runs.columns["is_usable"] & (started_ns >= since))[order]])
     having = runs.having(entry.name)
     valued = [(run, value) for run in having.of_newest_kind(entry.group).each() if (value := run.value(entry.name)) is not None]
     if not valued:
