@@ -72,7 +72,9 @@ def _columns(cases: Sequence[CaseRuns]) -> RunColumns:
     edges = np.cumsum([0, *map(len, cases)], dtype=np.intp)
     are_ok = np.ones(len(p50_ms), np.bool_)
     figures = {name: columns[name] for name in _NAMES}
-    return run_columns(edges, columns["started_at_ns"], are_ok, columns["subject"], cases[0].subjects, figures)
+    numbers, subject_of_run = np.unique(columns["subject"], return_inverse=True)
+    subjects = [cases[0].subjects[number] for number in numbers.tolist()]
+    return run_columns(edges, columns["started_at_ns"], are_ok, subject_of_run, subjects, figures)
 
 
 def _moves(values: NDArray[np.float64]) -> bool:

@@ -57,8 +57,8 @@ class History:
             np.searchsorted(series[order], np.arange(len(keys) + 1)),
             at_ns[order],
             rows[order, 2] > 0,
-            np.array([member.number for member in members], np.int64)[member_of_row[order]],
-            {member.number: member.subject for member in members},
+            member_of_row[order],
+            [member.subject for member in members],
             {name: rows[order, _FIRST + column] for column, name in enumerate(names)},
         )
 

@@ -83,15 +83,14 @@ def run_columns(
     edges: NDArray[np.intp],
     at_ns: NDArray[np.int64],
     is_ok: NDArray[np.bool_],
-    subject: NDArray[np.int64],
-    subjects: Mapping[int, RunSubject],
+    subject_of_run: NDArray[np.intp],
+    subjects: Sequence[RunSubject],
     figures: Mapping[str, NDArray[np.float64]],
 ) -> RunColumns:
-    """Return the runs of series as they were read: arrays [runs] in order, of which `subject` holds numbers of `subjects`."""
-    numbers, subject_of_run = np.unique(subject, return_inverse=True)
+    """Return the runs of series as they were read: arrays [runs] in order, of which `subject_of_run` holds places in `subjects`."""
     facts: dict[CommonFacts, int] = {}
-    number_of_subject = [facts.setdefault(common_facts(subjects[number]), len(facts)) for number in numbers.tolist()]
-    has_own_energy = np.array([bool(subjects[number].has_own_energy) for number in numbers.tolist()], np.bool_)[subject_of_run]
+    number_of_subject = [facts.setdefault(common_facts(subject), len(facts)) for subject in subjects]
+    has_own_energy = np.array([bool(subject.has_own_energy) for subject in subjects], np.bool_)[subject_of_run]
     return RunColumns(
         edges=edges,
         day=at_ns // NS_PER_DAY,
