@@ -133,27 +133,23 @@ def change_points(series: Sequence[Days], cuts: Sequence[Sequence[int]] | None =
         results.append(ChangePoints((0, *sorted(begins)), days))
     spans = [(row, slice(*span)) for row, changes in enumerate(results) for span in changes.spans() if len(changes.days.day)]
     # A figure that never changes (most accuracies) has no step to find, but may have a slope.
-    moves = _moves([results[row].days.x[part] for row, part in spans])
+    x = np.concatenate([[], *(changes.days.x for changes in results)])
+    first = np.cumsum([0, *(part.stop - part.start for _, part in spans)])[:-1]
+    moves = (np.maximum.reduceat(x, first) > np.minimum.reduceat(x, first)).tolist() if spans else []
     moving = [span for span, may_step in zip(spans, moves, strict=True) if may_step]
     _take_modes(results, moving)
     walks = []
     for (row, part), may_step in zip(spans, moves, strict=True):
-        first, is_warm = part.start + BEFORE + AFTER, results[row].days.is_warm
-        if part.stop >= first and (may_step or is_warm):
+        earliest, is_warm = part.start + BEFORE + AFTER, results[row].days.is_warm
+        if part.stop >= earliest and (may_step or is_warm):
             # Multiples of the index, so that tomorrow's scans include today's.
-            scheduled = range(first + -first % stride, part.stop if may_step else first, stride)
+            scheduled = range(earliest + -earliest % stride, part.stop if may_step else earliest, stride)
             walks.append(_Walk(results[row], part.start, part.stop, scheduled, sorted(series[row].changed), is_warm))
     _scan_all(walks)
     for changes in results:
         changes.breaks.sort(key=lambda step: step.place)
     _scan_all([walk for changes in _unsettled(results, moving) if (walk := _settled(changes))])
     return results
-
-
-def _moves(parts: Sequence[NDArray[np.float64]]) -> list[bool]:
-    """Return of each part, none of which is empty, whether its figures differ."""
-    x, first = np.concatenate([[], *parts]), np.cumsum([0, *map(len, parts)], dtype=np.intp)[:-1]
-    return (np.maximum.reduceat(x, first) > np.minimum.reduceat(x, first)).tolist() if parts else []
 
 
 def _scan_all(walks: Sequence[_Walk]) -> None:

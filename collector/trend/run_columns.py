@@ -65,7 +65,7 @@ class RunColumns:
 def scaled(metric: TrendMetric, value: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return figures on the metric's scale of differences."""
     # Not numpy's logarithm, whose last digit depends on the processor.
-    return 100 * (np.array(list(map(math.log, value.tolist())), dtype=np.float64) if metric.rule.scale == "log" else value)
+    return 100 * (np.fromiter(map(math.log, value.tolist()), np.float64, len(value)) if metric.rule.scale == "log" else value)
 
 
 def names_of(metrics: Iterable[TrendMetric]) -> list[str]:

@@ -1,7 +1,7 @@
 """The watch: the trends of all selected series, from the last result where no run is new. So many at once as memory holds."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, islice
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # How many names an error lists.
 SHOWN = 8
-# So many runs are read at once: more do not fit into memory.
+# About so many runs are read at once: more do not fit into memory.
 MOST_RUNS = 1_000_000
 # Without the board that moved most, the others show at least this share of the type's step.
 SHARED_RATIO = 0.5
@@ -115,7 +115,8 @@ def _compute(
         return result is not None and result[:2] == (versions[key], cuts(levels, key, name))
 
     stale, completed = [key for key in selected if not all(is_true(name, key) for name in metrics)], 0
-    for part in _parts(stale, lambda key: sum(map(history.runs, selected[key]))):
+    runs_before = accumulate((sum(map(history.runs, selected[key])) for key in stale), initial=0)
+    for part in grouped((runs // MOST_RUNS, key) for runs, key in zip(runs_before, stale, strict=False)).values():
         runs = history.columns([member for key in part for member in selected[key]], names)
         for number, name in enumerate(metrics, 1):
             all_days = iter(days_of_series(METRICS[name], runs))
@@ -130,20 +131,6 @@ def _compute(
                 results[name, key] = versions[key], texts, trend
             progress("looking for changes in series", completed + len(part) * number // len(metrics), len(stale))
         completed += len(part)
-
-
-def _parts(keys: Iterable[SeriesKey], runs_of: Callable[[SeriesKey], int]) -> Iterator[list[SeriesKey]]:
-    """Yield the keys in parts of no more than so many runs together, but for one that has more."""
-    part: list[SeriesKey] = []
-    runs = 0
-    for key in keys:
-        if part and runs + runs_of(key) > MOST_RUNS:
-            yield part
-            part, runs = [], 0
-        part.append(key)
-        runs += runs_of(key)
-    if part:
-        yield part
 
 
 def _of_several_boards(trend: SeriesTrend, boards: Sequence[Days]) -> SeriesTrend:
