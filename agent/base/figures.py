@@ -1,6 +1,5 @@
 """Figures as people read them: rounded by significant digits, so that 0.4 ms stays 0.4 ms, and never more digits than they bear."""
 
-import math
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -173,5 +172,5 @@ def printable(text: str) -> str:
 
 def _decimals(value: float, digits: int) -> int:
     # Rounded first: 9.996 with three digits is 10.0, not 10.00.
-    rounded = float(f"{value:.{digits - 1}e}")
-    return max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
+    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    return max(0, digits - 1 - exponent)

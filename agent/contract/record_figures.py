@@ -82,7 +82,7 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     A frame is dropped where a newer one took its place before it was begun, and late where its answer came after the deadline.
     """
 
-    rate_per_s: float  # Frames per second.
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0)]  # Frames per second.
     deadline_ms: float  # Longest time from a frame's arrival to its answer in ms.
     frames: Count  # Frames that arrived.
     dropped: Count  # Frames that were never begun.

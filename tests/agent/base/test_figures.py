@@ -17,6 +17,7 @@ def test_figures_keep_three_significant_digits_and_never_become_integers_that_lo
         (-3.14159, "-3.14"),
         (0, "0"),
         (None, "-"),
+        (1.79769e308, f"{int(1.79769e308):,}"),
     ]:
         assert figures.significant(value) == text, f"{value!r}"
 

@@ -11,7 +11,6 @@ import pytest
 from edgemeter.agent.contract.figures import FIGURES, figure, reader
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import Load
-from edgemeter.collector.trend.metrics import METRICS
 from tests.fixtures.comparison_factory import figures_of, make_reference, make_run
 from tests.fixtures.fleet_ledger import NS_PER_DAY
 from tests.fixtures.ledgers import fill
@@ -89,4 +88,4 @@ def test_under_voltage_alone_is_no_throttling():
     counted = violating("disturbed", "throttled")
     for changes, ratio in (({"conditions": weak}, 0.0), ({"conditions": calm, "verdict": counted}, 1.0), ({"conditions": ()}, None)):
         with table_row(ratio):
-            assert METRICS["is_throttled"].value(figures_of(make_run(**changes))) == ratio
+            assert figures_of(make_run(**changes)).value("is_throttled") == ratio
