@@ -7,14 +7,16 @@ from edgemeter.agent.contract.run_subject import subject_of
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.agent.verdict.judge import counted
 from edgemeter.agent.verdict.siblings import judged_together
+from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.runs.contents import oldest_first
 from edgemeter.collector.runs.store import LedgerStore, MemoryStore
 from tests.fixtures.comparison_factory import make_run
-from tests.fixtures.ledgers import arrival
+from tests.fixtures.ledgers import arrival, ledger_place
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_energy, violating
 from tests.fixtures.rows import table_row
 
+__all__ = ["ledger_place"]
 METERS = (make_energy(), make_energy(sensor="fnirsi"), None)
 
 
@@ -61,6 +63,20 @@ def test_a_run_that_came_twice_is_there_once(tmp_path):
     with SqliteLedger(path) as ledger:
         ledger.commit([arrival(run, run.started_at_ns) for run in runs])
     assert case_of(LedgerStore(path)).usable().values_of("id") == ["a", "b", "c"]
+
+
+def test_every_kind_of_ledger_gives_the_same_columns(ledger_place):
+    """Verdicts, siblings and what is absent, as records in memory give them."""
+    records = [make_run(id=f"a{seq}", session=3, seq=seq, session_started_at_ns=5, p50_ms=10.0 + 9 * (seq == 4)) for seq in range(1, 7)]
+    records.append(make_run(id="b", session=3, seq=9, energy=None, verdict=violating("invalid", "throttled")))
+    with open_ledger(ledger_place) as ledger:
+        ledger.commit([arrival(record, record.started_at_ns) for record in records])
+    both = [
+        [run._replace(row=0, session=0, seq=0) for run in store.select("TRUE")]
+        for store in (LedgerStore(ledger_place), MemoryStore(records))
+    ]
+    assert both[0] == both[1]
+    assert [run.verdict.state for run in both[0]] == ["ok"] * 3 + ["disturbed"] + ["ok"] * 2 + ["invalid"]
 
 
 def test_a_figure_that_no_run_has_is_absent():
