@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 483,
-    "agent/base": 5930,
+    "agent/base": 5929,
     "agent/bundle": 635,
     "agent/cli": 2711,
     "agent/contract": 3984,
