@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80893,
+    "tests": 80895,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
