@@ -172,22 +172,24 @@ def _steps(breaks: Sequence[tuple[ChangePoints, Break, FindingState]]) -> list[S
         edges = [*changes.cuts, *(other.place for other in changes.breaks), len(changes.days.day)]
         begin, end = max(edge for edge in edges if edge < step_break.place), min(edge for edge in edges if edge > step_break.place)
         jobs.append((changes.days, begin, step_break, end))
+    placed = at_breaks(jobs)
+    before = _levels([(days, begin, settled.place) for (days, begin, _, _), (settled, _, _) in zip(jobs, placed, strict=True)])
     return [
-        _step(changes, state, (begin, end), placed)
-        for (changes, _, state), (_, begin, _, end), placed in zip(breaks, jobs, at_breaks(jobs), strict=True)
+        _step(changes, state, (begin, end), estimate, level)
+        for (changes, _, state), (_, begin, _, end), estimate, level in zip(breaks, jobs, placed, before, strict=True)
     ]
 
 
-def _step(changes: ChangePoints, state: FindingState, span: tuple[int, int], placed: tuple[Break, float, float]) -> Step:
+def _step(changes: ChangePoints, state: FindingState, span: tuple[int, int], estimate: tuple[Break, float, float], before: float) -> Step:
     days, metric = changes.days, changes.days.metric
-    (begin, end), (settled, size, error) = span, placed
+    (begin, end), (settled, size, error) = span, estimate
     index, low, high = settled.place, settled.low, settled.high
     if changes.ramp is not None:
         near_days = days.day[max(begin, index - RECENT) : index], days.day[index : min(end, index + RECENT)]
         error = math.hypot(error, changes.ramp.error_of_step(*near_days))
     reach = CONFIDENCE_Z * error
     is_above, is_below = abs(size) - reach >= metric.rule.matters, abs(size) + reach <= metric.rule.matters
-    level = _levels([(days, begin, index)])[0] + (float(changes.ramp.of(days.day[[index, -1]])[0]) if changes.ramp else 0.0)
+    level = before + (float(changes.ramp.of(days.day[[index, -1]])[0]) if changes.ramp else 0.0)
     # The boards of a type do not all change on the same day.
     near = 1 if days.devices > 1 else 0
     changed = _changed(days, range(max(low - near, begin + 1), min(high + near + 1, end)))
