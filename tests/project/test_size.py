@@ -58,7 +58,7 @@ LINES = {
     "collector/receive": 1197,
     "collector/runs": 1081,
     "collector/show": 1059,
-    "collector/trend": 3442,
+    "collector/trend": 3444,
     "collector/units": 83,
     "collector/upkeep": 206,
     "collector/web": 2935,
