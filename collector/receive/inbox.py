@@ -11,7 +11,7 @@ MOST_WAITING = 100_000
 # The share of a device: it sends what waits in batches, and has at most 8 MiB on their way. A broker sends at most 2,000 messages ahead, of
 # which one device leaves the others most. Its other messages are few, nobody sends them again, and they have a share of their own.
 DEVICE_RATIO = 1 / 3
-MOST_RESULTS, MOST_REPORTS = 250, 64
+MOST_RESULTS, MOST_REPORTS = 500, 64
 
 
 class Inbox:
