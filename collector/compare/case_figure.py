@@ -18,7 +18,7 @@ class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A figure of a case: `value` with its 95% bounds, None where its runs are too few, over a number of runs.
 
     The value is the geometric mean over the units that count (runs, days or devices), of shares and accuracies the mean. `u` is the
-    expanded uncertainty (95%) of the meter, which repeating a run does not shrink.
+    expanded uncertainty (95%) of the meter, which repeating a run does not shrink. A figure of which a value is 0 has no ratio.
     """
 
     value: float
@@ -28,6 +28,7 @@ class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
     evidence: Evidence
     scale: Scale = "ratio"
     u: float | None = None
+    has_ratio: bool = True
 
     @property
     def with_meter(self) -> Evidence:
@@ -108,7 +109,7 @@ def _figure(
     """Return a figure by its values; `mean` returns the evidence of values on the scale."""
     if scale == "ratio" and min(values) <= 0:
         evidence = Evidence(median(values), None, 0, len(values), "run")
-        return CaseFigure(median(values), None, None, len(values), evidence, scale, u)
+        return CaseFigure(median(values), None, None, len(values), evidence, scale, u, has_ratio=False)
     evidence = mean(values if scale == "points" else [*map(math.log, values)])
     bounds = evidence.bounds()
     ends = [evidence.middle, *(bounds or ())]

@@ -66,7 +66,7 @@ def why_not_compared(name: str, case: CaseSummary, reference: CaseSummary) -> st
         classes = [str(side.energy.ranks_as) for side in (reference, case) if side.energy]
         return f"{' against '.join(classes)}: these energies are not comparable"
     unknown_meter = bool(entry.u) and not is_one_meter(case, reference) and None in (figure.u, other.u)
-    if unknown_meter or (scale_of(name) == "ratio" and min(figure.value, other.value) <= 0):
+    if unknown_meter or (scale_of(name) == "ratio" and not (figure.has_ratio and other.has_ratio)):
         return "the uncertainty of a meter is unknown" if unknown_meter else "one side is 0, which has no ratio"
     return _other_work(entry, case, reference)
 

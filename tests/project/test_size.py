@@ -47,7 +47,7 @@ LINES = {
     "collector/alerts": 721,
     "collector/charts": 492,
     "collector/cli": 2317,
-    "collector/compare": 2438,
+    "collector/compare": 2439,
     "collector/datacenter": 490,
     "collector/demo": 363,
     "collector/export": 109,
@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80895,
+    "tests": 80904,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

@@ -39,7 +39,7 @@ def test_the_trend_follows_an_error_where_more_is_worse():
     for run, value, is_rise_worse in ((make_run(accuracy=erring(0.25)), 0.25, True), (make_run(ap=0.5), 0.5, False)):
         with table_row(value):
             figures = figures_of(run)
-            assert metric.value(figures) == value
+            assert figures.value("accuracy_value") == value
             assert metric.is_worse(1.0, metric.kind(common_facts(figures.subject))) is is_rise_worse
             assert metric.is_worse(-1.0, metric.kind(common_facts(figures.subject))) is not is_rise_worse
 

