@@ -8,8 +8,9 @@ from edgemeter.agent.base.mqtt_session import Message
 
 INBOX_LIMIT_BYTES = 24 << 20
 MOST_WAITING = 100_000
-# The share of a device: it sends what waits in batches, and has at most 8 MiB on their way. A broker sends at most 2,000 messages ahead, of
-# which one device leaves the others most. Its other messages are few, nobody sends them again, and they have a share of their own.
+# The share of a device; in bytes only while the inbox is half full, so that a record may follow a large one. A device sends what waits in
+# batches, and has at most 8 MiB on their way. A broker sends at most 2,000 messages ahead, of which one device leaves the others most. Its
+# other messages are few, nobody sends them again, and they have a share of their own.
 DEVICE_RATIO = 1 / 3
 MOST_RESULTS, MOST_REPORTS = 500, 64
 
@@ -17,13 +18,13 @@ MOST_RESULTS, MOST_REPORTS = 500, 64
 class Inbox:
     """A queue of messages, first in, first out, bounded in bytes and count: the producer waits until it `has_room`.
 
-    A device has at most a share of it. What is taken fills it until it is `done`.
+    A device has at most a share of what waits. What is taken fills the queue until it is `done`.
     """
 
     def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._waiting: list[Message] = []
-        # By device, its results and its other messages apart.
+        # Of what waits, by device, its results and its other messages apart.
         self._counts: Counter[tuple[str, bool]] = Counter()
         self._sizes: Counter[tuple[str, bool]] = Counter()
         self._count = self._bytes = 0
@@ -54,18 +55,14 @@ class Inbox:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed, timeout_s)
             messages, self._waiting = self._waiting, []
+            self._counts.clear()
+            self._sizes.clear()
         return messages
 
     def done(self, messages: Sequence[Message]) -> None:
         """Let go of messages that were taken."""
         with self._changed:
-            for message in messages:
-                source = _source(message)
-                self._counts[source] -= 1
-                self._sizes[source] -= len(message.payload)
-                self._bytes -= len(message.payload)
-                if not self._counts[source]:
-                    del self._counts[source], self._sizes[source]
+            self._bytes -= sum(len(message.payload) for message in messages)
             self._count -= len(messages)
             self._changed.notify_all()
 
@@ -82,7 +79,9 @@ class Inbox:
     def _add(self, message: Message) -> bool:
         source, size_bytes = _source(message), len(message.payload)
         count, filled_bytes = self._counts[source], self._sizes[source] + size_bytes
-        if count and (count >= (MOST_RESULTS if source[1] else MOST_REPORTS) or filled_bytes > DEVICE_RATIO * self._limit_bytes):
+        is_half_full = 2 * self._bytes >= self._limit_bytes
+        exceeds_share = count > 0 and is_half_full and filled_bytes > DEVICE_RATIO * self._limit_bytes
+        if exceeds_share or count >= (MOST_RESULTS if source[1] else MOST_REPORTS):
             return False
         self._counts[source] = count + 1
         self._sizes[source] = filled_bytes

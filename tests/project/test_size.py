@@ -55,7 +55,7 @@ LINES = {
     "collector/ledgers": 65,
     "collector/postgresql": 682,
     "collector/published": 883,
-    "collector/receive": 1197,
+    "collector/receive": 1196,
     "collector/runs": 1081,
     "collector/show": 1059,
     "collector/trend": 3444,
@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80904,
+    "tests": 80911,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
