@@ -11,7 +11,7 @@ _STEPS = 500
 _SURE = 1e-12  # So near a quantile is found, as a ratio.
 # The error of Newton's method is about the square of its last step; within so much of its end the probability itself says on which side a
 # value is (ratios).
-_LAST_STEP, _NEAR = 1e-8, 1e-11
+_LAST_STEP, _NEAR, _MOST_STEPS = 1e-8, 1e-11, 200
 
 
 def student_two_sided_p(t: float, freedom: float) -> float:
@@ -39,11 +39,14 @@ def student_quantile(confidence: float, freedom: float) -> float:
 def _near_quantile(confidence: float, freedom: float) -> float:
     """Return the quantile by Newton's method, which comes nearer from below: the probability beyond t falls ever more slowly."""
     log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
-    t, step = NormalDist().inv_cdf((1 + confidence) / 2), math.inf
-    while abs(step) > _LAST_STEP * t:
+    t = NormalDist().inv_cdf((1 + confidence) / 2)
+    # Of very many degrees of freedom the probability is known less well than the last step asks.
+    for _ in range(_MOST_STEPS):
         density = math.exp(log_scale - (freedom + 1) / 2 * math.log1p(t * t / freedom))
         step = (student_two_sided_p(t, freedom) - (1 - confidence)) / (2 * density)
         t += step
+        if abs(step) <= _LAST_STEP * t:
+            break
     return t
 
 

@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 483,
-    "agent/base": 5929,
+    "agent/base": 5932,
     "agent/bundle": 635,
     "agent/cli": 2711,
     "agent/contract": 3984,
@@ -84,7 +84,7 @@ LINES = {
     "provisioning/release": 1383,
     "provisioning/serve": 400,
     "provisioning/update": 1017,
-    "tests": 80911,
+    "tests": 80916,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

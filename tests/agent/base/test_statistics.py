@@ -34,6 +34,11 @@ def test_a_quantile_is_that_of_plain_bisection_to_the_last_digit():
             assert statistics.student_quantile(confidence, freedom) == (low + high) / 2, f"{confidence!r}, {freedom!r}"
 
 
+def test_a_quantile_ends_where_the_probability_is_known_less_well_than_its_last_step():
+    """Of ten million degrees of freedom it is the normal distribution's."""
+    assert statistics.student_quantile(0.01, 1e7) == pytest.approx(0.0125335, rel=1e-5)
+
+
 def test_with_two_degrees_of_freedom_the_tail_has_a_closed_form():
     """P(|T| >= t) = 1 - t / sqrt(2 + t^2)."""
     for t in (0.01, 0.5, 1.0, 4.0, 50.0):
