@@ -67,7 +67,7 @@ class CollectorMetrics:
             states = Counter(device.state or "unknown" for device in devices)
             waiting = sum(device.waiting_records or 0 for device in devices)
             yield _labelled(self._gauge, "devices", "Devices by last reported state.", "state", states)
-            yield self._gauge(f"{PREFIX}outbox_records", "Records that wait in the outboxes of all devices, as last reported.", waiting)
+            yield self._gauge(f"{PREFIX}outbox_records", "Records that wait in the readable outboxes, as devices last reported.", waiting)
             yield self._gauge(f"{PREFIX}ledger_bytes", "Size of the ledger on its disk.", ledger.size_bytes())
             yield self._gauge(f"{PREFIX}quarantine_entries", "Entries in the quarantine.", ledger.quarantined_count())
 
