@@ -37,7 +37,7 @@ SCAN = (
 )
 IN_SQLITE = "import sqlite3, sys; print(len(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))"
 COLUMNS = ("device", "model", "precision", "started_at_ns", "latency_p50_ms", "energy_gross_mj", "accuracy_value", "verdict")
-TREND_SCANS, PAGE_SCANS, EVERYTHING_S = 20.0, 3.0, 5.0
+TREND_SCANS, PAGE_SCANS, EVERYTHING_S = 10.0, 3.0, 5.0
 SECONDS = 15.0
 
 
