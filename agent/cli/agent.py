@@ -20,41 +20,35 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from edgemeter.agent.jobs.journal import JournalEntry
-    from edgemeter.agent.jobs.schedules import Scheduled
 
 
 # The fields of an order in the journal that JSON has as they are.
-TIMES_AND_REMARK = ("next_ns", "last_ns", "remark")
-SHOWN_FIELDS = ("schedule", "state", "reason", "done_ratio", "runs", "arrived_ns", "started_ns", "ended_ns")
+SHOWN_FIELDS = ("repeats", "next_ns", "state", "reason", "done_ratio", "runs", "arrived_ns", "started_ns", "ended_ns")
 
 
 @click.command(short_help="Show the orders received, with their results.")
 @click.option("--last", type=click.IntRange(1, 2000), default=20, show_default=True, help="Number of orders, the latest first.")
-@format_option('{"jobs": [...], "schedules": [...]}')
+@format_option('{"jobs": [...]}')
 def jobs(last: int, *, form: Format) -> None:
-    """Show the orders this device has received, their results, and its schedules.
+    """Show the orders this device has received, their results, and those that it repeats, whenever they came.
 
     Example: edgemeter agent jobs --last 5
     """
     from edgemeter.agent.base import config as configuration
     from edgemeter.agent.jobs import journal
-    from edgemeter.agent.jobs.schedules import Schedules
 
     path = configuration.home() / journal.JOURNAL_FILE
-    entries, schedules = [], []
+    entries: list[JournalEntry] = []
     if path.exists():
         with closing(journal.Journal(path, "read")) as book:
-            entries, schedules = book.latest(last), Schedules(book).read()
-    planned = [
-        {"schedule": entry.schedule.name, "cron": entry.schedule.cron, **{name: getattr(entry, name) for name in TIMES_AND_REMARK}}
-        for entry in schedules
-    ]
+            entries = book.latest(last)
+            entries += [entry for entry in book.repeating() if entry not in entries]
     rows = [
         {"job": entry.order.job, "attempt": entry.order.attempt, "kind": kind(entry)} | {key: getattr(entry, key) for key in SHOWN_FIELDS}
         for entry in entries
     ]
-    if not print_data(form, {"jobs": rows, "schedules": planned}, rows="jobs"):
-        _show(entries, schedules, console_for(form))
+    if not print_data(form, {"jobs": rows}, rows="jobs"):
+        _show(entries, console_for(form))
 
 
 def kind(entry: "JournalEntry") -> str:
@@ -69,12 +63,12 @@ def _name(entry: "JournalEntry") -> str:
     return f"{entry.order.job} ({', '.join(remarks)})" if remarks else entry.order.job
 
 
-def _show(entries: "Sequence[JournalEntry]", schedules: "Sequence[Scheduled]", console: "Console") -> None:
+def _show(entries: "Sequence[JournalEntry]", console: "Console") -> None:
     from rich.text import Text
 
-    from edgemeter.agent.jobs.schedules import local
+    from edgemeter.agent.jobs.repeating import local
 
-    if not entries and not schedules:
+    if not entries:
         console.print("no orders yet")
         return
     table = plain_table("job", "state", "arrived", "took s", "runs", right=("took s", "runs"))
@@ -86,11 +80,8 @@ def _show(entries: "Sequence[JournalEntry]", schedules: "Sequence[Scheduled]", c
     for entry in entries:
         if entry.reason:
             reason = "".join(letter if letter.isprintable() else " " for letter in entry.reason)
-            print_text(console, f"{_name(entry)}: {' '.join(reason.split())}")
-    for schedule in schedules:
-        next_text = "never" if schedule.next_ns is None else local(schedule.next_ns)
-        remark = f" ({schedule.remark})" if schedule.remark else ""
-        print_text(console, f"schedule {schedule.schedule.name}: {schedule.schedule.cron}, next {next_text}{remark}")
+            next_text = "" if entry.state != "repeating" or entry.next_ns is None else f", next {local(entry.next_ns)}"
+            print_text(console, f"{_name(entry)}: {' '.join(reason.split())}{next_text}")
 
 
 @click.group(cls=DefaultGroup)

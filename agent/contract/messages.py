@@ -122,7 +122,7 @@ class CollectorState(msgspec.Struct, frozen=True, kw_only=True):
 class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     """The run that is being measured: number `run` (from 1) of the `runs` of its suite; `failed` of those before it gave no result.
 
-    `job` is the order or the schedule's execution that it belongs to, null where somebody started it by hand.
+    `job` is the order that it belongs to, null where somebody started it by hand.
     """
 
     suite: ShortText

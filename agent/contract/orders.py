@@ -20,6 +20,8 @@ FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z"
 FileName = Annotated[str, msgspec.Meta(pattern=FILE_NAME)]
 Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9][A-Za-z0-9.+]{0,63}\Z")]
 Reason = Annotated[str, msgspec.Meta(max_length=2000)]
+TimeOfDay = Annotated[str, msgspec.Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]\Z")]
+IntervalSeconds = Annotated[int, msgspec.Meta(ge=60, le=31 * 86_400)]
 LARGEST_ORDER_BYTES = 64 << 10
 # A report's text has up to 200,000 characters, each escaped as six at most.
 LARGEST_JOB_REPORT_BYTES = 2 << 20
@@ -41,13 +43,22 @@ class Data(Content, frozen=True, kw_only=True, forbid_unknown_fields=True):
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_DATA_BYTES)]
 
 
-# A field with its default is left out, so an older agent accepts an order without `data`.
 class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="measure"):
-    """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`."""
+    """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`.
+
+    With `at`, the device measures it each day at that local time, with `every_s` at once and then at that interval, until it is cancelled.
+    """
 
     suite: Content
     models: tuple[Content, ...] = ()
     data: tuple[Data, ...] = ()
+    at: TimeOfDay | None = None
+    every_s: IntervalSeconds | None = None
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the device repeats it by itself."""
+        return self.at is not None or self.every_s is not None
 
     @property
     def contents(self) -> tuple[Content, ...]:
@@ -79,26 +90,17 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     what: Literal["agent", "board"] = "agent"
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="schedule"):
-    """Measure a suite at the times of `cron` (five fields, local time) from now on; without `work` the schedule `name` ends."""
-
-    name: JobId
-    cron: Annotated[str, msgspec.Meta(max_length=200)] = ""
-    work: Measure | None = None
-
-
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cancel"):
-    """Give up the job of this order, whatever it was; the run in progress is ended and publishes nothing."""
+    """Give up the job of this order, whatever it was, and repeat it no more; the run in progress is ended and publishes nothing."""
 
 
-Work: TypeAlias = Measure | Update | Doctor | Logs | Restart | Schedule | Cancel
+Work: TypeAlias = Measure | Update | Doctor | Logs | Restart | Cancel
 
 
 def contents_of(work: Work) -> tuple[Content, ...]:
     """Return the contents that a piece of work refers to."""
-    measured = work.work if isinstance(work, Schedule) else work
-    if isinstance(measured, Measure):
-        return measured.contents
+    if isinstance(work, Measure):
+        return work.contents
     return (work.bundle,) if isinstance(work, Update) else ()
 
 
@@ -116,7 +118,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=604_800)]
 
 
-JobState: TypeAlias = Literal["accepted", "rejected", "running", "done", "failed", "timed_out", "cancelled"]
+# repeating: the device measures it by itself, again and again.
+JobState: TypeAlias = Literal["accepted", "rejected", "running", "repeating", "done", "failed", "timed_out", "cancelled"]
 FINAL = frozenset({"rejected", "done", "failed", "timed_out", "cancelled"})
 
 

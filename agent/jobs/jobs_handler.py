@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from edgemeter.agent.base import cron
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.file_lock import RunLock, is_locked
 from edgemeter.agent.base.foreign_text import decode_json
@@ -21,8 +20,8 @@ from edgemeter.agent.jobs.execution import Doing, ExecutionProcess, ExecutionTas
 from edgemeter.agent.jobs.fetching import BeginFetch, ContentFetcher, begin_fetch
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.agent.jobs.order_check import OrderCheck
+from edgemeter.agent.jobs.repeating import RepeatedOrders
 from edgemeter.agent.jobs.restart_update import check_restart, request_restart, restart_outcome, update_orders, withdraw_restart
-from edgemeter.agent.jobs.schedules import Schedules, due_contents
 from edgemeter.agent.machine import clock
 
 FIRST_REPORT_PAUSE_S = 10.0
@@ -97,7 +96,7 @@ class JobsHandler:
         self._check = OrderCheck(context, clock_s, signature)
         self._kept = DeviceContent(context.home, context.settings.content_limit_mb << 20)
         self._fetching = ContentFetcher(context, self._kept, clock_s, begin_fetch)
-        self._schedules = Schedules(self._journal)
+        self._repeated = RepeatedOrders(self._journal)
         self._reporting = ReportSender(context, self._journal, clock_s)
         self._lock = RunLock(context.home)
         self._running: ExecutionProcess | None = None
@@ -138,7 +137,7 @@ class JobsHandler:
 
     def poll(self) -> float:
         """Start, follow and end what is due; send reports."""
-        return min(self._check.poll(), self._schedules.poll(), self._advance(), self._reporting.send())
+        return min(self._check.poll(), self._repeated.poll(), self._advance(), self._reporting.send())
 
     def close(self) -> None:
         """End the running order: the journal knows that it was interrupted."""
@@ -184,7 +183,7 @@ class JobsHandler:
         elif (last := self._journal.last_attempt(order.job)) > order.attempt:
             self._journal.add(order, "rejected", f"attempt {last} of this job is known already")
         else:
-            for earlier in self._journal.open_ones():
+            for earlier in (*self._journal.open_ones(), *self._journal.repeating()):
                 if earlier.order.job == order.job:
                     self._give_up(earlier, "cancelled", f"attempt {order.attempt} was ordered")
             why = self._why_not(order)
@@ -196,8 +195,6 @@ class JobsHandler:
             return f"busy: {len(waiting)} orders are waiting"
         work = order.work
         try:
-            if isinstance(work, orders.Schedule) and work.cron.strip():
-                cron.parse(work.cron)
             if isinstance(work, orders.Restart):
                 check_restart(work, self._context.home)
             if isinstance(work, orders.Update):
@@ -225,6 +222,9 @@ class JobsHandler:
         elif isinstance(entry.order.work, orders.Update):
             update_orders().withdraw(entry.order, self._context.home)
         self._journal.ends(entry.place, state, reason)
+        for repeated in self._journal.open_ones() if entry.state == "repeating" else ():
+            if repeated.repeats == entry.order.job:
+                self._give_up(repeated, state, reason)
 
     def _advance(self) -> float:
         opened = self._journal.open_ones()
@@ -299,8 +299,8 @@ class JobsHandler:
         if pause_s is not None:
             return pause_s
         work = entry.order.work
-        if isinstance(work, orders.Schedule):
-            self._journal.ends(entry.place, "done", self._schedules.put(entry.order))
+        if isinstance(work, orders.Measure) and work.repeats:
+            self._repeated.begin(entry.place, work)
             return 0.0
         if _needs_quiet(entry):
             has_lock = self._lock.take(f"job {entry.order.job}")
@@ -316,8 +316,8 @@ class JobsHandler:
     def _gather(self, entry: journal.JournalEntry) -> float | None:
         """Fetch what the order needs; return None when all of it is here, else the seconds to the next poll."""
         contents = orders.contents_of(entry.order.work)
-        in_use = {content.sha256 for content in due_contents(self._schedules.read())}
-        in_use |= {content.sha256 for waiting in self._journal.open_ones() for content in orders.contents_of(waiting.order.work)}
+        needing = (*self._journal.open_ones(), *self._journal.repeating())
+        in_use = {content.sha256 for waiting in needing for content in orders.contents_of(waiting.order.work)}
         pause_s = self._fetching.fetch(contents, in_use)
         if pause_s is None:
             for content in contents:

@@ -22,13 +22,15 @@ KEPT_EXECUTIONS = 2000
 KEPT_TEXTS = 20
 _REASON_CHARACTERS = 2000
 _TEXT_CHARACTERS = 200_000
+_OPEN_STATES: tuple[JobState, ...] = ("accepted", "running", "repeating")
 
-_EXECUTIONS = """CREATE TABLE executions (
+_SCHEMA = """CREATE TABLE executions (
     place INTEGER PRIMARY KEY AUTOINCREMENT,
     job TEXT NOT NULL,
     attempt INTEGER NOT NULL,
     encoded BLOB NOT NULL,
-    schedule TEXT,
+    repeats TEXT,
+    next_ns INTEGER,
     state TEXT NOT NULL,
     reason TEXT,
     done_ratio REAL,
@@ -45,30 +47,26 @@ _EXECUTIONS = """CREATE TABLE executions (
     ended_ns INTEGER,
     UNIQUE (job, attempt)
 )"""
-_SCHEDULES = """CREATE TABLE schedules (
-    name TEXT PRIMARY KEY,
-    encoded BLOB NOT NULL,
-    since_ns INTEGER NOT NULL,
-    next_ns INTEGER,
-    last_ns INTEGER,
-    remark TEXT
-)"""
 FORMAT = FileFormat(
     what="journal of jobs",
     application_id=0x45644A6F,  # "EdJo"
     version=1,
-    schema=f"{_EXECUTIONS};\n{_SCHEDULES};\n",
+    schema=f"{_SCHEMA};\n",
     elsewhere="move it away (a new one is made, and jobs that were done may be done again)",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One order as it stands; `schedule` names the schedule that it comes from, None where the server ordered it."""
+    """One order as it stands.
+
+    `repeats` names the job that this device repeats here, None where the server ordered it; `next_ns` is when a repeating one is due.
+    """
 
     place: int
     order: Order
-    schedule: str | None
+    repeats: str | None
+    next_ns: int | None
     state: JobState
     reason: str | None
     done_ratio: float | None
@@ -105,6 +103,10 @@ class Journal(Database):
         """Return what has not ended, in the order of arrival."""
         return [_execution(row) for row in self.query("SELECT * FROM executions WHERE state IN ('accepted', 'running') ORDER BY place")]
 
+    def repeating(self) -> list[JournalEntry]:
+        """Return what is repeated until it is cancelled, in the order of arrival."""
+        return [_execution(row) for row in self.query("SELECT * FROM executions WHERE state = 'repeating' ORDER BY place")]
+
     def last_attempt(self, job: str) -> int:
         """Return the highest attempt known of that job, 0 for none."""
         return int(self.query("SELECT COALESCE(MAX(attempt), 0) AS n FROM executions WHERE job = ?", job)[0]["n"])
@@ -113,17 +115,17 @@ class Journal(Database):
         """Return the executions that came last, the latest first."""
         return [_execution(row) for row in self.query("SELECT * FROM executions ORDER BY place DESC LIMIT ?", limit)]
 
-    def add(self, order: Order, state: JobState = "accepted", reason: str | None = None, schedule: str | None = None) -> JournalEntry:
+    def add(self, order: Order, state: JobState = "accepted", reason: str | None = None, repeats: str | None = None) -> JournalEntry:
         """Keep an order that came for the first time, and return how it stands."""
         ended_ns = time.time_ns() if state in FINAL else None
         with self.transaction() as connection:
             number = connection.execute(
-                "INSERT INTO executions (job, attempt, encoded, schedule, state, reason, version, arrived_ns, ended_ns)"
+                "INSERT INTO executions (job, attempt, encoded, repeats, state, reason, version, arrived_ns, ended_ns)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (order.job, order.attempt, encode_order(order), schedule, state, _cut(reason), order.version, time.time_ns(), ended_ns),
+                (order.job, order.attempt, encode_order(order), repeats, state, _cut(reason), order.version, time.time_ns(), ended_ns),
             ).lastrowid
             connection.execute(
-                "DELETE FROM executions WHERE place <= ? AND ended_ns IS NOT NULL AND (noted_change = change OR schedule IS NOT NULL)",
+                "DELETE FROM executions WHERE place <= ? AND ended_ns IS NOT NULL AND (noted_change = change OR repeats IS NOT NULL)",
                 ((number or 0) - KEPT_EXECUTIONS,),
             )
             connection.execute(
@@ -137,8 +139,17 @@ class Journal(Database):
         return self._change(number, "accepted", "state = 'running', reason = NULL, boot_id = ?, started_ns = ?", boot_id, time.time_ns())
 
     def waits(self, number: int, reason: str | None) -> bool:
-        """Note why it cannot begin or continue yet."""
-        return any(self._change(number, state, "reason = ?", _cut(reason)) for state in ("accepted", "running"))
+        """Note why it cannot begin or continue yet, or how it is repeated."""
+        return any(self._change(number, state, "reason = ?", _cut(reason)) for state in _OPEN_STATES)
+
+    def repeat(self, number: int, next_ns: int, reason: str) -> bool:
+        """Note that it is repeated from now on, the first time at `next_ns`."""
+        return self._change(number, "accepted", "state = 'repeating', reason = ?, next_ns = ?", reason, next_ns)
+
+    def repeat_next(self, number: int, next_ns: int) -> None:
+        """Note when it is due next, which is not reported."""
+        with self.transaction() as connection:
+            connection.execute("UPDATE executions SET next_ns = ? WHERE place = ?", (next_ns, number))
 
     def proceeds(self, number: int, done_ratio: float) -> bool:
         """Note how much of it is done."""
@@ -153,7 +164,7 @@ class Journal(Database):
         """Note how it ended; return False when that was settled already."""
         values = (state, _cut(reason), None if text is None else text[-_TEXT_CHARACTERS:])
         changes = "state = ?, reason = ?, text = ?, ended_ns = ?"
-        return any(self._change(number, unended, changes, *values, time.time_ns()) for unended in ("accepted", "running"))
+        return any(self._change(number, unended, changes, *values, time.time_ns()) for unended in _OPEN_STATES)
 
     def answer_again(self, number: int, version: int) -> None:
         """Report the state again, to a server that holds the execution at `version` and asks."""
@@ -167,7 +178,7 @@ class Journal(Database):
         """Return places and reports of the executions whose state the server does not have; each is framed when it is first sent."""
         with self.transaction() as connection:
             for row in connection.execute(
-                "SELECT * FROM executions WHERE schedule IS NULL AND report IS NULL AND noted_change < change ORDER BY place"
+                "SELECT * FROM executions WHERE repeats IS NULL AND report IS NULL AND noted_change < change ORDER BY place"
             ).fetchall():
                 reported = {name: row[name] for name in ("job", "attempt", "state", "reason", "done_ratio", "text")}
                 report = encode_order(ExecutionReport(expected_version=row["version"], session=session, **reported, runs=_runs(row)))
@@ -176,7 +187,7 @@ class Journal(Database):
 
     def has_due(self) -> bool:
         """Return whether there is a report that the server does not have."""
-        condition = "schedule IS NULL AND (report IS NOT NULL OR noted_change < change)"
+        condition = "repeats IS NULL AND (report IS NOT NULL OR noted_change < change)"
         return bool(self.query(f"SELECT 1 FROM executions WHERE {condition} LIMIT 1"))  # noqa: S608 - our own text
 
     def noted(self, noted: ReportReceipt) -> None:

@@ -1,4 +1,4 @@
-"""The commands that order measurements and show jobs: `edgemeter fleet run`, `schedule`, `jobs`, `cancel`."""
+"""The commands that order measurements and show jobs: `edgemeter fleet run`, `jobs`, `cancel`."""
 
 import sys
 import time
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
+import msgspec
 from rich.console import Console
 
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
@@ -15,7 +16,8 @@ from edgemeter.agent.base.options import FiniteRange, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_lines, print_text
 from edgemeter.agent.contract import suite as suites
-from edgemeter.provisioning.cli.options import change_options, in_folder, print_notes, rehearsed_options, selection_option
+from edgemeter.agent.contract.orders import IntervalSeconds, TimeOfDay
+from edgemeter.provisioning.cli.options import in_folder, print_notes, rehearsed_options, selection_option
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -28,14 +30,32 @@ from edgemeter.provisioning.registry.jobs import Execution, NewJob, count_states
 from edgemeter.provisioning.registry.registry import Registry
 
 RUN_TIMEOUT_S = 3600.0
-# How long a device has to acknowledge a schedule, not how long it may measure.
-SCHEDULE_TIMEOUT_S = 3600.0
+_UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
 MOST_RUN_LINES = 20
+
+
+def _interval_s(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    """Return an interval as seconds."""
+    if text is None:
+        return None
+    try:
+        return msgspec.convert(int(text[:-1]) * _UNITS_S[text[-1:]], IntervalSeconds)
+    except (KeyError, ValueError, msgspec.ValidationError) as error:
+        raise click.BadParameter(f"{text!r}: write minutes, hours or days such as 30m, 6h or 1d, at most 31d") from error
+
+
+def _time_of_day(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    try:
+        return msgspec.convert(text, TimeOfDay | None)
+    except msgspec.ValidationError as error:
+        raise click.BadParameter(f"{text!r}: write hours and minutes such as 02:30") from error
 
 
 @click.command()
 @click.argument("suite", type=click.Path(path_type=Path, dir_okay=False))
 @selection_option("measure on")
+@click.option("--at", callback=_time_of_day, metavar="HH:MM", help="Repeat it each day at this local time of the device.")
+@click.option("--every", "every_s", callback=_interval_s, metavar="INTERVAL", help="Repeat it at this interval: 30m, 6h, 1d.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -55,6 +75,8 @@ def run(
     selection: str,
     folder: FleetFolder,
     *,
+    at: str | None,
+    every_s: int | None,
     timeout_s: float,
     retries: int,
     exclusive: tuple[str, ...],
@@ -64,10 +86,14 @@ def run(
 ) -> None:
     """Measure a suite on the selected devices; its models and images are sent along.
 
+    With --at or --every each device repeats it by itself until `edgemeter fleet cancel`, without the service as well.
+
     Example: edgemeter fleet run suite.toml --on 'board=pi5 & coral'
     """
     from edgemeter.provisioning.jobs import ordering
 
+    if at is not None and every_s is not None:
+        raise click.UsageError("--at and --every exclude each other: leave one out")
     # A mistake in the suite is reported first, before devices are looked up and large files are packed.
     suites.read_file(suite)
     with open_registry(folder, read_only=dry_run) as registry:
@@ -83,46 +109,9 @@ def run(
                 click.echo(f"would send {content.name} ({content.size_bytes} bytes, sha256 {content.sha256[:12]})")
             print_would_order(picked.names, packed.title)
             return
-        new = NewJob(packed.work, packed.title, timeout_s, retries, exclusive=exclusive)
+        work = msgspec.structs.replace(packed.work, at=at, every_s=every_s)
+        new = NewJob(work, packed.title, timeout_s, retries, exclusive=exclusive)
         order(folder, registry, new, picked.targets, waits=waits, form=form)
-
-
-@click.command()
-@click.argument("name")
-@click.argument("suite", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@selection_option("measure on")
-@click.option("--cron", help="Times, in the device's local time: 'MINUTE HOUR DAY MONTH WEEKDAY', or @daily.")
-@click.option("--end", is_flag=True, help="End the schedule of that name.")
-@click.option(
-    "--wait/--detach", "waits", default=False, help="Wait until all devices have acknowledged it, or return at once. Default: detach."
-)
-@change_options
-def schedule(
-    name: str,
-    suite: Path | None,
-    selection: str,
-    folder: FleetFolder,
-    *,
-    cron: str | None,
-    end: bool,
-    waits: bool,
-    form: Format,
-) -> None:
-    """Have devices measure a suite on a schedule of their own, even while they are offline for weeks.
-
-    Example: edgemeter fleet schedule nightly suite.toml --cron '0 2 * * *' --on board=pi5
-    """
-    from edgemeter.provisioning.jobs import ordering
-
-    ordering.check_schedule(name, cron, suite, is_end=end)
-    if suite is not None:
-        suites.read_file(suite)
-    with open_registry(folder) as registry:
-        picked = ordering.pick(folder, registry, selection)
-        work, notes = ordering.schedule_work(folder, name, cron, suite)
-        print_notes((*picked.notes, *notes, *server_issues(folder, time.time_ns())))
-        title = f"schedule {name}: {cron or 'end'}"
-        order(folder, registry, NewJob(work, title, SCHEDULE_TIMEOUT_S), picked.targets, waits=waits, form=form)
 
 
 @click.command()
@@ -205,7 +194,7 @@ def _follow_to_end(folder: FleetFolder, registry: Registry, job: str, form: Form
     """Follow a job, show how it ended, and exit 0 when all executions are done, else 1."""
     ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job}` shows it, `edgemeter fleet cancel {job}` cancels it")
     _show_job(registry, job, ended, {}, form)
-    sys.exit(DONE if all(execution.state == "done" for execution in ended) else FAILED)
+    sys.exit(DONE if all(execution.state in {"done", "repeating"} for execution in ended) else FAILED)
 
 
 def follow(folder: FleetFolder, registry: Registry, job: str, hint: str) -> list[Execution]:

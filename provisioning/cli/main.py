@@ -37,8 +37,7 @@ COMMANDS: Sections = {
         "update": ("edgemeter.provisioning.cli.update:update", "Update devices to a release, with canaries and rollback."),
     },
     "Measure": {
-        "run": ("edgemeter.provisioning.cli.jobs:run", "Measure a suite on selected devices."),
-        "schedule": ("edgemeter.provisioning.cli.jobs:schedule", "Have devices measure a suite on a cron schedule of their own."),
+        "run": ("edgemeter.provisioning.cli.jobs:run", "Measure a suite on selected devices, once or repeatedly."),
         "campaign": ("edgemeter.provisioning.cli.campaign:campaign", "Measure models x devices x modes, group by group."),
         "jobs": ("edgemeter.provisioning.cli.jobs:jobs", "Show jobs with their progress and results."),
         "cancel": ("edgemeter.provisioning.cli.jobs:cancel", "Cancel a job on all its devices or on one."),

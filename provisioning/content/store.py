@@ -22,9 +22,8 @@ PIECE_BYTES = 1 << 20
 # Content that nothing refers to yet may be about to be referred to by the command that has just stored it.
 YOUNG_NS = NS_PER_DAY
 _UNFINISHED = ".unfinished-"
-# A device fetches the content of a schedule whenever it needs it again, however long ago it was ordered.
-_WORKS = """SELECT work FROM jobs WHERE substr(job, 1, 9) = 'schedule-'
-OR EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"""
+# Also those that devices repeat: one fetches their content whenever it needs it again, however long ago it was ordered.
+_WORKS = """SELECT work FROM jobs WHERE EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"""
 
 
 class ContentStore:
@@ -181,7 +180,7 @@ def _named(name: str) -> str:
 
 
 def named_contents(registry: "Registry") -> set[str]:
-    """Return the hashes of all contents that jobs, schedules and releases refer to."""
+    """Return the hashes of all contents that open jobs and releases refer to."""
     named = {row["sha256"] for row in registry.query("SELECT sha256 FROM releases")}
     for row in registry.query(_WORKS):
         named.update(content.sha256 for content in contents_of(msgspec.json.decode(row["work"], type=Work)))

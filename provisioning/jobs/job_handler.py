@@ -23,7 +23,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import rules
 from edgemeter.provisioning.jobs.rules import Candidate, WatchedRules
 from edgemeter.provisioning.jobs.scheduler import JobQueue, WaitingReports, apply_report, drop, expire, start_attempt
-from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, find_execution, update_executions
+from edgemeter.provisioning.registry.jobs import ON_DEVICE, Execution, Job, find_execution, update_executions
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
@@ -100,12 +100,12 @@ class OrderSender:
 
 def needs_sending(execution: Execution) -> bool:
     """Return whether its device has yet to receive something: the order, or the request to cancel it."""
-    return execution.state == "sent" or (execution.state in IN_FLIGHT and execution.requested == "cancel")
+    return execution.state == "sent" or (execution.state in ON_DEVICE and execution.requested == "cancel")
 
 
 def order_message(execution: Execution, job: Job) -> tuple[Topic, Order]:
     """Return the order and its topic: the job, or its end."""
-    work = Cancel() if execution.requested == "cancel" or execution.state not in IN_FLIGHT else job.work
+    work = Cancel() if execution.requested == "cancel" or execution.state not in ON_DEVICE else job.work
     order = Order(job=execution.job, attempt=execution.attempt, version=execution.version, work=work, timeout_s=job.timeout_s)
     return Topic(execution.fleet, execution.device, "command"), order
 
@@ -279,9 +279,8 @@ class JobHandler:
         """Send reconnected devices what they have not answered, and look for the next execution of each that came or went."""
         for device in self._moved:
             self._came_ns[device] = now_ns
-            execution = queue.in_flight(device)
             is_online = self._sender.is_online(device)
-            if execution is not None and needs_sending(execution) and is_online:
+            for execution in queue.to_send(device) if is_online else ():
                 self._sender.begin(execution, now_ns)
             if is_online and (over := self._dropped.pop(device, None)) is not None:
                 self._send(*order_message(over, queue.job(over)))

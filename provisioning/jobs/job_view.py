@@ -23,9 +23,18 @@ from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, Owne
 from edgemeter.provisioning.registry.registry import Registry
 
 LONGEST_REASON = 200
-STYLES = {"done": "green", "failed": "red", "rejected": "red", "timed_out": "red", "cancelled": "dim", "running": "cyan", "held": "dim"}
+STYLES = {
+    "done": "green",
+    "failed": "red",
+    "rejected": "red",
+    "timed_out": "red",
+    "cancelled": "dim",
+    "running": "cyan",
+    "repeating": "green",
+    "held": "dim",
+}
 # The order in which a summary counts the states.
-ORDER = ("done", "running", "accepted", "sent", "queued", "held", "failed", "rejected", "timed_out", "cancelled")
+ORDER = ("done", "repeating", "running", "accepted", "sent", "queued", "held", "failed", "rejected", "timed_out", "cancelled")
 WAITING = frozenset({"queued", "held"})
 POLL_S = 0.5
 # When nothing of a job was sent for this long, the reader is told what to check.
@@ -146,7 +155,7 @@ def follow_job(
                 executions[execution.device] = execution
             if table is not None:
                 table.draw(executions)
-            waited_for = [execution for execution in executions.values() if not execution.is_final and not gives_up(execution)]
+            waited_for = [execution for execution in executions.values() if not execution.is_settled and not gives_up(execution)]
             if executions and ((owner == "job" and not waited_for) or _is_over(registry, owner, name, executions.values())):
                 return [executions[device] for device in sorted(executions)]
             if (

@@ -1,14 +1,11 @@
-"""Shared code of the commands that give orders: which devices are selected, what is packed, and the work of a schedule."""
+"""Shared code of the commands that give orders: which devices are selected, and what is packed."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 
-from edgemeter.agent.base import cron as cron_times
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.orders import JobId, Schedule
 from edgemeter.provisioning.content.store import ContentStore, DryRunStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
@@ -56,26 +53,3 @@ def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> Packe
     with Console(stderr=True).status(f"packing {suite.name}"):
         packed = packing.pack_file(suite, store)
     return replace(packed, notes=(*packed.notes, packing.size_note([packed.work])))
-
-
-def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: bool) -> None:
-    """Check the parameters of a schedule; raises ConfigError if its name or times are wrong, or they contradict each other."""
-    try:
-        msgspec.convert(name, JobId)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{name!r} cannot be the name of a schedule: use lower-case letters, digits and dashes, at most 64") from error
-    if is_end:
-        if cron is not None or suite is not None:
-            raise ConfigError("--end takes a name and --on only: leave out the suite and --cron")
-        return
-    if cron is None or suite is None:
-        raise ConfigError("a schedule needs a suite and --cron 'MINUTE HOUR DAY MONTH WEEKDAY'; --end ends one")
-    cron_times.parse(cron)
-
-
-def schedule_work(folder: FleetFolder, name: str, cron: str | None, suite: Path | None) -> tuple[Schedule, tuple[str, ...]]:
-    """Return the order, and notes on it; without a suite it ends the schedule. Raises EdgemeterError as `packing.pack_file`."""
-    if suite is None:
-        return Schedule(name=name), ()
-    packed = pack(folder, suite)
-    return Schedule(name=name, cron=cron or "", work=packed.work), packed.notes

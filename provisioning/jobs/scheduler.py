@@ -1,6 +1,6 @@
 """The open executions, and what becomes of them: pure transitions, and the queue of each device in memory.
 
-    held -> queued -> sent -> accepted -> running -> done | failed | rejected | timed_out | cancelled
+    held -> queued -> sent -> accepted -> running | repeating -> done | failed | rejected | timed_out | cancelled
                ^--------- once more, where it timed out or was interrupted and a retry is left
 
 The queue is kept up to date by the serials of what changed. It decides nothing and can be lost: after a kill it is read again.
@@ -17,13 +17,13 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs.rules import Candidate, InFlight, StartRules, read_rules
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import read_presence
-from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, executions_since, last_serial, unfinished_executions
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, ON_DEVICE, Execution, Job, executions_since, last_serial, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
 
 # The device ends what takes too long by its own clock; the server waits this much longer for its report.
 GRACE_S = 60.0
 INTERRUPTED = "interrupted"
-_RANK = {"sent": 0, "accepted": 1, "running": 2}
+_RANK = {"sent": 0, "accepted": 1, "running": 2, "repeating": 2}
 _LAST_RANK = 3
 WAITS_FOR_DEVICE = "waiting for its device"
 # Reports of one device that wait for a commit; it sends again what was not acknowledged.
@@ -54,7 +54,7 @@ def apply_report(execution: Execution, job: Job, report: ExecutionReport, now_ns
     """
     if execution.is_final or report.attempt != execution.attempt:
         return None
-    if execution.state not in IN_FLIGHT:
+    if execution.state not in ON_DEVICE:
         # Given up and not sent again yet: what was measured after all is not measured twice.
         return _ended(execution, report, now_ns) if report.state == "done" and execution.attempt else None
     rank = _RANK.get(report.state, _LAST_RANK)
@@ -72,7 +72,7 @@ def apply_report(execution: Execution, job: Job, report: ExecutionReport, now_ns
         reason=report.reason,
         accepted_ns=now_ns if is_new else execution.accepted_ns,
         running_ns=now_ns if report.state == "running" and execution.running_ns is None else execution.running_ns,
-        deadline_ns=now_ns + _ns(job.timeout_s + GRACE_S) if is_new else execution.deadline_ns,
+        deadline_ns=None if report.state == "repeating" else now_ns + _ns(job.timeout_s + GRACE_S) if is_new else execution.deadline_ns,
         done_ratio=execution.done_ratio if report.done_ratio is None else report.done_ratio,
     )
 
@@ -145,6 +145,8 @@ class JobQueue:
         self._open: dict[int, Execution] = {}
         self._queued: dict[str, list[int]] = defaultdict(list)
         self._in_flight: dict[str, int] = {}
+        # Executions that their devices are to cancel, in flight or repeating.
+        self._leaving: dict[str, set[int]] = defaultdict(set)
         self._serial = last_serial(registry)
         for execution in unfinished_executions(registry):
             self.take(execution)
@@ -164,9 +166,12 @@ class JobQueue:
             self._queued[before.device].remove(before.id)
         if execution.state not in IN_FLIGHT and self._in_flight.get(execution.device) == execution.id:
             del self._in_flight[execution.device]
+        self._leaving[execution.device].discard(execution.id)
         if execution.is_final:
             return
         self._open[execution.id] = execution
+        if execution.requested == "cancel":
+            self._leaving[execution.device].add(execution.id)
         if execution.state in IN_FLIGHT:
             self._in_flight[execution.device] = execution.id
         elif execution.state == "queued" and (before is None or before.state != "queued"):
@@ -191,6 +196,12 @@ class JobQueue:
     def in_flight(self, device: str) -> Execution | None:
         """Return the execution in flight on a device."""
         return self._open.get(self._in_flight.get(device, -1))
+
+    def to_send(self, device: str) -> list[Execution]:
+        """Return the executions whose device has yet to receive something: an order, or the request to cancel it."""
+        in_flight = self.in_flight(device)
+        leaving = [self._open[number] for number in self._leaving.get(device, ())]
+        return [*([in_flight] if in_flight is not None and in_flight.state == "sent" and in_flight not in leaving else []), *leaving]
 
     def of_device(self, device: str) -> list[Execution]:
         """Return the executions in flight on a device or queued for it."""

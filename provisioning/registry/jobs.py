@@ -23,6 +23,8 @@ from edgemeter.provisioning.registry.registry import Registry, columns, encoded,
 # held: a campaign has not released it yet; queued: waits for its device; sent: the device has not answered; the rest the device reports.
 ExecutionState: TypeAlias = Literal["held", "queued", "sent"] | JobState
 IN_FLIGHT = frozenset({"sent", "accepted", "running"})
+# Its device has it, or is about to: to cancel it takes a request.
+ON_DEVICE = IN_FLIGHT | {"repeating"}
 FAILURES = ("failed", "rejected", "timed_out")
 # What executions belong to: columns of theirs.
 Owner: TypeAlias = Literal["job", "campaign"]
@@ -63,6 +65,11 @@ class Execution:
     def is_final(self) -> bool:
         """Whether it has ended."""
         return self.state in FINAL
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has ended, or its device repeats it by itself from now on."""
+        return self.is_final or self.state == "repeating"
 
 
 _LAST_SERIAL = "SELECT COALESCE(MAX(serial), 0) FROM executions"
@@ -155,8 +162,8 @@ class Job(NewJob):
 
     @property
     def is_measurement(self) -> bool:
-        """Whether it measures: exclusivity applies to measurements only."""
-        return isinstance(self.work, Measure)
+        """Whether it measures now: exclusivity applies to measurements only."""
+        return isinstance(self.work, Measure) and not self.work.repeats
 
 
 def new_name(kind: str, now_ns: int) -> str:
@@ -227,7 +234,7 @@ def cancelled(executions: Iterable[Execution], now_ns: int) -> list[Execution]:
     """Return the open ones of these executions, cancelled: a device that has one is requested to cancel it."""
     return [
         replace(execution, requested="cancel")
-        if execution.state in IN_FLIGHT
+        if execution.state in ON_DEVICE
         else replace(execution, state="cancelled", ended_ns=now_ns, deadline_ns=None, version=execution.version + 1)
         for execution in executions
         if not execution.is_final and execution.requested is None

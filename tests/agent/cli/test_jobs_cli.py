@@ -2,14 +2,15 @@
 
 import json
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.cli.main import cli
-from edgemeter.agent.contract.orders import Content, Logs, Measure, Order, Schedule
+from edgemeter.agent.contract.orders import Content, Logs, Measure, Order
 from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.journal import Journal
-from edgemeter.agent.jobs.schedules import Schedules
+from edgemeter.agent.jobs.repeating import RepeatedOrders
 
 MEASURE = Measure(suite=Content(sha256="a" * 64, size_bytes=10, name="nightly.toml"))
 
@@ -33,25 +34,26 @@ def order(job, work):
     return Order(job=job, attempt=1, version=0, work=work, timeout_s=60.0)
 
 
-def test_orders_and_schedules_are_shown(home):
+def test_orders_and_what_is_repeated_are_shown(home):
     """The latest first; what came of each and why; a terminal code in a reason is not one here. Without any no journal is made."""
-    assert json.loads(jobs_output("--format", "json")) == {"jobs": [], "schedules": []}
+    assert json.loads(jobs_output("--format", "json")) == {"jobs": []}
     assert not list(home.iterdir())
     book = Journal(home / journal.JOURNAL_FILE)
+    nightly = msgspec.structs.replace(MEASURE, at="02:00")
+    RepeatedOrders(book).begin(book.add(order("nightly", nightly)).place, nightly)
     book.ends(book.add(order("logs-1", Logs())).place, "failed", "it [bold]is\x1b[2J so")
     row = book.add(order("measure-1", MEASURE)).place
     book.begins(row, "boot")
     book.kept(row, "run-1")
     book.ends(row, "done")
-    Schedules(book).put(order("s", Schedule(name="nightly", cron="0 2 * * *", work=MEASURE)))
     book.close()
     text = jobs_output()
     assert text.index("measure-1") < text.index("logs-1")
     assert "it [bold]is" in text
     assert "\x1b" not in text
-    assert "schedule nightly: 0 2 * * *, next " in text
+    assert "nightly (measure): each day at 02:00, next " in text
     document = json.loads(jobs_output("--format", "json", "--last", "1"))
-    (only,) = document["jobs"]
+    only, repeated = document["jobs"]
     expected = {"job": "measure-1", "kind": "measure", "state": "done", "runs": ["run-1"]}
     assert expected.items() <= only.items()
-    assert document["schedules"][0]["cron"] == "0 2 * * *"
+    assert (repeated["job"], repeated["state"]) == ("nightly", "repeating")

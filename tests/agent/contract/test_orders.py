@@ -29,8 +29,8 @@ def test_an_order_comes_back_as_it_was_sent():
         orders.Doctor(),
         orders.Logs(lines=5),
         orders.Restart(what="board"),
-        orders.Schedule(name="nightly", cron="0 2 * * *", work=orders.Measure(suite=orders.Content(**SUITE))),
-        orders.Schedule(name="nightly"),
+        orders.Measure(suite=orders.Content(**SUITE), at="02:30"),
+        orders.Measure(suite=orders.Content(**SUITE), every_s=21_600),
         orders.Cancel(),
     ]
     for work in works:
@@ -56,6 +56,8 @@ def test_a_path_a_shell_text_or_an_unknown_field_refuses_the_order():
         {"work": {"type": "measure", "suite": SUITE, "data": [SUITE | {"name": "../val.zip"}]}},
         {"work": {"type": "measure", "suite": SUITE, "data": [SUITE | {"size_bytes": orders.LARGEST_DATA_BYTES + 1}]}},
         {"work": {"type": "update", "version": "1.0/../2", "bundle": SUITE}},
+        {"work": {"type": "measure", "suite": SUITE, "at": "24:00"}},
+        {"work": {"type": "measure", "suite": SUITE, "every_s": 1}},
         {"work": {"type": "logs", "lines": 10**9}},
     ]:
         with table_row(wrong), pytest.raises(ConfigError, match="not an order"):

@@ -10,8 +10,8 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.file_lock import RunLock
 from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.orders import Cancel, Content, Logs, Measure, ReportReceipt, Restart, Schedule, Update
-from edgemeter.agent.jobs import jobs_handler, journal, schedules
+from edgemeter.agent.contract.orders import Cancel, Content, Logs, Measure, ReportReceipt, Restart, Update
+from edgemeter.agent.jobs import jobs_handler, journal, repeating
 from edgemeter.agent.jobs.jobs_handler import FIRST_REPORT_PAUSE_S, LOCK_POLL_S
 from edgemeter.agent.jobs.journal import Journal
 
@@ -250,7 +250,6 @@ def test_what_cannot_be_done_here_is_rejected_with_a_reason(device, monkeypatch)
     for name in ("INVOCATION_ID", "NOTIFY_SOCKET"):
         monkeypatch.delenv(name, raising=False)
     for work, reason in [
-        (Schedule(name="x", cron="61 * * * *", work=Measure(suite=ABSENT)), "is not a schedule"),
         (Restart(what="board"), "no supervisor"),
         (Restart(), "no service manager"),
         (Update(version="1.0", bundle=ABSENT), "release"),
@@ -320,24 +319,38 @@ def test_a_board_that_is_not_started_anew_in_time_is_asked_no_more(device):
     assert not (device.home / "update" / "reboot").exists()
 
 
-def test_a_schedule_needs_its_content_once_and_no_connection_after(device, book, monkeypatch):
-    """Set while connected, due while not: measured, and not reported to a server that ordered no such job."""
-    monkeypatch.setattr(schedules.ClockTrust, "is_right", lambda _trust: True)
-    device.order(Schedule(name="nightly", cron="0 4 29 2 *", work=device.measure()))
-    assert device.final().state == "done"
-    assert "next" in device.final().reason
-    device.is_connected, device.contents = False, {}
-    with book.transaction() as connection:
-        connection.execute("UPDATE schedules SET next_ns = 1")
+def test_a_repeated_order_needs_its_content_once_and_no_connection_after(device, book, monkeypatch):
+    """Set while connected, due while not: measured, and not reported to a server that ordered no such job. It ends when it is cancelled."""
+    monkeypatch.setattr(repeating.ClockTrust, "is_right", lambda _trust: True)
+    device.order(msgspec.structs.replace(device.measure(), at="04:30"))
     device.go_on()
-    assert [(entry.schedule, entry.state) for entry in book.latest(1)] == [("nightly", "done")]
+    assert device.states()[-1] == "repeating"
+    assert device.reports[-1].reason == "each day at 04:30"
+    device.is_connected, device.contents = False, {}
+    book.repeat_next(book.repeating()[0].place, 1)
+    device.go_on()
+    assert [(entry.repeats, entry.state) for entry in book.latest(1)] == [("job-1", "done")]
     device.is_connected = True
     device.handler.connected()
+    device.stop()
+    device.start()
     device.go_on()
     assert {report.job for report in device.reports} == {"job-1"}
-    device.order(Schedule(name="nightly"), job="end")
-    assert device.final("end").state == "done"
-    assert book.query("SELECT * FROM schedules") == []
+    device.order(Cancel(), version=9)
+    assert device.final().state == "cancelled"
+    assert book.repeating() == []
+
+
+def test_a_cancelled_repetition_ends_the_run_in_progress(device, book, monkeypatch):
+    """Nothing more is measured of it."""
+    monkeypatch.setattr(repeating.ClockTrust, "is_right", lambda _trust: True)
+    device.plays = wait
+    device.order(msgspec.structs.replace(device.measure(), every_s=60))
+    device.running()
+    device.order(Cancel())
+    assert device.final().state == "cancelled"
+    assert {entry.state for entry in book.latest(9)} == {"cancelled"}
+    assert device.executions[0].is_killed
 
 
 def test_a_malformed_order_is_refused_whole_and_reported_where_it_names_its_job(device, book):

@@ -81,7 +81,7 @@ class World:
         """Return the jobs that the board knows."""
         book = Journal(self.board.home / JOURNAL_FILE, "read")
         try:
-            return {entry.order.job for entry in book.latest(100)}, book.query("SELECT * FROM schedules")
+            return {entry.order.job for entry in book.latest(100)}, book.repeating()
         finally:
             book.close()
 

@@ -6,7 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract.orders import LARGEST_CHUNK_BYTES, Doctor, Measure, Schedule, Update, Want, encode_order, split_chunk
+from edgemeter.agent.contract.orders import LARGEST_CHUNK_BYTES, Doctor, Measure, Update, Want, encode_order, split_chunk
 from edgemeter.provisioning.content.content_handler import BURST_BYTES, BYTES_PER_S, COLLECT_S, MOST_REQUESTS, TRUST_CHECK_S, ContentHandler
 from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -137,16 +137,16 @@ def test_garbage_is_refused(world):
             world.handler.received(Message("edgemeter/v1/lab/pi-1/want", payload))
 
 
-def test_what_an_open_job_a_schedule_or_a_release_names_is_kept(world):
+def test_what_an_open_job_or_a_release_names_is_kept(world):
     """What only an ended job names goes; nothing goes before its hour, nor while it is young."""
     referenced, gone = {}, {}
     for number, group in enumerate((referenced, referenced, referenced, referenced, gone, gone)):
         put = world.store.put_bytes(b"content %d" % number, "x")
         group[put.sha256] = put
-    (suite, model, scheduled, released), (ended, forgotten) = referenced.values(), gone.values()
+    (suite, model, repeated, released), (ended, forgotten) = referenced.values(), gone.values()
     works = (
         (Measure(suite=suite, models=(model,)), "queued"),
-        (Schedule(name="s", cron="0 2 * * *", work=Measure(suite=scheduled)), "done"),
+        (Measure(suite=repeated, every_s=3600), "repeating"),
         (Update(version="1.0", bundle=ended), "done"),
         (Doctor(), "queued"),
     )

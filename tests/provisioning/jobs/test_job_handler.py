@@ -119,6 +119,26 @@ def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
     assert bench.poll() == orders[1:]
 
 
+def test_a_repeating_device_takes_other_orders_and_ends_when_it_is_requested(bench):
+    """It is given up at no deadline; the request is sent until it is answered, also by a service that was killed meanwhile."""
+    job, order = bench.send(work=Measure(suite=SUITE, every_s=3600), timeout_s=100.0)
+    bench.report_and_poll("a", order, "repeating", order.version, reason="every 3600 s")
+    assert bench.poll(1000) == []
+    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == ("repeating", "every 3600 s")
+    other = bench.add("a")
+    ((_, measuring),) = bench.poll(3)
+    assert measuring.job == other
+    jobs.cancel(bench.registry, job, None, bench.now_ns)
+    bench.kill()
+    bench.online("a", session=2)
+    requested = {sent.job: sent for _, sent in bench.poll()}
+    assert requested[job].work == Cancel()
+    assert requested[other] == measuring
+    bench.report_and_poll("a", requested[job], "cancelled", order.version + 1)
+    assert bench.held(job, "a").state == "cancelled"
+    assert bench.held(other, "a").state == "sent"
+
+
 def test_a_stale_report_changes_nothing_and_gets_the_version_held(bench):
     """Reported twice, late, of another attempt, or after the end."""
     job, order = bench.send(retries=0)

@@ -1,7 +1,6 @@
-"""`edgemeter fleet run`, `jobs`, `cancel`, `schedule`, as people type them; once with a real broker and replay devices."""
+"""`edgemeter fleet run`, `jobs`, `cancel`, as people type them; once with a real broker and replay devices."""
 
 import json
-import time
 from dataclasses import replace
 
 import pytest
@@ -60,24 +59,35 @@ class Answering:
         self.works = []
 
     def sleep(self, _seconds):
-        """End what is open."""
+        """End what is open, and repeat what is to be repeated."""
         for execution in jobs.unfinished_executions(self.registry):
-            self.works.append(jobs.find(self.registry, execution.job).work)
-            runs = (f"run of {execution.device}",)
+            work = jobs.find(self.registry, execution.job).work
+            self.works.append(work)
+            outcome = {"state": "repeating"} if work.repeats else {"state": "done", "ended_ns": 1, "runs": (f"run of {execution.device}",)}
             with self.registry.transaction() as connection:
-                jobs.update_executions(connection, [replace(execution, state="done", attempt=1, ended_ns=time.time_ns(), runs=runs)])
+                jobs.update_executions(connection, [replace(execution, attempt=1, **outcome)])
 
 
-def test_a_schedule_goes_to_devices_as_an_order(lab, monkeypatch):
-    """With the suite packed, and its end without one; the job shows the runs that its devices named."""
+def test_a_repeated_measurement_is_one_job_until_it_is_cancelled(lab, monkeypatch):
+    """The command returns when all devices have it; its devices are requested to end it."""
     answering = Answering(lab.registry)
     monkeypatch.setattr(job_view.time, "sleep", answering.sleep)
-    text, _ = lab.call("schedule", "nightly", lab.suite, "--cron", "0 2 * * *", "--on", "a", "--wait", "--format", "json")
-    document = json.loads(text)
-    assert (document["kind"], document["states"]) == ("schedule", {"done": 1})
-    lab.call("schedule", "nightly", "--end", "--on", "a", "--wait")
-    assert [(work.name, work.cron) for work in answering.works] == [("nightly", "0 2 * * *"), ("nightly", "")]
-    assert answering.works[0].work.models[0].name == "edgemeter-shapes_int8.tflite"
+    for option, value, times in (("--at", "02:30", ("02:30", None)), ("--every", "6h", (None, 21_600))):
+        text, _ = lab.call("run", lab.suite, option, value, "--on", "a", "--format", "json")
+        document = json.loads(text)
+        assert (document["kind"], document["states"]) == ("measure", {"repeating": 1})
+        work = answering.works[-1]
+        assert (work.at, work.every_s) == times
+        assert work.models[0].name == "edgemeter-shapes_int8.tflite"
+        assert lab.call("cancel", document["job"])[0] == "a: cancelling\n"
+        (execution,) = jobs.executions_of_job(lab.registry, document["job"])
+        assert (execution.state, execution.requested) == ("repeating", "cancel")
+
+
+def test_a_followed_job_shows_the_runs_that_its_devices_named(lab, monkeypatch):
+    """And why they ended."""
+    monkeypatch.setattr(job_view.time, "sleep", Answering(lab.registry).sleep)
+    document = json.loads(lab.call("run", lab.suite, "--on", "a", "--format", "json")[0])
     text, _ = lab.call("jobs", document["job"][:-1], "--follow")
     assert "1 done" in text
     assert "edgemeter runs show run of a\n" in text
@@ -114,12 +124,7 @@ def test_cancel_ends_one_device_or_all(lab):
 def test_a_wrong_option_is_an_error_before_anything_is_written(lab):
     """A mistake in the suite before one in the selection."""
     for arguments, message in (
-        (("schedule", "x", "--on", "all", "--cron", "0 2 * * *"), "--cron"),
-        (("schedule", "x", "SUITE", "--on", "all", "--cron", "0 25 * * *"), "25"),
-        (("schedule", "X y", "SUITE", "--on", "all", "--cron", "0 2 * * *"), "'X y'"),
-        (("schedule", "x", "SUITE", "--on", "all", "--end"), "--end"),
         (("run", "nothing.toml", "--on", "nobody"), "cannot read the suite"),
-        (("schedule", "x", "nothing.toml", "--on", "nobody", "--cron", "0 2 * * *"), "cannot read the suite"),
         (("run", "SUITE", "--on", "board=("), "column 7"),
         (("run", "SUITE", "--on", "gone"), "revoked.*edgemeter fleet requests accept"),
         (("run", "SUITE", "--on", "new"), r"none accepts orders \(expected\)"),
@@ -133,4 +138,6 @@ def test_a_wrong_option_is_an_error_before_anything_is_written(lab):
             with pytest.raises(ConfigError, match=message):
                 lab.call(*(str(lab.suite) if word == "SUITE" else word for word in arguments))
             assert jobs.latest(lab.registry) == []
+    for options in (("--at", "25:00"), ("--every", "6 hours"), ("--every", "32d"), ("--every", "6h", "--at", "02:30")):
+        assert options[0] in lab.run(*options, code=2)[1]
     assert json.loads(lab.call("jobs", "--device", "a", "--format", "json")[0])["jobs"] == []

@@ -1,17 +1,19 @@
-"""Facts about schedules: each time begins once, a missed one is made up once, and no wrong clock begins anything."""
+"""Facts about repeated orders: each time begins once, a missed one is made up once, and no wrong clock begins anything."""
 
 import time
 
+import msgspec
 import pytest
 
-from edgemeter.agent.contract.orders import Content, Measure, Order, Schedule
+from edgemeter.agent.contract.orders import Content, Measure, Order
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
-from edgemeter.agent.jobs.schedules import ClockTrust, Schedules
+from edgemeter.agent.jobs.repeating import ClockTrust, RepeatedOrders, next_time_ns
 
 NS = 1_000_000_000
 # Friday, 20 November 2026, 12:00:00 UTC.
 NOON_S = 1_795_176_000
 HOUR_S = 3600
+DAY_S = 24 * HOUR_S
 WORK = Measure(suite=Content(sha256="a" * 64, size_bytes=10, name="nightly.toml"))
 
 
@@ -27,16 +29,22 @@ class Board:
     def boot(self):
         """Open the journal, as a start does."""
         self.book = Journal(self.path)
-        self.schedules = Schedules(self.book, lambda: self.is_right, lambda: self.now_s * NS)
+        self.repeated = RepeatedOrders(self.book, lambda: self.is_right, lambda: self.now_s * NS)
 
-    def order(self, cron, name="nightly"):
-        """Order a schedule."""
-        work = Schedule(name=name, cron=cron, work=WORK) if cron else Schedule(name=name)
-        return self.schedules.put(Order(job="s-1", attempt=1, version=0, work=work, timeout_s=60.0))
+    def order(self, **times):
+        """Order a repeated measurement."""
+        work = msgspec.structs.replace(WORK, **times)
+        entry = self.book.add(Order(job="measure-1", attempt=1, version=0, work=work, timeout_s=60.0))
+        self.repeated.begin(entry.place, work)
+
+    @property
+    def entry(self):
+        """Return the repeated order as it stands."""
+        return self.book.repeating()[0]
 
     def begun(self):
-        """Return the jobs that schedules began, the first first."""
-        return [entry for entry in reversed(self.book.latest(99)) if entry.schedule]
+        """Return the jobs that it began, the first first."""
+        return [entry for entry in reversed(self.book.latest(99)) if entry.repeats]
 
     def end(self):
         """Let all of them end."""
@@ -46,7 +54,7 @@ class Board:
     def at(self, seconds):
         """Let the board look at that time."""
         self.now_s = NOON_S + seconds
-        return self.schedules.poll()
+        return self.repeated.poll()
 
 
 @pytest.fixture
@@ -61,66 +69,89 @@ def board(tmp_path, monkeypatch):
     time.tzset()
 
 
-def test_each_time_begins_once(board):
+def test_an_interval_begins_at_once_and_each_time_once(board):
     """However often the board looks; with the work and the time limit of the order."""
-    assert "2026-11-20 13:00:00 UTC" in board.order("0 * * * *")
-    assert board.at(HOUR_S - 1) == 1
-    assert board.begun() == []
+    board.order(every_s=HOUR_S)
     for second in range(0, 300, 10):
-        board.at(HOUR_S + second)
+        board.at(second)
     (entry,) = board.begun()
-    assert (entry.schedule, entry.order.work, entry.order.timeout_s) == ("nightly", WORK, 60.0)
+    assert (entry.repeats, entry.order.job, entry.order.work, entry.order.timeout_s) == ("measure-1", f"measure-1-{NOON_S}", WORK, 60.0)
     board.end()
-    board.at(2 * HOUR_S)
+    assert board.at(HOUR_S - 1) == 1
+    assert len(board.begun()) == 1
+    board.at(HOUR_S)
     assert len(board.begun()) == 2
+    assert board.entry.reason == "every 3600 s"
+
+
+def test_a_time_of_day_comes_each_day(board):
+    """The first time when it next comes."""
+    board.order(at="13:00")
+    board.at(HOUR_S - 1)
+    assert board.begun() == []
+    for day in range(3):
+        board.at(HOUR_S + day * DAY_S)
+        board.end()
+    assert [entry.order.job for entry in board.begun()] == [f"measure-1-{NOON_S + HOUR_S + day * DAY_S}" for day in range(3)]
+    assert board.entry.reason == "each day at 13:00"
+
+
+def test_a_time_of_day_comes_once_where_summer_time_begins_and_ends(monkeypatch):
+    """Also if the clock skips it, or shows it twice: one time a day through a year."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    work = msgspec.structs.replace(WORK, at="02:30")
+    times, now_ns = [], NOON_S * NS
+    for _ in range(365):
+        now_ns = next_time_ns(work, now_ns, now_ns)
+        times.append(time.localtime(now_ns // NS))
+    assert len({(moment.tm_year, moment.tm_yday) for moment in times}) == 365
+    assert [moment.tm_hour for moment in times if (moment.tm_hour, moment.tm_min) != (2, 30)] in ([1], [3])
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_what_was_missed_without_power_is_made_up_once(board):
-    """Days later, after a restart: one run, then by the calendar again."""
-    board.order("0 * * * *")
+    """Days later, after a restart: one run, then by the clock again."""
+    board.order(every_s=HOUR_S)
+    board.at(0)
+    board.end()
     board.book.close()
     board.now_s = NOON_S + 50 * HOUR_S + 1800
     board.boot()
     board.at(50 * HOUR_S + 1800)
     board.end()
     board.at(50 * HOUR_S + 1900)
-    assert len(board.begun()) == 1
-    board.at(51 * HOUR_S)
     assert len(board.begun()) == 2
+    board.at(51 * HOUR_S)
+    assert len(board.begun()) == 3
 
 
 def test_a_time_that_comes_during_the_run_before_is_left_out_and_reported(board):
-    """Five due times during one run begin no second run; the remark of the schedule names the reason."""
-    board.order("* * * * *")
-    for minute in range(1, 6):
+    """Five due times during one run begin no second run; the reason is reported to the server until the next one begins."""
+    board.order(every_s=60)
+    for minute in range(6):
         board.at(60 * minute)
     assert len(board.begun()) == 1
-    assert "has not ended" in board.schedules.read()[0].remark
+    assert "has not ended" in board.entry.reason
+    assert b"has not ended" in board.book.due(1)[0][1]
+    board.end()
+    board.at(360)
+    assert board.entry.reason == "every 60 s"
 
 
 def test_a_clock_that_may_be_wrong_begins_nothing_and_is_reported(board):
     """When it is right the missed time is made up."""
-    board.order("0 * * * *")
     board.is_right = False
+    board.order(every_s=HOUR_S)
     board.at(2 * HOUR_S)
     board.at(2 * HOUR_S + 60)
     assert board.begun() == []
-    assert "waits: the clock" in board.schedules.read()[0].remark
+    assert "waits: the clock" in board.entry.reason
     board.is_right = True
     board.at(2 * HOUR_S + 120)
     assert len(board.begun()) == 1
-    assert board.schedules.read()[0].remark is None
-
-
-def test_a_schedule_of_the_same_name_takes_the_place_and_an_empty_one_ends_it(board):
-    """And what was never there is not an error."""
-    board.order("0 * * * *")
-    board.order("30 * * * *")
-    assert [scheduled.schedule.cron for scheduled in board.schedules.read()] == ["30 * * * *"]
-    assert board.order("") == "schedule 'nightly' ended"
-    assert board.order("") == "no schedule 'nightly' existed"
-    assert board.at(100 * HOUR_S) == 60
-    assert board.begun() == []
+    assert board.entry.reason == "every 3600 s"
 
 
 def test_a_clock_is_trusted_when_something_set_it(tmp_path):

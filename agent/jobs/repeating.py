@@ -1,0 +1,131 @@
+"""Repeated orders: what this device measures by itself each day or at an interval, through restarts and weeks without a connection.
+
+A time that passed while the power was off is made up for once. While the wall clock may be wrong nothing starts.
+"""
+
+import platform
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.contract.orders import Measure, Order
+from edgemeter.agent.jobs.journal import Journal, JournalEntry
+from edgemeter.agent.machine import clock
+
+POLL_S = 60.0
+# With the time of the repetition it is the name of a job, which has 64 characters at most.
+_LONGEST_NAME = 50
+_CLOCK_REASON = "waits: the clock of this board may be wrong (no time server reached since it started)"
+
+
+def next_time_ns(work: Measure, due_ns: int, now_ns: int) -> int:
+    """Return when a repeated measurement that was due at `due_ns` is due after `now_ns` (UTC).
+
+    A local time that summer time skips comes an hour off that day, one that it shows twice comes once.
+    """
+    if work.every_s is not None:
+        period_ns = work.every_s * NS_PER_S
+        return due_ns + ((now_ns - due_ns) // period_ns + 1) * period_ns
+    hour, minute = map(int, (work.at or "00:00").split(":"))
+    today = time.localtime(now_ns // NS_PER_S)
+    days = ((today.tm_year, today.tm_mon, today.tm_mday + day, hour, minute, 0, 0, 0, -1) for day in range(3))
+    return next(time_ns for day in days if (time_ns := int(time.mktime(day)) * NS_PER_S) > now_ns)
+
+
+def repetition_text(work: Measure) -> str:
+    """Return when a measurement is repeated, in words."""
+    return f"each day at {work.at}" if work.every_s is None else f"every {work.every_s} s"
+
+
+class RepeatedOrders:
+    """Those in `journal`; called from one thread."""
+
+    def __init__(self, journal: Journal, is_right: Callable[[], bool] | None = None, now_ns: Callable[[], int] = time.time_ns) -> None:
+        self._journal = journal
+        self._is_right = is_right or ClockTrust().is_right
+        self._now_ns = now_ns
+
+    def begin(self, number: int, work: Measure) -> None:
+        """Repeat the order of that number from now on."""
+        now_ns = self._now_ns()
+        first_ns = now_ns if work.every_s is not None else next_time_ns(work, now_ns, now_ns)
+        self._journal.repeat(number, first_ns, repetition_text(work) if self._is_right() else _CLOCK_REASON)
+
+    def poll(self) -> float:
+        """Put what is due into the journal as an order of our own; return the seconds to the next poll."""
+        now_ns = self._now_ns()
+        next_ns = now_ns + int(POLL_S * NS_PER_S)
+        for entry in self._journal.repeating():
+            due_ns = entry.next_ns or 0
+            if due_ns > now_ns:
+                next_ns = min(next_ns, due_ns)
+            elif self._is_right():
+                self._repeat(entry, now_ns)
+            else:
+                self._give_reason(entry, _CLOCK_REASON)
+        # The wall clock may be set at any time: never longer than a minute.
+        return (next_ns - now_ns) / NS_PER_S
+
+    def _repeat(self, entry: JournalEntry, now_ns: int) -> None:
+        work = entry.order.work
+        if not isinstance(work, Measure):
+            raise TypeError(work)
+        job = entry.order.job
+        if any(earlier.repeats == job for earlier in self._journal.open_ones()):
+            self._give_reason(entry, f"skipped {local(now_ns)}: the previous one has not ended")
+        else:
+            order = Order(
+                job=f"{job[:_LONGEST_NAME].rstrip('-')}-{now_ns // NS_PER_S}",
+                attempt=1,
+                version=0,
+                work=msgspec.structs.replace(work, at=None, every_s=None),
+                timeout_s=entry.order.timeout_s,
+            )
+            if self._journal.find(order.job, order.attempt) is None:
+                self._journal.add(order, repeats=job)
+            self._give_reason(entry, repetition_text(work))
+        self._journal.repeat_next(entry.place, next_time_ns(work, entry.next_ns or now_ns, now_ns))
+
+    def _give_reason(self, entry: JournalEntry, reason: str) -> None:
+        if entry.reason != reason:
+            self._journal.waits(entry.place, reason)
+
+
+class ClockTrust:
+    """Whether the wall clock may start something: it was set by a time server since the start, or a clock chip or hypervisor set it."""
+
+    def __init__(
+        self,
+        synchronised: Callable[[], bool | None] = clock.synchronised,
+        rtc: Path = Path("/sys/class/rtc"),
+        oldest_ns: int = 0,
+        arch: str = platform.machine(),
+    ) -> None:
+        self._synchronised = synchronised
+        self._rtc = rtc
+        # There the kernel sets its clock by CMOS or hypervisor before any driver is there; a virtual machine or container shows no chip.
+        # One that was never set shows 1970. Source: read_persistent_clock64 in Linux arch/x86/kernel/rtc.c.
+        self._is_set_at_boot = arch in {"x86_64", "i386", "i586", "i686"}
+        self._was_synchronised = False
+        # No clock that is right shows less than when this file was made.
+        self._oldest_ns = oldest_ns or Path(__file__).stat().st_mtime_ns
+
+    def is_right(self) -> bool:
+        """Return whether it is; once it was right it stays so until the power goes: it drifts by seconds a day."""
+        if time.time_ns() < self._oldest_ns:
+            return False
+        self._was_synchronised = self._was_synchronised or self._synchronised() is True
+        if self._was_synchronised or self._is_set_at_boot:
+            return True
+        with suppress(OSError):
+            return any((chip / "hctosys").read_text().strip() == "1" for chip in self._rtc.iterdir())
+        return False
+
+
+def local(time_ns: int) -> str:
+    """Return a time as people here write it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(time_ns / NS_PER_S))
