@@ -80,8 +80,7 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format, **options:
 def sample(kind: str) -> None:
     """Print a complete sample of the file KIND.
 
-    Kinds: agent (the default), suite, camera, mlperf-tiny, detector-study, alerts, fleet and campaign. `##` explains, `#` is a commented
-    default.
+    Kinds: agent (the default), suite, camera, mlperf-tiny, detector-study, alerts and fleet. `##` explains, `#` is a commented default.
 
     Example: edgemeter config sample suite > suite.toml
     """
@@ -92,7 +91,7 @@ def sample(kind: str) -> None:
 
 @click.command()
 @click.argument("file", required=False, type=PATH, envvar="EDGEMETER_CONFIG")
-@click.option("--kind", help="agent, suite, alerts, fleet or campaign. Default: the one whose keys the file has.")
+@click.option("--kind", help="agent, suite, alerts or fleet. Default: the one whose keys the file has.")
 @format_option('{"file", "kind", "mistakes": [{"section", "key", "what"}]}', "table", "json")
 @click.pass_context
 def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, form: Format) -> None:

@@ -25,8 +25,8 @@ COLLECTOR_STATE_S = 30.0
 # A run with the accuracy on all images may take this long on a small board; later nobody knows whether it goes on.
 ACTIVITY_STALE_NS = NS_PER_HOUR
 # Retained, from the fleet's service.
-CAMPAIGN_STATE = "edgemeter/campaign/{campaign}/state"
-EVERY_CAMPAIGN_STATE = CAMPAIGN_STATE.format(campaign="+")
+JOB_STATE = "edgemeter/job/{job}/state"
+EVERY_JOB_STATE = JOB_STATE.format(job="+")
 
 
 def topics_of(kind: TopicKind) -> str:
@@ -172,32 +172,30 @@ class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
     note: ShortText | None = None
 
 
-class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of a campaign, or of a job outside any, as executions by state; `failed` includes the rejected and the timed out ones.
+class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of a job as executions by state; `failed` includes the rejected and the timed out ones, `wave` counts from 1.
 
-    `impossible` cells have no execution. `title` is what a job is, null for a campaign; `jobs` are those whose runs are its results;
     `executions` are the first of those in flight, then of those that failed. Retained until a day after its end.
     """
 
-    campaign: ShortText
-    state: Literal["running", "paused", "aborted", "done", "cancelled"]
+    job: ShortText
+    title: ShortText
+    state: Literal["running", "paused", "stopped", "done", "cancelled"]
     reason: Annotated[str, msgspec.Meta(max_length=2000)] | None = None
-    group: Count
-    groups: Count
+    wave: Count
+    waves: Count
     done: Count
     failed: Count
     cancelled: Count = 0
     running: Count
+    repeating: Count = 0
     waiting: Count
-    impossible: Count = 0
-    title: ShortText | None = None
-    jobs: tuple[ShortText, ...] = ()
     executions: tuple[ExecutionProgress, ...] = ()
 
     @property
     def total(self) -> int:
         """The number of executions."""
-        return self.done + self.failed + self.cancelled + self.running + self.waiting
+        return self.done + self.failed + self.cancelled + self.running + self.repeating + self.waiting
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,7 +219,7 @@ def decode_message(payload: bytes, kind: type[_Message], title: str, largest_byt
         raise ConfigError(f"not {title}: {error}") from error
 
 
-Message = Receipt | AgainRequest | DeviceState | Birth | Activity | CampaignProgress | Progress | CollectorState
+Message = Receipt | AgainRequest | DeviceState | Birth | Activity | JobProgress | Progress | CollectorState
 encode_message: Callable[[Message], bytes] = msgspec.json.encode
 
 
@@ -236,7 +234,7 @@ decode_state = decoder_of(DeviceState, "a device's state")
 decode_birth = decoder_of(Birth, "a device's birth")
 decode_collector_state = decoder_of(CollectorState, "a collector's state")
 decode_activity = decoder_of(Activity, "a device's activity")
-decode_campaign = decoder_of(CampaignProgress, "a campaign's progress")
+decode_job_progress = decoder_of(JobProgress, "a job's progress")
 decode_progress = decoder_of(Progress, "a device's progress")
 
 

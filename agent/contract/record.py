@@ -80,7 +80,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     """Session of the outbox; device, session and seq identify the record for ever. Null if it never went through an outbox."""
     seq: Positive | None = None  # Number of the record in its session, from 1 without gaps.
     job: str | None = None
-    """Order of the fleet's server, or one that the device repeats, that the run belongs to; null if it was started by hand."""
+    """Order of the fleet's server that the run belongs to; null if it was started by hand."""
     started_at_ns: TimeNs  # Start of the run, UTC in ns since 1970.
     session_started_at_ns: TimeNs = 0
     """Start of the session in whose rounds the run and others were measured in turn, as the device's clock had it; 0: a run of its own."""

@@ -357,7 +357,8 @@ class JobsHandler:
                 self._lock.release()
             return
         task = ExecutionTask(
-            order=entry.order,
+            # Runs of a repetition belong to the job that was ordered.
+            order=entry.order if entry.repeats is None else msgspec.structs.replace(entry.order, job=entry.repeats),
             place=entry.place,
             home=str(self._context.home.absolute()),
             device=self._context.device,

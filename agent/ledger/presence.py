@@ -29,7 +29,7 @@ PRESENCE_SCHEMA = """CREATE TABLE presence (
     PRIMARY KEY (fleet, device)
 );
 """
-# What is measured now: the activity of each device, and how far each campaign is.
+# What is measured now: the activity of each device, and how far each job is.
 RETAINED_SCHEMA = """CREATE TABLE IF NOT EXISTS retained (
     topic TEXT PRIMARY KEY,
     payload BLOB NOT NULL,

@@ -1,4 +1,4 @@
-"""The files that people write (configuration, suite, rules, fleet, campaign): a sample of each, and all mistakes of one at once.
+"""The files that people write (configuration, suite, rules, fleet): a sample of each, and all mistakes of one at once.
 
 And every setting of this machine with its value, and where that came from: option, environment, file or default.
 """
@@ -62,10 +62,6 @@ FILES: Mapping[str, FileKind] = {
     "fleet": FileKind(
         "devices and server of a fleet", "edgemeter.provisioning.inventory.fleet_file:FleetFile",
         "edgemeter.provisioning.inventory.fleet_file:SAMPLE", "edgemeter.provisioning.inventory.fleet_file:faults",
-    ),
-    "campaign": FileKind(
-        "campaign of a fleet", "edgemeter.provisioning.campaigns.planning:CampaignFile",
-        "edgemeter.provisioning.campaigns.planning:SAMPLE", "edgemeter.provisioning.campaigns.planning:faults",
     ),
 }  # fmt: skip
 

@@ -27,7 +27,7 @@ GROUP_MESSAGES = 2000
 GROUP_TEXT_BYTES = 4 << 20
 GROUP_REJECTIONS = 2000
 TOPICS_REMEMBERED = 50_000
-CAMPAIGN_TOPICS = messages.CAMPAIGN_STATE.partition("{")[0]
+JOB_TOPICS = messages.JOB_STATE.partition("{")[0]
 # Of a message of 16 MiB: raw samples, which are most of a large record, are compressed already, and their base64 shrinks by a quarter.
 LONGEST_TEXT_BYTES = 24 << 20
 # Records that travel together have at most 512 KiB; a larger one travels alone (`agent/delivery/sender.py`).
@@ -71,9 +71,9 @@ class Admitted:
         self.messages.append(message)
         kind: RejectionKind = "topic"
         try:
-            if message.topic.startswith(CAMPAIGN_TOPICS):
+            if message.topic.startswith(JOB_TOPICS):
                 kind = "presence"
-                self.changes.append(RetainedMessage(message.topic, _campaign(message), self.received_ns))
+                self.changes.append(RetainedMessage(message.topic, _job_progress(message), self.received_ns))
                 return
             topic = _parse_topic(message.topic)
             if topic.kind == "result":
@@ -152,13 +152,13 @@ def _check_origin(kind: str, report: RunRecord | messages.Birth | Health, topic:
         raise ConfigError("the record has no session or no seq: it did not come from an outbox")
 
 
-def _campaign(message: Message) -> bytes:
-    """Return the progress of a campaign as it is kept, empty where its topic is cleared."""
+def _job_progress(message: Message) -> bytes:
+    """Return the progress of a job as it is kept, empty where its topic is cleared."""
     if not message.payload:
         return b""
-    progress = messages.decode_campaign(message.payload)
-    if message.topic != messages.CAMPAIGN_STATE.format(campaign=progress.campaign):
-        raise ConfigError(f"the progress is of campaign {progress.campaign!r}, but arrived on {message.topic!r}")
+    progress = messages.decode_job_progress(message.payload)
+    if message.topic != messages.JOB_STATE.format(job=progress.job):
+        raise ConfigError(f"the progress is of job {progress.job!r}, but arrived on {message.topic!r}")
     return messages.encode_message(progress)
 
 

@@ -113,7 +113,7 @@ class Collector(FeedEvents):
             raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
         self._group = group
         shared = f"$share/{group}/" if group is not None else ""
-        self._topics = [f"{shared}{messages.topics_of('result')}", messages.EVERY_CAMPAIGN_STATE]
+        self._topics = [f"{shared}{messages.topics_of('result')}", messages.EVERY_JOB_STATE]
         self._topics += [messages.topics_of(kind) for kind in ("state", "birth", "health", "activity")]
         self._useless = Allowance(USELESS_PER_S, USELESS_AT_ONCE, clock)
         self.inbox = Inbox()

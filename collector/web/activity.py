@@ -1,4 +1,4 @@
-"""The current measurements: which device measures which run, and the progress of each campaign, by the time of receipt."""
+"""The current measurements: which device measures which run, and the progress of each job, by the time of receipt."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,15 +7,23 @@ from dataclasses import dataclass
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, CampaignProgress, Measuring, decode_activity, decode_campaign, parse_topic
+from edgemeter.agent.contract.messages import (
+    ACTIVITY_STALE_NS,
+    JOB_STATE,
+    JobProgress,
+    Measuring,
+    decode_activity,
+    decode_job_progress,
+    parse_topic,
+)
 from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
 from edgemeter.collector.runs.store import RunStore
 
-# A campaign that has ended is listed for a day, and a running one that nobody reported on for so long is stale.
-CAMPAIGN_NS = NS_PER_DAY
-_CAMPAIGN_TOPIC = "edgemeter/campaign/"
-# How many devices of a campaign are in which state.
-COUNTS = ("done", "failed", "running", "waiting", "cancelled")
+# A job that has ended is listed for a day, and a running one that nobody reported on for so long is stale.
+JOB_NS = NS_PER_DAY
+_JOB_TOPIC = JOB_STATE.partition("{")[0]
+# How many devices of a job are in which state.
+COUNTS = ("done", "failed", "running", "repeating", "waiting", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +45,10 @@ class DeviceActivity:
 
 
 @dataclass(frozen=True, slots=True)
-class CampaignActivity:
-    """The progress of a campaign; `is_stale` when it runs and was not reported on for a day."""
+class JobActivity:
+    """The progress of a job; `is_stale` when it runs and was not reported on for a day."""
 
-    progress: CampaignProgress
+    progress: JobProgress
     received_ns: int
     is_stale: bool
 
@@ -51,21 +59,21 @@ class CampaignActivity:
 
     @property
     def is_current(self) -> bool:
-        """Whether a device measures for it, or is about to: what was aborted or paused still ends what is in flight."""
+        """Whether a device measures for it, or is about to: what was stopped or paused still ends what is in flight."""
         return self.progress.state == "running" or self.progress.running > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Activities:
-    """The current measurements: devices by fleet and name, campaigns by name."""
+    """The current measurements: devices by fleet and name, jobs by name."""
 
     devices: Sequence[DeviceActivity] = ()
-    campaigns: Sequence[CampaignActivity] = ()
+    jobs: Sequence[JobActivity] = ()
 
     @property
     def key(self) -> str:
         """The key of what the page shows: it changes when something else is to be shown."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:16] if self.devices or self.campaigns else "nothing"
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:16] if self.devices or self.jobs else "nothing"
 
     def of(self, fleet: str, device: str) -> DeviceActivity | None:
         """Return the current measurement of a device, None where none is known."""
@@ -81,16 +89,16 @@ def read_activities(store: RunStore, now_ns: int) -> Activities:
 def activities_of(retained: Sequence[RetainedMessage], present: Sequence[DevicePresence], now_ns: int) -> Activities:
     """Return what is measured now: a device that is lost, or whose process was followed by another, measures nothing."""
     states = {(device_presence.fleet, device_presence.device): device_presence for device_presence in present}
-    devices, campaigns = [], []
+    devices, jobs = [], []
     for retained_message in retained:
         age_ns = now_ns - retained_message.received_ns
         try:
-            if retained_message.topic.startswith(_CAMPAIGN_TOPIC):
-                progress = decode_campaign(retained_message.payload)
-                is_old = age_ns > CAMPAIGN_NS
-                # One that was aborted or paused waits for somebody to resume it.
+            if retained_message.topic.startswith(_JOB_TOPIC):
+                progress = decode_job_progress(retained_message.payload)
+                is_old = age_ns > JOB_NS
+                # One that was stopped or paused waits for somebody to resume it.
                 if not is_old or progress.state not in {"done", "cancelled"}:
-                    campaigns.append(CampaignActivity(progress, retained_message.received_ns, is_old and progress.state == "running"))
+                    jobs.append(JobActivity(progress, retained_message.received_ns, is_old and progress.state == "running"))
                 continue
             topic, activity = parse_topic(retained_message.topic), decode_activity(retained_message.payload)
         except ConfigError:
@@ -100,4 +108,4 @@ def activities_of(retained: Sequence[RetainedMessage], present: Sequence[DeviceP
         reported = (state.state, state.session, state.changed_ns) if state else (None, None, None)
         if measuring := activity.current(retained_message.received_ns, *reported):
             devices.append(DeviceActivity(topic.fleet, topic.device, measuring, retained_message.received_ns, age_ns > ACTIVITY_STALE_NS))
-    return Activities(devices, campaigns)
+    return Activities(devices, jobs)

@@ -1,4 +1,4 @@
-"""The fleet's orders: campaigns and jobs as its service reports them, and the runs that the ledger has of each."""
+"""The fleet's orders: jobs as its service reports them, and the runs that the ledger has of each."""
 
 from operator import attrgetter
 
@@ -7,7 +7,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.figures import LATENCY
 from edgemeter.agent.contract.messages import ExecutionProgress
 from edgemeter.agent.contract.run_figures import RunFigures
-from edgemeter.collector.web.activity import COUNTS, CampaignActivity
+from edgemeter.collector.web.activity import COUNTS, JobActivity
 from edgemeter.collector.web.queries import CaseFilter, ViewContext
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
@@ -15,20 +15,18 @@ RUNS_SHOWN = 500
 
 
 def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
-    """Return the campaigns and jobs, the newest report first, or one with its runs; raises ConfigError if nothing is known of that one."""
-    reported = sorted(context.activities.campaigns, key=lambda activity: -activity.received_ns)
+    """Return the jobs, the newest report first, or one with its runs; raises ConfigError if nothing is known of that one."""
+    reported = sorted(context.activities.jobs, key=lambda activity: -activity.received_ns)
     if name := request.get("job"):
-        return _job_view(context, name, next((activity for activity in reported if activity.progress.campaign == name), None))
+        return _job_view(context, name, next((activity for activity in reported if activity.progress.job == name), None))
     table = ViewGrid("jobs", _JOB_COLUMNS, [reported]).plain
     open_count = sum(activity.progress.state == "running" for activity in reported)
     title = f"{figures.count(len(reported), 'job')}, {open_count} running" if reported else "No jobs"
     return View(title, context.render("jobs.html", reported=reported), "", (table,))
 
 
-def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None) -> View:
-    jobs = activity.progress.jobs if activity else (name,)
-    job_runs = [run for job in jobs for run in context.store.select("job = ?", job)]
-    job_runs = sorted(job_runs, key=attrgetter("started_at_ns", "row"), reverse=True)[:RUNS_SHOWN]
+def _job_view(context: ViewContext, name: str, activity: JobActivity | None) -> View:
+    job_runs = sorted(context.store.select("job = ?", name), key=attrgetter("started_at_ns", "row"), reverse=True)[:RUNS_SHOWN]
     if activity is None and not job_runs:
         raise ConfigError(f"there is no job {name!r}, or it ended more than a day ago and left no run")
     executions = activity.progress.executions if activity else ()
@@ -39,8 +37,8 @@ def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None
     return View(name, body, "", (runs.plain, *([devices.plain] if executions else [])))
 
 
-_JOB_COLUMNS: list[ViewColumn[CampaignActivity]] = [
-    ViewColumn("job", "Job", attrgetter("progress.campaign")),
+_JOB_COLUMNS: list[ViewColumn[JobActivity]] = [
+    ViewColumn("job", "Job", attrgetter("progress.job")),
     ViewColumn("title", "What", attrgetter("progress.title")),
     *(ViewColumn(name, name.capitalize(), attrgetter(f"progress.{name}")) for name in ("state", *COUNTS)),
     ViewColumn("received_ns", "Reported (UTC)", attrgetter("received_ns")),

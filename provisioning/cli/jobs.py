@@ -1,4 +1,4 @@
-"""The commands that order measurements and show jobs: `edgemeter fleet run`, `jobs`, `cancel`."""
+"""The commands that order measurements and show jobs: `edgemeter fleet run`, `jobs`; and what all commands that give orders share."""
 
 import sys
 import time
@@ -24,18 +24,19 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.job_view import counts_text, executions_table, follow_job, job_document, job_outline, summary_of
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
+from edgemeter.provisioning.jobs.waves import JobChange, WaveEnd, by_state, change_job, in_waves
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry import jobs as kept
-from edgemeter.provisioning.registry.jobs import Execution, NewJob, count_states, executions_of_device, executions_of_job, find_execution
+from edgemeter.provisioning.registry.jobs import Execution, Job, NewJob, Target, executions_of_job, select_executions, select_jobs
 from edgemeter.provisioning.registry.registry import Registry
 
 RUN_TIMEOUT_S = 3600.0
+MOST_RUN_LINES, MOST_JOBS, MOST_OF_DEVICE = 20, 30, 50
+MAX_FAILED_RATIO = 0.2
 _UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
-MOST_RUN_LINES = 20
 
 
 def _interval_s(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    """Return an interval as seconds."""
     if text is None:
         return None
     try:
@@ -51,11 +52,40 @@ def _time_of_day(_context: click.Context, _parameter: click.Parameter, text: str
         raise click.BadParameter(f"{text!r}: write hours and minutes such as 02:30") from error
 
 
+def _wave_ends(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[WaveEnd, ...]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        return msgspec.convert([int(part) if part.isdecimal() else part for part in parts], tuple[WaveEnd, ...])
+    except msgspec.ValidationError as error:
+        raise click.BadParameter(f"{text!r}: write numbers of devices or shares of them, such as 2,10%,50%") from error
+
+
+waves_option = click.option(
+    "--waves",
+    "wave_ends",
+    metavar="ENDS",
+    default="",
+    callback=_wave_ends,
+    help="How many devices have begun with each wave, as numbers or shares (2,10%,50%); the last wave is all others. Default: one wave.",
+)
+wait_option = click.option(
+    "--wait/--detach", "waits", default=True, help="Wait until all have ended (exit 1 when one failed), or return at once. Default: wait."
+)
+
+
 @click.command()
 @click.argument("suite", type=click.Path(path_type=Path, dir_okay=False))
 @selection_option("measure on")
 @click.option("--at", callback=_time_of_day, metavar="HH:MM", help="Repeat it each day at this local time of the device.")
 @click.option("--every", "every_s", callback=_interval_s, metavar="INTERVAL", help="Repeat it at this interval: 30m, 6h, 1d.")
+@waves_option
+@click.option(
+    "--max-failed",
+    "max_failed_ratio",
+    metavar="RATIO",
+    type=FiniteRange(0, 1),
+    help=f"Stop when more than this share of a wave failed. Default: {MAX_FAILED_RATIO} with --waves, else never.",
+)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -65,10 +95,8 @@ def _time_of_day(_context: click.Context, _parameter: click.Parameter, text: str
     help="Time limit of a device, in seconds.",
 )
 @click.option("--retries", type=click.IntRange(0, 10), default=1, show_default=True, help="Retries after a time-out or an interruption.")
-@click.option("--exclusive", multiple=True, metavar="TAG", help="Let one device with this tag measure at a time; may be repeated.")
-@click.option(
-    "--wait/--detach", "waits", default=True, help="Wait until all have ended (exit 1 when one failed), or return at once. Default: wait."
-)
+@click.option("--exclusive", metavar="TAG", help="Let one device with this tag measure at a time, as where they share a power meter.")
+@wait_option
 @rehearsed_options
 def run(
     suite: Path,
@@ -77,16 +105,18 @@ def run(
     *,
     at: str | None,
     every_s: int | None,
+    wave_ends: tuple[WaveEnd, ...],
+    max_failed_ratio: float | None,
     timeout_s: float,
     retries: int,
-    exclusive: tuple[str, ...],
+    exclusive: str | None,
     waits: bool,
     dry_run: bool,
     form: Format,
 ) -> None:
     """Measure a suite on the selected devices; its models and images are sent along.
 
-    With --at or --every each device repeats it by itself until `edgemeter fleet cancel`, without the service as well.
+    With --at or --every each device repeats it by itself, also while it is offline, until the job is cancelled.
 
     Example: edgemeter fleet run suite.toml --on 'board=pi5 & coral'
     """
@@ -100,118 +130,129 @@ def run(
         picked = ordering.pick(folder, registry, selection)
         packed = ordering.pack(folder, suite, is_dry_run=dry_run)
         print_notes((*picked.notes, *packed.notes, *server_issues(folder, time.time_ns())))
+        waves = in_waves({device.device: device.board for device in picked.devices}, wave_ends)
         if dry_run:
-            contents = packed.work.contents
-            listed = [{"name": content.name, "sha256": content.sha256, "size_bytes": content.size_bytes} for content in contents]
-            if print_data(form, {"title": packed.title, "devices": picked.names, "contents": listed}):
-                return
-            for content in contents:
-                click.echo(f"would send {content.name} ({content.size_bytes} bytes, sha256 {content.sha256[:12]})")
-            print_would_order(picked.names, packed.title)
+            contents = [
+                {"name": content.name, "sha256": content.sha256, "size_bytes": content.size_bytes} for content in packed.work.contents
+            ]
+            planned = [{"device": name, "wave": wave + 1} for name, wave in waves.items()]
+            if not print_data(form, {"title": packed.title, "devices": planned, "contents": contents}):
+                for content in packed.work.contents:
+                    click.echo(f"would send {content.name} ({content.size_bytes} bytes, sha256 {content.sha256[:12]})")
+                for name, wave in waves.items():
+                    click.echo(f"would order {name}: {packed.title}, wave {wave + 1}")
             return
+        if max_failed_ratio is None:
+            max_failed_ratio = MAX_FAILED_RATIO if wave_ends else 1.0
+        targets = [
+            Target(device.device, device.fleet, waves[device.device], exclusive=exclusive if exclusive in device.tags else None)
+            for device in picked.devices
+        ]
         work = msgspec.structs.replace(packed.work, at=at, every_s=every_s)
-        new = NewJob(work, packed.title, timeout_s, retries, exclusive=exclusive)
-        order(folder, registry, new, picked.targets, waits=waits, form=form)
+        order(registry, NewJob((work,), packed.title, timeout_s, retries, max_failed_ratio), targets, waits=waits, form=form)
 
 
 @click.command()
-@click.argument("job", required=False)
-@click.option("--device", help="Show the jobs of this device, the newest first.")
+@click.argument("name", metavar="[JOB]", required=False)
+@click.option("--device", help="Show the jobs of this device, the newest first, or of one job this device only.")
 @click.option("--follow", "follows", is_flag=True, help="Show the progress of one job until it has ended; exit 1 if a device failed.")
 @click.option("--answers", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
+@click.option("--pause", "change", flag_value="pause", help="Start nothing more of it; executions in flight continue.")
+@click.option("--resume", "change", flag_value="resume", help="Continue a paused or stopped job; failures so far no longer count.")
+@click.option("--cancel", "change", flag_value="cancel", help="End it, also where it repeats; runs in progress publish nothing.")
 @format_option()
 @in_folder
-def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: bool, with_text: bool, form: Format) -> None:
-    """Show the newest jobs, one job with its devices and runs, or one device with its jobs.
+def jobs(
+    name: str | None,
+    folder: FleetFolder,
+    *,
+    device: str | None,
+    follows: bool,
+    with_text: bool,
+    change: JobChange | None,
+    form: Format,
+) -> None:
+    """Show the newest jobs, one job with its devices and runs, or one device with its jobs; pause, resume or cancel a job.
 
     Example: edgemeter fleet jobs --device pi5-01
     """
-    with open_registry(folder, read_only=True) as registry:
-        if job is None and device is None:
-            _list_jobs(registry, form)
-            return
-        name = None if job is None else kept.find_by_prefix(registry, job).job
-        if follows and name is None:
-            raise click.UsageError("--follow needs the name of a job")
-        if follows and name is not None:
-            _follow_to_end(folder, registry, name, form)
-        if name is None and devices.find(registry, str(device)) is None:
+    if name is None and (follows or change):
+        raise click.UsageError(f"{'--follow' if follows else f'--{change}'} needs the name of a job")
+    with open_registry(folder, read_only=change is None) as registry:
+        if device is not None and devices.find(registry, device) is None:
             raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
-        executions = executions_of_device(registry, str(device)) if name is None else executions_of_job(registry, name)
-        executions = [execution for execution in executions if device in {None, execution.device}]
-        waiting = WaitReasons(folder, registry)
-        why = {execution.id: waiting.why(execution, time.time_ns()) for execution in executions}
-        if with_text:
-            for execution in executions:
-                click.echo(f"{execution.device}, {execution.job}, {execution.state}:\n{execution.text or ''}")
-        elif name is not None:
-            _show_job(registry, name, executions, why, form)
+        if name is None:
+            _show_jobs(registry, device, form, with_text=with_text)
+            return
+        job = kept.find(registry, name)
+        if change is not None:
+            if device is not None and (change != "cancel" or kept.find_execution(registry, job.job, device) is None):
+                raise ConfigError(
+                    f"only --cancel takes --device, and a device of job {job.job!r}: `edgemeter fleet jobs {job.job}` lists them"
+                )
+            outcome = change_job(registry, job.job, change, device, time.time_ns())
+            if not print_data(form, {"job": job.job, "done": outcome}):
+                click.echo(f"{job.job}: {outcome}")
+        elif follows:
+            _follow_to_end(registry, job.job, form)
         else:
-            documents = [job_document(kept.find_by_prefix(registry, execution.job), [execution], why) for execution in executions]
-            if not print_data(form, {"device": device, "jobs": documents}):
-                console_for(form).print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns(), by="job"))
+            executions = [execution for execution in executions_of_job(registry, job.job) if device in {None, execution.device}]
+            _show_job(registry, job, executions, form, with_text=with_text)
 
 
-@click.command()
-@click.argument("job")
-@click.argument("device", required=False)
-@in_folder
-def cancel(job: str, device: str | None, folder: FleetFolder) -> None:
-    """Cancel a job on all its devices or on one; a run in progress stops and publishes nothing.
-
-    Example: edgemeter fleet cancel measure-20261120-124500-3fa21c pi5-01
-    """
-    with open_registry(folder) as registry:
-        name = kept.find_by_prefix(registry, job).job
-        if device is not None and find_execution(registry, name, device) is None:
-            raise ConfigError(f"job {name!r} does not include device {device!r}: `edgemeter fleet jobs {name}` lists its devices")
-        touched = kept.cancel(registry, name, device, time.time_ns())
-    for execution in touched:
-        click.echo(f"{execution.device}: {'cancelled' if execution.is_final else 'cancelling'}")
-    if not touched:
-        click.echo("nothing left to cancel")
-
-
-def print_would_order(names: Sequence[str], title: str) -> None:
-    """Print which devices would get an order."""
-    for name in names:
-        click.echo(f"would order {name}: {title}")
-
-
-def order(folder: FleetFolder, registry: Registry, new: NewJob, targets: Sequence[tuple[str, str]], *, waits: bool, form: Format) -> None:
+def order(registry: Registry, new: NewJob, targets: Sequence[tuple[str, str] | Target], *, waits: bool, form: Format) -> None:
     """Add a job and print its name, or follow it to its end and exit 0 when all executions are done, else 1."""
-    with registry.transaction() as connection:
-        job = kept.add(connection, new, targets, time.time_ns())
+    with registry.transaction() as statements:
+        job = kept.add(statements, new, targets, time.time_ns())
     click.echo(f"job {job}: {new.title!r} on {count(len(targets), 'device')}", err=True)
-    if not waits:
-        if not print_data(form, {"job": job}):
-            click.echo(job)
-        return
-    _follow_to_end(folder, registry, job, form)
+    if waits:
+        _follow_to_end(registry, job, form)
+    if not print_data(form, {"job": job}):
+        click.echo(job)
 
 
-def _follow_to_end(folder: FleetFolder, registry: Registry, job: str, form: Format) -> NoReturn:
-    """Follow a job, show how it ended, and exit 0 when all executions are done, else 1."""
-    ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job}` shows it, `edgemeter fleet cancel {job}` cancels it")
-    _show_job(registry, job, ended, {}, form)
-    sys.exit(DONE if all(execution.state in {"done", "repeating"} for execution in ended) else FAILED)
-
-
-def follow(folder: FleetFolder, registry: Registry, job: str, hint: str) -> list[Execution]:
-    """Return the executions of a job when all have ended; Ctrl-C leaves it running and prints the hint."""
+def follow(registry: Registry, job: str) -> list[Execution]:
+    """Return the executions of a job when all have ended or it was stopped; Ctrl-C leaves it running and prints how to go on."""
+    hint = f"`edgemeter fleet jobs {job}` shows it, --cancel cancels it"
     try:
-        return follow_job(folder, registry, job, Console(stderr=True))
+        executions = follow_job(registry, job, Console(stderr=True))
     except KeyboardInterrupt:
         click.echo(f"edgemeter: {job} continues: {hint}", err=True)
         raise
+    after = kept.find(registry, job)
+    if after.state in {"paused", "stopped"}:
+        waiting_count = sum(not execution.is_settled for execution in executions)
+        click.echo(f"{after.state} ({after.reason}), {waiting_count} devices wait: {hint}, --resume continues it", err=True)
+    return executions
 
 
-def _show_job(registry: Registry, job: str, executions: Sequence[Execution], why: dict[int, str | None], form: Format) -> None:
-    job_entry = kept.find_by_prefix(registry, job)
-    if print_data(form, job_document(job_entry, executions, why)):
+def are_done(executions: Sequence[Execution]) -> bool:
+    """Return whether all devices did what was ordered."""
+    return all(execution.state in {"done", "repeating"} for execution in executions)
+
+
+def _follow_to_end(registry: Registry, job: str, form: Format) -> NoReturn:
+    ended = follow(registry, job)
+    _show_job(registry, kept.find(registry, job), ended, form)
+    sys.exit(DONE if are_done(ended) else FAILED)
+
+
+def _print_answers(executions: Sequence[Execution]) -> None:
+    for execution in executions:
+        click.echo(f"{execution.device}, {execution.job}, {execution.state}:\n{execution.text or ''}")
+
+
+def _show_job(registry: Registry, job: Job, executions: Sequence[Execution], form: Format, *, with_text: bool = False) -> None:
+    waiting = WaitReasons(registry)
+    why = {execution.id: waiting.why(execution, time.time_ns()) for execution in executions}
+    if with_text:
+        _print_answers(executions)
+        return
+    if print_data(form, job_document(job, executions, why)):
         return
     console = console_for(form)
-    print_text(console, f"{job_entry.job}: {job_entry.title}")
+    waves = f", wave {job.wave + 1} of {job.waves}" if job.waves > 1 else ""
+    print_text(console, f"{job.job}: {job.title}: {job.state}{waves}{f' ({job.reason})' if job.reason else ''}")
     console.print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns()))
     print_text(console, summary_of(executions))
     ids = {execution.device: [*map(short_id, execution.runs)] for execution in executions if execution.runs}
@@ -223,10 +264,23 @@ def _show_job(registry: Registry, job: str, executions: Sequence[Execution], why
         print_text(console, f"  and those of {len(lines) - MOST_RUN_LINES} more devices: --format json lists all")
 
 
-def _list_jobs(registry: Registry, form: Format) -> None:
-    counted_jobs = [(job, count_states(registry, job.job)) for job in kept.latest(registry)]
-    if print_data(form, {"jobs": [job_outline(job, counts) for job, counts in counted_jobs]}):
+def _show_jobs(registry: Registry, device: str | None, form: Format, *, with_text: bool) -> None:
+    """Show the newest jobs, of all devices or of one."""
+    if device is not None:
+        executions = select_executions(registry, "WHERE device = ? ORDER BY id DESC LIMIT ?", device, MOST_OF_DEVICE)
+        waiting = WaitReasons(registry)
+        why = {execution.id: waiting.why(execution, time.time_ns()) for execution in executions}
+        documents = [job_document(kept.find(registry, execution.job), [execution], why) for execution in executions]
+        if with_text:
+            _print_answers(executions)
+        elif not print_data(form, {"device": device, "jobs": documents}):
+            console_for(form).print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns(), by="job"))
         return
-    # A job's name contains the time when it was made.
-    rows = [(job.job, job.title, str(sum(counts.values())), counts_text(counts)) for job, counts in counted_jobs]
-    console_for(form).print(narrow_table(("job", "what", "devices", "states"), rows, folded={"what", "states"}, right={"devices"}))
+    newest = select_jobs(registry, "ORDER BY made_ns DESC, job LIMIT ?", MOST_JOBS)
+    outlines = [job_outline(job, by_state(kept.count_states(registry, job.job))) for job in newest]
+    if not print_data(form, {"jobs": outlines}):
+        # A job's name contains the time when it was made.
+        rows = [(of["job"], of["title"], of["state"], str(sum(of["states"].values())), counts_text(of["states"])) for of in outlines]
+        console_for(form).print(
+            narrow_table(("job", "what", "state", "devices", "executions"), rows, folded={"what", "executions"}, right={"devices"})
+        )

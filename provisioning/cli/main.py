@@ -34,13 +34,11 @@ COMMANDS: Sections = {
             "edgemeter.provisioning.cli.release:release",
             "Build, sign, check and add releases, which are installed without a network.",
         ),
-        "update": ("edgemeter.provisioning.cli.update:update", "Update devices to a release, with canaries and rollback."),
+        "update": ("edgemeter.provisioning.cli.update:update", "Update devices to a release, in waves and with rollback."),
     },
     "Measure": {
         "run": ("edgemeter.provisioning.cli.jobs:run", "Measure a suite on selected devices, once or repeatedly."),
-        "campaign": ("edgemeter.provisioning.cli.campaign:campaign", "Measure models x devices x modes, group by group."),
-        "jobs": ("edgemeter.provisioning.cli.jobs:jobs", "Show jobs with their progress and results."),
-        "cancel": ("edgemeter.provisioning.cli.jobs:cancel", "Cancel a job on all its devices or on one."),
+        "jobs": ("edgemeter.provisioning.cli.jobs:jobs", "Show, follow, pause, resume and cancel jobs."),
     },
 }
 

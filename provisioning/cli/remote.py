@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Sequence
 
 import click
 from msgspec import structs
@@ -11,8 +10,8 @@ from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.orders import Doctor, Logs, Restart, Work
-from edgemeter.provisioning.cli.jobs import follow
-from edgemeter.provisioning.cli.options import change_options, devices_argument, print_notes
+from edgemeter.provisioning.cli.jobs import are_done, follow
+from edgemeter.provisioning.cli.options import change_options, print_notes, selection_option
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry, open_registry
@@ -35,73 +34,67 @@ _timeout_option = click.option(
 
 
 @click.command()
-@devices_argument
+@selection_option("examine")
 @_timeout_option
 @change_options
-def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, form: Format) -> None:
-    """Run `edgemeter doctor` on devices (names or selections) and print their reports.
+def doctor(selection: str, folder: FleetFolder, *, timeout_s: float, form: Format) -> None:
+    """Run `edgemeter doctor` on devices and print their reports.
 
-    Example: edgemeter fleet doctor pi5-01
+    Example: edgemeter fleet doctor --on pi5-01
     """
     from edgemeter.provisioning.identity.fleet_init import broker_warnings
 
     written = fleet_file.read_if_present(folder)
     print_notes(broker_warnings((written and written.server) or ServerEntry(broker="")))
-    _ask(folder, devices, Doctor(), "doctor", timeout_s, form=form)
+    _ask(folder, selection, Doctor(), "doctor", timeout_s, form=form)
 
 
 @click.command()
-@devices_argument
+@selection_option("ask")
 @click.option("--lines", type=click.IntRange(1, 2000), default=200, show_default=True, help="Number of lines at most.")
 @_timeout_option
 @change_options
-def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s: float, form: Format) -> None:
-    """Print the last log lines of the agents on devices (names or selections).
+def logs(selection: str, folder: FleetFolder, *, lines: int, timeout_s: float, form: Format) -> None:
+    """Print the last log lines of the agents on devices.
 
-    Example: edgemeter fleet logs pi5-01 --lines 50
+    Example: edgemeter fleet logs --on pi5-01 --lines 50
     """
-    _ask(folder, devices, Logs(lines=lines), "logs", timeout_s, form=form)
+    _ask(folder, selection, Logs(lines=lines), "logs", timeout_s, form=form)
 
 
 @click.command()
-@devices_argument
+@selection_option("restart")
 @click.option("--reboot", "board", is_flag=True, help="Reboot the board instead of restarting the agent.")
 @click.option(
     "--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=RESTART_TIMEOUT_S, show_default=True, help="Time limit, in seconds."
 )
 @change_options
-def restart(devices: tuple[str, ...], folder: FleetFolder, *, board: bool, timeout_s: float, form: Format) -> None:
-    """Restart the agent of devices (names or selections), or reboot the boards; never during a run.
+def restart(selection: str, folder: FleetFolder, *, board: bool, timeout_s: float, form: Format) -> None:
+    """Restart the agent of devices, or reboot the boards; never during a run.
 
-    Example: edgemeter fleet restart pi5-01 --reboot
+    Example: edgemeter fleet restart --on pi5-01 --reboot
     """
     work = Restart(what="board" if board else "agent")
-    _ask(folder, devices, work, f"restart {work.what}", timeout_s, form=form)
+    _ask(folder, selection, work, f"restart {work.what}", timeout_s, form=form)
 
 
-def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, timeout_s: float, *, form: Format) -> None:
+def _ask(folder: FleetFolder, selection: str, work: Work, title: str, timeout_s: float, *, form: Format) -> None:
     from edgemeter.provisioning.jobs import ordering
 
     with open_registry(folder) as registry:
-        picked = ordering.pick(folder, registry, " | ".join(_selection(name) for name in names))
+        picked = ordering.pick(folder, registry, selection)
         print_notes((*picked.notes, *server_issues(folder, time.time_ns())))
         with registry.transaction() as connection:
-            job = jobs.add(connection, NewJob(work, title, timeout_s), picked.targets, time.time_ns())
-        ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job} --answers` shows the answers")
-        if not print_data(form, job_document(jobs.find_by_prefix(registry, job), ended, {})):
+            job = jobs.add(connection, NewJob((work,), title, timeout_s), picked.targets, time.time_ns())
+        ended = follow(registry, job)
+        if not print_data(form, job_document(jobs.find(registry, job), ended, {})):
             for execution in ended:
                 click.echo(
                     f"== {execution.device}: {execution.state.replace('_', ' ')}{f': {execution.reason}' if execution.reason else ''}"
                 )
                 if execution.text:
                     _print_text(execution.text)
-    sys.exit(DONE if all(execution.state == "done" for execution in ended) else FAILED)
-
-
-def _selection(text: str) -> str:
-    """Return a device or a selection in a form that can be joined with others; a device's name may contain a space."""
-    is_name = " " in text.strip() and not any(mark in text for mark in "&|!()=\"'")
-    return f'"{text}"' if is_name else f"({text})"
+    sys.exit(DONE if are_done(ended) else FAILED)
 
 
 def _print_text(text: str) -> None:

@@ -23,7 +23,7 @@ PIECE_BYTES = 1 << 20
 YOUNG_NS = NS_PER_DAY
 _UNFINISHED = ".unfinished-"
 # Also those that devices repeat: one fetches their content whenever it needs it again, however long ago it was ordered.
-_WORKS = """SELECT work FROM jobs WHERE EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"""
+_WORKS = """SELECT works FROM jobs WHERE EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"""
 
 
 class ContentStore:
@@ -183,5 +183,6 @@ def named_contents(registry: "Registry") -> set[str]:
     """Return the hashes of all contents that open jobs and releases refer to."""
     named = {row["sha256"] for row in registry.query("SELECT sha256 FROM releases")}
     for row in registry.query(_WORKS):
-        named.update(content.sha256 for content in contents_of(msgspec.json.decode(row["work"], type=Work)))
+        for work in msgspec.json.decode(row["works"], type=tuple[Work, ...]):
+            named.update(content.sha256 for content in contents_of(work))
     return named

@@ -50,17 +50,15 @@ def measure(selection: str, work: RemoteWork) -> Iterator[RemoteOutcome]:
         packed = _packed(folder, work)
         for note in (*picked.notes, *packed.notes, *server_issues(folder, time.time_ns())):
             work.report(f"edgemeter: {note}")
-        new = NewJob(packed.work, packed.title, work.timeout_s, retries=0)
+        new = NewJob((packed.work,), packed.title, work.timeout_s, retries=0)
         with registry.transaction() as connection:
             job = jobs.add(connection, new, picked.targets, time.time_ns())
         work.announce()
         work.report(f"order {job}: {packed.title} on {', '.join(picked.names)}")
-        patience = Patience(folder, registry)
+        patience = Patience(registry)
         interruption: BaseException | None = None
         try:
-            executions: Sequence[Execution] = follow_job(
-                folder, registry, job, Console(stderr=True, quiet=is_quiet()), gives_up=patience.gives_up
-            )
+            executions: Sequence[Execution] = follow_job(registry, job, Console(stderr=True, quiet=is_quiet()), gives_up=patience.gives_up)
         except BaseException as error:
             cancelled = jobs.cancel(registry, job, None, time.time_ns())
             work.report(f"edgemeter: order {job} is cancelled on {', '.join(execution.device for execution in cancelled) or 'no device'}")
@@ -134,9 +132,8 @@ def _broker(folder: FleetFolder) -> str:
 class Patience:
     """Ends the wait for devices that do not answer, or stay away while they measure: their order is cancelled, for the `reasons`."""
 
-    def __init__(self, folder: FleetFolder, registry: Registry, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, registry: Registry, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.reasons: dict[str, str] = {}
-        self._folder = folder
         self._registry = registry
         self._clock_s = clock_s
         self._since_s: dict[tuple[str, bool], float] = {}
@@ -164,7 +161,7 @@ class Patience:
             state = f"it has been {presence.state} for {age(time.time_ns() - (presence.since_ns or time.time_ns()))}"
         if has_begun:
             return f"given up while it measured: {state}; it stops when it is back, and what it had measured is delivered then"
-        why = WaitReasons(self._folder, self._registry).why(execution, time.time_ns())
+        why = WaitReasons(self._registry).why(execution, time.time_ns())
         if is_online and execution.state == "queued" and why not in {None, WAITS_FOR_DEVICE}:
             # It is busy: that may last. What disappeared while it measured counts as busy until it is back.
             del self._since_s[key]

@@ -21,7 +21,7 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.identity import ENROL
-from edgemeter.agent.contract.messages import EVERY_CAMPAIGN_STATE, EVERY_COLLECTOR_STATE, TOPIC_ROOT
+from edgemeter.agent.contract.messages import EVERY_COLLECTOR_STATE, EVERY_JOB_STATE, TOPIC_ROOT
 from edgemeter.agent.contract.sealed import SERVICE_NAME
 from edgemeter.provisioning.identity.authority import Authority, KeyPair, revoked_numbers
 from edgemeter.provisioning.identity.passphrase import ask_passphrase, is_encrypted
@@ -53,7 +53,7 @@ DEVICE_READS = ("state", "receipt", "command", "content", "certificate")
 SERVICE_RULES: Mapping[str, tuple[tuple[Literal["read", "write"], str], ...]] = {
     COLLECTOR_USER: (
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("result", "birth", "state", "health", "activity")),
-        ("read", EVERY_CAMPAIGN_STATE),
+        ("read", EVERY_JOB_STATE),
         ("write", f"{TOPIC_ROOT}/+/+/receipt"),
         ("write", EVERY_COLLECTOR_STATE),
     ),
@@ -61,7 +61,7 @@ SERVICE_RULES: Mapping[str, tuple[tuple[Literal["read", "write"], str], ...]] = 
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in DEVICE_WRITES if kind != "result"),
         *(("write", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("command", "content", "certificate")),
         ("read", EVERY_COLLECTOR_STATE),
-        ("write", EVERY_CAMPAIGN_STATE),
+        ("write", EVERY_JOB_STATE),
         ("read", f"{ENROL}/+/request"),
         ("write", f"{ENROL}/+/answer"),
         # What the broker writes of its clients' coming and going: who took whose session.

@@ -30,7 +30,7 @@ class FleetFolder:
 
     # The inventory, written by people.
     fleet_file = _Within("fleet.toml")
-    # The service's database of devices, jobs, campaigns and releases (SQLite).
+    # The service's database of devices, jobs and releases (SQLite).
     registry = _Within("registry.sqlite")
     # The certificate of the fleet's authority and its private key, which signs device certificates, PEM.
     ca_certificate = _Within("ca.crt")

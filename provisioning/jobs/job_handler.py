@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import itemgetter
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.figures import count
@@ -20,10 +21,8 @@ from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Orde
 from edgemeter.agent.contract.sealed import encode_addressed
 from edgemeter.provisioning.identity.authority import ServiceKey
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs import rules
-from edgemeter.provisioning.jobs.rules import Candidate, WatchedRules
 from edgemeter.provisioning.jobs.scheduler import JobQueue, WaitingReports, apply_report, drop, expire, start_attempt
-from edgemeter.provisioning.registry.jobs import ON_DEVICE, Execution, Job, find_execution, update_executions
+from edgemeter.provisioning.registry.jobs import ON_DEVICE, Execution, Job, find_execution, write_executions
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
@@ -34,8 +33,8 @@ FIRST_RETRY_S, LONGEST_RETRY_S, MOST_DOUBLINGS = 10.0, 300.0, 10
 BATCH_SIZE = 500
 # Acknowledged to one device between two polls; its further reports are dropped until then.
 MOST_UNKNOWN = 8
-# Waiting executions are checked again this often even when nothing changed: retries are due by the clock.
-CANDIDATES_POLL_S = 2.0
+# Waiting executions are checked again this often even when nothing changed: retries are due by the clock. So are revocations.
+CANDIDATES_POLL_S = REVOKED_POLL_S = 2.0
 PROGRESS_S = 2.0
 # After a pause of the service or the broker, devices have this long to report what happened meanwhile before they are given up.
 PAUSE_S, PATIENCE_S = 10.0, 60.0
@@ -43,6 +42,7 @@ PAUSE_S, PATIENCE_S = 10.0, 60.0
 BEFORE_RETRY_S = 5.0
 LONGEST_PROGRESS = 200
 REVOKED = "its device was revoked"
+_REVOKED = "SELECT device FROM devices WHERE standing = 'revoked'"
 
 
 class OrderSender:
@@ -105,7 +105,7 @@ def needs_sending(execution: Execution) -> bool:
 
 def order_message(execution: Execution, job: Job) -> tuple[Topic, Order]:
     """Return the order and its topic: the job, or its end."""
-    work = Cancel() if execution.requested == "cancel" or execution.state not in ON_DEVICE else job.work
+    work = Cancel() if execution.requested == "cancel" or execution.state not in ON_DEVICE else job.works[execution.work]
     order = Order(job=execution.job, attempt=execution.attempt, version=execution.version, work=work, timeout_s=job.timeout_s)
     return Topic(execution.fleet, execution.device, "command"), order
 
@@ -192,20 +192,20 @@ class JobHandler:
         self._registry = registry
         self._publish = publish
         self._key = ServiceKey(folder)
-        self._watched = WatchedRules(folder, registry)
         self._sender = OrderSender()
         self._queue: JobQueue | None = None
         self._reports = WaitingReports()
         # Reports on unknown jobs since the last poll, by device.
         self._unknown: Counter[str] = Counter()
         self._progress: dict[str, str] = {}
-        # The next execution of each device that is online and idle.
-        self._ready: dict[str, Candidate] = {}
+        # The next execution of each device that is online and idle: whether it measures, its earliest start, its id.
+        self._ready: dict[str, tuple[bool, int, int]] = {}
         self._moved: set[str] = set()
         self._came_ns: dict[str, int] = {}
         # What revoked devices were working on: one that comes back is told at once that it is over, not when it next reports.
         self._dropped: dict[str, Execution] = {}
         self._candidates_ns = 0
+        self._revoked_ns = 0
         self._progress_ns = 0
         self._polled_ns = 0
         self._patient_ns = 0
@@ -240,9 +240,7 @@ class JobHandler:
         """Apply reports, give up what is overdue, start what may start, send what is due."""
         self._unknown.clear()
         queue = self._loaded()
-        if self._watched.poll(now_ns):
-            self._candidates_ns = 0
-        out = [device for device in self._watched.rules.revoked if queue.of_device(device)]
+        out = self._revoked(queue, now_ns)
         self._follow(queue, queue.refresh(), now_ns)
         self._meet(queue, now_ns)
         overdue = self._overdue(queue, now_ns)
@@ -258,6 +256,13 @@ class JobHandler:
     def close(self) -> None:
         """Release the queue."""
         self._queue = None
+
+    def _revoked(self, queue: JobQueue, now_ns: int) -> list[str]:
+        """Return the devices that were revoked and have an order, every two seconds."""
+        if now_ns < self._revoked_ns:
+            return []
+        self._revoked_ns = now_ns + int(REVOKED_POLL_S * NS_PER_S)
+        return [device for (device,) in self._registry.query(_REVOKED) if queue.of_device(device)]
 
     def _overdue(self, queue: JobQueue, now_ns: int) -> list[Execution]:
         """Return the executions to give up now; none soon after a pause in which devices could not report (no broker, no service)."""
@@ -301,9 +306,8 @@ class JobHandler:
         if execution is None:
             self._ready.pop(device, None)
         else:
-            candidate = queue.candidate(execution)
             earliest_ns = self._came_ns[device] + int(BEFORE_RETRY_S * NS_PER_S) if execution.attempt else 0
-            self._ready[device] = replace(candidate, due_ns=max(candidate.due_ns, earliest_ns))
+            self._ready[device] = (queue.measures(execution), max(execution.due_ns, earliest_ns), execution.id)
         # Something ended or came: others may start too.
         self._candidates_ns = 0
 
@@ -332,7 +336,7 @@ class JobHandler:
                     self._find_candidate(queue, execution.device)
                 if self._has_candidates(now_ns):
                     self._start(queue, decisions, now_ns)
-                update_executions(connection, decisions.changed.values())
+                write_executions(connection, decisions.changed.values())
         except EdgemeterError:
             # The queue may be ahead of the registry now; devices report again what was not acknowledged.
             self._queue = None
@@ -350,10 +354,17 @@ class JobHandler:
             self._publish(str(topic), self._key.seal(addressed))
 
     def _start(self, queue: JobQueue, decisions: DecisionRound, now_ns: int) -> None:
-        waiting = sorted(self._ready.values(), key=lambda candidate: (candidate.measures, candidate.due_ns, candidate.execution))
-        for candidate in rules.choose(waiting, queue.busy(self._watched.rules), now_ns, BATCH_SIZE):
-            decisions.start(candidate.execution)
-            del self._ready[candidate.device]
+        exclusive, started_count = queue.exclusive_in_flight(), 0
+        for device, (_, due_ns, number) in sorted(self._ready.items(), key=itemgetter(1)):
+            execution = queue.get(number)
+            if execution is None or due_ns > now_ns or execution.exclusive in exclusive:
+                continue
+            decisions.start(number)
+            exclusive |= {execution.exclusive} - {None}
+            del self._ready[device]
+            started_count += 1
+            if started_count == BATCH_SIZE:
+                break
         self._candidates_ns = now_ns + int(CANDIDATES_POLL_S * NS_PER_S)
 
     def _note_progress(self, queue: JobQueue, decisions: DecisionRound, now_ns: int) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -15,11 +15,10 @@ from rich.text import Text
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.terminal import plain_table
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import ABSENT, plain, stamp
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
-from edgemeter.provisioning.registry import campaigns
-from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, Owner, executions_since
+from edgemeter.provisioning.registry import jobs
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, select_executions
 from edgemeter.provisioning.registry.registry import Registry
 
 LONGEST_REASON = 200
@@ -102,10 +101,14 @@ def job_outline(job: Job, counts: Mapping[str, int]) -> dict[str, Any]:
     return {
         "job": job.job,
         "title": job.title,
-        "kind": job.work.__struct_config__.tag,
-        "campaign": job.campaign,
+        "kind": job.works[0].__struct_config__.tag,
+        "state": job.state,
+        "reason": job.reason,
+        "wave": job.wave + 1,
+        "waves": job.waves,
         "timeout_s": job.timeout_s,
         "made": stamp(job.made_ns),
+        "ended": stamp(job.ended_ns),
         "states": dict(counts),
     }
 
@@ -117,7 +120,7 @@ def job_document(job: Job, executions: Sequence[Execution], why: Mapping[int, st
 
 
 def _execution_document(execution: Execution, why: str | None) -> dict[str, Any]:
-    same = ("device", "fleet", "state", "attempt", "version", "reason", "done_ratio", "doing", "text")
+    same = ("device", "fleet", "wave", "state", "attempt", "version", "reason", "done_ratio", "doing", "text")
     return {name: getattr(execution, name) for name in same} | {
         "waits": why,
         "is_to_be_cancelled": execution.requested == "cancel",
@@ -130,25 +133,23 @@ def _execution_document(execution: Execution, why: str | None) -> dict[str, Any]
 
 
 def follow_job(
-    folder: FleetFolder,
     registry: Registry,
     name: str,
     console: Console,
     sleep: Callable[[float], None] | None = None,
     *,
-    owner: Owner = "job",
     gives_up: Callable[[Execution], bool] = lambda _: False,
 ) -> list[Execution]:
-    """Return the executions of a job or a campaign, by device, when it is over, or `gives_up` on each that has not ended.
+    """Return the executions of a job, by device, when it is over or was stopped, or `gives_up` on each that has not ended.
 
     Meanwhile show on `console` how they proceed: a live table on a terminal, else a line for every change.
     """
     executions: dict[str, Execution] = {}
     serial, began_s, has_warned = 0, time.monotonic(), False
-    table = _LiveTable(folder, registry, console) if console.is_terminal else None
+    table = _LiveTable(registry, console) if console.is_terminal else None
     with table.live if table else nullcontext():
         while True:
-            for execution in executions_since(registry, serial, owner, name):
+            for execution in select_executions(registry, "WHERE job = ? AND serial > ? ORDER BY serial", name, serial):
                 serial = execution.serial
                 if table is None:
                     _print_change(console, executions.get(execution.device), execution)
@@ -156,7 +157,8 @@ def follow_job(
             if table is not None:
                 table.draw(executions)
             waited_for = [execution for execution in executions.values() if not execution.is_settled and not gives_up(execution)]
-            if executions and ((owner == "job" and not waited_for) or _is_over(registry, owner, name, executions.values())):
+            is_in_flight = any(execution.state in IN_FLIGHT for execution in waited_for)
+            if not waited_for or (not is_in_flight and jobs.find(registry, name).state != "running"):
                 return [executions[device] for device in sorted(executions)]
             if (
                 not has_warned
@@ -166,14 +168,6 @@ def follow_job(
                 has_warned = True
                 console.print(NOTHING_SENT, markup=False, highlight=False)
             (sleep or time.sleep)(POLL_S)
-
-
-def _is_over(registry: Registry, owner: Owner, name: str, executions: Collection[Execution]) -> bool:
-    """Return whether all have ended, or the campaign was stopped and nothing of it is in flight."""
-    if all(execution.is_final for execution in executions):
-        return owner == "job" or campaigns.find(registry, name).state != "running"
-    in_flight = any(execution.state in IN_FLIGHT for execution in executions)
-    return owner == "campaign" and not in_flight and campaigns.find(registry, name).state != "running"
 
 
 def _print_change(console: Console, before: Execution | None, now: Execution) -> None:
@@ -188,8 +182,7 @@ def _print_change(console: Console, before: Execution | None, now: Execution) ->
 class _LiveTable:
     """A table that is redrawn; of many devices it shows those that are busy or failed."""
 
-    def __init__(self, folder: FleetFolder, registry: Registry, console: Console) -> None:
-        self._folder = folder
+    def __init__(self, registry: Registry, console: Console) -> None:
         self._registry = registry
         self.live = Live(console=console, transient=True, auto_refresh=False)
         self._why: dict[int, str | None] = {}
@@ -200,7 +193,7 @@ class _LiveTable:
         now_ns = time.time_ns()
         if time.monotonic() > self._due_s:
             began_s = time.monotonic()
-            waiting = WaitReasons(self._folder, self._registry)
+            waiting = WaitReasons(self._registry)
             self._why = {execution.id: waiting.why(execution, now_ns) for execution in executions.values()}
             # With ten thousand devices this takes a second: it is done rarely.
             self._due_s = time.monotonic() + max(4 * POLL_S, 10 * (time.monotonic() - began_s))

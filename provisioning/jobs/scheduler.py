@@ -12,17 +12,17 @@ from dataclasses import replace
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.health import recently_refused
 from edgemeter.agent.contract.messages import Topic
-from edgemeter.agent.contract.orders import FINAL, ExecutionReport
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs.rules import Candidate, InFlight, StartRules, read_rules
+from edgemeter.agent.contract.orders import FINAL, ExecutionReport, Measure
 from edgemeter.provisioning.registry import jobs
-from edgemeter.provisioning.registry.devices import read_presence
-from edgemeter.provisioning.registry.jobs import IN_FLIGHT, ON_DEVICE, Execution, Job, executions_since, last_serial, unfinished_executions
+from edgemeter.provisioning.registry.devices import find_presence
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, ON_DEVICE, Execution, Job, last_serial, select_executions, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
 
 # The device ends what takes too long by its own clock; the server waits this much longer for its report.
 GRACE_S = 60.0
 INTERRUPTED = "interrupted"
+# After the first attempt that timed out or was interrupted; doubled each time.
+RETRY_PAUSE_S = 30.0
 _RANK = {"sent": 0, "accepted": 1, "running": 2, "repeating": 2}
 _LAST_RANK = 3
 WAITS_FOR_DEVICE = "waiting for its device"
@@ -125,7 +125,7 @@ def _closed(execution: Execution, now_ns: int) -> Execution:
 def _again_or(execution: Execution, job: Job, now_ns: int, ended: Execution) -> Execution:
     if execution.attempt > job.retries:
         return ended
-    pause_s = job.retry_pause_s * 2.0 ** (execution.attempt - 1)
+    pause_s = RETRY_PAUSE_S * 2.0 ** (execution.attempt - 1)
     reason = f"attempt {execution.attempt} {ended.state.replace('_', ' ')}: {ended.reason or 'no reason given'}"
     return replace(
         execution, state="queued", version=ended.version, reason=reason, due_ns=now_ns + _ns(pause_s), deadline_ns=None, doing=None
@@ -153,7 +153,7 @@ class JobQueue:
 
     def refresh(self) -> list[Execution]:
         """Read the executions changed since the last time, and return them."""
-        changed = executions_since(self._registry, self._serial)
+        changed = select_executions(self._registry, "WHERE serial > ? ORDER BY serial", self._serial)
         for execution in changed:
             self._serial = execution.serial
             self.take(execution)
@@ -178,12 +178,9 @@ class JobQueue:
             self._queued[execution.device].append(execution.id)
 
     def job(self, execution: Execution) -> Job:
-        """Return the job of an execution; a job never changes."""
+        """Return the job of an execution, as it was made."""
         if execution.job not in self._jobs:
-            job = jobs.find(self._registry, execution.job)
-            if job is None:
-                raise ValueError(f"execution {execution.id} belongs to job {execution.job!r}, which the registry does not have")
-            self._jobs[execution.job] = job
+            self._jobs[execution.job] = jobs.find(self._registry, execution.job)
         return self._jobs[execution.job]
 
     def find(self, job: str, device: str) -> Execution | None:
@@ -217,16 +214,16 @@ class JobQueue:
         if device in self._in_flight or not self._queued.get(device):
             return None
         waiting = (self._open[number] for number in self._queued[device])
-        return min(waiting, key=lambda execution: (self.job(execution).is_measurement, execution.due_ns, execution.id))
+        return min(waiting, key=lambda execution: (self.measures(execution), execution.due_ns, execution.id))
 
-    def candidate(self, execution: Execution) -> Candidate:
-        """Return what the rules need to know about an execution."""
-        job = self.job(execution)
-        return Candidate(execution.id, execution.device, execution.due_ns, job.is_measurement, job.exclusive, job.campaign)
+    def measures(self, execution: Execution) -> bool:
+        """Return whether it measures now, which takes long; to repeat a measurement is noted at once."""
+        work = self.job(execution).works[execution.work]
+        return isinstance(work, Measure) and not work.repeats
 
-    def busy(self, rules: StartRules) -> InFlight:
-        """Return what is in flight, by these rules."""
-        return InFlight(rules, (self.candidate(self._open[number]) for number in self._in_flight.values()))
+    def exclusive_in_flight(self) -> set[str | None]:
+        """Return what executions in flight are alone in."""
+        return {self._open[number].exclusive for number in self._in_flight.values()} - {None}
 
     def overdue(self, now_ns: int) -> list[Execution]:
         """Return the executions in flight whose deadline has passed."""
@@ -262,22 +259,27 @@ class WaitingReports:
 
 
 class WaitReasons:
-    """Why queued executions have not been sent, as far as the registry and fleet.toml show; only the service knows who is online."""
+    """Why executions have not begun, as far as the registry shows; only the service knows who is online."""
 
-    def __init__(self, folder: FleetFolder, registry: Registry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._queue = JobQueue(registry)
-        self._busy = self._queue.busy(read_rules(folder, registry))
+        in_flight = select_executions(registry, "WHERE state IN ('sent', 'accepted', 'running')")
+        self._busy = {execution.device for execution in in_flight}
+        self._exclusive = {execution.exclusive for execution in in_flight}
 
     def why(self, execution: Execution, now_ns: int) -> str | None:
         """Return why it waits, None for one that does not."""
-        if execution.state == "held":
-            return "its group has not started"
         if execution.state == "sent":
             # Of late its device may have refused this order.
-            heard = read_presence(self._registry).get(execution.device)
-            refused = recently_refused(heard.health) if heard is not None and heard.health is not None else None
+            presence = find_presence(self._registry, execution.device)
+            refused = recently_refused(presence.health) if presence is not None and presence.health is not None else None
             return None if refused is None else f"its device refused an order: {refused.reason}"
         if execution.state != "queued":
-            return None
-        return self._busy.why_not(self._queue.candidate(execution), now_ns) or WAITS_FOR_DEVICE
+            return "its wave has not begun" if execution.state == "held" else None
+        if execution.device in self._busy:
+            return "its device is busy"
+        if execution.due_ns > now_ns:
+            return f"retry in {(execution.due_ns - now_ns) / NS_PER_S:.0f} s"
+        if execution.exclusive is not None and execution.exclusive in self._exclusive:
+            return f"another of {execution.exclusive!r} is measuring"
+        return WAITS_FOR_DEVICE

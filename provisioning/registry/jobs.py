@@ -1,41 +1,43 @@
-"""Jobs and their executions in the registry: a job is one piece of work for some devices, an execution is one job on one device.
+"""Jobs and their executions in the registry: a job is what to do on which devices and in which waves, an execution is a job on one device.
 
 Any part of the server adds jobs here; the job handler brings them to the devices:
 
     with registry.transaction() as statements:
-        job = jobs.add(statements, NewJob(Doctor(), "doctor", timeout_s=300), [("pi5-01", "lab")], time.time_ns())
+        job = jobs.add(statements, NewJob((Doctor(),), "doctor", timeout_s=300), [Target("pi5-01", "lab")], time.time_ns())
 
 Every change of an execution gives its row a new `serial`, the highest of all: a follower asks for the rows above the last one it saw.
 """
 
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.orders import FINAL, LARGEST_ORDER_BYTES, JobState, Measure, Order, Work, encode_order
-from edgemeter.provisioning.registry.registry import Registry, columns, encoded, insert_rows
+from edgemeter.agent.contract.orders import FINAL, LARGEST_ORDER_BYTES, JobState, Order, Work, encode_order
+from edgemeter.provisioning.registry.registry import Registry
 
-# held: a campaign has not released it yet; queued: waits for its device; sent: the device has not answered; the rest the device reports.
+# held: its wave has not begun; queued: waits for its device; sent: the device has not answered; the rest the device reports.
 ExecutionState: TypeAlias = Literal["held", "queued", "sent"] | JobState
 IN_FLIGHT = frozenset({"sent", "accepted", "running"})
 # Its device has it, or is about to: to cancel it takes a request.
 ON_DEVICE = IN_FLIGHT | {"repeating"}
 FAILURES = ("failed", "rejected", "timed_out")
-# What executions belong to: columns of theirs.
-Owner: TypeAlias = Literal["job", "campaign"]
+# paused: by hand; stopped: too many failed.
+ProgressState: TypeAlias = Literal["running", "paused", "stopped", "done", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
     """One job on one device. `attempt` is 0 until it is sent for the first time; `version` counts the changes that the server accepted.
 
-    `due_ns` is the earliest start, `deadline_ns` when the server gives it up; `requested` is `cancel` where it is to be cancelled; `wave`
-    is the group of its campaign. `reason` is why it is in its state.
+    `work` is which of the job's works it is; of those with the same `exclusive`, one at a time is in flight. `due_ns` is the earliest
+    start, `deadline_ns` when the server gives it up; `reason` is why it is in its state.
     """
 
     id: int
@@ -43,10 +45,13 @@ class Execution:
     job: str
     device: str
     fleet: str
+    wave: int
+    work: int
+    exclusive: str | None
     state: ExecutionState
     version: int = 1
     attempt: int = 0
-    requested: Literal["cancel"] | None = field(default=None, metadata={"column": "wish"})
+    requested: Literal["cancel"] | None = None
     reason: str | None = None
     due_ns: int = 0
     sent_ns: int | None = None
@@ -58,8 +63,6 @@ class Execution:
     doing: str | None = None
     runs: tuple[str, ...] = ()
     text: str | None = None
-    campaign: str | None = None
-    wave: int | None = None
 
     @property
     def is_final(self) -> bool:
@@ -72,9 +75,62 @@ class Execution:
         return self.is_final or self.state == "repeating"
 
 
+class Target(NamedTuple):
+    """A device of a new job, and what is its own there; see `Execution`."""
+
+    device: str
+    fleet: str
+    wave: int = 0
+    work: int = 0
+    exclusive: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """What to do: one work, or one for each kind of device.
+
+    `timeout_s` counts from when a device accepts it; `retries` are for what timed out or was interrupted. A wave follows when at most
+    `max_failed_ratio` (0..1) of the one before has failed or not ended; where more of one has failed, the job stops.
+    """
+
+    works: tuple[Work, ...]
+    title: str
+    timeout_s: float
+    retries: int = 1
+    max_failed_ratio: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(NewJob):
+    """A job in the registry: waves up to `wave` of `waves` (from 0) may start; `reason` is why it is in its state.
+
+    Failures up to the serial `judged_from` do not count: it was resumed in spite of them.
+    """
+
+    job: str
+    made_ns: int
+    state: ProgressState
+    reason: str | None
+    wave: int
+    waves: int
+    judged_from: int
+    ended_ns: int | None
+
+
 _LAST_SERIAL = "SELECT COALESCE(MAX(serial), 0) FROM executions"
-_CHANGING = [(name, column) for name, column, _ in columns(Execution) if name not in {"id", "job", "device", "fleet", "campaign", "wave"}]
-_UPDATE = f"UPDATE executions SET {', '.join(f'{column} = ?' for _, column in _CHANGING)} WHERE id = ?"  # noqa: S608 - our own names
+_OF_EXECUTION = tuple(field.name for field in fields(Execution))
+_CHANGING = ("serial", *_OF_EXECUTION[_OF_EXECUTION.index("state") :])
+_PUT = f"""INSERT INTO executions ({", ".join(_OF_EXECUTION)}) VALUES ({", ".join("?" * len(_OF_EXECUTION))})
+ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _CHANGING)}"""  # noqa: S608 - our own names
+_INSERT_JOB = """INSERT INTO jobs (job, works, title, timeout_s, retries, max_failed_ratio, made_ns, state, wave, waves, judged_from)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'running', 0, ?, 0)"""
+_decode_works = msgspec.json.Decoder(tuple[Work, ...]).decode
+
+
+def select_executions(registry: Registry, condition: str, *values: Any) -> list[Execution]:
+    """Return the executions of `SELECT * FROM executions` with this condition and order."""
+    rows = registry.query(f"SELECT * FROM executions {condition}", *values)  # noqa: S608 - our own text
+    return [Execution(**dict(row) | {"runs": tuple(msgspec.json.decode(row["runs"]))}) for row in rows]
 
 
 def last_serial(registry: Registry) -> int:
@@ -82,160 +138,90 @@ def last_serial(registry: Registry) -> int:
     return int(registry.query(_LAST_SERIAL)[0][0])
 
 
-def update_executions(statements: Statements, changed: Collection[Execution]) -> None:
-    """Write changed executions, within the caller's transaction; each gets a new serial."""
+def write_executions(statements: Statements, changed: Iterable[Execution]) -> None:
+    """Write new or changed executions, within the caller's transaction; each gets a new serial."""
     serial = int(statements.execute(_LAST_SERIAL).fetchone()[0])
-    rows = [
-        (serial + index, *(encoded(getattr(execution, name)) for name, _ in _CHANGING[1:]), execution.id)
-        for index, execution in enumerate(changed, start=1)
-    ]
-    statements.executemany(_UPDATE, rows)
-
-
-def executions_since(registry: Registry, serial: int, owner: Owner | None = None, name: str | None = None) -> list[Execution]:
-    """Return the executions changed after that serial, in the order of the changes; of one job or campaign only if it is named."""
-    picked, values = ("", ()) if owner is None else (f"{owner} = ? AND ", (name,))
-    return registry.rows(Execution, f"SELECT * FROM executions WHERE {picked}serial > ? ORDER BY serial", *values, serial)  # noqa: S608 - our own
+    rows = []
+    for index, execution in enumerate(changed, start=1):
+        written = replace(execution, serial=serial + index)
+        values = (msgspec.json.encode(written.runs).decode() if name == "runs" else getattr(written, name) for name in _OF_EXECUTION)
+        rows.append(tuple(values))
+    statements.executemany(_PUT, rows)
 
 
 def unfinished_executions(registry: Registry) -> list[Execution]:
     """Return every execution that is not final, oldest first."""
-    return registry.rows(Execution, "SELECT * FROM executions WHERE ended_ns IS NULL ORDER BY id")
+    return select_executions(registry, "WHERE ended_ns IS NULL ORDER BY id")
 
 
 def executions_of_job(registry: Registry, job: str) -> list[Execution]:
     """Return the executions of a job, by device."""
-    return registry.rows(Execution, "SELECT * FROM executions WHERE job = ? ORDER BY device", job)
-
-
-def count_states(registry: Registry, job: str) -> dict[str, int]:
-    """Return the number of executions of a job, by state."""
-    statement = "SELECT state, COUNT(*) AS n FROM executions WHERE job = ? GROUP BY state"
-    return {row["state"]: row["n"] for row in registry.query(statement, job)}
-
-
-def busy_or_failed(registry: Registry, owner: Owner, name: str, count: int) -> list[Execution]:
-    """Return the first executions of a job or a campaign that are in flight, then of those that failed, by device."""
-    states = ", ".join(f"'{state}'" for state in sorted((*IN_FLIGHT, *FAILURES)))
-    picked = f"SELECT * FROM executions WHERE {owner} = ? AND state IN ({states})"  # noqa: S608 - our own words
-    return registry.rows(Execution, f"{picked} ORDER BY ended_ns IS NOT NULL, device LIMIT ?", name, count)
-
-
-def executions_of_device(registry: Registry, device: str, latest: int = 50) -> list[Execution]:
-    """Return the last executions of a device, the newest first."""
-    return registry.rows(Execution, "SELECT * FROM executions WHERE device = ? ORDER BY id DESC LIMIT ?", device, latest)
-
-
-def executions_of_campaign(registry: Registry, campaign: str) -> list[Execution]:
-    """Return the executions of a campaign, in the order in which they were made."""
-    return registry.rows(Execution, "SELECT * FROM executions WHERE campaign = ? ORDER BY id", campaign)
+    return select_executions(registry, "WHERE job = ? ORDER BY device", job)
 
 
 def find_execution(registry: Registry, job: str, device: str) -> Execution | None:
     """Return the execution of a job on a device, None when there is none."""
-    return registry.row(Execution, "SELECT * FROM executions WHERE job = ? AND device = ?", job, device)
+    return next(iter(select_executions(registry, "WHERE job = ? AND device = ?", job, device)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
-    """A piece of work and how it is to be done.
-
-    `timeout_s` counts from when a device accepts it; `retries` are for what timed out or was interrupted, `retry_pause_s` after that,
-    doubled each time. Of the devices that share one of the tags `exclusive`, one measures at a time.
-    """
-
-    work: Work
-    title: str
-    timeout_s: float
-    retries: int = 1
-    retry_pause_s: float = 30.0
-    exclusive: tuple[str, ...] = ()
-    campaign: str | None = None
+def count_states(registry: Registry, job: str, since: int = 0) -> dict[tuple[int, str], int]:
+    """Return the number of executions of a job changed after the serial `since`, by (wave, state)."""
+    statement = "SELECT wave, state, COUNT(*) AS n FROM executions WHERE job = ? AND serial > ? GROUP BY wave, state"
+    return {(row["wave"], row["state"]): row["n"] for row in registry.query(statement, job, since)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job(NewJob):
-    """A job in the registry, with its name."""
-
-    job: str
-    made_ns: int
-
-    @property
-    def is_measurement(self) -> bool:
-        """Whether it measures now: exclusivity applies to measurements only."""
-        return isinstance(self.work, Measure) and not self.work.repeats
-
-
-def new_name(kind: str, now_ns: int) -> str:
-    """Return a new name for a job or a campaign: its kind, the time (UTC), and digits that make it unique."""
-    return f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-{secrets.token_hex(3)}"
-
-
-def add(
-    statements: Statements,
-    new: NewJob,
-    devices: Iterable[tuple[str, str]],
-    now_ns: int,
-    *,
-    state: ExecutionState = "queued",
-    waves: Mapping[str, int] | None = None,
-) -> str:
-    """Add a job for devices (name, fleet) in a transaction; return its name. Raises ConfigError if its order is too large for a device."""
-    job = new_name(str(new.work.__struct_config__.tag), now_ns)
-    order = Order(job=job, attempt=1, version=1, work=new.work, timeout_s=new.timeout_s)
-    if len(encode_order(order)) > LARGEST_ORDER_BYTES:
-        raise ConfigError(f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite")
-    insert_rows(statements, "jobs", [new], job=job, made_ns=now_ns)
-    serial = int(statements.execute(_LAST_SERIAL).fetchone()[0])
-    highest_id = int(statements.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
-    wave_of = (waves or {}).get
-    rows = [
-        Execution(highest_id + n, serial + n, job, device, fleet, state, due_ns=now_ns, campaign=new.campaign, wave=wave_of(device))
-        for n, (device, fleet) in enumerate(devices, start=1)
-    ]
-    insert_rows(statements, "executions", rows)
+def add(statements: Statements, new: NewJob, targets: Iterable[tuple[str, str] | Target], now_ns: int) -> str:
+    """Add a job in a transaction, its first wave queued; return its name. Raises ConfigError if an order is too large for a device."""
+    job = f"{new.works[0].__struct_config__.tag}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-{secrets.token_hex(3)}"
+    for work in new.works:
+        if len(encode_order(Order(job=job, attempt=1, version=1, work=work, timeout_s=new.timeout_s))) > LARGEST_ORDER_BYTES:
+            raise ConfigError(f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite")
+    last_id = int(statements.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
+    executions = []
+    for number, target in enumerate((Target(*target) for target in targets), start=last_id + 1):
+        state: ExecutionState = "held" if target.wave else "queued"
+        executions.append(Execution(number, 0, job, *target, state, due_ns=now_ns))
+    waves = max((execution.wave for execution in executions), default=0) + 1
+    works = msgspec.json.encode(new.works)
+    statements.execute(_INSERT_JOB, (job, works, new.title, new.timeout_s, new.retries, new.max_failed_ratio, now_ns, waves))
+    write_executions(statements, executions)
     return job
 
 
-def find(registry: Registry, job: str) -> Job | None:
-    """Return the job of that name, None when there is none."""
-    return registry.row(Job, "SELECT * FROM jobs WHERE job = ?", job)
+def select_jobs(registry: Registry, condition: str, *values: Any) -> list[Job]:
+    """Return the jobs of `SELECT * FROM jobs` with this condition and order."""
+    rows = registry.query(f"SELECT * FROM jobs {condition}", *values)  # noqa: S608 - our own text
+    return [Job(**dict(row) | {"works": _decode_works(row["works"])}) for row in rows]
 
 
-def latest_ordered(registry: Registry, count: int) -> list[Job]:
-    """Return the newest jobs that are no part of a campaign, newest first."""
-    return registry.rows(Job, "SELECT * FROM jobs WHERE campaign IS NULL ORDER BY made_ns DESC, job LIMIT ?", count)
-
-
-def latest(registry: Registry, count: int = 30) -> list[Job]:
-    """Return the newest jobs, newest first."""
-    return registry.rows(Job, "SELECT * FROM jobs ORDER BY made_ns DESC, job LIMIT ?", count)
-
-
-def find_by_prefix(registry: Registry, text: str) -> Job:
-    """Return the job of that name, or whose name begins with it; raises ConfigError if there is none, or more than one."""
-    candidates = registry.rows(Job, "SELECT * FROM jobs WHERE substr(job, 1, ?) = ? ORDER BY job LIMIT 3", len(text), text)
-    exact = [candidate for candidate in candidates if candidate.job == text]
-    if len(exact or candidates) != 1:
+def find(registry: Registry, text: str) -> Job:
+    """Return the job of that name, or the one whose name begins with it; raises ConfigError if there is none, or more than one."""
+    candidates = select_jobs(registry, "WHERE substr(job, 1, ?) = ? ORDER BY job LIMIT 2", len(text), text)
+    if not candidates or (len(candidates) > 1 and candidates[0].job != text):
         count_text = "no job" if not candidates else "more than one job"
         raise ConfigError(f"{count_text} is named {text!r}: `edgemeter fleet jobs` lists them")
-    return (exact or candidates)[0]
+    return candidates[0]
+
+
+def write_progress(statements: Statements, job: Job) -> None:
+    """Write the state of a job, within the caller's transaction."""
+    statements.execute(
+        "UPDATE jobs SET state = ?, reason = ?, wave = ?, judged_from = ?, ended_ns = ? WHERE job = ?",
+        (job.state, job.reason, job.wave, job.judged_from, job.ended_ns, job.job),
+    )
 
 
 def cancel(registry: Registry, job: str, device: str | None, now_ns: int) -> list[Execution]:
     """Cancel the open executions of a job, on one device or all, and return them: those never sent end at once."""
     with registry.transaction() as statements:
-        executions = cancelled([execution for execution in executions_of_job(registry, job) if device in {None, execution.device}], now_ns)
-        update_executions(statements, executions)
+        executions = [
+            replace(execution, requested="cancel")
+            if execution.state in ON_DEVICE
+            else replace(execution, state="cancelled", ended_ns=now_ns, deadline_ns=None, version=execution.version + 1)
+            for execution in executions_of_job(registry, job)
+            if device in {None, execution.device} and not execution.is_final and execution.requested is None
+        ]
+        write_executions(statements, executions)
+        if device is None:
+            statements.execute("UPDATE jobs SET state = 'cancelled', reason = NULL WHERE job = ? AND ended_ns IS NULL", (job,))
     return executions
-
-
-def cancelled(executions: Iterable[Execution], now_ns: int) -> list[Execution]:
-    """Return the open ones of these executions, cancelled: a device that has one is requested to cancel it."""
-    return [
-        replace(execution, requested="cancel")
-        if execution.state in ON_DEVICE
-        else replace(execution, state="cancelled", ended_ns=now_ns, deadline_ns=None, version=execution.version + 1)
-        for execution in executions
-        if not execution.is_final and execution.requested is None
-    ]

@@ -10,26 +10,34 @@ CREATE TABLE devices (
 );
 CREATE TABLE jobs (
     job TEXT PRIMARY KEY,
+    works BLOB NOT NULL,
     title TEXT NOT NULL,
-    work BLOB NOT NULL,
     timeout_s REAL NOT NULL,
     retries INTEGER NOT NULL,
-    retry_pause_s REAL NOT NULL,
-    exclusive TEXT NOT NULL,
-    campaign TEXT,
-    made_ns INTEGER NOT NULL
+    max_failed_ratio REAL NOT NULL,
+    made_ns INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT,
+    wave INTEGER NOT NULL,
+    waves INTEGER NOT NULL,
+    judged_from INTEGER NOT NULL,
+    ended_ns INTEGER
 );
 CREATE INDEX jobs_by_time ON jobs (made_ns);
+CREATE INDEX jobs_open ON jobs (made_ns) WHERE ended_ns IS NULL;
 CREATE TABLE executions (
     id INTEGER PRIMARY KEY,
     serial INTEGER NOT NULL UNIQUE,
     job TEXT NOT NULL,
     device TEXT NOT NULL,
     fleet TEXT NOT NULL,
+    wave INTEGER NOT NULL,
+    work INTEGER NOT NULL,
+    exclusive TEXT,
     state TEXT NOT NULL,
     version INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
-    wish TEXT,
+    requested TEXT,
     reason TEXT,
     due_ns INTEGER NOT NULL,
     sent_ns INTEGER,
@@ -41,35 +49,12 @@ CREATE TABLE executions (
     doing TEXT,
     runs TEXT NOT NULL,
     text TEXT,
-    campaign TEXT,
-    wave INTEGER,
     UNIQUE (job, device)
 );
 CREATE INDEX executions_of_device ON executions (device, id);
-CREATE INDEX executions_of_campaign ON executions (campaign, wave, state, serial) WHERE campaign IS NOT NULL;
+CREATE INDEX executions_of_job ON executions (job, wave, state, serial);
 CREATE UNIQUE INDEX executions_in_flight ON executions (device) WHERE state IN ('sent', 'accepted', 'running');
 CREATE INDEX executions_open ON executions (id) WHERE ended_ns IS NULL;
-CREATE TABLE campaigns (
-    campaign TEXT PRIMARY KEY,
-    state TEXT NOT NULL,
-    reason TEXT,
-    wave INTEGER NOT NULL,
-    waves INTEGER NOT NULL,
-    rules BLOB NOT NULL,
-    made_ns INTEGER NOT NULL,
-    judged_from INTEGER NOT NULL,
-    ended_ns INTEGER
-);
-CREATE TABLE campaign_cells (
-    campaign TEXT NOT NULL,
-    model TEXT NOT NULL,
-    mode TEXT NOT NULL,
-    device TEXT NOT NULL,
-    wave INTEGER NOT NULL,
-    job TEXT,
-    impossible TEXT,
-    PRIMARY KEY (campaign, model, mode, device)
-) WITHOUT ROWID;
 -- `password` is the token as the broker's password file holds it, salted and hashed; `key_sha256` whose key it was used for.
 CREATE TABLE claims (
     claim TEXT PRIMARY KEY,

@@ -9,9 +9,9 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 
 HANDLERS: Mapping[str, str] = {
-    "campaigns": "edgemeter.provisioning.campaigns.campaign_handler:CampaignHandler",
     "enrolment": "edgemeter.provisioning.identity.enrolment:EnrolmentHandler",
     "jobs": "edgemeter.provisioning.jobs.job_handler:JobHandler",
+    "progress": "edgemeter.provisioning.jobs.progress:JobProgressHandler",
     "content": "edgemeter.provisioning.content.content_handler:ContentHandler",
     "health": "edgemeter.provisioning.health.health_handler:FleetHealthHandler",
     "status": "edgemeter.provisioning.health.server_status:StatusHandler",

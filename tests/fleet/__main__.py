@@ -1,4 +1,4 @@
-"""`python -m tests.fleet --boards 1000`: jobs, a campaign and an update through kills of all servers; the last line is JSON."""
+"""`python -m tests.fleet --boards 1000`: jobs in waves and an update through kills of all servers; the last line is JSON."""
 
 import argparse
 import json

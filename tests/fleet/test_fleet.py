@@ -8,8 +8,8 @@ from tests.fleet.fleet_world import FleetWorld
 
 @pytest.mark.mosquitto
 @pytest.mark.nightly
-def test_each_job_is_executed_once_and_a_campaign_covers_everything_whoever_is_killed():
-    """One job and a campaign of two models, seven SIGKILLs: no run twice, none lost, every record in the ledger."""
+def test_each_job_is_executed_once_and_waves_reach_all_whoever_is_killed():
+    """A job, two in waves and an update, seven SIGKILLs: no run twice, none lost, every record in the ledger."""
     with FleetWorld(100, run_s=1.0) as world:
         came = drill(world, limit_s=300)
         assert world.crowd.overlaps == []

@@ -17,7 +17,6 @@ from edgemeter.collector.datacenter.constants import read_constants
 from edgemeter.collector.published import readers as published_readers
 from edgemeter.collector.receive.admission import split_records
 from edgemeter.models.catalogue.catalogue import read_catalogue
-from edgemeter.provisioning.campaigns.planning import read_campaign_file
 from edgemeter.provisioning.inventory import fleet_file
 from tests.fixtures.rows import table_row
 
@@ -47,7 +46,6 @@ OF_TOML = {
     "constants": read_constants,
     "published figures": lambda path: published_readers.read(path, {}),
     "catalogue": read_catalogue,
-    "campaign": read_campaign_file,
     "fleet": fleet_file.read,
 }
 JSON = {

@@ -73,7 +73,7 @@ class World:
     def order(self):
         """Order log lines as a command does, and return the job's name and state once it has ended."""
         with self.lab.registry.transaction() as connection:
-            job = jobs.add(connection, NewJob(work=Logs(), title="logs", timeout_s=300.0), [("pi-1", FLEET)], time.time_ns())
+            job = jobs.add(connection, NewJob(works=(Logs(),), title="logs", timeout_s=300.0), [("pi-1", FLEET)], time.time_ns())
         wait_until(lambda: jobs.find_execution(self.lab.registry, job, "pi-1").is_final, LONG_S)
         return job, jobs.find_execution(self.lab.registry, job, "pi-1").state
 

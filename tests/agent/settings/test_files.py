@@ -11,10 +11,9 @@ from edgemeter.agent.contract.suite import SuiteFile
 from edgemeter.agent.settings import files
 from edgemeter.agent.settings.files import settings
 from edgemeter.collector.alerts.rules import AlertRules
-from edgemeter.provisioning.campaigns.planning import CampaignFile
 from edgemeter.provisioning.inventory.fleet_file import FleetFile
 
-DOCUMENTS = {"agent": Config, "suite": SuiteFile, "alerts": AlertRules, "fleet": FleetFile, "campaign": CampaignFile}
+DOCUMENTS = {"agent": Config, "suite": SuiteFile, "alerts": AlertRules, "fleet": FleetFile}
 
 
 def keys(document):
@@ -41,7 +40,7 @@ def test_a_sample_is_of_its_kind_and_without_mistakes(tmp_path):
 
 def test_a_sample_shows_every_key_and_loads_with_all_of_them_switched_on():
     """The suite's has keys that exclude each other; its own test switches them on one after the other."""
-    for kind in ["agent", "alerts", "fleet", "campaign"]:
+    for kind in ["agent", "alerts", "fleet"]:
         content = msgspec.toml.decode(switched_on(kind))
         assert mistakes(content, DOCUMENTS[kind]) == [], f"{kind!r}"
         assert keys(DOCUMENTS[kind]) - set(content) == set(), f"{kind!r}"

@@ -56,7 +56,7 @@ def test_a_device_publishes_what_is_its_own_and_receives_what_is_for_it(fleet, o
     device, collector = fleet.client("pi-1"), fleet.client("edgemeter-collector")
     collector.subscribe("$share/collectors/edgemeter/v1/+/+/result")
     collector.subscribe("edgemeter/v1/+/+/activity")
-    collector.subscribe("edgemeter/campaign/+/state")
+    collector.subscribe("edgemeter/job/+/state")
     for kind in ("receipt", "command", "state"):
         device.subscribe(f"{OWN}/{kind}")
     for kind in ("birth", "state", "result", "activity", "progress"):
@@ -64,9 +64,9 @@ def test_a_device_publishes_what_is_its_own_and_receives_what_is_for_it(fleet, o
         assert operator.has(f"{OWN}/{kind}"), kind
     assert collector.has(f"{OWN}/result")
     assert collector.has(f"{OWN}/activity")
-    assert fleet.client("edgemeter-fleet").publish("edgemeter/campaign/autumn/state") == "Success"
-    assert collector.has("edgemeter/campaign/autumn/state")
-    assert device.publish("edgemeter/campaign/autumn/state") == REFUSED
+    assert fleet.client("edgemeter-fleet").publish("edgemeter/job/autumn/state") == "Success"
+    assert collector.has("edgemeter/job/autumn/state")
+    assert device.publish("edgemeter/job/autumn/state") == REFUSED
     collector.publish(f"{OWN}/receipt")
     operator.publish(f"{OWN}/command")
     for kind in ("receipt", "command", "state"):

@@ -47,7 +47,7 @@ BIRTH = messages.Birth(device="pi-1", fleet="lab", session=3, agent="0", board=N
 STATE = messages.DeviceState(state="online", session=3)
 HEALTH = Health(device="pi-1", fleet="lab", session=3, told_ns=5, agent="0")
 ACTIVITY = messages.Activity(session=7, measuring=messages.Measuring(suite="s", case="c", run=1, runs=2))
-PROGRESS = messages.CampaignProgress(campaign="autumn", state="running", group=1, groups=2, done=3, failed=1, running=2, waiting=4)
+PROGRESS = messages.JobProgress(job="autumn", title="t", state="running", wave=1, waves=2, done=3, failed=1, running=2, waiting=4)
 ENCODED = {
     "birth": messages.encode_message(BIRTH),
     "state": messages.encode_message(STATE),
@@ -66,7 +66,7 @@ def test_what_is_not_of_its_topic_or_of_no_outbox_is_rejected_with_the_reason():
         (altered(schema=2), TOPIC, "update edgemeter here"),
         *((ENCODED[kind], f"edgemeter/v1/lab/pi-2/{kind}", "arrived on the topic") for kind in ("birth", "health")),
         *((b"{}", f"edgemeter/v1/lab/pi-1/{kind}", f"not a device's {kind}") for kind in ENCODED),
-        (messages.encode_message(PROGRESS), "edgemeter/campaign/winter/state", "is of campaign 'autumn'"),
+        (messages.encode_message(PROGRESS), "edgemeter/job/winter/state", "is of job 'autumn'"),
     ):
         with table_row(topic, reason):
             assert reason in reason_of(admit(payload, topic))
@@ -156,7 +156,7 @@ def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_
 
 def test_what_is_measured_now_is_kept_by_topic_and_an_emptied_topic_takes_it_away():
     """As it was understood: a field from the future is not kept, and what is no such message is rejected."""
-    for topic, message in (("edgemeter/v1/lab/pi-1/activity", ACTIVITY), ("edgemeter/campaign/autumn/state", PROGRESS)):
+    for topic, message in (("edgemeter/v1/lab/pi-1/activity", ACTIVITY), ("edgemeter/job/autumn/state", PROGRESS)):
         with table_row(topic):
             encoded_message = messages.encode_message(message)
             later = encoded_message.replace(b"{", b'{"later":1,', 1)

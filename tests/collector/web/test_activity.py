@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, Activity, CampaignProgress, DeviceState, Measuring
+from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, Activity, DeviceState, JobProgress, Measuring
 from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, RetainedMessage
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.activity import activities_of
@@ -22,9 +22,7 @@ from tests.fixtures.served_page import page_of, served, text_of
 NOW_NS = 1_800_000_000 * 10**9
 HOUR_NS = 3600 * 10**9
 MEASURING = Measuring(suite="nightly", case="tiny-detector.tflite litert 4 threads", run=3, runs=12, failed=1, job="measure-1")
-CAMPAIGN = CampaignProgress(
-    campaign="autumn", state="running", group=2, groups=3, done=12, failed=1, running=3, waiting=24, impossible=2
-)  # fmt: skip
+PROGRESS = JobProgress(job="autumn", title="t", state="running", wave=2, waves=3, done=12, failed=1, running=3, waiting=24)
 
 
 def activity(measuring=MEASURING, received_ns=NOW_NS):
@@ -32,10 +30,10 @@ def activity(measuring=MEASURING, received_ns=NOW_NS):
     return RetainedMessage("edgemeter/v1/lab/pi-1/activity", messages.encode_message(Activity(session=5, measuring=measuring)), received_ns)
 
 
-def campaign(received_ns=NOW_NS, **changes):
-    """Return what a collector keeps of a campaign's progress."""
-    progress = messages.encode_message(msgspec.structs.replace(CAMPAIGN, **changes))
-    return RetainedMessage("edgemeter/campaign/autumn/state", progress, received_ns)
+def job(received_ns=NOW_NS, **changes):
+    """Return what a collector keeps of a job's progress."""
+    progress = messages.encode_message(msgspec.structs.replace(PROGRESS, **changes))
+    return RetainedMessage("edgemeter/job/autumn/state", progress, received_ns)
 
 
 def present(state, session=5, since_ns=NOW_NS - 1):
@@ -82,7 +80,7 @@ def test_a_device_measures_while_the_process_that_reported_it_is_there():
         assert activities_of([message], [present("online")], NOW_NS).key == "nothing"
 
 
-def test_what_nobody_reports_on_is_called_stale_and_a_campaign_is_shown_for_a_day_after_its_end():
+def test_what_nobody_reports_on_is_called_stale_and_a_job_is_shown_for_a_day_after_its_end():
     """By the time of receipt: a device's own clock plays no part."""
     assert not activities_of([activity()], [], NOW_NS + ACTIVITY_STALE_NS).devices[0].is_stale
     assert activities_of([activity()], [], NOW_NS + ACTIVITY_STALE_NS + 1).devices[0].is_stale
@@ -92,23 +90,23 @@ def test_what_nobody_reports_on_is_called_stale_and_a_campaign_is_shown_for_a_da
         ("done", 23, [False]),
         ("done", 25, []),
         # It waits for somebody, and nobody has to report on it.
-        ("aborted", 25, [False]),
+        ("stopped", 25, [False]),
     ):
         with table_row(state, age_h):
-            activities = activities_of([campaign(state=state)], [], NOW_NS + age_h * HOUR_NS)
-            assert [campaign_activity.is_stale for campaign_activity in activities.campaigns] == expected
+            activities = activities_of([job(state=state)], [], NOW_NS + age_h * HOUR_NS)
+            assert [job_activity.is_stale for job_activity in activities.jobs] == expected
 
 
 def test_overview_and_device_show_what_is_measured(page, ledger):
-    """Case, run of how many, suite, failures, job, and when that was received; the campaign with its counts."""
+    """Case, run of how many, suite, failures, job, and when that was received; the job with its counts."""
     at_ns = time.time_ns()
-    report(ledger, activity(received_ns=at_ns), campaign(received_ns=at_ns))
+    report(ledger, activity(received_ns=at_ns), job(received_ns=at_ns))
     overview, measured = (
         text_of(page, "/"),
         "tiny-detector.tflite litert 4 threads: run 3 of 12 of suite nightly, 1 failed before, job measure-1",
     )
     assert measured in overview
-    assert "running, group 2 of 3; 12 done, 1 failed, 3 running, 24 waiting of 40; 2 more are impossible; as of " in overview
+    assert "t: running, wave 2 of 3; 12 done, 1 failed, 3 running, 24 waiting of 40; as of " in overview
     assert measured in text_of(page, "/device?device=pi-1")
     assert measured not in text_of(page, "/device?device=server-1")
     # A file does not show what was measured when it was written.
@@ -138,7 +136,7 @@ def test_what_is_measured_appears_and_goes_without_a_reload(browser, ledger):
         page.run("window.same = true")
         main_text = "document.querySelector('main').textContent"
         assert "suite nightly" not in page.run(main_text)
-        report(ledger, activity(received_ns=time.time_ns()), campaign(received_ns=time.time_ns()))
+        report(ledger, activity(received_ns=time.time_ns()), job(received_ns=time.time_ns()))
         page.until(f"{main_text}.includes('run 3 of 12 of suite nightly')")
         assert page.run("document.querySelectorAll('#now .bar span').length") == 3
         assert page.run("document.querySelector('#now .bar .done').getBoundingClientRect().width") > 0

@@ -5,7 +5,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import CampaignProgress, ExecutionProgress
+from edgemeter.agent.contract.messages import ExecutionProgress, JobProgress
 from edgemeter.agent.ledger.presence import RetainedMessage
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import make_run
@@ -14,25 +14,24 @@ from tests.fixtures.ledgers import fill, report
 from tests.fixtures.served_page import page_of
 
 NOW_NS = 1_800_000_000 * 10**9
-RUNNING = CampaignProgress(
-    campaign="measure-1",
+RUNNING = JobProgress(
+    job="measure-1",
     title="suite nightly",
     state="running",
-    group=1,
-    groups=1,
+    wave=1,
+    waves=1,
     done=1,
     failed=1,
     running=1,
     waiting=0,
-    jobs=("measure-1",),
     executions=(
         ExecutionProgress(fleet="lab", device="pi-2", state="running", done_ratio=0.4, note="run 3 of 8"),
         ExecutionProgress(fleet="lab", device="pi-3", state="timed_out", note="not done in 60 s"),
     ),
 )
-CAMPAIGN = CampaignProgress(
-    campaign="autumn", state="aborted", reason="3 of 10 failed, at most 20%", group=1, groups=3, done=7, failed=3, running=0, waiting=90,
-    jobs=("measure-7", "measure-8"),
+STOPPED = JobProgress(
+    job="measure-7", title="in waves", state="stopped", reason="wave 1 of 3: 3 of 10 failed", wave=1, waves=3, done=7, failed=3, running=0,
+    repeating=2, waiting=90,
 )  # fmt: skip
 
 
@@ -52,23 +51,23 @@ def page(ledger, monkeypatch):
         return server.answer(ViewRequest(view, fields), form).body.decode()
 
     def reported(*reports):
-        of_reports = [(f"edgemeter/campaign/{it.campaign}/state", messages.encode_message(it)) for it in reports]
+        of_reports = [(f"edgemeter/job/{it.job}/state", messages.encode_message(it)) for it in reports]
         report(ledger, *(RetainedMessage(topic, payload, NOW_NS) for topic, payload in of_reports))
 
     monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
     return show, reported
 
 
-def test_jobs_and_campaigns_are_listed_with_their_progress(page):
+def test_jobs_are_listed_with_their_progress(page):
     """Each leads to its own page; as JSON the counts are numbers."""
     show, reported = page
     assert "No jobs" in show("jobs")
-    reported(RUNNING, CAMPAIGN)
+    reported(RUNNING, STOPPED)
     listed = show("jobs")
     assert 'href="/jobs?job=measure-1"' in listed
     assert "suite nightly: running; 1 done, 1 failed, 1 running of 3" in listed
-    assert "aborted (3 of 10 failed, at most 20%), group 1 of 3" in listed
-    assert "measure-1,suite nightly,running,1,1,1,0,0," in show("jobs", "csv")
+    assert "in waves: stopped (wave 1 of 3: 3 of 10 failed), wave 1 of 3; 7 done, 3 failed, 2 repeating, 90 waiting of 102" in listed
+    assert "measure-1,suite nightly,running,1,1,1,0,0,0," in show("jobs", "csv")
 
 
 def test_a_job_stands_with_its_devices_and_its_runs(page):
@@ -89,16 +88,16 @@ def test_a_job_stands_with_its_devices_and_its_runs(page):
     assert "by-hand" not in text
 
 
-def test_the_runs_of_a_campaign_are_those_of_all_its_jobs(page):
-    """In whichever order they came; names and notes, which come from boards, are no markup."""
+def test_names_and_notes_are_no_markup(page):
+    """They come from boards; the page of a job has its runs only."""
     show, reported = page
     reported(
-        CAMPAIGN, msgspec.structs.replace(RUNNING, executions=(msgspec.structs.replace(RUNNING.executions[0], note=MARKUP),), title=MARKUP)
+        STOPPED, msgspec.structs.replace(RUNNING, executions=(msgspec.structs.replace(RUNNING.executions[0], note=MARKUP),), title=MARKUP)
     )
     assert MARKUP not in show("jobs") + show("jobs", job="measure-1")
-    text = show("jobs", job="autumn")
+    text = show("jobs", job="measure-7")
     assert "run-measure-7" in text
-    assert "run-measure-8" in text
+    assert "run-measure-8" not in text
     assert "run-measure-1" not in text
 
 
@@ -113,12 +112,12 @@ def test_a_run_leads_to_its_job_also_when_nobody_reports_on_that_any_more(page):
 
 
 def test_the_overview_shows_what_measures_now(page):
-    """A job while it runs, an aborted campaign until its last device is done; others are on the page of jobs."""
+    """A job while it runs, a stopped one until its last device is done; others are on the page of jobs."""
     show, reported = page
-    reported(RUNNING, msgspec.structs.replace(CAMPAIGN, running=1))
-    for text in ("Job measure-1", "Campaign autumn"):
+    reported(RUNNING, msgspec.structs.replace(STOPPED, running=1))
+    for text in ("Job measure-1", "Job measure-7"):
         assert text in show("overview")
-    reported(msgspec.structs.replace(RUNNING, state="done", done=2, running=0), CAMPAIGN)
-    for text in ("Job measure-1", "Campaign autumn", "Measuring now"):
+    reported(msgspec.structs.replace(RUNNING, state="done", done=2, running=0), STOPPED)
+    for text in ("Job measure-1", "Job measure-7", "Measuring now"):
         assert text not in show("overview")
-    assert "Campaign autumn" in show("jobs")
+    assert "Job measure-7" in show("jobs")

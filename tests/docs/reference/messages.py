@@ -108,7 +108,7 @@ def structs_of(kinds: tuple[TopicKind, ...]) -> list[type[msgspec.Struct]]:
     for kind in kinds:
         for message in MESSAGES[kind]:
             add(message)
-    add(messages.CampaignProgress)
+    add(messages.JobProgress)
     return list(structs)
 
 
@@ -123,7 +123,7 @@ def _others() -> list[tuple[str, str, str]]:
     return [
         (f"`{identity.request_topic(token)}`", "device with a token to fleet", _named(identity.CertificateRequest)),
         (f"`{identity.answer_topic(token)}`", "fleet to device with a token", _named(identity.EnrolmentAnswer)),
-        (f"`{messages.CAMPAIGN_STATE.format(campaign='NAME')}`", "fleet to collector, retained", _named(messages.CampaignProgress)),
+        (f"`{messages.JOB_STATE.format(job='NAME')}`", "fleet to collector, retained", _named(messages.JobProgress)),
         ("as the alert's channel names it", "collector to anyone", "alerts as text; see the sample of alerts"),
     ]
 

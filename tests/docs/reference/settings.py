@@ -36,7 +36,6 @@ PURPOSES = {
     "detector-study": "Eight detectors behind HTTP by the protocol of a study: see [Suites](../tasks/suites.md).",
     "alerts": "Rules and channels of alerts, `--rules FILE`.",
     "fleet": "Devices and server of a fleet, `fleet.toml` in its folder; `edgemeter fleet init` writes the first one.",
-    "campaign": "Campaign, started with `edgemeter fleet campaign`.",
 }
 
 

@@ -86,9 +86,9 @@ def test_a_job_that_just_ended_is_shown_before_the_next_report(lab):
     for ended_s_ago, is_newer in ((7200, False), (90, True)):
         ended_ns = lab.now_ns - ended_s_ago * S
         with lab.registry.transaction() as connection:
-            job = jobs.add(connection, NewJob(Doctor(), "doctor", timeout_s=300), [("pi-good", "lab")], ended_ns - 60 * S)
+            job = jobs.add(connection, NewJob((Doctor(),), "doctor", timeout_s=300), [("pi-good", "lab")], ended_ns - 60 * S)
             (execution,) = jobs.executions_of_job(lab.registry, job)
-            jobs.update_executions(connection, [replace(execution, state="done", ended_ns=ended_ns, runs=("r1", "r2"))])
+            jobs.write_executions(connection, [replace(execution, state="done", ended_ns=ended_ns, runs=("r1", "r2"))])
         (document,) = json.loads(fleet("--folder", lab.folder.path, "list", "--on", "coral", "--format", "json"))["devices"]
         assert (document["device"], document["newer_job"] is not None) == ("pi-good", is_newer)
         assert ("last job" in fleet("--folder", lab.folder.path, "show", "pi-good")) == is_newer

@@ -32,12 +32,12 @@ class Answering:
     def sleep(self, _seconds):
         """End what is open."""
         for execution in jobs.unfinished_executions(self.registry):
-            self.works.append(jobs.find(self.registry, execution.job).work)
+            self.works.append(jobs.find(self.registry, execution.job).works[0])
             is_done = execution.device != "pi-2"
             state, text = ("done", self.text) if is_done else ("failed", None)
             ended = replace(execution, state=state, ended_ns=time.time_ns(), text=text, reason=None if is_done else "it has no log")
             with self.registry.transaction() as connection:
-                jobs.update_executions(connection, [ended])
+                jobs.write_executions(connection, [ended])
 
     def call(self, *arguments):
         """Return what a command printed, its status and its error."""
@@ -56,10 +56,10 @@ def service(tmp_path, no_broker, monkeypatch):  # noqa: ARG001 - for what it doe
 
 def test_the_replies_are_shown_device_by_device(service):
     """As text, whatever it would do to a terminal; a doctor's report as the table that `edgemeter doctor` prints."""
-    assert service.call("doctor", "pi-1")[:2] == ("== pi-1: done\nok\n?[2Jline 2\n", 0)
+    assert service.call("doctor", "--on", "pi-1")[:2] == ("== pi-1: done\nok\n?[2Jline 2\n", 0)
     assert service.works == [Doctor()]
     service.text = examination.as_json([Finding(area="power", name="nvml\x1b[2J", state="bad", what="[red]gone[/red]", remedy="mend it")])
-    text, status, _ = service.call("doctor", "pi-1")
+    text, status, _ = service.call("doctor", "--on", "pi-1")
     assert status == 0
     assert all(words in text for words in ("BAD", "[red]gone[/red]", "-> mend it"))
     assert "\x1b" not in text
@@ -67,11 +67,11 @@ def test_the_replies_are_shown_device_by_device(service):
 
 def test_a_device_that_fails_states_why_and_the_command_fails(service):
     """The others are shown all the same; a board is rebooted instead of its agent."""
-    text, status, _ = service.call("logs", "a b", "device=pi-[12]", "--lines", "50")
+    text, status, _ = service.call("logs", "--on", "'a b' | device=pi-[12]", "--lines", "50")
     assert "== a b: done\nok" in text
     assert "== pi-1: done\nok" in text
     assert "== pi-2: failed: it has no log" in text
     assert status == 1
     assert set(service.works) == {Logs(lines=50)}
-    assert service.call("restart", "pi-1", "--reboot")[1] == 0
+    assert service.call("restart", "--on", "pi-1", "--reboot")[1] == 0
     assert service.works[-1] == Restart(what="board")

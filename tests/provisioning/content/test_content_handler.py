@@ -152,10 +152,10 @@ def test_what_an_open_job_or_a_release_names_is_kept(world):
     )
     with world.registry.transaction() as connection:
         for work, state in works:
-            job = jobs.add(connection, NewJob(work, "t", 60), [("pi-1", "lab")], 1)
+            job = jobs.add(connection, NewJob((work,), "t", 60), [("pi-1", "lab")], 1)
             connection.execute("UPDATE executions SET state = ?, ended_ns = ? WHERE job = ?", (state, 1 if state == "done" else None, job))
         insert_rows(connection, "releases", [Release(released.sha256, 1, "x", "1.0", "pi5", "aarch64", "3.11", "2.36", 1, 1)])
-    assert len(jobs.executions_of_device(world.registry, "pi-1")) == len(works)
+    assert len(jobs.select_executions(world.registry, "WHERE device = 'pi-1'")) == len(works)
     later_ns = time.time_ns() + 2 * YOUNG_NS
     world.handler.poll(later_ns)
     assert world.store.path(forgotten.sha256)

@@ -74,5 +74,5 @@ def test_ctrl_c_cancels_the_order(lab):
 
 def latest(fleet):
     """Return the executions of the newest job."""
-    newest = jobs.latest(fleet.registry, 1)
+    newest = jobs.select_jobs(fleet.registry, "ORDER BY made_ns DESC LIMIT 1")
     return jobs.executions_of_job(fleet.registry, newest[0].job) if newest else []

@@ -48,7 +48,7 @@ class Workstation:
     def jobs(self):
         """Return how many jobs and contents there are."""
         contents = list(self.folder.content.iterdir()) if self.folder.content.exists() else []
-        return len(jobs.latest(self.registry)), len(contents)
+        return len(jobs.select_jobs(self.registry, "")), len(contents)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def waited(workstation, execution, state, seconds, session=1):
         with workstation.registry.transaction() as statements:
             devices.put_reports(statements, [DeviceReport("pi5-01", "lab", DeviceState(state=state, session=session), time.time_ns())])
     now_s = [0.0]
-    patience = Patience(workstation.folder, workstation.registry, lambda: now_s[0])
+    patience = Patience(workstation.registry, lambda: now_s[0])
     assert not patience.gives_up(execution)
     now_s[0] = seconds
     return patience.reasons.get("pi5-01") if patience.gives_up(execution) else None
@@ -99,11 +99,11 @@ def execution_of(workstation, state, work=None):
     """Return the execution of a new order in this state."""
     content = Content(sha256="0" * 64, size_bytes=1, name="suite.toml")
     with workstation.registry.transaction() as statements:
-        job = jobs.add(statements, NewJob(work or Measure(suite=content), "t", 100.0), [("pi5-01", "lab")], time.time_ns())
+        job = jobs.add(statements, NewJob((work or Measure(suite=content),), "t", 100.0), [("pi5-01", "lab")], time.time_ns())
     execution = jobs.find_execution(workstation.registry, job, "pi5-01")
     if state != "queued":
         with workstation.registry.transaction() as statements:
-            jobs.update_executions(statements, [replace(execution, state=state, attempt=1)])
+            jobs.write_executions(statements, [replace(execution, state=state, attempt=1)])
     return jobs.find_execution(workstation.registry, job, "pi5-01")
 
 
@@ -121,7 +121,7 @@ def test_a_silent_device_is_waited_for_so_long(workstation):
             ended = jobs.find_execution(workstation.registry, execution.job, "pi5-01")
             assert (ended.state, ended.requested) == (("cancelled", None) if state == "queued" else (state, "cancel"))
             with workstation.registry.transaction() as statements:
-                jobs.update_executions(statements, [replace(ended, state="cancelled")])
+                jobs.write_executions(statements, [replace(ended, state="cancelled")])
 
 
 def test_a_device_that_measures_or_is_busy_is_waited_for_without_end(workstation):

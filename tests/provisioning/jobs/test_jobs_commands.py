@@ -1,4 +1,4 @@
-"""`edgemeter fleet run`, `jobs`, `cancel`, as people type them; once with a real broker and replay devices."""
+"""`edgemeter fleet run`, `jobs`, as people type them; once with a real broker and replay devices."""
 
 import json
 from dataclasses import replace
@@ -61,11 +61,11 @@ class Answering:
     def sleep(self, _seconds):
         """End what is open, and repeat what is to be repeated."""
         for execution in jobs.unfinished_executions(self.registry):
-            work = jobs.find(self.registry, execution.job).work
+            work = jobs.find(self.registry, execution.job).works[0]
             self.works.append(work)
             outcome = {"state": "repeating"} if work.repeats else {"state": "done", "ended_ns": 1, "runs": (f"run of {execution.device}",)}
             with self.registry.transaction() as connection:
-                jobs.update_executions(connection, [replace(execution, attempt=1, **outcome)])
+                jobs.write_executions(connection, [replace(execution, attempt=1, **outcome)])
 
 
 def test_a_repeated_measurement_is_one_job_until_it_is_cancelled(lab, monkeypatch):
@@ -79,7 +79,10 @@ def test_a_repeated_measurement_is_one_job_until_it_is_cancelled(lab, monkeypatc
         work = answering.works[-1]
         assert (work.at, work.every_s) == times
         assert work.models[0].name == "edgemeter-shapes_int8.tflite"
-        assert lab.call("cancel", document["job"])[0] == "a: cancelling\n"
+        assert (
+            lab.call("jobs", document["job"], "--cancel")[0]
+            == f"{document['job']}: cancelled; 0 executions not started, 1 being cancelled\n"
+        )
         (execution,) = jobs.executions_of_job(lab.registry, document["job"])
         assert (execution.state, execution.requested) == ("repeating", "cancel")
 
@@ -100,25 +103,28 @@ def test_a_followed_job_shows_the_runs_that_its_devices_named(lab, monkeypatch):
 def test_a_rehearsal_orders_nothing(lab):
     """Whom and what, by name and hash; no job, no content."""
     text, _ = lab.run("--dry-run")
-    assert "would order a: one" in text
+    assert "would order a: one, wave 1" in text
     assert "would send edgemeter-shapes_int8.tflite" in text
-    assert jobs.latest(lab.registry) == []
+    assert jobs.select_jobs(lab.registry, "") == []
     assert not lab.folder.content.exists()
-    assert json.loads(lab.run("--dry-run", "--format", "json")[0])["devices"] == NAMES
+    planned = json.loads(lab.run("--dry-run", "--waves", "1", "--format", "json")[0])["devices"]
+    assert planned == [{"device": name, "wave": 1 if name == "a" else 2} for name in NAMES]
 
 
 def test_cancel_ends_one_device_or_all(lab):
     """Nothing was sent, so it is over at once; twice is no error."""
     job = lab.run("--detach")[0].strip()
     assert lab.call("jobs", job)[0].count("waiting for its device") == 3
-    assert lab.call("cancel", job, "a")[0] == "a: cancelled\n"
-    assert lab.call("cancel", job)[0] == "b: cancelled\nc: cancelled\n"
-    assert lab.call("cancel", job)[0] == "nothing left to cancel\n"
+    for options, count in ((("--device", "a"), 1), ((), 2), ((), 0)):
+        assert lab.call("jobs", job, "--cancel", *options)[0] == f"{job}: cancelled; {count} executions not started, 0 being cancelled\n"
     assert {execution.state for execution in jobs.executions_of_job(lab.registry, job)} == {"cancelled"}
-    with pytest.raises(ConfigError, match="does not include device 'gone'"):
-        lab.call("cancel", job, "gone")
+    assert jobs.find(lab.registry, job).state == "cancelled"
+    with pytest.raises(ConfigError, match="a device of job"):
+        lab.call("jobs", job, "--cancel", "--device", "gone")
+    with pytest.raises(ConfigError, match="is over"):
+        lab.call("jobs", job, "--resume")
     with pytest.raises(ConfigError, match="no job is named 'measure-9'"):
-        lab.call("cancel", "measure-9")
+        lab.call("jobs", "measure-9", "--cancel")
 
 
 def test_a_wrong_option_is_an_error_before_anything_is_written(lab):
@@ -131,13 +137,13 @@ def test_a_wrong_option_is_an_error_before_anything_is_written(lab):
         (("run", "SUITE", "--on", "nobody"), "no device matches"),
         (("jobs", "x"), "no job"),
         (("jobs", "--device", "aa"), "'aa'"),
-        (("campaign", "status", "x"), "no campaign"),
-        (("campaign", "start", "x.toml"), "campaign file"),
     ):
         with table_row(arguments):
             with pytest.raises(ConfigError, match=message):
                 lab.call(*(str(lab.suite) if word == "SUITE" else word for word in arguments))
-            assert jobs.latest(lab.registry) == []
+            assert jobs.select_jobs(lab.registry, "") == []
     for options in (("--at", "25:00"), ("--every", "6 hours"), ("--every", "32d"), ("--every", "6h", "--at", "02:30")):
         assert options[0] in lab.run(*options, code=2)[1]
+    for option in ("--pause", "--resume", "--cancel", "--follow"):
+        assert f"{option} needs the name of a job" in lab.call("jobs", option, code=2)[1]
     assert json.loads(lab.call("jobs", "--device", "a", "--format", "json")[0])["jobs"] == []

@@ -8,6 +8,7 @@ from edgemeter.agent.contract import orders
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.orders import FINAL, ReportReceipt
 from edgemeter.agent.jobs.journal import Journal
+from edgemeter.provisioning.jobs import scheduler
 from edgemeter.provisioning.registry import jobs
 from tests.fixtures.fleet_key import command_in
 from tests.fixtures.job_bench import Bench
@@ -113,7 +114,7 @@ def run_to_the_end(path, seed):
     draw = random.Random(seed)  # noqa: S311 - a test
     bench = Bench(path / "server")
     devices = {name: Device(path / f"{name}.sqlite", draw) for name in NAMES}
-    ordered = [bench.add(*NAMES, timeout_s=100_000.0, retries=50, retry_pause_s=5.0) for _ in range(2)]
+    ordered = [bench.add(*NAMES, timeout_s=100_000.0, retries=50) for _ in range(2)]
     line, versions, ended, executions = Line(draw), {}, {}, []
     for number in range(1000):
         turn(number, bench, devices, line)
@@ -131,8 +132,9 @@ def run_to_the_end(path, seed):
     bench.registry.close()
 
 
-def test_every_job_is_done_once_over_any_line(tmp_path):
+def test_every_job_is_done_once_over_any_line(tmp_path, monkeypatch):
     """Interrupted runs are tried again; nothing is carried out to its end twice, nothing is lost, no state goes back."""
+    monkeypatch.setattr(scheduler, "RETRY_PAUSE_S", 5.0)
     for seed in range(3):
         (tmp_path / str(seed)).mkdir()
         with table_row(seed):

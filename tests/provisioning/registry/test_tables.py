@@ -1,4 +1,4 @@
-"""The registry: what is written is read again, by the tables of devices, jobs, campaigns and certificates."""
+"""The registry: what is written is read again, by the tables of devices, jobs and certificates."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from edgemeter.agent.contract.orders import Doctor, Logs
 from edgemeter.provisioning.registry import certificates, devices, jobs
 from edgemeter.provisioning.registry.certificates import EnrolmentRequest
 from edgemeter.provisioning.registry.devices import Device, DeviceReport
-from edgemeter.provisioning.registry.jobs import NewJob
+from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
 
 HEALTH = Health(device="pi-1", fleet="lab", session=1, told_ns=1, boot_id="a", agent="1")
@@ -31,18 +31,22 @@ def test_a_device_comes_back_as_it_was_kept(registry):
 def test_a_job_is_found_by_how_its_name_begins(registry):
     """One of many; what was changed is read by its serial; a cancelled one has ended."""
     with registry.transaction() as statements:
-        job = jobs.add(statements, NewJob(Doctor(), "doctor", 300.0, exclusive=("rack",)), [("pi-1", "lab"), ("pi-2", "lab")], 1)
-        jobs.add(statements, NewJob(Logs(), "logs", 300.0), [("pi-3", "lab")], 2)
-    assert jobs.find_by_prefix(registry, job[:9]).job == job
-    assert jobs.find_by_prefix(registry, job).exclusive == ("rack",)
+        job = jobs.add(
+            statements, NewJob((Doctor(),), "doctor", 300.0), [Target("pi-1", "lab"), Target("pi-2", "lab", 1, exclusive="rack")], 1
+        )
+        jobs.add(statements, NewJob((Logs(),), "logs", 300.0), [("pi-3", "lab")], 2)
+    assert jobs.find(registry, job[:9]).job == job
+    assert jobs.find(registry, job).works == (Doctor(),)
+    one, other = jobs.executions_of_job(registry, job)
+    assert (one.state, one.exclusive, other.state, other.exclusive) == ("queued", None, "held", "rack")
     for unclear in ("", "%", "nothing", "*"):
         with pytest.raises(ConfigError):
-            jobs.find_by_prefix(registry, unclear)
+            jobs.find(registry, unclear)
     before = jobs.last_serial(registry)
     jobs.cancel(registry, job, "pi-2", 5)
-    assert [execution.device for execution in jobs.executions_since(registry, before)] == ["pi-2"]
-    assert jobs.count_states(registry, job) == {"queued": 1, "cancelled": 1}
-    assert [job.title for job in jobs.latest(registry, 1)] == ["logs"]
+    assert [execution.device for execution in jobs.select_executions(registry, "WHERE serial > ?", before)] == ["pi-2"]
+    assert jobs.count_states(registry, job) == {(0, "queued"): 1, (1, "cancelled"): 1}
+    assert [job.title for job in jobs.select_jobs(registry, "ORDER BY made_ns DESC LIMIT 1")] == ["logs"]
 
 
 def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):

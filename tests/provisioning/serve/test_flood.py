@@ -80,7 +80,7 @@ class HonestBoard:
     def does(self, lab):
         """Order a job, and return whether it is done in the end."""
         with lab.registry.transaction() as connection:
-            job = jobs.add(connection, NewJob(work=Doctor(), title="t", timeout_s=600.0), [(self.name, "lab")], time.time_ns())
+            job = jobs.add(connection, NewJob(works=(Doctor(),), title="t", timeout_s=600.0), [(self.name, "lab")], time.time_ns())
 
         def is_done():
             execution = jobs.find_execution(lab.registry, job, self.name)

@@ -12,12 +12,12 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.orders import ExecutionReport, Order, Update, decode_command, encode_order
-from edgemeter.provisioning.campaigns.campaign_handler import CampaignHandler
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import job_view
 from edgemeter.provisioning.jobs.job_handler import JobHandler
-from edgemeter.provisioning.registry import campaigns, devices
+from edgemeter.provisioning.jobs.progress import JobProgressHandler
+from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry, insert_rows
@@ -67,11 +67,8 @@ class World:
 
     def orders(self):
         """Return the versions that devices are ordered to go to."""
-        versions = {}
-        for job in kept.latest(self.registry):
-            for execution in kept.executions_of_job(self.registry, job.job):
-                versions[execution.device] = job.work.version
-        return versions
+        executions = kept.select_executions(self.registry, "ORDER BY id")
+        return {execution.device: kept.find(self.registry, execution.job).works[execution.work].version for execution in executions}
 
 
 @pytest.fixture
@@ -100,20 +97,23 @@ def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):
 
 
 def test_each_device_is_ordered_to_the_release_that_fits_it(world):
-    """One job for each release; repeated, nobody is ordered twice."""
+    """One job with a work for each release; repeated, nobody is ordered twice."""
     world.hear("pi-3", python="3.13.5", glibc="2.41")
     world.add()
     world.add(python="3.13", glibc="2.41")
     for _ in range(2):
         assert world.call("update", "2.0", "--on", "all", "--detach").exit_code == 0
     assert world.orders() == {"pi-1": "2.0", "pi-2": "2.0", "pi-3": "2.0"}
-    works = [job.work for job in kept.latest(world.registry)]
+    (job,) = kept.select_jobs(world.registry, "")
+    works = job.works
     assert len({work.bundle.sha256 for work in works}) == len(works) == 2
+    executions = {execution.device: works[execution.work].bundle.sha256 for execution in kept.executions_of_job(world.registry, job.job)}
+    assert executions["pi-1"] == executions["pi-2"] != executions["pi-3"]
     assert all(ContentStore(world.folder.content).path(work.bundle.sha256) for work in works)
 
 
 def test_the_newest_release_is_meant_where_none_is_named(world):
-    """By version, not by the time it was added; a group is a number or a share."""
+    """By version, not by the time it was added; a wave is a number or a share."""
     with pytest.raises(errors.ConfigError, match="release add"):
         world.call("update", "--on", "all")
     for version in ("1.10", "1.9"):
@@ -122,9 +122,9 @@ def test_the_newest_release_is_meant_where_none_is_named(world):
     assert world.orders() == {"pi-1": "1.10"}
     with pytest.raises(errors.ConfigError, match=r"there are 1\.10, 1\.9"):
         world.call("update", "3.0", "--on", "all")
-    for groups in ("half", "0", "-1", "101%", "1;2", "9" * 30):
-        with table_row(groups):
-            assert world.call("update", "--on", "all", "--groups", groups, "--detach").exit_code == 2
+    for waves in ("half", "0", "-1", "101%", "1;2", "9" * 30):
+        with table_row(waves):
+            assert world.call("update", "--on", "all", "--waves", waves, "--detach").exit_code == 2
 
 
 class UpdatedFleet:
@@ -138,7 +138,7 @@ class UpdatedFleet:
         """Start the service: nothing but the registry is there from before."""
         self.sent = []
         self.registry = Registry(self.world.folder.registry)
-        handlers = (CampaignHandler, JobHandler)
+        handlers = (JobProgressHandler, JobHandler)
         self.handlers = [handler(self.world.folder, self.registry, self.publish) for handler in handlers]
         for device in devices.read(self.registry):
             self.hear(device.device, "state", online(1))
@@ -176,9 +176,9 @@ class UpdatedFleet:
             )
             self.hear(device, "job", encode_order(report))
 
-    def campaign(self):
-        """Return the campaign of the update."""
-        return campaigns.read(self.world.registry)[0]
+    def job(self):
+        """Return the job of the update."""
+        return kept.select_jobs(self.world.registry, "ORDER BY made_ns DESC LIMIT 1")[0]
 
 
 @pytest.fixture
@@ -192,11 +192,11 @@ def updated(world):
     updated.registry.close()
 
 
-def test_an_update_proceeds_group_by_group_through_a_service_that_is_killed(updated):
+def test_an_update_proceeds_wave_by_wave_through_a_service_that_is_killed(updated):
     """The command returns at once; the service orders 2, 10 and then all devices, each once, however often it is killed between."""
-    assert updated.world.call("update", "--on", "all", "--groups", "2,50%", "--detach").exit_code == 0
+    assert updated.world.call("update", "--on", "all", "--waves", "2,50%", "--detach").exit_code == 0
     sizes, ordered = [], []
-    while updated.campaign().state == "running" and len(sizes) < 20:
+    while updated.job().state == "running" and len(sizes) < 20:
         orders = updated.orders()
         updated.kill()
         # An order that nobody answered is sent again, and answered by the device's journal: it is the same.
@@ -209,23 +209,23 @@ def test_an_update_proceeds_group_by_group_through_a_service_that_is_killed(upda
         ordered += [(device, order.job, order.attempt) for device, order in orders.items()]
     assert [size for size in sizes if size] == [2, 8, 10]
     assert len(set(ordered)) == len(ordered) == 20
-    assert updated.campaign().state == "done"
+    assert updated.job().state == "done"
 
 
-def test_an_update_stops_at_its_abort_ratio_and_is_resumed(updated):
+def test_an_update_stops_where_too_many_fail_and_is_resumed(updated):
     """Three of the first five failed: no other is ordered, also by a service that is started again; resumed, all others are updated."""
     world = updated.world
-    world.call("update", "--on", "all", "--groups", "5,10", "--max-failed", "0.2", "--detach")
+    world.call("update", "--on", "all", "--waves", "5,10", "--max-failed", "0.2", "--detach")
     first = updated.orders()
     updated.end(first, failing=sorted(first)[:3])
     assert updated.orders() == {}
     updated.kill()
     assert updated.orders() == {}
-    campaign = updated.campaign()
-    assert (campaign.state, campaign.reason, campaign.wave) == ("aborted", "3 of 5 failed, at most 20%", 0)
+    job = updated.job()
+    assert (job.state, job.reason, job.wave) == ("stopped", "wave 1 of 3: 3 of 5 failed, at most 20% may", 0)
     planned = world.call("update", "--on", "all", "--dry-run").output
-    assert f"{campaign.campaign} is not finished here" in " ".join(planned.split())
-    assert world.call("campaign", "resume", campaign.campaign).exit_code == 0
+    assert f"{job.job} is not finished here" in " ".join(planned.split())
+    assert world.call("jobs", job.job, "--resume").exit_code == 0
     updated.kill()
     second = updated.orders()
     assert len(second) == 5
@@ -234,8 +234,8 @@ def test_an_update_stops_at_its_abort_ratio_and_is_resumed(updated):
     assert len(third) == 10
     updated.end(third)
     updated.orders()
-    assert updated.campaign().state == "done"
-    states = Counter(execution.state for execution in kept.executions_of_campaign(world.registry, campaign.campaign))
+    assert updated.job().state == "done"
+    states = Counter(execution.state for execution in kept.executions_of_job(world.registry, job.job))
     assert states == {"done": 17, "failed": 3}
 
 
@@ -248,11 +248,11 @@ def test_the_command_follows_an_update_to_where_it_stops(updated, monkeypatch):
         updated.orders()
 
     monkeypatch.setattr(job_view.time, "sleep", sleep)
-    result = updated.world.call("update", "--on", "pi-1 | pi-2", "--groups", "1", "--format", "json")
+    result = updated.world.call("update", "--on", "pi-1 | pi-2", "--waves", "1", "--format", "json")
     assert result.exit_code == 1
     document = json.loads(result.stdout)
-    assert (document["state"], [row["state"] for row in document["ended"]]) == ("aborted", ["failed", "held"])
-    assert f"campaign resume {document['campaign']}" in result.stderr
+    assert (document["state"], [row["state"] for row in document["executions"]]) == ("stopped", ["failed", "held"])
+    assert f"`edgemeter fleet jobs {document['job']}` shows it, --cancel cancels it, --resume continues it" in result.stderr
 
 
 @pytest.mark.needs("openssl")

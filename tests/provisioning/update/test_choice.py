@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from edgemeter.agent.contract.health import Health
 from edgemeter.provisioning.registry.devices import Device
-from edgemeter.provisioning.update import rollout
+from edgemeter.provisioning.update import choice
 from edgemeter.provisioning.update.releases import Release
 from tests.fixtures.rows import table_row
 
@@ -24,7 +24,7 @@ def health(**changes):
 
 def choose(report, *releases, device=DEVICE, **options):
     """Return the release and the note."""
-    update_choice = rollout.choose_release(device, report, releases, boards=BOARDS, **options)
+    update_choice = choice.choose_release(device, report, releases, boards=BOARDS, **options)
     return update_choice.release, update_choice.note
 
 

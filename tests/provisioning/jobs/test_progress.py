@@ -1,10 +1,10 @@
-"""Facts about the progress that the fleet's service publishes for the page: of campaigns, and of jobs that are part of none."""
+"""Facts about the progress of jobs that the fleet's service publishes for the page."""
 
 import pytest
 
-from edgemeter.agent.contract.messages import LARGEST_REPORT_BYTES, decode_campaign
-from edgemeter.provisioning.campaigns import campaign_handler
-from edgemeter.provisioning.campaigns.campaign_handler import ProgressReports
+from edgemeter.agent.contract.messages import LARGEST_REPORT_BYTES, decode_job_progress
+from edgemeter.provisioning.jobs import progress
+from edgemeter.provisioning.jobs.progress import JobProgressHandler
 from tests.fixtures.job_bench import Bench, S
 
 
@@ -14,7 +14,7 @@ class World(Bench):
     def start(self):
         """Start the service anew; what is retained stays."""
         super().start()
-        self.reports = ProgressReports(self.registry, self.publish)
+        self.reports = JobProgressHandler(self.folder, self.registry, self.publish)
         self.count = 0
 
     def publish(self, topic, payload, *, lasting="passing"):
@@ -28,8 +28,8 @@ class World(Bench):
         self.poll()
         self.now_ns += int(seconds * S)
         self.count = 0
-        self.reports.publish(self.now_ns)
-        present = {topic.split("/")[2]: decode_campaign(payload) for topic, payload in self.retained.items() if payload}
+        self.reports.poll(self.now_ns)
+        present = {topic.split("/")[2]: decode_job_progress(payload) for topic, payload in self.retained.items() if payload}
         return present, self.count
 
 
@@ -43,7 +43,7 @@ def world(tmp_path):
 
 
 def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(world):
-    """In flight first, then what failed, with the reason; nothing twice."""
+    """In flight first, then what failed, with the reason; nothing twice; also by a service that was killed meanwhile."""
     job = world.add("a", "b", "c")
     world.online("a", "b")
     orders = dict(world.poll())
@@ -51,15 +51,9 @@ def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(w
     world.report("b", orders["b"], "failed", 2, reason="no such\nruntime")
     present, count = world.published()
     report = present[job]
-    assert (report.title, report.state, report.jobs, report.done, report.failed, report.running, report.waiting) == (
-        "t",
-        "running",
-        (job,),
-        0,
-        1,
-        1,
-        1,
-    )
+    counts = {"done": 0, "failed": 1, "running": 1, "waiting": 1, "wave": 1, "waves": 1, "total": 3}
+    assert {name: getattr(report, name) for name in counts} == counts
+    assert (report.title, report.state) == ("t", "running")
     assert [(line.device, line.state, line.done_ratio, line.note) for line in report.executions] == [
         ("a", "running", 0.25, None),
         ("b", "failed", None, "no such runtime"),
@@ -70,9 +64,13 @@ def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(w
     world.online("c")
     ((_, order),) = [(device, order) for device, order in world.poll() if device == "c"]
     world.report("c", order, "done", 2)
+    world.published()
     assert world.published()[0][job].state == "done"
     assert world.published()[1] == 0
+    world.kill()
+    assert world.published()[0][job].state == "done"
     assert world.published(86_400)[0] == {}
+    assert world.published()[1] == 0
 
 
 def test_a_job_on_many_devices_is_a_message_that_a_collector_takes(world):
@@ -81,5 +79,5 @@ def test_a_job_on_many_devices_is_a_message_that_a_collector_takes(world):
     with world.registry.transaction() as connection:
         connection.execute("UPDATE executions SET state = 'failed', ended_ns = 1, reason = ?", ("\u2603" * 2000,))
     report = world.published(0.0)[0][job]
-    assert (report.failed, len(report.executions)) == (60, campaign_handler.MOST_EXECUTIONS)
+    assert (report.failed, len(report.executions)) == (60, progress.MOST_EXECUTIONS)
     assert max(map(len, world.retained.values())) < LARGEST_REPORT_BYTES

@@ -1,7 +1,7 @@
-"""An update of many devices: which release each gets or why none, and the campaign that brings it to them."""
+"""An update of many devices: which release each gets or why none, and the job that brings it to them."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -9,19 +9,18 @@ from typing import Literal, TypeAlias
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.orders import Content, Update, version_key
-from edgemeter.provisioning.campaigns.campaign_handler import in_groups, start_campaign
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
-from edgemeter.provisioning.registry.campaigns import AbortRules, CampaignCell, GroupEnd, GroupRules
+from edgemeter.provisioning.jobs.waves import WaveEnd, in_waves
 from edgemeter.provisioning.registry.devices import Device, read_presence
-from edgemeter.provisioning.registry.jobs import NewJob, new_name
+from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.release import boards
 from edgemeter.provisioning.update.releases import Release, releases_of_version
 
 # What an order may allow: an older version, and a version that failed there.
 Allowed: TypeAlias = Literal["older", "bad"]
-_UNDER_WAY = "SELECT device, COALESCE(campaign, job) AS name FROM executions WHERE ended_ns IS NULL AND substr(job, 1, 7) = 'update-'"
+_UNDER_WAY = "SELECT device, job FROM executions WHERE ended_ns IS NULL AND substr(job, 1, 7) = 'update-'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def _why_not(health: Health, version: str, even_if: Collection[Allowed], under_w
     if _runs(health) == version:
         return "it runs this version"
     if under_way is not None:
-        return f"{under_way} is not finished here: resume or cancel it by `edgemeter fleet campaign`"
+        return f"{under_way} is not finished here: `edgemeter fleet jobs {under_way}` resumes or cancels it"
     if version in health.bad_agents and "bad" not in even_if:
         return "this version failed there before: `--even-if bad` retries it"
     if "older" not in even_if and _is_older(version, _runs(health)):
@@ -113,7 +112,7 @@ def plan_update(
     """Return the choice for each device of a selection; raises ConfigError if none matches it, or there is no such release."""
     releases = releases_of_version(registry, version)
     heard = read_presence(registry)
-    under_way = {row["device"]: row["name"] for row in registry.query(_UNDER_WAY)}
+    under_way = {row["device"]: row["job"] for row in registry.query(_UNDER_WAY)}
     supported = set(boards.all_boards())
     choices = []
     for device in select_devices(folder, registry, selection):
@@ -126,35 +125,28 @@ def plan_update(
     return choices
 
 
-def update_rules(groups: Sequence[GroupEnd], max_failed_ratio: float) -> GroupRules:
-    """Return the rules of an update that stops when more than that share (0..1) of the devices, or of a group, is not updated."""
-    limits = AbortRules(failed_ratio=max_failed_ratio, rejected_ratio=max_failed_ratio, timed_out_ratio=max_failed_ratio)
-    return GroupRules(groups=tuple(groups), success_ratio=1 - max_failed_ratio, abort=limits)
+def waves_of(going: Sequence[UpdateChoice], ends: Sequence[WaveEnd]) -> dict[str, int]:
+    """Return the wave of each device, from 0; each has devices of as many different releases as there are."""
+    return in_waves({choice.device.device: choice.release and choice.release.sha256 for choice in going}, ends)
 
 
-def start_update(
-    registry: Registry, going: Sequence[UpdateChoice], rules: GroupRules, even_if: Sequence[Allowed], timeout_s: float, now_ns: int
-) -> str:
-    """Start the campaign that brings devices to their releases, with a job for each release, and return its name."""
-    waves = group_of(going, rules)
-    by_release: dict[Release, list[CampaignCell]] = {}
-    for choice in going:
-        if (release := choice.release) is not None:
-            software, device = f"edgemeter {release.version}", choice.device.device
-            cell = CampaignCell(software, f"{release.board}, Python {release.python}", device, waves[device], None, None)
-            by_release.setdefault(release, []).append(cell)
-    work = []
-    for release, cells in by_release.items():
-        bundle = Content(sha256=release.sha256, size_bytes=release.size_bytes, name=release.name)
-        order = Update(version=release.version, bundle=bundle, even_if=tuple(even_if))
-        # A failed update is not retried automatically.
-        title = f"update to {release.version}, {release.board}, Python {release.python}"
-        work.append((NewJob(order, title, timeout_s, retries=0), cells))
-    name = new_name("rollout", now_ns)
-    start_campaign(registry, name, rules, work, {choice.device.device: choice.device.fleet for choice in going}, now_ns)
-    return name
-
-
-def group_of(going: Sequence[UpdateChoice], rules: GroupRules) -> dict[str, int]:
-    """Return the group of each device, from 0; each has devices of as many different releases as there are."""
-    return in_groups({choice.device.device: choice.release and choice.release.sha256 for choice in going}, rules.groups)
+def update_job(
+    going: Sequence[UpdateChoice], waves: Mapping[str, int], even_if: Sequence[Allowed], max_failed_ratio: float, timeout_s: float
+) -> tuple[NewJob, list[Target]]:
+    """Return the job that brings devices to their releases, and its devices; a failed update is not retried automatically."""
+    releases = list(dict.fromkeys(choice.release for choice in going if choice.release is not None))
+    works = tuple(
+        Update(
+            version=release.version,
+            bundle=Content(sha256=release.sha256, size_bytes=release.size_bytes, name=release.name),
+            even_if=tuple(even_if),
+        )
+        for release in releases
+    )
+    targets = [
+        Target(choice.device.device, choice.device.fleet, waves[choice.device.device], releases.index(choice.release))
+        for choice in going
+        if choice.release is not None
+    ]
+    title = f"update to {', '.join(dict.fromkeys(release.version for release in releases))}"
+    return NewJob(works, title, timeout_s, retries=0, max_failed_ratio=max_failed_ratio), targets

@@ -1,1 +1,0 @@
-"""Campaigns: models x devices x modes, measured group by group, with limits for power, time and failures."""

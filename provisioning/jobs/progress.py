@@ -1,0 +1,112 @@
+"""The handler that takes jobs from wave to wave, and reports how far each is, for the collector and its page."""
+
+import logging
+from collections.abc import Sequence
+
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
+from edgemeter.agent.contract.messages import JOB_STATE, ExecutionProgress, JobProgress, encode_message
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.formatting import plain
+from edgemeter.provisioning.jobs.waves import advance, by_state
+from edgemeter.provisioning.registry.jobs import FAILURES, IN_FLIGHT, Job, count_states, last_serial, select_executions, select_jobs
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
+
+logger = logging.getLogger(__name__)
+
+POLL_NS = NS_PER_S
+# The progress of jobs is retained for the collector and its page, at most one message of each in this time.
+REPORT_NS = 5 * NS_PER_S
+# What has ended is reported for this long; then its topic is cleared.
+KEPT_NS = NS_PER_DAY
+# The newest jobs are reported; the topics of as many older ones are cleared, which an earlier life of the service may have left.
+MOST_JOBS = 50
+# A message of so many is far below what a collector accepts.
+MOST_EXECUTIONS, LONGEST_NOTE = 50, 120
+_CHANGED = "SELECT DISTINCT job FROM executions WHERE serial > ?"
+_NOTED = f"WHERE job = ? AND state IN {(*sorted(IN_FLIGHT), *FAILURES)} ORDER BY ended_ns IS NOT NULL, device LIMIT ?"
+
+
+class JobProgressHandler(FleetHandler):
+    """Looks at the jobs that changed since the last poll only; `serve/handler.py` documents how it is called."""
+
+    topics: Sequence[str] = ()
+
+    def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:  # noqa: ARG002 - a handler's signature
+        self._registry = registry
+        self._publish = publish
+        self._serial = 0
+        self._step_ns = 0
+        self._report_ns = 0
+        # Every open job as its last step saw it, and every job as it was last published.
+        self._seen: dict[str, Job] = {}
+        self._published: dict[str, tuple[Job | None, bytes]] = {}
+        self._changed: set[str] = set()
+
+    def poll(self, now_ns: int) -> None:
+        """Take every job that changed a step further; report how far they are."""
+        if now_ns >= self._step_ns:
+            self._step_ns = now_ns + POLL_NS
+            self._advance(now_ns)
+        if now_ns >= self._report_ns:
+            self._report_ns = now_ns + REPORT_NS
+            self._report(now_ns)
+
+    def _advance(self, now_ns: int) -> None:
+        serial = last_serial(self._registry)
+        changed = {row["job"] for row in self._registry.query(_CHANGED, self._serial)} if serial > self._serial else set()
+        unfinished = select_jobs(self._registry, "WHERE ended_ns IS NULL ORDER BY made_ns")
+        for job in unfinished:
+            if job.job not in changed and self._seen.get(job.job) == job:
+                continue
+            after = advance(self._registry, job.job, now_ns)
+            if after is not None and after.state == "stopped":
+                logger.warning("job %s: stopped: %s", job.job, after.reason)
+            elif after is not None:
+                logger.info("job %s: %s, wave %d of %d", job.job, after.state, after.wave + 1, after.waves)
+        self._seen = {job.job: job for job in unfinished}
+        self._serial = serial
+        self._changed |= changed
+
+    def _report(self, now_ns: int) -> None:
+        """Publish what has changed, and clear the topics of what ended a day ago or was followed by many others."""
+        for index, job in enumerate(select_jobs(self._registry, "ORDER BY made_ns DESC, job LIMIT ?", 2 * MOST_JOBS)):
+            is_past = index >= MOST_JOBS or (job.ended_ns is not None and now_ns - job.ended_ns > KEPT_NS)
+            before, published = self._published.get(job.job, (None, None))
+            if not is_past and before == job and job.job not in self._changed:
+                continue
+            payload = b"" if is_past else encode_message(job_progress(self._registry, job))
+            # Also what ended while the service was away: its message may still be there.
+            if payload != published:
+                self._publish(JOB_STATE.format(job=job.job), payload, lasting="retained")
+            self._published[job.job] = (job, payload)
+        self._changed.clear()
+
+
+def job_progress(registry: Registry, job: Job) -> JobProgress:
+    """Return how far a job is."""
+    states = by_state(count_states(registry, job.job))
+    return JobProgress(
+        job=job.job,
+        title=plain(job.title)[:LONGEST_NOTE],
+        state=job.state,
+        reason=job.reason,
+        wave=job.wave + 1,
+        waves=job.waves,
+        done=states["done"],
+        failed=sum(states[failure] for failure in FAILURES),
+        cancelled=states["cancelled"],
+        running=sum(states[busy] for busy in IN_FLIGHT),
+        repeating=states["repeating"],
+        waiting=states["held"] + states["queued"],
+        executions=tuple(
+            ExecutionProgress(
+                fleet=execution.fleet,
+                device=execution.device,
+                state=execution.state,
+                done_ratio=execution.done_ratio,
+                note=plain(execution.doing or execution.reason or "")[:LONGEST_NOTE] or None,
+            )
+            for execution in select_executions(registry, _NOTED, job.job, MOST_EXECUTIONS)
+        ),
+    )

@@ -1,0 +1,125 @@
+"""Waves: which devices are in which, when the next one begins, when a job stops, and what a person changes of it."""
+
+import math
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.statements import Statements
+from edgemeter.agent.contract.orders import FINAL
+from edgemeter.provisioning.registry import jobs
+from edgemeter.provisioning.registry.jobs import FAILURES, Job, select_executions, write_executions
+from edgemeter.provisioning.registry.registry import Registry
+
+# How many devices have begun with a wave: a number, or a share of all of them.
+WaveEnd: TypeAlias = (
+    Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | Annotated[str, msgspec.Meta(pattern=r"^(100|[0-9]{1,2}(\.[0-9]+)?)%\Z")]
+)
+JobChange: TypeAlias = Literal["pause", "resume", "cancel"]
+# By (wave, state).
+Counts: TypeAlias = Mapping[tuple[int, str], int]
+_EPSILON = 1e-9
+
+
+def by_state(counts: Counts) -> Counter[str]:
+    """Return how many executions are in each state, whatever their wave."""
+    states: Counter[str] = Counter()
+    for (_, state), count in counts.items():
+        states[state] += count
+    return states
+
+
+def in_waves(kinds: Mapping[str, Hashable], ends: Sequence[WaveEnd]) -> dict[str, int]:
+    """Return the wave of each device, from 0: one of each kind (board type, release) in turn, so that every kind is tried early.
+
+    `ends` are how many devices, or what share of them, have begun with each wave; the last wave has all others.
+    """
+    by_kind = defaultdict(list)
+    for device, kind in kinds.items():
+        by_kind[kind].append(device)
+    ordered = [device for row in zip_longest(*by_kind.values()) for device in row if device is not None]
+    total = len(ordered)
+    counts = (end if isinstance(end, int) else math.ceil(float(end.rstrip("%")) * total / 100) for end in ends)
+    bounds = sorted({min(count, total) for count in counts} - {0})
+    return {device: bisect_right(bounds, index) for index, device in enumerate(ordered)}
+
+
+def next_step(job: Job, counts: Counts, judged: Counts, now_ns: int) -> Job | None:
+    """Return a job after its next step, None where nothing changes; while it runs, its wave may start.
+
+    `counts` are all of its executions, `judged` those whose failure counts.
+    """
+    if all(state in FINAL for _, state in counts):
+        is_cancelled = all(state == "cancelled" for _, state in counts)
+        return replace(job, state="cancelled" if is_cancelled or job.state == "cancelled" else "done", ended_ns=now_ns)
+    if job.state != "running":
+        return None
+    for wave in range(job.wave + 1):
+        failed_count = sum(judged.get((wave, state), 0) for state in FAILURES)
+        done_count = counts.get((wave, "done"), 0) + counts.get((wave, "repeating"), 0)
+        # Cancelled executions do not count, nor failures before it was resumed.
+        open_count = sum(count for (of, state), count in counts.items() if of == wave and state not in {*FINAL, "repeating"})
+        total = done_count + open_count + failed_count
+        most = job.max_failed_ratio * total + _EPSILON
+        if failed_count > most:
+            why = f"wave {wave + 1} of {job.waves}: {failed_count} of {total} failed, at most {job.max_failed_ratio:.0%} may"
+            return replace(job, state="stopped", reason=why)
+    # Of the last of them, which is the present one.
+    return replace(job, wave=job.wave + 1) if job.wave + 1 < job.waves and failed_count + open_count <= most else None
+
+
+def advance(registry: Registry, name: str, now_ns: int) -> Job | None:
+    """Take a job a step further, and return it if that changed it."""
+    with registry.transaction() as statements:
+        # It may have been paused since.
+        job = jobs.find(registry, name)
+        counts, judged = jobs.count_states(registry, name), jobs.count_states(registry, name, job.judged_from)
+        after = next_step(job, counts, judged, now_ns)
+        if after is not None:
+            jobs.write_progress(statements, after)
+        if (after or job).state == "running":
+            release(registry, statements, after or job)
+        else:
+            # What was in flight and is to be retried waits too.
+            _hold(registry, statements, name)
+    return after
+
+
+def release(registry: Registry, statements: Statements, job: Job) -> int:
+    """Queue the executions of every wave that may start, within the caller's transaction; return how many."""
+    held = select_executions(registry, "WHERE job = ? AND wave <= ? AND state = 'held' ORDER BY id", job.job, job.wave)
+    write_executions(statements, [replace(execution, state="queued") for execution in held])
+    return len(held)
+
+
+def _hold(registry: Registry, statements: Statements, job: str) -> int:
+    queued = select_executions(registry, "WHERE job = ? AND state = 'queued' ORDER BY id", job)
+    write_executions(statements, [replace(execution, state="held") for execution in queued])
+    return len(queued)
+
+
+def change_job(registry: Registry, name: str, change: JobChange, device: str | None, now_ns: int) -> str:
+    """Pause, resume or cancel a job by hand, cancel also on one device only; return what was done. Raises ConfigError if it is over."""
+    if change == "cancel":
+        cancelled = jobs.cancel(registry, jobs.find(registry, name).job, device, now_ns)
+        in_flight = sum(not execution.is_final for execution in cancelled)
+        return f"cancelled; {len(cancelled) - in_flight} executions not started, {in_flight} being cancelled"
+    with registry.transaction() as statements:
+        job = jobs.find(registry, name)
+        if job.state in {"done", "cancelled"}:
+            raise ConfigError(f"job {job.job!r} is over ({job.state}): order another")
+        if change == "resume" and job.state == "running":
+            return "already running"
+        if change == "pause":
+            jobs.write_progress(statements, replace(job, state="paused", reason="paused by hand"))
+            return f"paused; {_hold(registry, statements, job.job)} executions held, those in flight continue"
+        resumed = replace(job, state="running", reason=None, judged_from=jobs.last_serial(registry))
+        jobs.write_progress(statements, resumed)
+        count = release(registry, statements, resumed)
+        return f"resumed with wave {job.wave + 1} of {job.waves}, {count} executions queued"
