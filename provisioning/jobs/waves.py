@@ -66,12 +66,12 @@ def next_step(job: Job, counts: Counts, judged: Counts, now_ns: int) -> Job | No
         # Cancelled executions do not count, nor failures before it was resumed.
         open_count = sum(count for (of, state), count in counts.items() if of == wave and state not in {*FINAL, "repeating"})
         total = done_count + open_count + failed_count
-        most = job.max_failed_ratio * total + _EPSILON
-        if failed_count > most:
+        may_fail = job.max_failed_ratio * total + _EPSILON
+        if failed_count > may_fail:
             why = f"wave {wave + 1} of {job.waves}: {failed_count} of {total} failed, at most {job.max_failed_ratio:.0%} may"
             return replace(job, state="stopped", reason=why)
     # Of the last of them, which is the present one.
-    return replace(job, wave=job.wave + 1) if job.wave + 1 < job.waves and failed_count + open_count <= most else None
+    return replace(job, wave=job.wave + 1) if job.wave + 1 < job.waves and failed_count + open_count <= may_fail else None
 
 
 def advance(registry: Registry, name: str, now_ns: int) -> Job | None:
@@ -93,9 +93,9 @@ def advance(registry: Registry, name: str, now_ns: int) -> Job | None:
 
 def release(registry: Registry, statements: Statements, job: Job) -> int:
     """Queue the executions of every wave that may start, within the caller's transaction; return how many."""
-    held = select_executions(registry, "WHERE job = ? AND wave <= ? AND state = 'held' ORDER BY id", job.job, job.wave)
-    write_executions(statements, [replace(execution, state="queued") for execution in held])
-    return len(held)
+    waiting = select_executions(registry, "WHERE job = ? AND wave <= ? AND state = 'held' ORDER BY id", job.job, job.wave)
+    write_executions(statements, [replace(execution, state="queued") for execution in waiting])
+    return len(waiting)
 
 
 def _hold(registry: Registry, statements: Statements, job: str) -> int:

@@ -87,7 +87,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """What to do: one work, or one for each kind of device.
+    """A job to add, with one work, or one for each kind of device.
 
     `timeout_s` counts from when a device accepts it; `retries` are for what timed out or was interrupted. A wave follows when at most
     `max_failed_ratio` (0..1) of the one before has failed or not ended; where more of one has failed, the job stops.

@@ -215,11 +215,11 @@ def test_one_of_those_that_share_a_tag_measures_at_a_time(world):
     """Of several jobs too; a device without the tag is not kept waiting."""
     first, second = world.add("a", "b", exclusive="meter"), world.add("c", exclusive="meter")
     world.add("d")
-    seen = []
+    ordered_jobs = []
     for number in range(3):
         orders = world.orders()
         assert len(orders) == (2 if number == 0 else 1)
-        seen += [order.job for name, order in orders.items() if name != "d"]
+        ordered_jobs += [order.job for name, order in orders.items() if name != "d"]
         for name, order in orders.items():
             world.report(name, order, "done", order.version)
-    assert Counter(seen) == {first: 2, second: 1}
+    assert Counter(ordered_jobs) == {first: 2, second: 1}

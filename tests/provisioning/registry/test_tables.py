@@ -37,8 +37,8 @@ def test_a_job_is_found_by_how_its_name_begins(registry):
         jobs.add(statements, NewJob((Logs(),), "logs", 300.0), [("pi-3", "lab")], 2)
     assert jobs.find(registry, job[:9]).job == job
     assert jobs.find(registry, job).works == (Doctor(),)
-    one, other = jobs.executions_of_job(registry, job)
-    assert (one.state, one.exclusive, other.state, other.exclusive) == ("queued", None, "held", "rack")
+    first, second = jobs.executions_of_job(registry, job)
+    assert (first.state, first.exclusive, second.state, second.exclusive) == ("queued", None, "held", "rack")
     for unclear in ("", "%", "nothing", "*"):
         with pytest.raises(ConfigError):
             jobs.find(registry, unclear)
