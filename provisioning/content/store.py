@@ -34,7 +34,7 @@ class ContentStore:
 
     def put(self, source: Path, name: str | None = None) -> Content:
         """Store a copy of `source`, or keep an intact one; raises ConfigError for it or its name, UnavailableError for the store."""
-        return self.put_written(lambda target: [target.write(data) for data in _pieces(source)], name or source.name)
+        return self.put_written(lambda target: [target.write(data) for data in pieces(source)], name or source.name)
 
     def put_bytes(self, content: bytes, name: str) -> Content:
         """Store `content`, and return it as orders name it; raises as `put`."""
@@ -149,7 +149,8 @@ class HashingWriter:
         return Content(sha256=self._digest.hexdigest(), size_bytes=self._size_bytes, name=name)
 
 
-def _pieces(source: Path) -> Iterator[bytes]:
+def pieces(source: Path) -> Iterator[bytes]:
+    """Yield the bytes of a file; raises ConfigError if it cannot be read."""
     with os_error_as(ConfigError, f"cannot read {str(source)!r}"), source.open("rb") as file:
         while data := file.read(PIECE_BYTES):
             yield data

@@ -21,7 +21,7 @@ from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Orde
 from edgemeter.agent.contract.sealed import encode_addressed
 from edgemeter.provisioning.identity.authority import ServiceKey
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs.scheduler import JobQueue, WaitingReports, apply_report, drop, expire, start_attempt
+from edgemeter.provisioning.jobs.scheduler import JobQueue, WaitingReports, apply_report, drop, expire, needs_sending, start_attempt
 from edgemeter.provisioning.registry.jobs import ON_DEVICE, Execution, Job, find_execution, write_executions
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
@@ -96,11 +96,6 @@ class OrderSender:
             again_ns = now_ns + int(min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0**tries) * NS_PER_S)
             self._tries[execution] = (content, min(tries + 1, MOST_DOUBLINGS), again_ns)
         return [execution for execution, _, _ in due]
-
-
-def needs_sending(execution: Execution) -> bool:
-    """Return whether its device has yet to receive something: the order, or the request to cancel it."""
-    return execution.state == "sent" or (execution.state in ON_DEVICE and execution.requested == "cancel")
 
 
 def order_message(execution: Execution, job: Job) -> tuple[Topic, Order]:

@@ -5,32 +5,36 @@ The suite that travels names them by file name, so that a device measures the sa
 
 import json
 import re
+import stat
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import data_archive, model_file, order_suite
 from edgemeter.agent.contract.case_settings import Settings, is_video
-from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
+from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES, is_plain
 from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
 from edgemeter.agent.contract.suite import SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.datasets import dataset, readers, yolo
 from edgemeter.agent.recognition.recognise import language_model_name, name_of
-from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.jobs import archive_writing
+from edgemeter.provisioning.content.store import ContentStore, HashingWriter, pieces
 
 # The most that an archive needs for one file, besides its bytes and twice its name.
 _ENTRY_BYTES = 256
 _LONGEST_NAME = 100
+_MODE = stat.S_IFREG | 0o644
+_UNIX = 3
 FETCH_S = 3600.0
 SUITE_NAME = "suite.toml"
 FindModel = Callable[[str], Path]
@@ -76,9 +80,32 @@ class DataPacker:
     def _put(self, use: DataUse) -> Data:
         files = _files(use)
         _refuse_large(use, files)
-        content = self._store.put_written(partial(archive_writing.write, files), "photographs.zip")
+        content = self._store.put_written(partial(write_archive, files), "photographs.zip")
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(use.images))[:_LONGEST_NAME]
         return Data(sha256=content.sha256, size_bytes=content.size_bytes, name=f"{content.sha256[:8]}-{plain}.zip")
+
+
+def write_archive(files: Mapping[str, Path], target: HashingWriter | IO[bytes]) -> None:
+    """Write the archive of these files, by their names in it, from beginning to end.
+
+    Raises:
+        ConfigError: a file cannot be read, or its name is none for an archive.
+        OSError: `target` cannot be written.
+    """
+    with zipfile.ZipFile(target, "w") as archive:
+        for name in sorted(files):
+            if not is_plain(name):
+                raise ConfigError(
+                    f"{name!r} cannot be in an archive of photographs: rename it (UTF-8, no control characters, no name above 255 bytes)"
+                )
+            # The date is zip's first, the mode always the same: nothing but names and bytes makes one archive another.
+            info = zipfile.ZipInfo(name)
+            info.create_system, info.external_attr = _UNIX, _MODE << 16
+            with os_error_as(ConfigError, f"cannot read {str(files[name])!r}"):
+                info.file_size = files[name].stat().st_size
+            with archive.open(info, "w") as entry:
+                for data in pieces(files[name]):
+                    entry.write(data)
 
 
 def _files(use: DataUse) -> dict[str, Path]:

@@ -30,6 +30,11 @@ WAITS_FOR_DEVICE = "waiting for its device"
 MOST_OF_ONE = 32
 
 
+def needs_sending(execution: Execution) -> bool:
+    """Return whether its device has yet to receive something: the order, or the request to cancel it."""
+    return execution.state == "sent" or (execution.state in ON_DEVICE and execution.requested == "cancel")
+
+
 def start_attempt(execution: Execution, job: Job, now_ns: int) -> Execution:
     """Return the execution as it is sent: the next attempt, given up when the device has not answered within the job's time limit."""
     return replace(
@@ -145,8 +150,7 @@ class JobQueue:
         self._open: dict[int, Execution] = {}
         self._queued: dict[str, list[int]] = defaultdict(list)
         self._in_flight: dict[str, int] = {}
-        # Executions that their devices are to cancel, in flight or repeating.
-        self._leaving: dict[str, set[int]] = defaultdict(set)
+        self._to_send: dict[str, set[int]] = defaultdict(set)
         self._serial = last_serial(registry)
         for execution in unfinished_executions(registry):
             self.take(execution)
@@ -166,12 +170,12 @@ class JobQueue:
             self._queued[before.device].remove(before.id)
         if execution.state not in IN_FLIGHT and self._in_flight.get(execution.device) == execution.id:
             del self._in_flight[execution.device]
-        self._leaving[execution.device].discard(execution.id)
+        self._to_send[execution.device].discard(execution.id)
         if execution.is_final:
             return
         self._open[execution.id] = execution
-        if execution.requested == "cancel":
-            self._leaving[execution.device].add(execution.id)
+        if needs_sending(execution):
+            self._to_send[execution.device].add(execution.id)
         if execution.state in IN_FLIGHT:
             self._in_flight[execution.device] = execution.id
         elif execution.state == "queued" and (before is None or before.state != "queued"):
@@ -195,10 +199,8 @@ class JobQueue:
         return self._open.get(self._in_flight.get(device, -1))
 
     def to_send(self, device: str) -> list[Execution]:
-        """Return the executions whose device has yet to receive something: an order, or the request to cancel it."""
-        in_flight = self.in_flight(device)
-        leaving = [self._open[number] for number in self._leaving.get(device, ())]
-        return [*([in_flight] if in_flight is not None and in_flight.state == "sent" and in_flight not in leaving else []), *leaving]
+        """Return the executions of a device that it has yet to receive something of."""
+        return [self._open[number] for number in self._to_send.get(device, ())]
 
     def of_device(self, device: str) -> list[Execution]:
         """Return the executions in flight on a device or queued for it."""

@@ -9,7 +9,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.orders import Data
 from edgemeter.agent.jobs import measuring, unpacking
 from edgemeter.agent.jobs.content import CONTENT_FOLDER, DeviceContent
-from edgemeter.provisioning.jobs import archive_writing
+from edgemeter.provisioning.jobs import packing
 from tests.fixtures.small_disk import small_disk
 
 SHA256 = "d" * 64
@@ -21,7 +21,7 @@ def archive(tmp_path):
     (tmp_path / CONTENT_FOLDER).mkdir()
     (tmp_path / "a.jpg").write_bytes(b"A" * 400)
     with (tmp_path / CONTENT_FOLDER / SHA256).open("wb") as file:
-        archive_writing.write({f"images/set/{name}.jpg": tmp_path / "a.jpg" for name in "ab"}, file)
+        packing.write_archive({f"images/set/{name}.jpg": tmp_path / "a.jpg" for name in "ab"}, file)
     return tmp_path / CONTENT_FOLDER / SHA256
 
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_unpacked_leaves_nothing(archive, tmp_path):
             measuring.open_data(archive)
     (tmp_path / "t.json").write_bytes(b"{}")
     with archive.open("wb") as file:
-        archive_writing.write({"annotations/t.json": tmp_path / "t.json"}, file)
+        packing.write_archive({"annotations/t.json": tmp_path / "t.json"}, file)
     with pytest.raises(ConfigError, match="0 folders"):
         measuring.open_data(archive)
     assert names(tmp_path) == [""]

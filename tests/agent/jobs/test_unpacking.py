@@ -12,7 +12,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.jobs import unpacking
-from edgemeter.provisioning.jobs import archive_writing
+from edgemeter.provisioning.jobs import packing
 from tests.fixtures.rows import in_folders, table_row
 
 
@@ -51,10 +51,10 @@ def test_the_same_files_give_the_same_bytes(tmp_path):
     (tmp_path / "b.jpg").write_bytes(b"")
     names = {"images/x y/b.jpg": tmp_path / "b.jpg", "images/x y/straße/a.jpg": tmp_path / "a.jpg"}
     first, second = io.BytesIO(), io.BytesIO()
-    archive_writing.write(names, first)
+    packing.write_archive(names, first)
     os.utime(tmp_path / "a.jpg", (1, 1))
     (tmp_path / "b.jpg").chmod(0o600)
-    archive_writing.write(dict(reversed(names.items())), second)
+    packing.write_archive(dict(reversed(names.items())), second)
     assert first.getvalue() == second.getvalue()
 
 
@@ -64,7 +64,7 @@ def test_what_was_put_in_comes_out(tmp_path, folder):
     for number, content in enumerate(contents.values()):
         (tmp_path / str(number)).write_bytes(content)
     with (tmp_path / "a.zip").open("wb") as file:
-        archive_writing.write({name: tmp_path / str(number) for number, name in enumerate(contents)}, file)
+        packing.write_archive({name: tmp_path / str(number) for number, name in enumerate(contents)}, file)
     unpacking.unpack(tmp_path / "a.zip", folder)
     assert {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == contents
     data = unpacking.find(folder)
@@ -156,6 +156,6 @@ def test_a_name_that_no_archive_can_hold_is_refused_where_it_is_packed(tmp_path)
     """Bytes that are no UTF-8, a control character; and a file that cannot be read is named."""
     for name in ("images/s/\udcff.jpg", "images/s/a\tb.jpg"):
         with pytest.raises(ConfigError, match="cannot be in an archive"):
-            archive_writing.write({name: tmp_path / "a"}, io.BytesIO())
+            packing.write_archive({name: tmp_path / "a"}, io.BytesIO())
     with pytest.raises(ConfigError, match=r"cannot read '.*gone\.jpg': No such file"):
-        archive_writing.write({"images/s/a": tmp_path / "gone.jpg"}, io.BytesIO())
+        packing.write_archive({"images/s/a": tmp_path / "gone.jpg"}, io.BytesIO())
