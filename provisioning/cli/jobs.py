@@ -2,9 +2,9 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 import msgspec
@@ -12,7 +12,7 @@ from rich.console import Console
 
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
 from edgemeter.agent.base.figures import count, short_id
-from edgemeter.agent.base.options import FiniteRange, format_option
+from edgemeter.agent.base.options import FiniteRange, added, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_lines, print_text
 from edgemeter.agent.contract import suite as suites
@@ -21,8 +21,8 @@ from edgemeter.provisioning.cli.options import in_folder, print_notes, rehearsed
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import narrow_table
-from edgemeter.provisioning.jobs.job_view import counts_text, executions_table, follow_job, job_document, job_outline, summary_of
+from edgemeter.provisioning.inventory.formatting import narrow_table, plain
+from edgemeter.provisioning.jobs.job_view import counts_text, executions_table, follow_job, job_document, job_outline, one_line, summary_of
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
 from edgemeter.provisioning.jobs.waves import JobChange, WaveEnd, by_state, change_job, in_waves
 from edgemeter.provisioning.registry import devices
@@ -30,6 +30,7 @@ from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.jobs import Execution, Job, NewJob, Target, executions_of_job, select_executions, select_jobs
 from edgemeter.provisioning.registry.registry import Registry
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 RUN_TIMEOUT_S = 3600.0
 MOST_RUN_LINES, MOST_JOBS, MOST_OF_DEVICE = 20, 30, 50
 MAX_FAILED_RATIO = 0.2
@@ -60,17 +61,35 @@ def _wave_ends(_context: click.Context, _parameter: click.Parameter, text: str) 
         raise click.BadParameter(f"{text!r}: write numbers of devices or shares of them, such as 2,10%,50%") from error
 
 
-waves_option = click.option(
-    "--waves",
-    "wave_ends",
-    metavar="ENDS",
-    default="",
-    callback=_wave_ends,
-    help="How many devices have begun with each wave, as numbers or shares (2,10%,50%); the last wave is all others. Default: one wave.",
+waves_options = added(
+    click.option(
+        "--waves",
+        "wave_ends",
+        metavar="ENDS",
+        default="",
+        callback=_wave_ends,
+        help="How many devices have begun with each wave, as numbers or shares (2,10%,50%); the last has all others. Default: one wave.",
+    ),
+    click.option(
+        "--max-failed",
+        "max_failed_ratio",
+        metavar="RATIO",
+        type=FiniteRange(0, 1),
+        help=f"Stop when more than this share of a wave failed. Default: {MAX_FAILED_RATIO}; for measurements without --waves: never.",
+    ),
+    click.option(
+        "--wait/--detach",
+        "waits",
+        default=True,
+        help="Wait until all have ended (exit 1 when one failed), or return at once. Default: wait.",
+    ),
 )
-wait_option = click.option(
-    "--wait/--detach", "waits", default=True, help="Wait until all have ended (exit 1 when one failed), or return at once. Default: wait."
-)
+
+
+def timeout_option(default_s: float) -> Callable[[_Command], _Command]:
+    """Return what adds `--timeout`."""
+    text = "Time limit in seconds, counted from when a device has the order."
+    return click.option("--timeout", "timeout_s", type=FiniteRange(1, 604_800), default=default_s, show_default=True, help=text)
 
 
 @click.command()
@@ -78,25 +97,10 @@ wait_option = click.option(
 @selection_option("measure on")
 @click.option("--at", callback=_time_of_day, metavar="HH:MM", help="Repeat it each day at this local time of the device.")
 @click.option("--every", "every_s", callback=_interval_s, metavar="INTERVAL", help="Repeat it at this interval: 30m, 6h, 1d.")
-@waves_option
-@click.option(
-    "--max-failed",
-    "max_failed_ratio",
-    metavar="RATIO",
-    type=FiniteRange(0, 1),
-    help=f"Stop when more than this share of a wave failed. Default: {MAX_FAILED_RATIO} with --waves, else never.",
-)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=FiniteRange(1, 604_800),
-    default=RUN_TIMEOUT_S,
-    show_default=True,
-    help="Time limit of a device, in seconds.",
-)
+@waves_options
+@timeout_option(RUN_TIMEOUT_S)
 @click.option("--retries", type=click.IntRange(0, 10), default=1, show_default=True, help="Retries after a time-out or an interruption.")
 @click.option("--exclusive", metavar="TAG", help="Let one device with this tag measure at a time, as where they share a power meter.")
-@wait_option
 @rehearsed_options
 def run(
     suite: Path,
@@ -194,25 +198,33 @@ def jobs(
             if not print_data(form, {"job": job.job, "done": outcome}):
                 click.echo(f"{job.job}: {outcome}")
         elif follows:
-            _follow_to_end(registry, job.job, form)
+            _follow_to_end(registry, job.job, form, with_text=with_text)
         else:
             executions = [execution for execution in executions_of_job(registry, job.job) if device in {None, execution.device}]
             _show_job(registry, job, executions, form, with_text=with_text)
 
 
-def order(registry: Registry, new: NewJob, targets: Sequence[tuple[str, str] | Target], *, waits: bool, form: Format) -> None:
-    """Add a job and print its name, or follow it to its end and exit 0 when all executions are done, else 1."""
+def order(
+    registry: Registry,
+    new: NewJob,
+    targets: Sequence[tuple[str, str] | Target],
+    *,
+    waits: bool = True,
+    form: Format,
+    with_text: bool = False,
+) -> None:
+    """Add a job and print its name, or follow it to its end, print the answers, and exit 0 when all executions are done, else 1."""
     with registry.transaction() as statements:
         job = kept.add(statements, new, targets, time.time_ns())
     click.echo(f"job {job}: {new.title!r} on {count(len(targets), 'device')}", err=True)
     if waits:
-        _follow_to_end(registry, job, form)
+        _follow_to_end(registry, job, form, with_text=with_text)
     if not print_data(form, {"job": job}):
         click.echo(job)
 
 
-def follow(registry: Registry, job: str) -> list[Execution]:
-    """Return the executions of a job when all have ended or it was stopped; Ctrl-C leaves it running and prints how to go on."""
+def _follow_to_end(registry: Registry, job: str, form: Format, *, with_text: bool) -> NoReturn:
+    """Follow a job until all have ended or it was stopped; Ctrl-C leaves it running and prints how to go on."""
     hint = f"`edgemeter fleet jobs {job}` shows it, --cancel cancels it"
     try:
         executions = follow_job(registry, job, Console(stderr=True))
@@ -223,37 +235,21 @@ def follow(registry: Registry, job: str) -> list[Execution]:
     if after.state in {"paused", "stopped"}:
         waiting_count = sum(not execution.is_settled for execution in executions)
         click.echo(f"{after.state} ({after.reason}), {waiting_count} devices wait: {hint}, --resume continues it", err=True)
-    return executions
+    _show_job(registry, after, executions, form, with_text=with_text)
+    sys.exit(DONE if all(execution.state in {"done", "repeating"} for execution in executions) else FAILED)
 
 
-def are_done(executions: Sequence[Execution]) -> bool:
-    """Return whether all devices did what was ordered."""
-    return all(execution.state in {"done", "repeating"} for execution in executions)
-
-
-def _follow_to_end(registry: Registry, job: str, form: Format) -> NoReturn:
-    ended = follow(registry, job)
-    _show_job(registry, kept.find(registry, job), ended, form)
-    sys.exit(DONE if are_done(ended) else FAILED)
-
-
-def _print_answers(executions: Sequence[Execution]) -> None:
-    for execution in executions:
-        click.echo(f"{execution.device}, {execution.job}, {execution.state}:\n{execution.text or ''}")
-
-
-def _show_job(registry: Registry, job: Job, executions: Sequence[Execution], form: Format, *, with_text: bool = False) -> None:
-    waiting = WaitReasons(registry)
-    why = {execution.id: waiting.why(execution, time.time_ns()) for execution in executions}
+def _show_job(registry: Registry, job: Job, executions: Sequence[Execution], form: Format, *, with_text: bool) -> None:
+    why = WaitReasons(registry, time.time_ns()).why
+    if print_data(form, job_document(job, executions, why)):
+        return
     if with_text:
         _print_answers(executions)
-        return
-    if print_data(form, job_document(job, executions, why)):
         return
     console = console_for(form)
     waves = f", wave {job.wave + 1} of {job.waves}" if job.waves > 1 else ""
     print_text(console, f"{job.job}: {job.title}: {job.state}{waves}{f' ({job.reason})' if job.reason else ''}")
-    console.print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns()))
+    console.print(executions_table(executions, why, time.time_ns()))
     print_text(console, summary_of(executions))
     ids = {execution.device: [*map(short_id, execution.runs)] for execution in executions if execution.runs}
     lines = [f"  {device}: {' '.join(of_device)}" for device, of_device in ids.items()]
@@ -268,13 +264,14 @@ def _show_jobs(registry: Registry, device: str | None, form: Format, *, with_tex
     """Show the newest jobs, of all devices or of one."""
     if device is not None:
         executions = select_executions(registry, "WHERE device = ? ORDER BY id DESC LIMIT ?", device, MOST_OF_DEVICE)
-        waiting = WaitReasons(registry)
-        why = {execution.id: waiting.why(execution, time.time_ns()) for execution in executions}
+        why = WaitReasons(registry, time.time_ns()).why
         documents = [job_document(kept.find(registry, execution.job), [execution], why) for execution in executions]
+        if print_data(form, {"device": device, "jobs": documents}):
+            return
         if with_text:
             _print_answers(executions)
-        elif not print_data(form, {"device": device, "jobs": documents}):
-            console_for(form).print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns(), by="job"))
+        else:
+            console_for(form).print(executions_table(executions, why, time.time_ns(), by="job"))
         return
     newest = select_jobs(registry, "ORDER BY made_ns DESC, job LIMIT ?", MOST_JOBS)
     outlines = [job_outline(job, by_state(kept.count_states(registry, job.job))) for job in newest]
@@ -284,3 +281,22 @@ def _show_jobs(registry: Registry, device: str | None, form: Format, *, with_tex
         console_for(form).print(
             narrow_table(("job", "what", "state", "devices", "executions"), rows, folded={"what", "executions"}, right={"devices"})
         )
+
+
+def _print_answers(executions: Sequence[Execution]) -> None:
+    """Print the text that each device answered: a doctor's report as `edgemeter doctor` does, other text as it came."""
+    from edgemeter.agent.doctor import examination
+
+    for execution in executions:
+        reason = f": {one_line(execution.reason)}" if execution.reason else ""
+        click.echo(f"== {execution.device}, {execution.job}: {execution.state.replace('_', ' ')}{reason}")
+        text = execution.text or ""
+        try:
+            findings = [
+                msgspec.structs.replace(finding, name=plain(finding.name), what=plain(finding.what), remedy=plain(finding.remedy or ""))
+                for finding in examination.from_json(text)
+            ]
+            console_for("table").print(examination.render(findings))
+        except ConfigError:
+            # A terminal reads it as nothing but text.
+            click.echo("".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text).rstrip())

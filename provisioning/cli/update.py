@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.provisioning.cli.jobs import order, wait_option, waves_option
+from edgemeter.provisioning.cli.jobs import MAX_FAILED_RATIO, order, timeout_option, waves_options
 from edgemeter.provisioning.cli.options import rehearsed_options, selection_option
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -23,24 +22,14 @@ TIMEOUT_S = 4 * 3600.0
 @click.command()
 @click.argument("version", required=False)
 @selection_option("update")
-@waves_option
-@click.option(
-    "--max-failed",
-    "max_failed_ratio",
-    metavar="RATIO",
-    type=FiniteRange(0, 1),
-    default=0.2,
-    show_default=True,
-    help="Stop when more than this share of a wave was not updated.",
-)
+@waves_options
 @click.option(
     "--even-if",
     type=click.Choice(["older", "bad"]),
     multiple=True,
     help="older: allow an older version; bad: retry a version that failed there. Repeatable.",
 )
-@click.option("--timeout", "timeout_s", type=FiniteRange(60, 604_800), default=TIMEOUT_S, show_default=True, help="Seconds per device.")
-@wait_option
+@timeout_option(TIMEOUT_S)
 @rehearsed_options
 def update(
     version: str | None,
@@ -48,7 +37,7 @@ def update(
     folder: FleetFolder,
     *,
     wave_ends: tuple[WaveEnd, ...],
-    max_failed_ratio: float,
+    max_failed_ratio: float | None,
     even_if: tuple[Allowed, ...],
     timeout_s: float,
     waits: bool,
@@ -71,7 +60,9 @@ def update(
         if dry_run:
             print_data(form, planned)
         elif going:
-            new, targets = choosing.update_job(going, waves, even_if, max_failed_ratio, timeout_s)
+            new, targets = choosing.update_job(
+                going, waves, even_if, timeout_s, MAX_FAILED_RATIO if max_failed_ratio is None else max_failed_ratio
+            )
             order(registry, new, targets, waits=waits, form=form)
         elif not print_data(form, {"job": None, "devices": planned}):
             click.echo("no device is to be updated", err=True)

@@ -161,7 +161,7 @@ class Patience:
             state = f"it has been {presence.state} for {age(time.time_ns() - (presence.since_ns or time.time_ns()))}"
         if has_begun:
             return f"given up while it measured: {state}; it stops when it is back, and what it had measured is delivered then"
-        why = WaitReasons(self._registry).why(execution, time.time_ns())
+        why = WaitReasons(self._registry, time.time_ns()).why(execution)
         if is_online and execution.state == "queued" and why not in {None, WAITS_FOR_DEVICE}:
             # It is busy: that may last. What disappeared while it measured counts as busy until it is back.
             del self._since_s[key]

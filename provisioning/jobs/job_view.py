@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -113,16 +113,17 @@ def job_outline(job: Job, counts: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def job_document(job: Job, executions: Sequence[Execution], why: Mapping[int, str | None]) -> dict[str, Any]:
+def job_document(job: Job, executions: Sequence[Execution], why: Why) -> dict[str, Any]:
     """Return a job with its executions as JSON shows it."""
     counts: Counter[str] = Counter(execution.state for execution in executions)
-    return job_outline(job, counts) | {"executions": [_execution_document(execution, why.get(execution.id)) for execution in executions]}
+    return job_outline(job, counts) | {"executions": [_execution_document(execution, why) for execution in executions]}
 
 
-def _execution_document(execution: Execution, why: str | None) -> dict[str, Any]:
-    same = ("device", "fleet", "wave", "state", "attempt", "version", "reason", "done_ratio", "doing", "text")
+def _execution_document(execution: Execution, why: Why) -> dict[str, Any]:
+    same = ("device", "fleet", "state", "attempt", "version", "reason", "done_ratio", "doing", "text")
     return {name: getattr(execution, name) for name in same} | {
-        "waits": why,
+        "wave": execution.wave + 1,
+        "waits": why(execution),
         "is_to_be_cancelled": execution.requested == "cancel",
         "sent": stamp(execution.sent_ns),
         "accepted": stamp(execution.accepted_ns),
@@ -146,16 +147,16 @@ def follow_job(
     """
     executions: dict[str, Execution] = {}
     serial, began_s, has_warned = 0, time.monotonic(), False
-    table = _LiveTable(registry, console) if console.is_terminal else None
-    with table.live if table else nullcontext():
+    live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
+    with live or nullcontext():
         while True:
             for execution in select_executions(registry, "WHERE job = ? AND serial > ? ORDER BY serial", name, serial):
                 serial = execution.serial
-                if table is None:
+                if live is None:
                     _print_change(console, executions.get(execution.device), execution)
                 executions[execution.device] = execution
-            if table is not None:
-                table.draw(executions)
+            if live is not None:
+                live.update(_live_table(registry, executions.values()), refresh=True)
             waited_for = [execution for execution in executions.values() if not execution.is_settled and not gives_up(execution)]
             is_in_flight = any(execution.state in IN_FLIGHT for execution in waited_for)
             if not waited_for or (not is_in_flight and jobs.find(registry, name).state != "running"):
@@ -179,27 +180,10 @@ def _print_change(console: Console, before: Execution | None, now: Execution) ->
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-class _LiveTable:
-    """A table that is redrawn; of many devices it shows those that are busy or failed."""
-
-    def __init__(self, registry: Registry, console: Console) -> None:
-        self._registry = registry
-        self.live = Live(console=console, transient=True, auto_refresh=False)
-        self._why: dict[int, str | None] = {}
-        self._due_s = 0.0
-
-    def draw(self, executions: Mapping[str, Execution]) -> None:
-        """Draw the executions as they are now."""
-        now_ns = time.time_ns()
-        if time.monotonic() > self._due_s:
-            began_s = time.monotonic()
-            waiting = WaitReasons(self._registry)
-            self._why = {execution.id: waiting.why(execution, now_ns) for execution in executions.values()}
-            # With ten thousand devices this takes a second: it is done rarely.
-            self._due_s = time.monotonic() + max(4 * POLL_S, 10 * (time.monotonic() - began_s))
-        rows = sorted(executions.values(), key=lambda execution: (execution.state in {"done", *WAITING}, execution.device))
-        table = executions_table(
-            rows[:MOST_ROWS], lambda execution: self._why.get(execution.id) if execution.state in WAITING else None, now_ns
-        )
-        table.caption = summary_of(executions.values())
-        self.live.update(table, refresh=True)
+def _live_table(registry: Registry, executions: Collection[Execution]) -> Table:
+    """Return the table as it is now; of many devices it shows those that are busy or failed."""
+    now_ns = time.time_ns()
+    rows = sorted(executions, key=lambda execution: (execution.state in {"done", *WAITING}, execution.device))
+    table = executions_table(rows[:MOST_ROWS], WaitReasons(registry, now_ns).why, now_ns)
+    table.caption = summary_of(executions)
+    return table

@@ -261,15 +261,16 @@ class WaitingReports:
 
 
 class WaitReasons:
-    """Why executions have not begun, as far as the registry shows; only the service knows who is online."""
+    """Why executions have not begun at `now_ns`, as far as the registry shows; only the service knows who is online."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, now_ns: int) -> None:
         self._registry = registry
+        self._now_ns = now_ns
         in_flight = select_executions(registry, "WHERE state IN ('sent', 'accepted', 'running')")
         self._busy = {execution.device for execution in in_flight}
         self._exclusive = {execution.exclusive for execution in in_flight}
 
-    def why(self, execution: Execution, now_ns: int) -> str | None:
+    def why(self, execution: Execution) -> str | None:
         """Return why it waits, None for one that does not."""
         if execution.state == "sent":
             # Of late its device may have refused this order.
@@ -280,8 +281,8 @@ class WaitReasons:
             return "its wave has not begun" if execution.state == "held" else None
         if execution.device in self._busy:
             return "its device is busy"
-        if execution.due_ns > now_ns:
-            return f"retry in {(execution.due_ns - now_ns) / NS_PER_S:.0f} s"
+        if execution.due_ns > self._now_ns:
+            return f"retry in {(execution.due_ns - self._now_ns) / NS_PER_S:.0f} s"
         if execution.exclusive is not None and execution.exclusive in self._exclusive:
             return f"another of {execution.exclusive!r} is measuring"
         return WAITS_FOR_DEVICE

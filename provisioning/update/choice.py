@@ -131,7 +131,7 @@ def waves_of(going: Sequence[UpdateChoice], ends: Sequence[WaveEnd]) -> dict[str
 
 
 def update_job(
-    going: Sequence[UpdateChoice], waves: Mapping[str, int], even_if: Sequence[Allowed], max_failed_ratio: float, timeout_s: float
+    going: Sequence[UpdateChoice], waves: Mapping[str, int], even_if: Sequence[Allowed], timeout_s: float, max_failed_ratio: float
 ) -> tuple[NewJob, list[Target]]:
     """Return the job that brings devices to their releases, and its devices; a failed update is not retried automatically."""
     releases = list(dict.fromkeys(choice.release for choice in going if choice.release is not None))
