@@ -20,6 +20,7 @@ from edgemeter.provisioning.jobs import ordering, packing
 from edgemeter.provisioning.jobs.job_view import follow_job, one_line
 from edgemeter.provisioning.jobs.packing import PackedSuite
 from edgemeter.provisioning.jobs.scheduler import WAITS_FOR_DEVICE, WaitReasons
+from edgemeter.provisioning.jobs.waves import cancel
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.jobs import Execution, NewJob
 from edgemeter.provisioning.registry.registry import Registry
@@ -60,7 +61,7 @@ def measure(selection: str, work: RemoteWork) -> Iterator[RemoteOutcome]:
         try:
             executions: Sequence[Execution] = follow_job(registry, job, Console(stderr=True, quiet=is_quiet()), gives_up=patience.gives_up)
         except BaseException as error:
-            cancelled = jobs.cancel(registry, job, None, time.time_ns())
+            cancelled = cancel(registry, job, None, time.time_ns())
             work.report(f"edgemeter: order {job} is cancelled on {', '.join(execution.device for execution in cancelled) or 'no device'}")
             if not isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -141,7 +142,7 @@ class Patience:
     def gives_up(self, execution: Execution) -> bool:
         """Return whether to wait no longer for an execution that has not ended."""
         if execution.device not in self.reasons and (reason := self._reason(execution)) is not None:
-            jobs.cancel(self._registry, execution.job, execution.device, time.time_ns())
+            cancel(self._registry, execution.job, execution.device, time.time_ns())
             self.reasons[execution.device] = reason
         return execution.device in self.reasons
 

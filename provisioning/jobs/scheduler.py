@@ -92,7 +92,7 @@ def expire(execution: Execution, job: Job, now_ns: int) -> Execution:
     return _again_or(execution, job, now_ns, replace(_closed(execution, now_ns), state="timed_out", reason=where))
 
 
-def drop(execution: Execution, reason: str, now_ns: int) -> Execution:
+def drop(execution: Execution, reason: str | None, now_ns: int) -> Execution:
     """Return the execution ended by the server, without a report of its device."""
     return replace(_closed(execution, now_ns), state="cancelled", reason=reason)
 

@@ -13,8 +13,9 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.orders import FINAL
+from edgemeter.provisioning.jobs.scheduler import drop
 from edgemeter.provisioning.registry import jobs
-from edgemeter.provisioning.registry.jobs import FAILURES, Job, select_executions, write_executions
+from edgemeter.provisioning.registry.jobs import FAILURES, ON_DEVICE, Execution, Job, select_executions, write_executions
 from edgemeter.provisioning.registry.registry import Registry
 
 # How many devices have begun with a wave: a number, or a share of all of them.
@@ -104,10 +105,24 @@ def _hold(registry: Registry, statements: Statements, job: str) -> int:
     return len(queued)
 
 
+def cancel(registry: Registry, job: str, device: str | None, now_ns: int) -> list[Execution]:
+    """Cancel the open executions of a job, on one device or all, and return them: those never sent end at once."""
+    with registry.transaction() as statements:
+        executions = [
+            replace(execution, requested="cancel") if execution.state in ON_DEVICE else drop(execution, None, now_ns)
+            for execution in jobs.executions_of_job(registry, job)
+            if device in {None, execution.device} and not execution.is_final and execution.requested is None
+        ]
+        write_executions(statements, executions)
+        if device is None:
+            statements.execute("UPDATE jobs SET state = 'cancelled', reason = NULL WHERE job = ? AND ended_ns IS NULL", (job,))
+    return executions
+
+
 def change_job(registry: Registry, name: str, change: JobChange, device: str | None, now_ns: int) -> str:
     """Pause, resume or cancel a job by hand, cancel also on one device only; return what was done. Raises ConfigError if it is over."""
     if change == "cancel":
-        cancelled = jobs.cancel(registry, jobs.find(registry, name).job, device, now_ns)
+        cancelled = cancel(registry, jobs.find(registry, name).job, device, now_ns)
         in_flight = sum(not execution.is_final for execution in cancelled)
         return f"cancelled; {len(cancelled) - in_flight} executions not started, {in_flight} being cancelled"
     with registry.transaction() as statements:

@@ -1,11 +1,6 @@
 """Jobs and their executions in the registry: a job is what to do on which devices and in which waves, an execution is a job on one device.
 
-Any part of the server adds jobs here; the job handler brings them to the devices:
-
-    with registry.transaction() as statements:
-        job = jobs.add(statements, NewJob((Doctor(),), "doctor", timeout_s=300), [Target("pi5-01", "lab")], time.time_ns())
-
-Every change of an execution gives its row a new `serial`, the highest of all: a follower asks for the rows above the last one it saw.
+Any part of the server adds jobs here, in a transaction; the job handler brings them to the devices. Every change of an execution gives its row a new `serial`, the highest of all: a follower asks for the rows above the last one it saw.
 """
 
 import secrets
@@ -124,7 +119,6 @@ _PUT = f"""INSERT INTO executions ({", ".join(_OF_EXECUTION)}) VALUES ({", ".joi
 ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _CHANGING)}"""  # noqa: S608 - our own names
 _INSERT_JOB = """INSERT INTO jobs (job, works, title, timeout_s, retries, max_failed_ratio, made_ns, state, wave, waves, judged_from)
 VALUES (?, ?, ?, ?, ?, ?, ?, 'running', 0, ?, 0)"""
-_decode_works = msgspec.json.Decoder(tuple[Work, ...]).decode
 
 
 def select_executions(registry: Registry, condition: str, *values: Any) -> list[Execution]:
@@ -191,7 +185,7 @@ def add(statements: Statements, new: NewJob, targets: Iterable[tuple[str, str] |
 def select_jobs(registry: Registry, condition: str, *values: Any) -> list[Job]:
     """Return the jobs of `SELECT * FROM jobs` with this condition and order."""
     rows = registry.query(f"SELECT * FROM jobs {condition}", *values)  # noqa: S608 - our own text
-    return [Job(**dict(row) | {"works": _decode_works(row["works"])}) for row in rows]
+    return [Job(**dict(row) | {"works": msgspec.json.decode(row["works"], type=tuple[Work, ...])}) for row in rows]
 
 
 def find(registry: Registry, text: str) -> Job:
@@ -209,19 +203,3 @@ def write_progress(statements: Statements, job: Job) -> None:
         "UPDATE jobs SET state = ?, reason = ?, wave = ?, judged_from = ?, ended_ns = ? WHERE job = ?",
         (job.state, job.reason, job.wave, job.judged_from, job.ended_ns, job.job),
     )
-
-
-def cancel(registry: Registry, job: str, device: str | None, now_ns: int) -> list[Execution]:
-    """Cancel the open executions of a job, on one device or all, and return them: those never sent end at once."""
-    with registry.transaction() as statements:
-        executions = [
-            replace(execution, requested="cancel")
-            if execution.state in ON_DEVICE
-            else replace(execution, state="cancelled", ended_ns=now_ns, deadline_ns=None, version=execution.version + 1)
-            for execution in executions_of_job(registry, job)
-            if device in {None, execution.device} and not execution.is_final and execution.requested is None
-        ]
-        write_executions(statements, executions)
-        if device is None:
-            statements.execute("UPDATE jobs SET state = 'cancelled', reason = NULL WHERE job = ? AND ended_ns IS NULL", (job,))
-    return executions

@@ -7,6 +7,7 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.messages import DeviceState, Topic, encode_message
 from edgemeter.agent.contract.orders import Cancel, Doctor, Measure, Order, ReportReceipt, decode_command
 from edgemeter.agent.contract.sealed import decode_addressed
+from edgemeter.provisioning.jobs import waves
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
@@ -128,7 +129,7 @@ def test_a_repeating_device_takes_other_orders_and_ends_when_it_is_requested(ben
     other = bench.add("a")
     ((_, measuring),) = bench.poll(3)
     assert measuring.job == other
-    jobs.cancel(bench.registry, job, None, bench.now_ns)
+    waves.cancel(bench.registry, job, None, bench.now_ns)
     bench.kill()
     bench.online("a", session=2)
     requested = {sent.job: sent for _, sent in bench.poll()}
@@ -262,8 +263,8 @@ def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
     ((_, order),) = bench.poll()
     bench.report_and_poll("a", order, "running", order.version)
     other = Registry(bench.folder.registry)
-    assert len(jobs.cancel(other, job, None, bench.now_ns)) == 2
-    assert jobs.cancel(other, job, None, bench.now_ns) == []
+    assert len(waves.cancel(other, job, None, bench.now_ns)) == 2
+    assert waves.cancel(other, job, None, bench.now_ns) == []
     other.close()
     ((device, ended),) = bench.poll()
     assert (device, ended.work) == ("a", Cancel())
