@@ -1,6 +1,7 @@
 """Jobs and their executions in the registry: a job is what to do on which devices and in which waves, an execution is a job on one device.
 
-Any part of the server adds jobs here, in a transaction; the job handler brings them to the devices. Every change of an execution gives its row a new `serial`, the highest of all: a follower asks for the rows above the last one it saw.
+Any part of the server adds jobs here, in a transaction; the job handler brings them to the devices. Every change of an execution gives its
+row a new `serial`, the highest of all: a follower asks for the rows above the last one it saw.
 """
 
 import secrets

@@ -8,7 +8,7 @@ from edgemeter.agent.contract.messages import DeviceState, Topic, encode_message
 from edgemeter.agent.contract.orders import Cancel, Doctor, Measure, Order, ReportReceipt, decode_command
 from edgemeter.agent.contract.sealed import decode_addressed
 from edgemeter.provisioning.jobs import waves
-from edgemeter.provisioning.registry import devices, jobs
+from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.fleet_key import command_in, signed_in
