@@ -133,12 +133,10 @@ def run(
     with open_registry(folder, read_only=dry_run) as registry:
         picked = ordering.pick(folder, registry, selection)
         packed = ordering.pack(folder, suite, is_dry_run=dry_run)
-        print_notes((*picked.notes, *packed.notes, *server_issues(folder, time.time_ns())))
+        print_notes((*picked.notes, packed.size_note, *server_issues(folder, time.time_ns())))
         waves = in_waves({device.device: device.board for device in picked.devices}, wave_ends)
         if dry_run:
-            contents = [
-                {"name": content.name, "sha256": content.sha256, "size_bytes": content.size_bytes} for content in packed.work.contents
-            ]
+            contents = [msgspec.structs.asdict(content) for content in packed.work.contents]
             planned = [{"device": name, "wave": wave + 1} for name, wave in waves.items()]
             if not print_data(form, {"title": packed.title, "devices": planned, "contents": contents}):
                 for content in packed.work.contents:
@@ -152,6 +150,8 @@ def run(
             Target(device.device, device.fleet, waves[device.device], exclusive=exclusive if exclusive in device.tags else None)
             for device in picked.devices
         ]
+        if exclusive is not None and not any(target.exclusive for target in targets):
+            raise ConfigError(f"none of these devices has the tag {exclusive!r}: correct --exclusive, or add the tag in fleet.toml")
         work = msgspec.structs.replace(packed.work, at=at, every_s=every_s)
         order(registry, NewJob((work,), packed.title, timeout_s, retries, max_failed_ratio), targets, waits=waits, form=form)
 

@@ -11,7 +11,7 @@ from edgemeter.provisioning.cli.options import rehearsed_options, selection_opti
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
-from edgemeter.provisioning.jobs.waves import WaveEnd
+from edgemeter.provisioning.jobs.waves import WaveEnd, in_waves
 from edgemeter.provisioning.update import choice as choosing
 from edgemeter.provisioning.update.choice import Allowed, UpdateChoice
 
@@ -53,7 +53,7 @@ def update(
     with open_registry(folder, read_only=dry_run) as registry:
         choices = choosing.plan_update(folder, registry, selection, version, even_if)
         going = [choice for choice in choices if choice.release is not None]
-        waves = choosing.waves_of(going, wave_ends)
+        waves = in_waves({choice.device.device: choice.release for choice in going}, wave_ends)
         planned = [_planned(choice, waves) for choice in choices]
         if form != "json":
             _show(planned)

@@ -49,7 +49,7 @@ def measure(selection: str, work: RemoteWork) -> Iterator[RemoteOutcome]:
         picked = ordering.pick(folder, registry, selection)
         work.results.check()
         packed = _packed(folder, work)
-        for note in (*picked.notes, *packed.notes, *server_issues(folder, time.time_ns())):
+        for note in (*picked.notes, packed.size_note, *server_issues(folder, time.time_ns())):
             work.report(f"edgemeter: {note}")
         new = NewJob((packed.work,), packed.title, work.timeout_s, retries=0)
         with registry.transaction() as connection:
@@ -88,8 +88,7 @@ def _cancelled(registry: Registry, job: str) -> list[Execution]:
 
 def _packed(folder: FleetFolder, work: RemoteWork) -> PackedSuite:
     with Console(stderr=True, quiet=is_quiet()).status("packing"):
-        packed = packing.pack(work.written, work.folder, ContentStore(folder.content))
-    return replace(packed, notes=(*packed.notes, packing.size_note([packed.work])))
+        return packing.pack(work.written, work.folder, ContentStore(folder.content))
 
 
 def _outcome(

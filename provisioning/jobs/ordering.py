@@ -1,6 +1,6 @@
 """Shared code of the commands that give orders: which devices are selected, and what is packed."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -51,5 +51,4 @@ def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> Packe
     """Return a suite as work, its models and images in the fleet's content, or nowhere in a dry run; raises as `packing.pack_file`."""
     store = DryRunStore() if is_dry_run else ContentStore(folder.content)
     with Console(stderr=True).status(f"packing {suite.name}"):
-        packed = packing.pack_file(suite, store)
-    return replace(packed, notes=(*packed.notes, packing.size_note([packed.work])))
+        return packing.pack_file(suite, store)

@@ -51,38 +51,27 @@ class DataUse:
     parts: frozenset[tuple[int | None, int]]
 
 
-class DataPacker:
-    """Packs each data set once, however many suites name it."""
+def pack_data(store: ContentStore, cases: Iterable[Settings], folder: Path) -> dict[tuple[str, str | None], Data]:
+    """Return the data sets of these cases as orders name them, by `data` and `annotations` of the cases.
 
-    def __init__(self, store: ContentStore) -> None:
-        self._store = store
-        self._packed: dict[DataUse, Data] = {}
-
-    def pack(self, cases: Iterable[Settings], folder: Path) -> dict[tuple[str, str | None], Data]:
-        """Return the data sets of these cases as orders name them, by `data` and `annotations` of the cases.
-
-        Raises:
-            ConfigError: an image or its ground truth is missing or unreadable, or the data set is larger than an order allows.
-            UnavailableError: the content cannot be stored.
-        """
-        parts: dict[tuple[str, str | None], set[tuple[int | None, int]]] = {}
-        for case in cases:
-            if case.data is not None:
-                parts.setdefault((case.data, case.annotations), set()).add((case.subset, case.seed or 0))
-        packed = {}
-        for (images, annotations), subsets in parts.items():
-            of = DataUse(folder / images, None if annotations is None else folder / annotations, frozenset(subsets))
-            if of not in self._packed:
-                self._packed[of] = self._put(of)
-            packed[images, annotations] = self._packed[of]
-        return packed
-
-    def _put(self, use: DataUse) -> Data:
+    Raises:
+        ConfigError: an image or its ground truth is missing or unreadable, or the data set is larger than an order allows.
+        UnavailableError: the content cannot be stored.
+    """
+    parts: dict[tuple[str, str | None], set[tuple[int | None, int]]] = {}
+    for case in cases:
+        if case.data is not None:
+            parts.setdefault((case.data, case.annotations), set()).add((case.subset, case.seed or 0))
+    packed = {}
+    for (images, annotations), subsets in parts.items():
+        use = DataUse(folder / images, None if annotations is None else folder / annotations, frozenset(subsets))
         files = _files(use)
         _refuse_large(use, files)
-        content = self._store.put_written(partial(write_archive, files), "photographs.zip")
+        content = store.put_written(partial(write_archive, files), "photographs.zip")
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(use.images))[:_LONGEST_NAME]
-        return Data(sha256=content.sha256, size_bytes=content.size_bytes, name=f"{content.sha256[:8]}-{plain}.zip")
+        name = f"{content.sha256[:8]}-{plain}.zip"
+        packed[images, annotations] = Data(sha256=content.sha256, size_bytes=content.size_bytes, name=name)
+    return packed
 
 
 def write_archive(files: Mapping[str, Path], target: HashingWriter | IO[bytes]) -> None:
@@ -156,11 +145,18 @@ def _refuse_large(use: DataUse, files: dict[str, Path]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PackedSuite:
-    """The work of an order, and notes on it."""
+    """The work of an order, and its title."""
 
     title: str
     work: Measure
-    notes: tuple[str, ...] = ()
+
+    @property
+    def size_note(self) -> str:
+        """How much a device downloads that has none of it yet."""
+        sizes = {content.sha256: content.size_bytes for content in self.work.contents}
+        data_bytes = sum(data.size_bytes for data in self.work.data)
+        images = f", {data_bytes / 1e6:.1f} MB of it images" if data_bytes else ""
+        return f"each device downloads at most {sum(sizes.values()) / 1e6:.1f} MB{images} and nothing that it has already"
 
 
 def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) -> PackedSuite:
@@ -173,10 +169,8 @@ def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) ->
     return pack(read_file(path), path.resolve().parent, store, find)
 
 
-def pack(
-    written: SuiteFile, folder: Path, store: ContentStore, find: FindModel | None = None, data: DataPacker | None = None
-) -> PackedSuite:
-    """Return a suite as work for devices; `data` packs the images, where several suites may share them. Raises as `pack_file`."""
+def pack(written: SuiteFile, folder: Path, store: ContentStore, find: FindModel | None = None) -> PackedSuite:
+    """Return a suite as work for devices. Raises as `pack_file`."""
     models = _SuiteModels(folder, store, find or fetch_model)
     cases: list[Settings] = []
     for index, case in enumerate(written.case):
@@ -189,7 +183,7 @@ def pack(
         if unsent := [key for key in set_keys(merged) if key not in SENT]:
             raise ConfigError(f"{where}: no order can bring {unsent[0]}: leave it out, or measure on the board itself")
         cases += _spread(merged, models, where)
-    packed = (data or DataPacker(store)).pack(cases, folder)
+    packed = pack_data(store, cases, folder)
     document = _document(written, [_with_packed(case, packed) for case in cases], models)
     suite = store.put_bytes(document, SUITE_NAME)
     by_hash = {data.sha256: data for data in packed.values()}
@@ -214,15 +208,6 @@ def fetch_model(name: str) -> Path:
         raise UnavailableError(
             f"model {name!r} is not a file beside the suite, and `edgemeter models fetch` cannot fetch it: {printed or error}"
         ) from error
-
-
-def size_note(works: Iterable[Measure]) -> str:
-    """Return how much a device downloads that has none of it yet."""
-    works = list(works)
-    everything = {content.sha256: content.size_bytes for work in works for content in work.contents}
-    data = {data_set.sha256: data_set.size_bytes for work in works for data_set in work.data}
-    images = f", {sum(data.values()) / 1e6:.1f} MB of it images" if data else ""
-    return f"each device downloads at most {sum(everything.values()) / 1e6:.1f} MB{images} and nothing that it has already"
 
 
 class _SuiteModels:

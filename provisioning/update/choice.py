@@ -11,7 +11,6 @@ from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.orders import Content, Update, version_key
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
-from edgemeter.provisioning.jobs.waves import WaveEnd, in_waves
 from edgemeter.provisioning.registry.devices import Device, read_presence
 from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
@@ -123,11 +122,6 @@ def plan_update(
         unfinished = under_way.get(device.device)
         choices.append(choose_release(device, health, releases, even_if=even_if, under_way=unfinished, boards=supported))
     return choices
-
-
-def waves_of(going: Sequence[UpdateChoice], ends: Sequence[WaveEnd]) -> dict[str, int]:
-    """Return the wave of each device, from 0; each has devices of as many different releases as there are."""
-    return in_waves({choice.device.device: choice.release and choice.release.sha256 for choice in going}, ends)
 
 
 def update_job(

@@ -16,7 +16,6 @@ from edgemeter.agent.datasets import dataset
 from edgemeter.agent.jobs import measuring
 from edgemeter.provisioning.content.store import DryRunStore
 from edgemeter.provisioning.jobs import packing
-from edgemeter.provisioning.jobs.packing import DataPacker
 from edgemeter.provisioning.registry.devices import Device
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_truth
@@ -91,7 +90,7 @@ FORMS = (maps, coco, table, class_list, yolo_yaml, yolo_classes)
 
 def packed(store, folder, images, annotations, **settings):
     """Return what an order calls the data set of one case."""
-    return DataPacker(store).pack([Settings(data=images, annotations=annotations, **settings)], folder)[images, annotations]
+    return packing.pack_data(store, [Settings(data=images, annotations=annotations, **settings)], folder)[images, annotations]
 
 
 def identity(data, images):
@@ -130,7 +129,7 @@ def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
     write(tmp_path / "t.json", json.dumps(dict.fromkeys(names, 1)))
     subsets = [(5, 0), (3, 0), (2, 9), (5, None)]
     cases = [Settings(data="p", annotations="t.json", subset=subset, seed=seed) for subset, seed in subsets]
-    (content,) = DataPacker(store).pack(cases, tmp_path).values()
+    (content,) = packing.pack_data(store, cases, tmp_path).values()
     opened = [dataset.open_folder(tmp_path / "p", tmp_path / "t.json", subset, seed or 0) for subset, seed in subsets]
     expected = {f"images/p/{path.name}" for part in opened for path in part.needed}
     with zipfile.ZipFile(store.path(content.sha256)) as archive:
@@ -139,7 +138,7 @@ def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
     for name in names:
         if f"images/p/{name}" not in expected:
             (tmp_path / "p" / name).unlink()
-    assert DataPacker(store).pack(cases, tmp_path)["p", "t.json"] == content
+    assert packing.pack_data(store, cases, tmp_path)["p", "t.json"] == content
 
 
 def test_the_same_photographs_are_the_same_content(store, tmp_path):

@@ -63,7 +63,7 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
     ]
     assert {json.loads(Path(case.model).read_text())["latencies_ms"][0] for case in cases} == {1.0, 2.0, 3.0}
     assert packed.title == "two"
-    assert packed.notes == ()
+    assert packed.size_note.startswith("each device downloads at most ")
 
 
 def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
