@@ -50,7 +50,6 @@ elsewhere_options = added(
         help="Measure there instead: on devices of the fleet (a name, a tag, 'board=pi5'), or on ssh://USER@HOST; may be repeated.",
     ),
     click.option("--release", type=PATH, help="With --on ssh://: the release to install there. Default: one that is built for the board."),
-    click.option("--keep-there", is_flag=True, help="With --on ssh://: leave the release there for the next run."),
 )  # fmt: skip
 on_option = added(
     elsewhere_options,
@@ -64,7 +63,7 @@ on_option = added(
 def check_on(on: Sequence[str]) -> None:
     """Raise a usage error if an option of `--on` is given without it."""
     context = click.get_current_context()
-    for name in ("ledger", "release", "keep_there"):
+    for name in ("ledger", "release"):
         if not on and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name.replace('_', '-')} needs --on: it is for measurements elsewhere")
 

@@ -1,186 +1,248 @@
-"""A board as `look.sh` finds it (system, Python, libc, free space, rights), and programs that run there as root."""
+"""One board over the system's `ssh`: commands, programs as root, and files.
 
+The system's client brings the agent, jump hosts and configuration that people already have. All commands of a connection share one master
+(ControlMaster); nothing is asked on a terminal (BatchMode), and a silent line ends. A file that is there already is known by its hash,
+one that is there in part is continued, and all are compared at the end.
+"""
+
+import contextlib
+import hashlib
 import re
+import shlex
+import shutil
 import subprocess
-from collections import defaultdict
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Any, BinaryIO
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.apply.ssh import SshConnection, last_line
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.provisioning.apply.facts import LOOK, BoardFacts, parse_facts
 
-LOOK = Path(__file__).with_name("look.sh")
-ENTER_DISK = Path(__file__).with_name("enter_disk.sh")
-# Where that program shows the stage, and its exit status where it cannot enter.
-STAGE_ON_DISK, NOT_ENTERED = "/run/edgemeter-apply", 96
-
-# Mounting every partition of a slow disk takes a while.
-INSPECT_S = 300.0
-
-# unneeded: below --prefix; sudo: without a password; password: sudo asks for one.
-Rights: TypeAlias = Literal["root", "sudo", "password", "none", "unneeded"]
-
-# Major release of Linux for Tegra to JetPack. Source: NVIDIA's JetPack archive.
-JETPACK = {"32": "4", "34": "5", "35": "5", "36": "6", "38": "7", "39": "7"}
-ARCH_32_BIT = {"aarch64": "armv7l", "x86_64": "i686"}
-
+# ssh's own exit status when it could not connect or lost the connection.
+LOST = 255
+CONNECT_S = 10
+OPTIONS = (
+    "BatchMode=yes", f"ConnectTimeout={CONNECT_S}", "ServerAliveInterval=10", "ServerAliveCountMax=3", "StrictHostKeyChecking=accept-new",
+)  # fmt: skip
+# What ssh prints, and what to do: the first that matches.
+REMEDIES = {
+    "REMOTE HOST IDENTIFICATION HAS CHANGED": (
+        "its host key has changed: if the board was reinstalled, `ssh-keygen -R {known_host}`; otherwise do not trust it"
+    ),
+    "Host key verification failed": "its host key is unknown: connect once by hand with `ssh {address}`",
+    "Permission denied": "the login was refused: `ssh-copy-id {address}`, or name the key in ~/.ssh/config",
+    "Too many authentication failures": "too many keys were tried: name the right one in ~/.ssh/config, with IdentitiesOnly yes",
+    "Could not resolve hostname": "the host name is unknown: correct it, or give an address",
+    "Connection refused": "nothing listens there: enable SSH (`sudo systemctl enable --now ssh`), or correct the port",
+    "timed out": "it does not respond: is it switched on and on this network?",
+    "No route to host": "it does not respond: is it switched on and on this network?",
+    "Network is unreachable": "it cannot be reached from here: is this machine on its network?",
+}
+FORM = "write ssh://USER@HOST, ssh://HOST:PORT or ssh://USER@[IPV6]:PORT"
+# No user and no host begins with a dash: ssh would take it for an option.
+_ADDRESS = re.compile(
+    r"ssh://(?:([A-Za-z0-9_][A-Za-z0-9_.+\\-]*)@)?(?:\[([0-9A-F:.]+(?:%[\w.-]+)?)\]|(\w(?:[\w.-]*\w)?\.?))(?::(\d{1,5}))?/?",
+    re.ASCII | re.IGNORECASE,
+)
+HASH_S = 600.0
+MB = 1e6
+# The slowest line on which a file still counts as moving.
+SLOWEST_BYTES_PER_S = 20_000
+_LIST = Path(__file__).with_name("list_files.sh")
+_WRITE = 'umask 077; if [ "$2" = 0 ]; then cat > "$1"; else cat >> "$1"; fi'
 # What sudo leaves of standard input (a password that it did not ask for) is skipped, never run as a program.
 _BEGIN = b"#edgemeter\n"
 _SKIP = 'while IFS= read -r line; do [ "$line" = "#edgemeter" ] && exec "$@"; done; exit 97'
-
 # -k: sudo asks even if it remembers the password; -p '': without a prompt.
-_WITH_PASSWORD = ["sudo", "-k", "-S", "-p", "", "--"]
-
+_SUDO = {"root": [], "unneeded": [], "sudo": ["sudo", "-n", "--"], "password": ["sudo", "-k", "-S", "-p", "", "--"]}
 # What sudo, and sudo in Rust, print to users without permission.
 _NOT_ALLOWED = ("not in the sudoers", "not allowed", "may not run", "afraid I can't do that")
-_WITHOUT = {"root": [], "unneeded": [], "sudo": ["sudo", "-n", "--"]}
 
 
 @dataclass(frozen=True, slots=True)
-class Interpreter:
-    """An interpreter on the device that can make virtual environments."""
+class SshTarget:
+    """A board and how to reach it; without `user` ssh's own configuration applies."""
 
-    version: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class ExaminedBoard:
-    """A board as it was examined; `disk` is that of /opt, `home_disk` that of the home folder."""
-
-    arch: str
-    system: str
-    board: str | None
-    pythons: tuple[Interpreter, ...]
-    glibc: tuple[int, int] | None
-    rights: Rights
-    has_systemd: bool
-    has_openssl: bool
-    home: str
-    disk: str
-    free_bytes: int
-    home_disk: str
-    home_free_bytes: int
-    release: str | None
-    manifest_sha256: str | None
+    name: str
+    host: str
+    user: str | None = None
+    port: int | None = None
 
     @property
-    def words(self) -> str:
-        """A short description."""
-        versions = ", ".join(dict.fromkeys(python.version for python in self.pythons)) or "none"
-        libc = f"glibc {self.glibc[0]}.{self.glibc[1]}" if self.glibc else "no glibc"
-        return f"{self.board or 'unknown board'}, {self.system}, {self.arch}, Python {versions}, {libc}"
+    def login(self) -> str:
+        """Return HOST or USER@HOST."""
+        return f"{self.user}@{self.host}" if self.user else self.host
+
+    @property
+    def address(self) -> str:
+        """Return it as arguments of ssh and ssh-copy-id."""
+        return f"-p {self.port} {self.login}" if self.port else self.login
 
 
-def inspect_board(connection: SshConnection, prefix: str) -> ExaminedBoard:
-    """Return what the board is; raises UnavailableError if it is not a supported system, or as `SshConnection.run`."""
-    result = connection.run(["sh", "-s", "--", prefix], LOOK.read_bytes())
-    return parse_inspection(result.stdout, f"{connection.target.login} responds {(result.stderr or result.stdout)[:200]!r}")
-
-
-def inspect_disk(root: "RootShell", running: ExaminedBoard, disk: str) -> ExaminedBoard:
-    """Return the system on another disk of the board `running`, which `root` enters; raises UnavailableError if there is none to enter."""
-    result = root.run(["sh", "-s", "--", ""], LOOK.read_bytes(), INSPECT_S)
-    if result.returncode == NOT_ENTERED:
-        raise UnavailableError(last_line(result.stderr, 300))
-    board = parse_inspection(result.stdout, f"the system on {disk} responds {(result.stderr or result.stdout)[-200:]!r}")
-    return replace(board, disk=disk, home=running.home, home_disk=running.home_disk, home_free_bytes=running.home_free_bytes)
-
-
-def parse_inspection(text: str, otherwise: str) -> ExaminedBoard:
-    """Return the board in the lines of `look.sh`; raises UnavailableError, which begins with `otherwise`, if lines are missing."""
-    values: dict[str, list[str]] = defaultdict(list)
-    for line in text.splitlines():
-        key, _, value = line.partition("=")
-        # A terminal shows it: a board's name must not hold control characters.
-        values[key].append("".join(char for char in value if char.isprintable()).strip())
-    last = {key: lines[-1] for key, lines in values.items()}
-    # A 64-bit kernel may run a 32-bit system (Raspberry Pi OS does).
-    machine = last.get("arch", "")
-    arch = ARCH_32_BIT.get(machine, machine) if last.get("bits") == "32" else machine
-    if last.get("end") != "yes":
-        raise UnavailableError(f"{otherwise}: it has to be a Linux with a POSIX shell and a login without a dialogue")
-    libc = re.fullmatch(r"glibc (\d+)\.(\d+).*", last.get("libc", ""))
-    disk, free_bytes = _room(last.get("room", ""))
-    home_disk, home_free_bytes = _room(last.get("home_room", ""))
-    return ExaminedBoard(
-        arch=arch,
-        system=_system(last),
-        board=last.get("model") or None,
-        pythons=tuple(Interpreter(*value.split(" ", 1)) for value in values["python"] if " " in value),
-        glibc=(int(libc[1]), int(libc[2])) if libc else None,
-        rights=last["rights"] if last.get("rights") in get_args(Rights) else "none",  # type: ignore[arg-type]
-        has_systemd=last.get("systemd") == "yes",
-        has_openssl=bool(last.get("openssl")),
-        home=last.get("home", ""),
-        disk=disk,
-        free_bytes=free_bytes,
-        home_disk=home_disk,
-        home_free_bytes=home_free_bytes,
-        release=Path(last["release"]).name if last.get("release") else None,
-        manifest_sha256=last.get("manifest") or None,
-    )
-
-
-def _system(values: dict[str, str]) -> str:
-    name = values.get("os") or values.get("os_id") or "unknown system"
-    if tegra := values.get("tegra"):
-        release = re.search(r"R(\d+).*REVISION: ([\d.]+)", tegra)
-        generation = JETPACK.get(release[1]) if release else None
-        return f"JetPack {generation} (L4T {release[1]}.{release[2]}, {name})" if release and generation else f"Jetson ({name})"
-    if values.get("mendel"):
-        return f"Mendel {values['mendel']}"
-    return f"Armbian {values['armbian']} ({name})" if values.get("armbian") else name
-
-
-def _room(text: str) -> tuple[str, int]:
-    free_kb, _, disk = text.partition(" ")
-    return disk, int(free_kb) * 1024 if free_kb.isdecimal() else 0
+def parse_target(text: str, option: str) -> SshTarget:
+    """Return the board at `ssh://[USER@]HOST[:PORT]`, the value of an option; raises ConfigError, with the form to write, if it is none."""
+    if re.match(r"ssh://[^@/]*:[^@]*@", text, re.IGNORECASE):
+        raise ConfigError(f"{option} 'ssh://...@{text.rpartition('@')[2]}': passwords are rejected; use a key (`ssh-copy-id`), and {FORM}")
+    parts = _ADDRESS.fullmatch(text)
+    port = int(parts[4]) if parts and parts[4] else None
+    if parts is None or not (port is None or 0 < port < 1 << 16):
+        raise ConfigError(f"{option} {text!r} is not the address of a board; {FORM}")
+    host = parts[2] or parts[3]
+    return SshTarget(host, host, parts[1], port)
 
 
 @dataclass(frozen=True, slots=True)
-class RootShell:
-    """Root on one device, by `rights`; a password goes to sudo over standard input: no process list and no log shows it.
+class FileToCopy:
+    """A file here, and its name in the board's folder."""
 
-    `entry` precedes every program: what enters the system on another disk.
-    """
+    path: Path
+    name: str
+    sha256: str
+    size_bytes: int
 
-    connection: SshConnection
-    rights: Rights
-    password: str | None
-    entry: tuple[str, ...] = ()
 
-    def on_disk(self, disk: str, stage: str) -> "RootShell":
-        """Return the same in the system on another disk of the device, which sees the folder `stage` as STAGE_ON_DISK."""
-        return replace(self, entry=("unshare", "--mount", "sh", "-c", ENTER_DISK.read_text(), "sh", disk, stage))
+class Board(contextlib.AbstractContextManager["Board"]):
+    """Commands on one board over one master connection, which ends with the `with` block; `options` are for `ssh -o` and come first."""
 
-    def check(self) -> None:
-        """Check that programs run there as root; raises UnavailableError without a permitted sudo, ConfigError without its password."""
-        login = self.connection.target.login
-        if self.rights == "none":
+    def __init__(self, target: SshTarget, options: Sequence[str] = (), sudo_password: str | None = None) -> None:
+        if shutil.which("ssh") is None:
+            raise UnavailableError("`ssh` is not installed here: install OpenSSH's client (Debian: `apt install openssh-client`)")
+        self.target, self._sudo_password = target, sudo_password
+        # The path of a Unix socket is limited to 107 bytes: it is not below TMPDIR, which may be long.
+        self._folder = tempfile.TemporaryDirectory(prefix="edgemeter-ssh-", dir="/tmp", ignore_cleanup_errors=True)
+        master = ("ControlMaster=auto", f"ControlPath={self._folder.name}/%C", "ControlPersist=30")
+        port = ["-p", str(target.port)] if target.port else []
+        self._ssh = ["ssh", *(f"-o{option}" for option in (*options, *OPTIONS, *master)), *port]
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run([*self._ssh, "-O", "exit", "--", self.target.login], capture_output=True, check=False, timeout=CONNECT_S)
+        self._folder.cleanup()
+
+    def look(self, root: str, prefix: str = "") -> BoardFacts:
+        """Return what the board is, and what is installed in `root`; raises UnavailableError if it is no supported system, or as `run`."""
+        result = self.run(["sh", "-s", "--", root, prefix], LOOK.read_bytes())
+        self.facts = parse_facts(result.stdout, f"{self.target.login} responds {(result.stderr or result.stdout)[:200]!r}")
+        return self.facts
+
+    def run(self, command: list[str], stdin: bytes | BinaryIO = b"", timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Return the result of `command` on the board, with `stdin` (bytes, or a file from its position) on its standard input.
+
+        Raises:
+            UnavailableError: the board cannot be reached or refuses us; the message states why and what to do.
+            TransientError: the connection was lost, or nothing came in time.
+        """
+        line = [*self._ssh, "--", self.target.login, shlex.join(command)]
+        input_: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
+        try:
+            completed = subprocess.run(line, capture_output=True, check=False, timeout=timeout_s, **input_)
+        except subprocess.TimeoutExpired as error:
+            raise TransientError(
+                f"{self.target.login}: no result within {timeout_s:g} s: check the board's load and network, and run it again"
+            ) from error
+        output, errors = (content.decode(errors="replace") for content in (completed.stdout, completed.stderr))
+        if completed.returncode == LOST:
+            raise self.why_lost(errors)
+        return subprocess.CompletedProcess(command, completed.returncode, output, errors.strip())
+
+    def start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start `command` on the board, with pipes; it gets no Ctrl-C of this terminal."""
+        line = [*self._ssh, "--", self.target.login, shlex.join(command)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+
+    def why_lost(self, errors: str) -> EdgemeterError:
+        """Return the error for what ssh printed when it could not connect, or the connection ended."""
+        target = self.target
+        known_host = target.host if target.port in {None, 22} else shlex.quote(f"[{target.host}]:{target.port}")
+        for reason, remedy in REMEDIES.items():
+            if reason in errors:
+                return UnavailableError(f"{target.login}: {remedy.format(known_host=known_host, address=target.address)}")
+        message = last_line(errors, 300, "ssh ended without a message")
+        return TransientError(f"{target.login}: {message}; try `ssh {target.address}` by hand, then run it again")
+
+    def check_root(self) -> None:
+        """Check that programs run as root; raises UnavailableError without a permitted sudo, ConfigError without its password."""
+        login = self.target.login
+        if self.facts.rights == "none":
             raise UnavailableError(f"{login} is not root and has no sudo: install sudo and allow this user to use it, or log in as root")
-        if self.rights != "password":
+        if self.facts.rights != "password":
             return
-        if self.password is None:
-            raise ConfigError(f"sudo needs a password for {login}: give --ask-sudo-password or --sudo-password-file FILE")
-        result = self.connection.run([*_WITH_PASSWORD, "true"], self._line())
+        remedy = "with --ask-sudo-password or --sudo-password-file FILE"
+        if self._sudo_password is None:
+            raise ConfigError(f"sudo needs a password for {login}: give it {remedy}")
+        result = self.run([*_SUDO["password"], "true"], f"{self._sudo_password}\n".encode())
         if any(words in result.stderr for words in _NOT_ALLOWED):
-            raise UnavailableError(
-                f"{login} may not use sudo: `adduser {self.connection.target.user or 'USER'} sudo` as root there, or log in as another user"
-            )
+            raise UnavailableError(f"{login} may not use sudo: `adduser {self.target.user or 'USER'} sudo` as root there, or use another")
         if result.returncode != 0:
-            raise ConfigError(
-                f"sudo refuses the password of {login} ({last_line(result.stderr, 200)}): "
-                "give the right one with --ask-sudo-password or --sudo-password-file FILE"
-            )
+            raise ConfigError(f"sudo refuses the password of {login} ({last_line(result.stderr, 200)}): give the right one {remedy}")
 
-    def run(self, interpreter: list[str], program: bytes, timeout_s: float) -> subprocess.CompletedProcess[str]:
-        """Run `program` as root by `interpreter`, from standard input, and return its result."""
-        skipping = ["sh", "-c", _SKIP, "sh", *self.entry, *interpreter]
-        if self.rights == "password":
-            return self.connection.run([*_WITH_PASSWORD, *skipping], self._line() + _BEGIN + program, timeout_s)
-        return self.connection.run([*_WITHOUT[self.rights], *skipping], _BEGIN + program, timeout_s)
+    def run_as_root(self, interpreter: list[str], program: bytes, timeout_s: float) -> subprocess.CompletedProcess[str]:
+        """Return the result of `program`, which `interpreter` reads from standard input as root.
 
-    def _line(self) -> bytes:
-        return f"{self.password}\n".encode()
+        A password goes to sudo over standard input: no process list and no log shows it.
+        """
+        rights = self.facts.rights
+        password = f"{self._sudo_password}\n".encode() if rights == "password" else b""
+        return self.run([*_SUDO[rights], "sh", "-c", _SKIP, "sh", *interpreter], password + _BEGIN + program, timeout_s)
+
+    def missing(self, folder: str, files: Sequence[FileToCopy]) -> list[tuple[FileToCopy, int]]:
+        """Return the files that `folder` lacks, and the byte from which on; raises UnavailableError if it cannot be used."""
+        result = self.run(["sh", "-s", "--", folder, *(file.name for file in files)], _LIST.read_bytes(), HASH_S)
+        if result.returncode != 0:
+            raise self._refused(folder, result.stderr)
+        # A login shell may have printed something of its own before.
+        listed = (re.fullmatch(r"([0-9a-f]{64}) (\d+) (.+)", line) for line in result.stdout.splitlines())
+        present = {match[3]: (match[1], int(match[2])) for match in listed if match}
+        missing = []
+        for file in files:
+            sha256, size_bytes = present.get(file.name, ("", 0))
+            if (sha256, size_bytes) != (file.sha256, file.size_bytes):
+                is_begun = 0 < size_bytes < file.size_bytes and _hash_of_start(file.path, size_bytes) == sha256
+                missing.append((file, size_bytes if is_begun else 0))
+        return missing
+
+    def copy(self, folder: str, files: Sequence[FileToCopy], report: Callable[[str], None]) -> int:
+        """Copy what is missing into `folder`, where nothing else stays, and return how many bytes that were.
+
+        Raises:
+            UnavailableError: there is no space, or no permission to write.
+            TransientError: the connection was lost, or a file arrived corrupted twice.
+        """
+        copied_bytes = 0
+        for _attempt in (1, 2):
+            missing = self.missing(folder, files)
+            for file, offset in missing:
+                report(f"copying {file.name}, {(file.size_bytes - offset) / MB:.1f} MB")
+                with file.path.open("rb") as content:
+                    content.seek(offset)
+                    command = ["sh", "-c", _WRITE, "sh", f"{folder}/{file.name}", str(offset)]
+                    result = self.run(command, content, 120 + file.size_bytes / SLOWEST_BYTES_PER_S)
+                if result.returncode != 0:
+                    raise self._refused(folder, result.stderr)
+                copied_bytes += file.size_bytes - offset
+            if not missing:
+                return copied_bytes
+        if names := ", ".join(file.name for file, _ in self.missing(folder, files)):
+            raise TransientError(f"{self.target.login}: {names} arrived corrupted twice; check the board's card and memory")
+        return copied_bytes
+
+    def _refused(self, folder: str, errors: str) -> UnavailableError:
+        remedy = "free some room there" if "No space left" in errors else "check that folder"
+        return UnavailableError(f"{self.target.login}: cannot write to {folder!r} ({errors[-300:] or 'no message'}); {remedy}")
+
+
+def last_line(text: str, length: int, otherwise: str = "no message") -> str:
+    """Return the last line of what a program printed, cut to `length`."""
+    return (text.strip().splitlines() or [otherwise])[-1][:length]
+
+
+def _hash_of_start(path: Path, size_bytes: int) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while size_bytes and (block := file.read(min(size_bytes, 1 << 20))):
+            digest.update(block)
+            size_bytes -= len(block)
+    return digest.hexdigest()

@@ -1,6 +1,7 @@
-# What this device is, as lines of key=value. POSIX sh, read-only, as an ordinary user. $1: the folder that stands for /, mostly empty.
-prefix=$1
-root=$prefix/opt/edgemeter
+# What this device is, as lines of key=value. POSIX sh, read-only, as an ordinary user. $1: the folder of the agent's releases, below the
+# home where it is relative; $2: the folder that stands for /, mostly empty.
+root=$1 prefix=$2
+case $root in /*) ;; *) root=$HOME/$root ;; esac
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 put() { printf '%s=%s\n' "$1" "$(printf '%s' "$2" | tr -d '\000' | tr '\n' ' ')"; }
 put arch "$(uname -m)"
@@ -14,14 +15,10 @@ put os_id "$( (. /etc/os-release && printf '%s' "$ID") 2>/dev/null)"
 [ -r /proc/device-tree/model ] && put model "$(cat /proc/device-tree/model)"
 [ -r /proc/device-tree/model ] || put model "$(cat /sys/class/dmi/id/product_name 2>/dev/null)"
 seen=
-for name in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
+for name in python3 python3.14 python3.13 python3.12 python3.11 python3.10 "$root"/pythons/*/bin/python3; do
     path=$(command -v "$name" 2>/dev/null) || continue
     case " $seen " in *" $path "*) continue ;; esac
     seen="$seen $path"
-    version=$("$path" -c 'import sys, venv, ssl; print("%d.%d" % sys.version_info[:2])' 2>/dev/null </dev/null) || continue
-    put python "$version $path"
-done
-for path in "$root"/pythons/*/bin/python3; do
     version=$("$path" -c 'import sys, venv, ssl; print("%d.%d" % sys.version_info[:2])' 2>/dev/null </dev/null) || continue
     put python "$version $path"
 done
@@ -32,12 +29,13 @@ elif ! command -v sudo >/dev/null 2>&1; then put rights none
 elif sudo -n -k true </dev/null >/dev/null 2>&1; then put rights sudo
 else put rights password
 fi
-[ -d /run/systemd/system ] && [ -z "$prefix" ] && put systemd yes
-there=$root
-while [ ! -d "$there" ]; do there=$(dirname "$there"); done
 put home "$HOME"
-put room "$(df -Pk "$there" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4,6-)"
+put root "$root"
+put current "$(readlink "$root/current" 2>/dev/null)"
+for manifest in "$root"/releases/*/manifest.json; do
+    [ -r "$manifest" ] && put release "$(sha256sum <"$manifest" | cut -d ' ' -f 1) ${manifest%/manifest.json}"
+done
+while [ ! -d "$root" ]; do root=$(dirname "$root"); done
+put room "$(df -Pk "$root" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4,6-)"
 put home_room "$(df -Pk "$HOME" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4,6-)"
-put release "$(readlink "$root/current" 2>/dev/null)"
-put manifest "$(sha256sum <"$root/current/manifest.json" 2>/dev/null | cut -d " " -f 1)"
 put end yes

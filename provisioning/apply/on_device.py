@@ -6,13 +6,10 @@ it prints one JSON line per step: its name, its state, and a detail.
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import pwd
-import re
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,7 +34,6 @@ USER = "edgemeter"
 # The groups that own accelerators, GPUs and buses on the boards that have them.
 DEVICE_GROUPS = ("video", "render", "gpio", "spi", "dialout", "plugdev", "apex")
 AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.service", "edgemeter-governor.service"
-RULES = "70-edgemeter.rules"
 # Longer than an update's switch holds the lock; a measurement may hold it longer.
 LOCK_S = 20.0
 
@@ -102,7 +98,12 @@ class LocalDevice:
         if self.is_dry or not path.parent.is_dir():
             yield
             return
-        lock = open_shared(path)
+        # Every user may lock it; what others made may not be opened with O_CREAT (fs.protected_regular).
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            os.fchmod(descriptor, 0o666)
+            os.close(descriptor)
+        lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             while True:
                 with contextlib.suppress(BlockingIOError):
@@ -138,51 +139,35 @@ class LocalDevice:
         return outcome(changed)
 
     def release(self) -> StepResult:
-        """Install the release and make it current."""
-        version = self.plan["version"]
-        link = self.root / "current"
-        current = link.readlink().name if link.is_symlink() else None
-        if current is not None and ordered(current) > ordered(version):
-            if self.plan["with"]:
-                raise StepError(f"{current} is installed, which is newer than {version}: give that release, to install wheels beside it")
-            return "skipped", f"{current} is installed, which is newer than {version}"
+        """Install the release that was brought and make it current, if the device needs it."""
         changed = ["release.pub"] if self.put(self.root / "release.pub", self.plan["public_key"].encode()) else []
-        manifest = link / "manifest.json"
-        manifest_sha256 = hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else None
-        is_new = current != version or manifest_sha256 != self.plan["manifest_sha256"]
-        changed += [f"{current or 'nothing'} -> {version}"] if is_new else []
-        changed += [Path(wheel).name for wheel in self.plan["with"]]
-        if is_new or self.plan["with"]:
+        if self.plan["install"]:
+            changed.append(self.plan["release"])
             self.needs_restart()
             if not self.is_dry:
-                if not self.plan["bundle"]:
-                    raise StepError("the release is missing: run it again")
-                command = [sys.executable, f"{self.plan['bundle']}/install.py", "--release", self.plan["bundle"], "--root", str(self.root)]
-                for wheel in self.plan["with"]:
-                    command += ["--with", wheel]
                 with self.quiet():
-                    must(*command, timeout_s=self.plan["install_s"])
-        return ("changed", ", ".join(changed)) if changed else ("ok", version)
+                    must(*self.plan["install"], timeout_s=self.plan["install_s"])
+        if self.plan["is_newer"]:
+            return "skipped", self.plan["release"]
+        return outcome(changed)
 
     def service(self) -> StepResult:
-        """Write the unit files and enable them."""
-        units = {name: self.of_release(name, text) for name, text in self.plan["units"].items()}
-        changed = [name for name, text in units.items() if self.put(self.units / name, text, marker=self.restart)]
+        """Write the unit files of the release and enable them."""
+        changed = self.of_release("*.service", self.units, self.restart)
         drop_in = self.units / f"{SUPERVISOR}.d" / "python.conf"
-        python = self.plan["python"]
-        if python == "/usr/bin/python3":
-            differs = self.drop(drop_in)
-        else:
-            differs = self.put(drop_in, self.plan["python_drop_in"].encode(), marker=self.restart)
-        if differs:
+        text = self.plan["python_drop_in"]
+        if self.drop(drop_in) if text is None else self.put(drop_in, text.encode(), marker=self.restart):
             changed.append("the supervisor's Python")
             self.needs_restart()
         enabled, why = self.enable(AGENT, SUPERVISOR)
         return outcome([*changed, *enabled], why)
 
-    def of_release(self, name: str, text: str) -> bytes:
-        """Return the file of the installed release, if there is one, else `text`."""
-        return "\n".join([*lines(self.root / "current/units" / name), ""]).encode() or text.encode()
+    def of_release(self, pattern: str, folder: Path, marker: Path) -> list[str]:
+        """Write the units or rules of the installed release into a folder, after creating `marker`; return those that changed."""
+        if self.is_dry and self.plan["install"]:
+            return [pattern]
+        files = sorted((self.root / "current/units").glob(pattern))
+        return [file.name for file in files if self.put(folder / file.name, file.read_bytes(), marker=marker)]
 
     def enable(self, *units: str) -> tuple[list[str], str]:
         """Enable units; return the enabled ones, or why none is."""
@@ -197,8 +182,7 @@ class LocalDevice:
 
     def udev(self) -> StepResult:
         """Write the udev rules and apply them to what is plugged in."""
-        rules = self.of_release(RULES, self.plan["rules"])
-        changed = ["rules"] if self.put(self.below(f"/etc/udev/rules.d/{RULES}"), rules, marker=self.reload) else []
+        changed = self.of_release("*.rules", self.below("/etc/udev/rules.d"), self.reload)
         if self.prefix or not Path("/run/udev/control").exists():
             return outcome(changed, "udev is not running here: the rules apply from the next boot" if changed else "")
         if not self.is_dry and self.reload.exists():
@@ -311,18 +295,6 @@ def mark(path: Path) -> None:
     path.touch()
 
 
-def open_shared(path: Path) -> int:
-    """Open a file that every user may lock, owned by its creator; others may not open it with O_CREAT (fs.protected_regular)."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    with contextlib.suppress(FileNotFoundError):
-        return os.open(path, flags)
-    with contextlib.suppress(FileExistsError):
-        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-        os.fchmod(descriptor, 0o666)
-        return descriptor
-    return os.open(path, flags)
-
-
 def must(*command: str, timeout_s: float = 120.0) -> None:
     """Run a command; raises StepError if it fails."""
     completed = run(*command, timeout_s=timeout_s)
@@ -338,13 +310,6 @@ def lines(path: Path) -> list[str]:
 def outcome(changed: list[str], why: str = "") -> StepResult:
     """Return the result of a step that changed these things; `why` is a note on what was left."""
     return ("changed" if changed else "ok"), "; ".join(filter(None, [", ".join(changed), why]))
-
-
-def ordered(version: str) -> tuple[list[int], bool]:
-    """Return a key by which versions are ordered: numbers, and a pre-release before its release."""
-    if (numbers := re.match(r"\d+(?:\.\d+)*", version)) is None:
-        return [], False
-    return [int(part) for part in numbers[0].split(".")], not version[numbers.end() :].startswith(("a", "b", "rc", ".dev"))
 
 
 def shred(path: Path) -> None:

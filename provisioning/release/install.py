@@ -605,9 +605,16 @@ def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
     _sync_folder(path.parent)
 
 
-def install(source: UnverifiedRelease, root: Path, public_key: Path, switch: str, downgrade: str, added: Sequence[Path]) -> str:
-    """Install the release; return in one line what was done, raise RefusedError if it is refused."""
-    document, manifest = verify(source, public_key)
+def install(source: UnverifiedRelease, root: Path, public_key: Path | None, switch: str, downgrade: str, added: Sequence[Path]) -> str:
+    """Install the release; return in one line what was done, raise RefusedError if it is refused.
+
+    Without a key the release came over a trusted connection (SSH), and has no signature.
+    """
+    if public_key is None:
+        document = source.small(MANIFEST, MOST_MANIFEST_BYTES)
+        manifest = parse_manifest(document)
+    else:
+        document, manifest = verify(source, public_key)
     installation = Installation(source, root, document, manifest, added)
     python = installation.check(downgrade)
     verify_files(source, manifest)
@@ -620,7 +627,7 @@ def install(source: UnverifiedRelease, root: Path, public_key: Path, switch: str
             installation.add()
             actions.append("added wheels to")
         installation.keep()
-        if not (root / "release.pub").exists():
+        if public_key is not None and not (root / "release.pub").exists():
             _write(root / "release.pub", public_key.read_bytes())
         if switch == "yes" and before != manifest.version:
             installation.switch()
@@ -637,6 +644,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--release", type=Path, required=True, help="folder or .tar of the release")
     parser.add_argument("--root", type=Path, default=Path("/opt/edgemeter"), help="default: %(default)s")
     parser.add_argument("--public-key", type=Path, help="key to verify it with, PEM; default: ROOT/release.pub")
+    parser.add_argument("--unsigned", action="store_true", help="accept a release without a signature, from a trusted source")
     parser.add_argument("--switch", choices=("yes", "no"), default="yes", help="whether the release becomes the current one")
     parser.add_argument("--allow-downgrade", action="store_const", const="allowed", default="refused", help="allow an older version")
     parser.add_argument(
@@ -648,7 +656,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
     try:
         with contextlib.closing(UnverifiedRelease(options.release)) as source:
-            text = install(source, root, options.public_key or root / "release.pub", options.switch, options.allow_downgrade, options.added)
+            public_key = None if options.unsigned else options.public_key or root / "release.pub"
+            text = install(source, root, public_key, options.switch, options.allow_downgrade, options.added)
     except (RefusedError, OSError, zipfile.BadZipFile) as error:
         sys.stderr.write("install: {}\n".format(" ".join(str(error).split())))
         return 1

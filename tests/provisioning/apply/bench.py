@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from edgemeter.provisioning.apply import applying, offer
+from edgemeter.provisioning.apply import applying, bring
 from edgemeter.provisioning.apply.applying import ApplyRequest, ApplySettings
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_release
@@ -15,13 +15,13 @@ JOIN = 'fleet = "lab"\ntoken = "secret-token"\n'
 class Bench:
     """One device, and what it is given; `close` it."""
 
-    def __init__(self, folder, user=None, installer=device_release.QUICK, *, has_own_lock=False):
+    def __init__(self, folder, user=None):
         self.folder = folder
         self.fleet = FleetFolder(folder / "fleet")
-        self.device = sshd(folder / "device", user, has_own_lock=has_own_lock)
+        self.device = sshd(folder / "device", user)
         self.prefix = folder / "prefix"
         self.prefix.mkdir()
-        self.releases = [device_release.make(folder / "release", self.fleet, installer=installer)]
+        self.releases = [device_release.make(folder / "release", self.fleet)]
         self.said = []
         self.tokens = []
 
@@ -36,12 +36,12 @@ class Bench:
 
     def settings(self, **changed):
         """Return what is the same for all devices."""
-        offers = [offer.read_offer(bundle, self.fleet.release_public_key, self.folder) for bundle in self.releases]
+        offers = [bring.read_offer(bundle, self.fleet.release_public_key, self.folder) for bundle in self.releases]
         settings = {
             "offers": offers,
             "public_key": self.fleet.release_public_key.read_text(),
             "join_file": self.join_file,
-            "ssh": self.device.options(),
+            "ssh_options": self.device.options(),
             "prefix": str(self.prefix),
             "sysfs": str(self.folder / "sys"),
         }
@@ -58,7 +58,7 @@ class Bench:
     @property
     def stage(self) -> Path:
         """Where the device keeps what is copied to it."""
-        return self.device.home / applying.STAGE
+        return self.device.home / bring.STAGE
 
     @property
     def current(self):

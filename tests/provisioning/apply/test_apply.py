@@ -6,8 +6,9 @@ import hashlib
 
 import pytest
 
-from edgemeter.provisioning.apply import applying, ssh
-from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection
+from edgemeter.agent.base.errors import TransientError
+from edgemeter.provisioning.apply import applying, bring
+from edgemeter.provisioning.apply.board import Board, FileToCopy
 from tests.fixtures import device_release
 from tests.provisioning.apply.bench import Bench, states
 
@@ -19,7 +20,7 @@ def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_pa
 
     A unit and a rule that somebody changed by hand are put right.
     """
-    with contextlib.closing(Bench(tmp_path, installer=None)) as bench:
+    with contextlib.closing(Bench(tmp_path)) as bench:
         first = bench.apply()
         assert first.remedy is None
         assert (first.state, bench.current, bench.tokens) == ("changed", "1.0.0", ["board"])
@@ -65,7 +66,7 @@ def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch):
     """A switch in the middle of a run would end it."""
     (bench.prefix / "run/lock").mkdir(parents=True)
     bench.apply()
-    bench.releases = [device_release.make(bench.folder / "newer", bench.fleet, version="2.0.0", installer=device_release.QUICK)]
+    bench.releases = [device_release.make(bench.folder / "newer", bench.fleet, version="2.0.0")]
     source = bench.folder / "on_device.py"
     source.write_text(applying.ON_DEVICE.read_text().replace("LOCK_S = 20.0", "LOCK_S = 0.1"))
     monkeypatch.setattr(applying, "ON_DEVICE", source)
@@ -86,13 +87,36 @@ def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_
         (tmp_path / name).write_bytes(content)
         files.append(FileToCopy(tmp_path / name, name, hashlib.sha256(content).hexdigest(), len(content)))
     folder = bench.device.home / "staged files"
+    lines = []
     folder.mkdir()
     (folder / "whole").write_bytes(contents["whole"])
     (folder / "part").write_bytes(contents["part"][:150_000])
     (folder / "other").write_bytes(b"?" * 100_000)
     (folder / "of another release").write_bytes(b"x")
-    with SshConnection(bench.device.target(), bench.device.options()) as connection:
-        offsets = {file.name: offset for file, offset, _ in ssh.missing_files(connection, str(folder), files)}
-        assert offsets == {"part": 150_000, "other": 0, "absent": 0}
-        assert ssh.copy_files(connection, str(folder), files, lambda _done, _total: None) == 450_000
+    with Board(bench.device.target(), bench.device.options()) as board:
+        assert {file.name: offset for file, offset in board.missing(str(folder), files)} == {"part": 150_000, "other": 0, "absent": 0}
+        assert board.copy(str(folder), files, lines.append) == 450_000
+    assert lines[0] == "copying part, 0.1 MB"
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+
+
+def test_a_run_that_was_cut_off_goes_on_where_it_was(bench):
+    """In the middle of copying, and between the installation and the join: the board was rebooted."""
+    release = bring.read_offer(bench.releases[0], bench.fleet.release_public_key, bench.folder).path
+    bench.stage.mkdir(parents=True)
+    (bench.stage / "release.tar").write_bytes(release.read_bytes()[:200_000])
+    (bench.stage / "of another release").write_bytes(b"x")
+
+    def fail(device):
+        raise TransientError(f"{device} is away")
+
+    first = bench.apply(join_file=fail)
+    assert (first.remedy, bench.current) == ("board is away", "1.0.0")
+    (copied,) = [step.detail for step in first.steps if step.step == "copy"]
+    whole_mb = (release.stat().st_size + bring.INSTALLER.stat().st_size) / 1e6
+    assert copied == f"{whole_mb - 0.2:.1f} MB"
+    (bench.prefix / "run/edgemeter-apply-restart").unlink()
+    second = bench.apply()
+    assert (second.remedy, states(second)["release"], states(second)["join"]) == (None, "ok", "changed")
+    assert "copy" not in states(second)
+    assert not bench.stage.exists()

@@ -1,11 +1,12 @@
-"""What `look.sh` says of a device, and which release fits it."""
+"""What `look.sh` says of a device, which release fits it, and addresses of boards."""
 
 import pytest
 
-from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.provisioning.apply import board, offer
-from edgemeter.provisioning.apply.board import Interpreter
-from edgemeter.provisioning.apply.offer import Offer
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.apply import applying, bring, facts
+from edgemeter.provisioning.apply.board import SshTarget, parse_target
+from edgemeter.provisioning.apply.bring import OfferedRelease
+from edgemeter.provisioning.apply.facts import Interpreter
 from edgemeter.provisioning.release.install import Manifest
 from tests.fixtures.rows import table_row
 
@@ -18,12 +19,12 @@ model=Raspberry Pi 5 Model B Rev 1.0
 python=3.13 /usr/bin/python3
 openssl=/usr/bin/openssl
 rights=password
-systemd=yes
 home=/home/pi
+root=/opt/edgemeter
 room=24000000 /
 home_room=24000000 /
-release=releases/0.2.0
-manifest=
+current=releases/0.2.0
+release=0123 /opt/edgemeter/releases/0.2.0
 end=yes
 """
 
@@ -36,28 +37,27 @@ def changed(**values):
 
 def read(**values):
     """Return what is found then."""
-    return board.parse_inspection(changed(**values), "unreadable")
+    return facts.parse_facts(changed(**values), "unreadable")
 
 
 def a_release(folder, arch="aarch64", python="3.13", glibc="2.27"):
     """Return a release for such a device."""
-    return Offer(folder, Manifest("1.0.0", "any", arch, python, glibc, (), 0), "0" * 64)
+    return OfferedRelease(folder, Manifest("1.0.0", "any", arch, python, glibc, (), 0), "0" * 64)
 
 
 def test_a_raspberry_pi_is_read():
     """Every line of its answer: machine, board, libc, Pythons, rights, service manager and installed release."""
     pi = read()
     assert pi.arch == "aarch64"
-    assert pi.board == "Raspberry Pi 5 Model B Rev 1.0"
+    assert pi.model == "Raspberry Pi 5 Model B Rev 1.0"
     assert pi.glibc == (2, 41)
     assert pi.pythons == (Interpreter("3.13", "/usr/bin/python3"),)
     assert pi.rights == "password"
-    assert pi.has_systemd is True
-    assert (pi.release, pi.manifest_sha256) == ("0.2.0", None)
+    assert (pi.current, pi.releases) == ("0.2.0", {"0.2.0": "0123"})
     assert pi.free_bytes == 24_000_000 * 1024
     # Raspberry Pi OS starts the 64-bit kernel under a 32-bit system; a board's name is anybody's text.
     assert read(bits="32").arch == "armv7l"
-    assert read(model="Pi\x1b[2J\x07 5").board == "Pi[2J 5"
+    assert read(model="Pi\x1b[2J\x07 5").model == "Pi[2J 5"
 
 
 def test_systems_are_called_by_their_names():
@@ -79,7 +79,7 @@ def test_half_a_reply_is_none():
     """A connection that broke, a login that runs a menu."""
     for text in ("", "Permission denied\n", PI.replace("end=yes", ""), "\0\0garbage=="):
         with table_row(text), pytest.raises(UnavailableError, match="unreadable"):
-            board.parse_inspection(text, "unreadable")
+            facts.parse_facts(text, "unreadable")
 
 
 def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
@@ -92,18 +92,21 @@ def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
         a_release(tmp_path),
     ]
     two = "3.13 /usr/bin/python3\npython=3.11 /usr/local/bin/python3.11"
-    assert offer.choose_offer(offers, read()) == (offers[4], Interpreter("3.13", "/usr/bin/python3"))
-    assert offer.choose_offer(offers, read(python=two)) == (offers[3], Interpreter("3.11", "/usr/local/bin/python3.11"))
+    assert bring.choose_offer(offers, read(), "pi") == (offers[4], Interpreter("3.13", "/usr/bin/python3"))
+    assert bring.choose_offer(offers, read(python=two), "pi") == (offers[3], Interpreter("3.11", "/usr/local/bin/python3.11"))
 
 
 def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
     """For old boards the remedy is to bring a Python, and nothing is promised to work somehow."""
     offered = a_release(tmp_path)
     for values, message in (
-        ({"python": "3.6 /usr/bin/python3", "tegra": "# R32 (release), REVISION: 7.1"}, r"Python >= 3\.10 in JetPack 4.*--python-tar"),
-        ({"python": "3.8 /usr/bin/python3", "tegra": "# R35 (release), REVISION: 4.1"}, r"JetPack 5.*--python-tar"),
-        ({"python": "3.7 /usr/bin/python3", "mendel": "5.3"}, r"Mendel 5\.3.*--python-tar"),
-        ({"python": None}, "--python-tar"),
+        (
+            {"python": "3.6 /usr/bin/python3", "tegra": "# R32 (release), REVISION: 7.1"},
+            r"Python >= 3\.10 .* JetPack 4.*sudo tar -xz -C /opt/",
+        ),
+        ({"python": "3.8 /usr/bin/python3", "tegra": "# R35 (release), REVISION: 4.1"}, r"JetPack 5.*install_only"),
+        ({"python": "3.7 /usr/bin/python3", "mendel": "5.3"}, r"Mendel 5\.3.*aarch64-unknown-linux-gnu-install_only"),
+        ({"python": None, "root": "/home/pi/.cache/edgemeter"}, r"'mkdir -p /home/pi/\.cache/edgemeter/pythons"),
         ({"bits": "32"}, "64-bit system"),
         ({"libc": "musl"}, "glibc"),
         ({"python": "3.12 /usr/bin/python3"}, r"fleet release build.*3\.12"),
@@ -111,4 +114,38 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
         ({"arch": "x86_64"}, r"fleet release build.*x86_64"),
     ):
         with table_row(values), pytest.raises(UnavailableError, match=message):
-            offer.choose_offer([offered], read(**values))
+            bring.choose_offer([offered], read(**values), "pi")
+
+
+def test_versions_are_compared_as_versions():
+    """10 comes after 9, a candidate before its release; what is no version is older than any."""
+    for current, version in (("1.0.1", "1.0.0"), ("1.10", "1.9"), ("1.0.0", "1.0.0rc1")):
+        assert applying.is_newer(current, version), current
+    for current, version in (("0.9", "1.0.0"), ("1.0rc1", "1.0"), ("1.0", "1.0"), (None, "1.0"), ("x", "1.0")):
+        assert not applying.is_newer(current, version), current
+
+
+def test_an_address_is_a_board_by_ssh():
+    """User and port may be omitted: then ssh's own configuration applies."""
+    for text, target in (
+        ("ssh://pi@pi5.local", SshTarget("pi5.local", "pi5.local", "pi", None)),
+        ("ssh://10.0.0.7:2222", SshTarget("10.0.0.7", "10.0.0.7", None, 2222)),
+        ("SSH://pi@host/", SshTarget("host", "host", "pi", None)),
+        ("ssh://pi@[fe80::1%eth0]:22", SshTarget("fe80::1%eth0", "fe80::1%eth0", "pi", 22)),
+        ("ssh://[::1]", SshTarget("::1", "::1", None, None)),
+    ):
+        with table_row(text):
+            assert parse_target(text, "--on") == target
+
+
+def test_a_wrong_address_is_refused():
+    """Nothing that ssh would take for an option, and no half address, comes through; a password is not repeated."""
+    for text in (
+        "ssh://pi@host/home/pi", "ssh://", "ssh://@host", "ssh://-oProxyCommand=x", "ssh://-x@host", "ssh://fe80::1", "ssh://[host]",
+        "ssh://host:0", "ssh://host:65536", "ssh://host:22x", "ssh://pi@a@b", "telnet://host",
+    ):  # fmt: skip
+        with table_row(text), pytest.raises(ConfigError, match="is not the address of a board"):
+            parse_target(text, "--on")
+    with pytest.raises(ConfigError, match="passwords are rejected") as refusal:
+        parse_target("ssh://pi:secret@host", "--on")
+    assert "secret" not in str(refusal.value)

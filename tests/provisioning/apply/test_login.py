@@ -7,13 +7,12 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edgemeter.provisioning.apply.applying import ApplyRequest
-from edgemeter.provisioning.apply.ssh import SshOptions, SshTarget
+from edgemeter.provisioning.apply.board import SshTarget
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK, free_port
 from tests.fixtures.ssh_server import keygen
@@ -29,13 +28,13 @@ def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_p
     device, user = bench.device, bench.device.user
     for target, options, remedy in (
         (device.target(), device.options(keygen(tmp_path / "stranger")), "ssh-copy-id"),
-        (device.target(), device.options(tmp_path / "absent"), "--identity-file"),
+        (device.target(), device.options(tmp_path / "absent"), "~/.ssh/config"),
         (SshTarget("away", LOOPBACK, user, free_port()), device.options(), "systemctl enable --now ssh"),
         (SshTarget("away", "board.invalid", "pi"), device.options(), "host"),
-        (device.target(), SshOptions(more=(*device.settings, "ProxyCommand=echo nonsense")), "by hand"),
+        (device.target(), ("ProxyCommand=echo nonsense", *device.options()), "by hand"),
     ):
         with table_row(remedy):
-            outcome = bench.apply(ApplyRequest(target), ssh=options)
+            outcome = bench.apply(ApplyRequest(target), ssh_options=options)
             assert (outcome.state, outcome.steps) == ("failed", ())
             assert remedy in outcome.remedy
             assert "\n" not in outcome.remedy
@@ -45,11 +44,11 @@ def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_p
 
 
 def test_a_host_whose_key_has_changed_is_refused(bench):
-    """Another machine at the same address gets neither release nor token; with --host-keys strict an unknown one neither."""
-    strict = replace(bench.device.options(), host_keys="strict")
-    assert "accept-new" in bench.apply(ssh=strict).remedy
+    """Another machine at the same address gets neither release nor token; with StrictHostKeyChecking an unknown one neither."""
+    strict = ("StrictHostKeyChecking=yes", *bench.device.options())
+    assert "connect once by hand" in bench.apply(ssh_options=strict).remedy
     assert bench.apply().remedy is None
-    assert bench.apply(ssh=strict).remedy is None
+    assert bench.apply(ssh_options=strict).remedy is None
     bench.device.new_host_key()
     outcome = bench.apply(rejoins=True)
     assert "ssh-keygen -R" in outcome.remedy
@@ -84,6 +83,7 @@ def _another_user(sudo):
 
 @pytest.mark.needs("useradd", "sudo")
 @as_root
+@pytest.mark.usefixtures("quick_installer")
 def test_sudo_with_a_password_installs_as_root():
     """The password goes over standard input: no process of the run shows it in its arguments or environment, and no word of ours."""
     with _another_user("ALL=(ALL) ALL") as bench:
@@ -124,6 +124,7 @@ def _watched(secret):
 
 @pytest.mark.needs("useradd", "sudo")
 @as_root
+@pytest.mark.usefixtures("quick_installer")
 def test_a_wrong_password_and_none_are_reported():
     """Without a password the remedy names its option, a wrong one is refused: both before anything is copied."""
     with _another_user("ALL=(ALL) ALL") as bench:
@@ -134,6 +135,7 @@ def test_a_wrong_password_and_none_are_reported():
 
 @pytest.mark.needs("useradd", "sudo")
 @as_root
+@pytest.mark.usefixtures("quick_installer")
 def test_sudo_without_a_password_asks_for_none(tmp_path):
     """And a password that was given for other boards is not run as a program."""
     with _another_user("ALL=(ALL) NOPASSWD: ALL") as bench:

@@ -3,16 +3,12 @@
 import re
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.apply import offer
-from edgemeter.provisioning.apply.board import LOOK
-from tests.fixtures import device_release
+from edgemeter.provisioning.apply.facts import LOOK
 from tests.fixtures.small_disk import small_disk
-from tests.provisioning.apply.bench import states
 
 
 @pytest.mark.system_python
@@ -24,47 +20,26 @@ def test_a_full_board_is_reported_before_anything_is_copied(bench, tmp_path):
         assert list(small.iterdir()) == []
     assert "not enough room" in outcome.remedy
     assert "8 MB are free" in outcome.remedy
-    assert not any(bench.stage.rglob("*.whl"))
-
-
-@pytest.fixture
-def old_board(monkeypatch, tmp_path):
-    """Let the board find no Python of its own but those that were brought."""
-    text = re.sub(r"^for name in python3 .*; do$", "for name in none-of-its-own; do", LOOK.read_text(), flags=re.MULTILINE)
-    assert text != LOOK.read_text()
-    (tmp_path / "look.sh").write_text(text)
-    monkeypatch.setattr("edgemeter.provisioning.apply.board.LOOK", tmp_path / "look.sh")
-
-
-def a_python(folder):
-    """Return a tar of a relocatable Python: this machine's own, by a link."""
-    version = device_release.system_python()
-    system_python = next(path for name in ("/usr/local/bin/python3", "/usr/bin/python3") if (path := Path(name)).exists())
-    bin_folder = folder / "python/bin"
-    bin_folder.mkdir(parents=True)
-    (bin_folder / "python3").symlink_to(system_python)
-    (bin_folder / f"python{version}").symlink_to(system_python)
-    with tarfile.open(folder / "python.tar.gz", "w:gz") as archive:
-        archive.add(folder / "python", "python")
-    return folder / "python.tar.gz"
+    assert list(bench.stage.iterdir()) == []
 
 
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
-@pytest.mark.usefixtures("old_board")
-def test_an_old_board_is_asked_to_bring_a_python_and_works_with_one(bench, tmp_path):
-    """Unpacked where nothing replaces it; the second time it is found there."""
-    assert "--python-tar" in bench.apply().remedy
-    brought = offer.read_python_tar(a_python(tmp_path))
-    dry = bench.apply(python_tar=brought, is_dry=True)
-    assert (dry.remedy, states(dry)) == (None, {"python": "changed"})
-    assert list(bench.prefix.iterdir()) == []
-    first = bench.apply(python_tar=brought)
-    assert (first.remedy, states(first)["python"], bench.current) == (None, "changed", "1.0.0")
-    assert Path(brought.folder(str(bench.prefix)), "bin/python3").exists()
+def test_an_old_board_is_told_which_python_to_unpack_and_works_with_it(bench, monkeypatch):
+    """The message names the folder; what is unpacked there is used, for the supervisor too."""
+    text = re.sub(r"^for name in python3 .*3\.10 ", "for name in ", LOOK.read_text(), flags=re.MULTILINE)
+    assert text != LOOK.read_text()
+    (bench.folder / "look.sh").write_text(text)
+    monkeypatch.setattr("edgemeter.provisioning.apply.board.LOOK", bench.folder / "look.sh")
+    folder = bench.prefix / "opt/edgemeter/pythons/3.11"
+    assert f"sudo tar -xz -C {folder} --strip-components=1" in bench.apply().remedy
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python3").symlink_to(next(path for name in ("/usr/local/bin", "/usr/bin") if (path := Path(name, "python3")).exists()))
+    first = bench.apply()
+    assert (first.remedy, bench.current) == (None, "1.0.0")
     drop_in = bench.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"
-    assert f"ExecStart={brought.folder('')}/bin/python3 " in drop_in.read_text()
-    second = bench.apply(python_tar=brought)
+    assert "ExecStart=/opt/edgemeter/pythons/3.11/bin/python3 " in drop_in.read_text()
+    second = bench.apply()
     assert (second.state, second.remedy) == ("ok", None)
 
 
@@ -73,7 +48,7 @@ def test_what_examines_a_board_is_posix_shell(tmp_path):
     """It runs in whatever /bin/sh a board has, and without a home."""
     for shell in ("dash", "busybox"):
         if program := shutil.which(shell):
-            command = [program, *(["sh"] if shell == "busybox" else []), "-s", "--", str(tmp_path)]
+            command = [program, *(["sh"] if shell == "busybox" else []), "-s", "--", f"{tmp_path}/opt/edgemeter", str(tmp_path)]
             environment = {"HOME": str(tmp_path)}
             output = subprocess.run(command, input=LOOK.read_bytes(), capture_output=True, check=True, timeout=300, env=environment).stdout
             assert output.endswith(b"end=yes\n")

@@ -1,0 +1,158 @@
+"""The one way to bring the agent to a board: a release as one file, copied with its installer, which builds the environment there.
+
+`fleet apply` brings a release that the fleet signed, for good; `run --on ssh://` one that is given, or made here of what is installed here.
+"""
+
+import hashlib
+import json
+import tarfile
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.durable_file import make_folder
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
+from edgemeter.provisioning.apply.board import MB, Board, FileToCopy
+from edgemeter.provisioning.apply.facts import BoardFacts, Interpreter
+from edgemeter.provisioning.release import build, install, manifest, wheels
+from edgemeter.provisioning.release.boards import OLDEST_GLIBC, ReleaseTarget, board_of_model, numbers
+from edgemeter.provisioning.release.install import Manifest
+
+INSTALLER = Path(install.__file__)
+RELEASE_NAME, INSTALLER_NAME = "release.tar", "install.py"
+# Below the home there: what is being copied, from which an interrupted copy goes on.
+STAGE = ".cache/edgemeter/stage"
+# The installer unpacks a hundred megabytes on a slow card.
+INSTALL_S = 1800.0
+# How many releases stay here that were made for boards: those that were used last.
+CACHED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedRelease:
+    """A release in one file of this machine; `sha256` is the hash of its manifest."""
+
+    path: Path
+    manifest: Manifest
+    sha256: str
+
+    @property
+    def words(self) -> str:
+        """A short description."""
+        manifest = self.manifest
+        return f"{manifest.version} for {manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
+
+    def installed_bytes(self) -> int:
+        """Return the space that an installation takes: a second copy of the files, and the contents of the wheels, compiled."""
+        unpacked_bytes = 0
+        with tarfile.open(self.path) as tar:
+            for member in tar:
+                if member.name.endswith(".whl") and (content := tar.extractfile(member)) is not None:
+                    with zipfile.ZipFile(content) as wheel:
+                        unpacked_bytes += sum(part.file_size for part in wheel.infolist())
+        copied_bytes = sum(file.size_bytes for file in self.manifest.files)
+        return copied_bytes + int(unpacked_bytes * install.COMPILED_RATIO) + install.SPARE_BYTES
+
+
+def read_offer(path: Path, public_key: Path | None, scratch: Path) -> OfferedRelease:
+    """Return the release in a `.tar`, or in a folder, which is packed below `scratch`.
+
+    It is verified by the key, if one is given. Raises ConfigError if it is no release, or not signed by that key.
+    """
+    verified = manifest.unsigned_release(path) if public_key is None else manifest.read_release(path, public_key)
+    packed = path
+    if path.is_dir():
+        folder = Path(tempfile.mkdtemp(dir=scratch))
+        verified.unpack(folder)
+        packed = folder.with_suffix(".tar")
+        manifest.pack_release(folder, packed)
+    return OfferedRelease(packed, verified.manifest, hashlib.sha256(verified.document).hexdigest())
+
+
+def choose_offer(offers: Sequence[OfferedRelease], facts: BoardFacts, address: str) -> tuple[OfferedRelease, Interpreter]:
+    """Return the first release that fits, and the interpreter for it; raises UnavailableError, with what to do, if none does."""
+    pythons = facts.usable_pythons(address)
+    for offer in offers:
+        if offer.manifest.arch == facts.arch and (facts.glibc or (0, 0)) >= numbers(offer.manifest.glibc):
+            for python in pythons:
+                if python.version == offer.manifest.python:
+                    return offer, python
+    target = _target(facts, pythons[0])
+    raise UnavailableError(
+        f"no given release fits {facts.words} (given: {'; '.join(offer.words for offer in offers)}); build one with "
+        f"`edgemeter fleet release build` for {target.arch}, Python {target.python_text}, glibc <= {target.glibc_text}"
+    )
+
+
+def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...], report: Callable[[str], None]) -> OfferedRelease:
+    """Return a release of what is installed here, made for the board now or by an earlier call.
+
+    Raises:
+        ConfigError: the board has no wheels for these extras.
+        UnavailableError: no release can be made or kept here.
+    """
+    target, cache = _target(facts, python), config.home() / "elsewhere"
+    keeping = os_error_as(UnavailableError, f"cannot keep releases in {str(cache)!r}", "set EDGEMETER_HOME to a folder that can be written")
+    with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as scratch, keeping:
+        wheel = wheels.make_own_wheel(Path(scratch))
+        identity = json.dumps([install.sha256(wheel), extras, target.markers(), target.glibc_text])
+        path = cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.tar"
+        make_folder(cache)
+        if path.exists():
+            path.touch()
+        else:
+            build.build_release(build.ReleaseRequest(target, extras, None, wheel), path, report)
+        for older in sorted(cache.glob("*.tar"), key=lambda file: file.stat().st_mtime, reverse=True)[CACHED:]:
+            older.unlink(missing_ok=True)
+        return read_offer(path, None, Path(scratch))
+
+
+def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
+    board = board_of_model(facts.model or "") or facts.arch
+    return ReleaseTarget(board, facts.arch, numbers(python.version), facts.glibc or OLDEST_GLIBC)
+
+
+def file_to_copy(path: Path, name: str | None = None) -> FileToCopy:
+    """Return a file to copy under this name, by default its own."""
+    return FileToCopy(path, name or path.name, install.sha256(path), path.stat().st_size)
+
+
+def further_wheel(path: Path) -> FileToCopy:
+    """Return a wheel that is installed in addition to those of a release; raises ConfigError if it is none."""
+    if path.suffix != ".whl" or not zipfile.is_zipfile(path):
+        raise ConfigError(f"{str(path)!r} is not a wheel: give a .whl for the board's Python and processor (--with)")
+    return file_to_copy(path)
+
+
+def copy_release(board: Board, offer: OfferedRelease, further: Sequence[FileToCopy], report: Callable[[str], None]) -> int:
+    """Copy a release with its installer and further wheels into the stage, if all fits, and return how many bytes were missing there."""
+    files = [file_to_copy(offer.path, RELEASE_NAME), file_to_copy(INSTALLER, INSTALLER_NAME), *further]
+    stage = f"{board.facts.home}/{STAGE}"
+    check_room(board.facts, sum(file.size_bytes - offset for file, offset in board.missing(stage, files)), offer.installed_bytes())
+    return board.copy(stage, files, report)
+
+
+def check_room(facts: BoardFacts, home_bytes: int, root_bytes: int) -> None:
+    """Raise UnavailableError if these sizes do not fit below the home folder and below the folder of releases."""
+    needed_bytes = Counter({facts.home_disk: home_bytes})
+    needed_bytes[facts.disk] += root_bytes
+    free_bytes = {facts.home_disk: facts.home_free_bytes, facts.disk: facts.free_bytes}
+    for disk, size_bytes in needed_bytes.items():
+        if size_bytes > free_bytes[disk]:
+            raise UnavailableError(
+                f"not enough room on {disk}: {size_bytes / MB:.0f} MB are needed, {free_bytes[disk] / MB:.0f} MB are free: "
+                "remove something there (`sudo apt-get clean`, `journalctl --vacuum-size=50M`), or use a larger card"
+            )
+
+
+def install_command(facts: BoardFacts, python: Interpreter, root: str, further: Sequence[FileToCopy] = ()) -> list[str]:
+    """Return the command that installs the release of the stage below `root`."""
+    stage = f"{facts.home}/{STAGE}"
+    command = [python.path, f"{stage}/{INSTALLER_NAME}", "--release", f"{stage}/{RELEASE_NAME}", "--root", root]
+    for wheel in further:
+        command += ["--with", f"{stage}/{wheel.name}"]
+    return command

@@ -1,0 +1,123 @@
+"""The facts of a board, as `look.sh` finds them: system, Pythons, libc, free space, rights, and the releases of the agent."""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.provisioning.release.boards import OLDEST_GLIBC, OLDEST_PYTHON, numbers
+
+LOOK = Path(__file__).with_name("look.sh")
+# unneeded: below --prefix; sudo: without a password; password: sudo asks for one.
+Rights: TypeAlias = Literal["root", "sudo", "password", "none", "unneeded"]
+# Major release of Linux for Tegra to JetPack. Source: NVIDIA's JetPack archive.
+JETPACK = {"32": "4", "34": "5", "35": "5", "36": "6", "38": "7", "39": "7"}
+ARCH_32_BIT = {"aarch64": "armv7l", "x86_64": "i686"}
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """An interpreter on the board that can make virtual environments."""
+
+    version: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoardFacts:
+    """The facts of a board; `disk` is that of `root`, where releases are, `home_disk` that of the home folder.
+
+    `releases` are the versions that are installed, with the hash of their manifest; `current` is the one that runs.
+    """
+
+    arch: str
+    system: str
+    model: str | None
+    pythons: tuple[Interpreter, ...]
+    glibc: tuple[int, int] | None
+    rights: Rights
+    has_openssl: bool
+    home: str
+    root: str
+    disk: str
+    free_bytes: int
+    home_disk: str
+    home_free_bytes: int
+    current: str | None
+    releases: dict[str, str]
+
+    @property
+    def words(self) -> str:
+        """A short description."""
+        versions = ", ".join(dict.fromkeys(python.version for python in self.pythons)) or "none"
+        libc = f"glibc {self.glibc[0]}.{self.glibc[1]}" if self.glibc else "no glibc"
+        return f"{self.model or 'unknown board'}, {self.system}, {self.arch}, Python {versions}, {libc}"
+
+    def usable_pythons(self, address: str) -> list[Interpreter]:
+        """Return the interpreters that the agent runs on; raises UnavailableError, with what to do at `address`, if there is none."""
+        if self.arch not in {"aarch64", "x86_64"}:
+            raise UnavailableError(f"no release fits {self.words}, because runtimes exist for 64-bit systems only: install one")
+        if self.glibc is None or self.glibc < OLDEST_GLIBC:
+            oldest = ".".join(map(str, OLDEST_GLIBC))
+            raise UnavailableError(f"no release fits {self.words}, because wheels need glibc {oldest} or newer: install a newer system")
+        usable = [python for python in self.pythons if numbers(python.version) >= OLDEST_PYTHON]
+        if not usable:
+            folder, sudo = f"{self.root}/pythons/3.11", "" if self.root.startswith(f"{self.home}/") else "sudo "
+            raise UnavailableError(
+                f"no Python >= 3.10 with venv in {self.system}: install one (Debian: `sudo apt install python3-venv`), or unpack one: "
+                f"`ssh {address} '{sudo}mkdir -p {folder} && {sudo}tar -xz -C {folder} --strip-components=1' < FILE`, where FILE is a "
+                f"python-build-standalone cpython-3.11-{self.arch}-unknown-linux-gnu-install_only.tar.gz"
+            )
+        return usable
+
+
+def parse_facts(text: str, otherwise: str) -> BoardFacts:
+    """Return the board in the lines of `look.sh`; raises UnavailableError, which begins with `otherwise`, if lines are missing."""
+    values: dict[str, list[str]] = defaultdict(list)
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        # A terminal shows it: a board's name must not hold control characters.
+        values[key].append("".join(char for char in value if char.isprintable()).strip())
+    last = {key: lines[-1] for key, lines in values.items()}
+    if last.get("end") != "yes":
+        raise UnavailableError(f"{otherwise}: it has to be a Linux with a POSIX shell and a login without a dialogue")
+    # A 64-bit kernel may run a 32-bit system (Raspberry Pi OS does).
+    machine = last.get("arch", "")
+    libc = re.fullmatch(r"glibc (\d+)\.(\d+).*", last.get("libc", ""))
+    disk, free_bytes = _room(last.get("room", ""))
+    home_disk, home_free_bytes = _room(last.get("home_room", ""))
+    return BoardFacts(
+        arch=ARCH_32_BIT.get(machine, machine) if last.get("bits") == "32" else machine,
+        system=_system(last),
+        model=last.get("model") or None,
+        pythons=tuple(Interpreter(*value.split(" ", 1)) for value in values["python"] if " " in value),
+        glibc=(int(libc[1]), int(libc[2])) if libc else None,
+        rights=last["rights"] if last.get("rights") in get_args(Rights) else "none",  # type: ignore[arg-type]
+        has_openssl=bool(last.get("openssl")),
+        home=last.get("home", ""),
+        root=last.get("root", ""),
+        disk=disk,
+        free_bytes=free_bytes,
+        home_disk=home_disk,
+        home_free_bytes=home_free_bytes,
+        current=Path(last["current"]).name if last.get("current") else None,
+        releases={Path(folder).name: sha256 for sha256, _, folder in (value.partition(" ") for value in values["release"])},
+    )
+
+
+def _system(values: dict[str, str]) -> str:
+    name = values.get("os") or values.get("os_id") or "unknown system"
+    if tegra := values.get("tegra"):
+        release = re.search(r"R(\d+).*REVISION: ([\d.]+)", tegra)
+        generation = JETPACK.get(release[1]) if release else None
+        return f"JetPack {generation} (L4T {release[1]}.{release[2]}, {name})" if release and generation else f"Jetson ({name})"
+    if values.get("mendel"):
+        return f"Mendel {values['mendel']}"
+    return f"Armbian {values['armbian']} ({name})" if values.get("armbian") else name
+
+
+def _room(text: str) -> tuple[str, int]:
+    free_kb, _, disk = text.partition(" ")
+    return disk, int(free_kb) * 1024 if free_kb.isdecimal() else 0

@@ -1,0 +1,129 @@
+"""Runs on a board, by the Python of the release that was brought: one `edgemeter run` in a folder of its own, which goes at the end.
+
+Standard input brings the suite as a tar, then a line now and then as a sign of life. When it ends, or brings nothing for SILENCE_S, the run
+is ended (SIGINT, then SIGKILL). Standard output has MARK, then what the run prints. The folder of a process that was killed is locked by
+none: the next run removes it. What a run had changed on the board is put back by the next `edgemeter` there.
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+from pathlib import Path
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.toml import toml_document
+
+MARK = b"#edgemeter\n"
+SILENCE_S, INTERRUPT_S = 45.0, 20.0
+# Of the board's own: the run lock, which all that measure there share.
+KEPT_VARIABLE = "EDGEMETER_RUN_LOCK"
+DROPPED_VARIABLES = ("EDGEMETER_", "PIP_", "PYTHON", "XDG_")
+
+
+class LiveInput:
+    """Standard input, which ends after SILENCE_S without a byte."""
+
+    def read(self, most_bytes: int) -> bytes:
+        """Return what has come; nothing at the end."""
+        ready = select.select([0], [], [], SILENCE_S)[0]
+        return os.read(0, most_bytes) if ready else b""
+
+
+def new_folder(above: Path) -> tuple[Path, int]:
+    """Return a new folder with the descriptor that locks it, after removing those that nobody locks."""
+    gate = os.open(above, os.O_RDONLY)
+    fcntl.flock(gate, fcntl.LOCK_EX)
+    for path in above.glob("run-*"):
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+            report("removed what a lost connection left there")
+        os.close(lock)
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=above))
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.close(gate)
+    return folder, lock
+
+
+def report(text: str) -> None:
+    """Show a line where the measurement was started."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def receive(folder: Path) -> None:
+    """Write the files that come; raises TarError if they end too early."""
+    with tarfile.open(fileobj=LiveInput(), mode="r|") as tar:  # type: ignore[call-overload]
+        for member in tar:
+            path = folder / member.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                shutil.copyfileobj(tar.extractfile(member), file)
+
+
+def write_settings(path: Path) -> None:
+    """Write the board's names and sensors, and no broker: what is measured goes to the machine that asked."""
+    try:
+        settings = config.read()
+    except EdgemeterError as error:
+        report(f"the board's own configuration is not used: {error}")
+        settings = config.Config()
+    path.write_text(toml_document({key: getattr(settings, key) for key in ("device", "fleet", "role", "power", "sensors")}))
+
+
+def measure(command: list[str], folder: Path, lock: int) -> int:
+    """Return the status of a command, which ends with standard input at the latest."""
+    inherited = {name: text for name, text in os.environ.items() if name == KEPT_VARIABLE or not name.startswith(DROPPED_VARIABLES)}
+    home = str(folder / "home")
+    environment = {**inherited, "HOME": home, "EDGEMETER_HOME": home, "TMPDIR": home, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=folder, env=environment, start_new_session=True, pass_fds=(lock,))
+    ended, end = os.pipe()
+
+    def wait() -> None:
+        process.wait()
+        os.close(end)
+
+    threading.Thread(target=wait, daemon=True).start()
+    while process.poll() is None:
+        ready = select.select([0, ended], [], [], SILENCE_S)[0]
+        if ended not in ready and (0 not in ready or not os.read(0, 1 << 16)):
+            for number in (signal.SIGINT, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(INTERRUPT_S)
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def main(arguments: list[str]) -> int:
+    """Run `edgemeter` of this release with these arguments, in a folder with the files that come; return its status."""
+    os.umask(0o077)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    folder, lock = new_folder(Path.home() / ".cache" / "edgemeter")
+    try:
+        (folder / "home").mkdir()
+        receive(folder)
+        write_settings(folder / "settings.toml")
+        sys.stdout.buffer.write(MARK)
+        sys.stdout.buffer.flush()
+        return measure([str(Path(sys.executable).with_name("edgemeter")), *arguments], folder, lock)
+    except (OSError, tarfile.TarError) as error:
+        report(f"edgemeter: {error}")
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
