@@ -201,6 +201,7 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
 
     def __init__(self, board: Board, version: str, arguments: list[str], note: Callable[[str], None]) -> None:
         self.errors: list[str] = []
+        self._last_line = "no message"
         self.interruption: BaseException | None = None
         self.status: int | None = None
         self._version, self._login, self._note = version, board.target.login, note
@@ -274,7 +275,7 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
             return UnavailableError(
                 f"{self._login}: its release {self._version} is older than this edgemeter and knows no {unknown[1]}: use a newer one"
             )
-        reason = "; ".join(dict.fromkeys(self.errors)) or f"edgemeter {install.how_it_ended(self.status or 0)}"
+        reason = "; ".join(dict.fromkeys(self.errors)) or f"edgemeter {install.how_it_ended(self.status or 0)} ({self._last_line})"
         if self.status in {INTERRUPTED, TERMINATED}:
             return TransientError(f"{self._login}: {reason}: somebody ended it there: run it again")
         return (ConfigError if self.status == USAGE else UnavailableError)(f"{self._login}: {reason}")
@@ -286,6 +287,7 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
             if text.startswith("edgemeter: "):
                 self.errors.append(text.removeprefix("edgemeter: "))
             elif text:
+                self._last_line = text
                 self._note(text)
 
     def _read(self) -> None:

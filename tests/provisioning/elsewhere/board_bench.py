@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from edgemeter.provisioning.apply.ssh import SshConnection
+from edgemeter.provisioning.apply.board import Board
 from tests.fixtures.ssh_server import sshd
 
 IS_ROOT = os.geteuid() == 0
@@ -16,17 +16,6 @@ def listing(folder):
     return {path.relative_to(folder): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-def processes_in(folder):
-    """Return the processes that were started in a folder or name it, by their command lines."""
-    lines = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if str(folder) in words or str((path / "cwd").readlink()).startswith(str(folder)):
-                lines[int(path.name)] = words
-    return lines
-
-
 def until(is_so, patience_s=60.0):
     """Wait until a condition holds."""
     end_s = time.monotonic() + patience_s
@@ -35,7 +24,7 @@ def until(is_so, patience_s=60.0):
         time.sleep(0.05)
 
 
-class Board:
+class BoardBench:
     """A board with files of its owner in its home."""
 
     def __init__(self, folder):
@@ -50,12 +39,29 @@ class Board:
         """End its sshd."""
         self.server.server.kill()
 
-    def is_as_before(self):
-        """Return whether the home holds what it held, and nothing runs below it."""
+    @property
+    def cache(self):
+        """Where releases stay there."""
+        return self.home / ".cache/edgemeter"
+
+    def has_only_the_release(self):
+        """Return whether the home holds what it held and a release, and no measurement runs there."""
         with contextlib.suppress(FileNotFoundError):
             # While a folder is being removed it is not as before.
-            return listing(self.home) == self.before and not processes_in(self.home / ".cache")
+            present = {path: content for path, content in listing(self.home).items() if not path.is_relative_to(".cache")}
+            is_clean = not list(self.cache.glob("run-*")) and not (self.cache / "stage").exists()
+            return present == self.before and is_clean and not self.processes()
         return False
+
+    def processes(self):
+        """Return the processes there that use the release, by their command lines."""
+        lines = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if words.startswith(str(self.cache)):
+                    lines[int(path.name)] = words
+        return lines
 
     @contextlib.contextmanager
     def run_lock_held(self):
@@ -64,7 +70,7 @@ class Board:
             yield lambda: None
             return
         script = "exec 9>/run/lock/edgemeter-run.lock; flock 9; echo locked; cat"
-        with SshConnection(self.target, self.server.options()) as connection, connection.start(["sh", "-c", script]) as process:
+        with Board(self.target, self.server.options()) as board, board.start(["sh", "-c", script]) as process:
             assert process.stdout is not None
             assert process.stdin is not None
             assert process.stdout.readline() == b"locked\n"

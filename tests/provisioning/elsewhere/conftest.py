@@ -8,34 +8,53 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgemeter.agent.cli.elsewhere import RemoteWork
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.inventory import fleet_folder
-from edgemeter.provisioning.jobs import packing
+from edgemeter.provisioning.elsewhere import over_ssh
 from edgemeter.provisioning.release import wheels
 from tests.fixtures.pip_wheel import compiled_pip
-from tests.provisioning.elsewhere.board_bench import Board
+from tests.provisioning.elsewhere.board_bench import BoardBench
 
 
 @pytest.fixture
 def board(tmp_path):
     """Return a board; its sshd ends with the test."""
-    on_board = Board(tmp_path / "board")
+    on_board = BoardBench(tmp_path / "board")
     yield on_board
     on_board.close()
 
 
-@pytest.fixture
-def workstation(tmp_path):
-    """Return a workstation: `options` of a command, `pack` for a suite, its `store`, and the `lines` that it shows."""
-    store = ContentStore(tmp_path / "content")
+class SshWorkstation:
+    """A workstation that measures on a board; `lines` are what it showed."""
 
-    def pack(*models, **settings):
+    def __init__(self, folder, board):
+        self.lines = []
+        self._folder, self._board = folder, board
+
+    def measure(self, *models, report=None, release=None, power=None, **settings):
+        """Measure models on the board; return their records, the errors, and what interrupted them."""
         case = Settings(model=[str(model) for model in models], **settings)
-        return packing.pack(suite.SuiteFile(name="s", case=[case]), tmp_path, store)
+        options = {"ssh_options": self._board.server.options(), "release": release, "power": power}
+        work = RemoteWork(
+            suite.SuiteFile(name="s", case=[case]), self._folder, options, 100.0, None, report or self.lines.append, lambda: None
+        )
+        outcomes, interruption = [], None
+        try:
+            outcomes.extend(over_ssh.measure(self._board.target, work))
+        except KeyboardInterrupt as error:
+            interruption = error
+        return SimpleNamespace(
+            records=[record for outcome in outcomes for record in outcome.records],
+            errors=[error for outcome in outcomes for error in outcome.errors],
+            interruption=interruption,
+        )
 
-    return SimpleNamespace(store=store, pack=pack, options={"fleet_folder": fleet_folder.at(tmp_path / "fleet")}, lines=[])
+
+@pytest.fixture
+def workstation(tmp_path, board):
+    """Return a workstation."""
+    return SshWorkstation(tmp_path, board)
 
 
 def pack_installed(folder: Path, *extras: str) -> Path:

@@ -1,45 +1,60 @@
 """A board over a real sshd, measured by the real edgemeter in a release that is made here."""
 
-import re
+import os
+import subprocess
+import sys
+from dataclasses import replace
 
+import msgspec
 import pytest
 
-from edgemeter.agent.base import config
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, TransientError
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.order_suite import SHIPPED
+from edgemeter.models.catalogue.shipped_models import write_sample
+from edgemeter.provisioning.apply import bring
+from edgemeter.provisioning.apply.facts import BoardFacts, Interpreter
 from edgemeter.provisioning.elsewhere import over_ssh
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from tests.fixtures import device_release
+from tests.fixtures import device_release, small_release
+from tests.fixtures.command import edgemeter
 from tests.fixtures.replay_case import write_replay
 from tests.provisioning.elsewhere.board_bench import IS_ROOT, until
 
-pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
+on_board = pytest.mark.needs("openssl", "ssh", "sshd")
 
 
-def measured(board, workstation, packed, report=None, **options):
-    """Measure on the board, and return its runs."""
-    options = {**workstation.options, "ssh": board.server.options(), **options}
-    return over_ssh.measure(board.target, packed, workstation.store, options, report or workstation.lines.append)
-
-
+@on_board
+@pytest.mark.system_python
 @pytest.mark.usefixtures("index")
 @pytest.mark.needs(module="ai_edge_litert")
-def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, workstation):
-    """A release of what is installed here, with the runtime that the model needs; one that stays there is not sent again."""
-    packed = workstation.pack(SHIPPED / "edgemeter-shapes_int8.tflite", mode="quick", repeats=1)
-    runs = measured(board, workstation, packed, keep_there=True)
+def test_a_run_over_ssh_has_the_record_of_a_local_run_and_leaves_the_release_only(board, workstation, tmp_path):
+    """A release of what is installed here, with the runtime that the model needs; photographs and annotations travel with the suite.
+
+    The next run copies nothing but the suite, and waits for another measurement on the board, as any does.
+    """
+    write_sample(tmp_path / "sample")
+    model = SHIPPED / "edgemeter-shapes_int8.tflite"
+    data = {"data": str(tmp_path / "sample/photos"), "annotations": str(tmp_path / "sample/instances.json")}
+    runs = workstation.measure(model, mode="quick", repeats=1, **data)
     (record,) = runs.records
     assert (runs.errors, runs.interruption) == ([], None)
-    assert (record.device, record.runtime.name) == (config.this_device(), "litert")
-    assert record.latency.p50_ms > 0
     assert record.verdict.state in {"ok", "disturbed"}
     assert any("[1/1] edgemeter-shapes_int8.tflite litert" in line for line in workstation.lines), workstation.lines
     assert any("no energy" in line for line in workstation.lines) == (record.energy is None)
     assert all(line.startswith(f"{board.target.name}: ") for line in workstation.lines)
-    (folder,) = (board.home / ".cache/edgemeter").iterdir()
-    assert re.fullmatch("on-.{8}", folder.name)
-    assert {path.name for path in folder.iterdir()} == {"release.sha256", "root", "suite", "errors"}
-    assert f"the release stays in {folder}" in workstation.lines[-2] + workstation.lines[-1]
+    (release,) = (board.cache / "releases").iterdir()
+    assert any(f"the release stays in {release}" in line for line in workstation.lines)
+    assert board.has_only_the_release()
+
+    options = ["--mode", "quick", "--repeats", "1", "--no-save", "--format", "json"]
+    command = ["run", model, "--data", data["data"], "--annotations", data["annotations"], *options]
+    ended = edgemeter(*map(str, command), env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    (local,) = msgspec.json.decode(ended.stdout, type=over_ssh._BoardDocument).runs
+    assert record.case == local.case
+    for part in ("device", "model", "runtime", "dataset", "accuracy"):
+        assert getattr(record, part) == getattr(local, part), part
 
     begun = len(workstation.lines)
     with board.run_lock_held() as end_other:
@@ -49,19 +64,20 @@ def test_a_board_without_a_fleet_is_measured_and_nothing_stays_there(board, work
             if "is in progress: waiting" in line:
                 end_other()
 
-        (second_record,) = measured(board, workstation, packed, report).records
+        (second_record,) = workstation.measure(model, report=report, mode="quick", repeats=1, **data).records
     assert any("is in progress: waiting" in line for line in workstation.lines[begun:]) == IS_ROOT
     assert second_record.id != record.id
     assert not [line for line in workstation.lines[begun:] if "collecting wheels" in line or "installing" in line]
-    assert any("copying 0.0 MB" in line for line in workstation.lines[begun:])
-    assert board.is_as_before()
+    assert board.has_only_the_release()
 
 
+@on_board
+@pytest.mark.system_python
 @pytest.mark.usefixtures("index")
 def test_two_models_are_measured_in_rounds_on_the_board(board, workstation, tmp_path):
     """The runs of a round are pairs when they come home."""
     models = [write_replay(tmp_path, name, latencies_ms=[latency_ms]) for name, latency_ms in (("a", 2.0), ("b", 3.0))]
-    runs = measured(board, workstation, workstation.pack(*models, mode="rapid"), power="none")
+    runs = workstation.measure(*models, mode="rapid", power="none")
     assert len({run.session_started_at_ns for run in runs.records} - {0}) == 1
     assert [(run.model.name, run.repeat) for run in runs.records[:4]] == [
         ("a.replay", 0),
@@ -69,13 +85,14 @@ def test_two_models_are_measured_in_rounds_on_the_board(board, workstation, tmp_
         ("b.replay", 1),
         ("a.replay", 1),
     ]
-    assert board.is_as_before()
+    assert board.has_only_the_release()
 
 
+@on_board
+@pytest.mark.system_python
 @pytest.mark.usefixtures("index")
-def test_ctrl_c_keeps_the_run_that_had_ended_and_nothing_stays_on_the_board(board, workstation, tmp_path):
+def test_ctrl_c_keeps_the_run_that_had_ended_and_ends_the_other_on_the_board(board, workstation, tmp_path):
     """In the middle of the second case of two."""
-    packed = workstation.pack(write_replay(tmp_path), seconds=5.0, repeats=1, threads=[1, 2])
     interrupted = []
 
     def report(line):
@@ -83,15 +100,84 @@ def test_ctrl_c_keeps_the_run_that_had_ended_and_nothing_stays_on_the_board(boar
             interrupted.append(line)
             raise KeyboardInterrupt
 
-    runs = measured(board, workstation, packed, report, power="none")
+    runs = workstation.measure(write_replay(tmp_path), report=report, seconds=5.0, repeats=1, threads=[1, 2], power="none")
     assert (len(runs.records), type(runs.interruption)) == (1, KeyboardInterrupt)
-    until(board.is_as_before)
+    until(board.has_only_the_release)
 
 
+@on_board
+@pytest.mark.system_python
+@pytest.mark.usefixtures("index")
+def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_folder_to_the_next(board, workstation, tmp_path):
+    """The connection ends as input does; the folder of a program that was killed is locked by none."""
+    model = write_replay(tmp_path)
+
+    def lose(line):
+        if "[1/1]" in line or "replay" in line:
+            board.lose_connections()
+
+    with pytest.raises(TransientError, match="the connection was lost while it measured, so what runs there ends"):
+        workstation.measure(model, report=lose, seconds=100.0, repeats=1, power="none")
+    until(board.has_only_the_release)
+    (board.cache / "run-abcdefgh/suite").mkdir(parents=True)
+    assert len(workstation.measure(model, mode="rapid", repeats=1, power="none").records) == 1
+    assert any("removed what a lost connection left there" in line for line in workstation.lines)
+    assert board.has_only_the_release()
+
+
+@on_board
+@pytest.mark.system_python
+@pytest.mark.usefixtures("index")
 def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
-    """A model whose runtime is not in the release: one line, by the board's name, and nothing stays."""
+    """An agent that cannot measure: one line, by the board's name, and no folder stays."""
     release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
-    packed = workstation.pack(write_replay(tmp_path))
-    with pytest.raises(ConfigError, match="edgemeter ended with status 2"):
-        measured(board, workstation, packed, release=release)
-    assert board.is_as_before()
+    with pytest.raises(Exception, match="No module named 'edgemeter'"):
+        workstation.measure(write_replay(tmp_path), release=release)
+    assert board.has_only_the_release()
+
+
+@pytest.mark.services
+def test_a_silent_connection_counts_as_lost(tmp_path):
+    """A network that drops everything closes nothing: the program there hears no sign of life, and ends."""
+    program = over_ssh.PROGRAM.read_text().replace("SILENCE_S, INTERRUPT_S = 45.0, 20.0", "SILENCE_S, INTERRUPT_S = 1.0, 20.0")
+    (tmp_path / ".cache/edgemeter").mkdir(parents=True)
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={"HOME": str(tmp_path)}
+    ) as process:
+        assert process.wait(60) == 1
+        assert b"edgemeter: " in process.stderr.read()
+    assert list((tmp_path / ".cache/edgemeter").iterdir()) == []
+
+
+TARGET = small_release.this_target()
+PYTHON = Interpreter(TARGET.python_text, "/usr/bin/python3")
+BOARD = BoardFacts(
+    arch=TARGET.arch, system="Debian", model="Raspberry Pi 5 Model B Rev 1.0", pythons=(PYTHON,), glibc=TARGET.glibc, rights="none",
+    has_openssl=False, home="/home/pi", root="/home/pi/.cache/edgemeter", disk="/", free_bytes=0, home_disk="/", home_free_bytes=0,
+    current=None, releases={},
+)  # fmt: skip
+
+
+@pytest.mark.services
+@pytest.mark.usefixtures("index")
+def test_a_board_of_another_kind_gets_the_wheels_of_its_own():
+    """Those of this machine are not for it, and the message names what it would need."""
+    other = replace(BOARD, arch="aarch64" if TARGET.arch == "x86_64" else "x86_64")
+    with pytest.raises(ConfigError, match=f"no wheels for .*{other.arch}, Python {TARGET.python_text}"):
+        bring.made_release(other, PYTHON, (), print)
+
+
+def test_a_release_has_the_extras_of_the_runtimes_only(tmp_path):
+    """A small board on a slow line gets nothing that it does not run."""
+    write_replay(tmp_path)
+    for case, extras in (
+        (Settings(model="m.tflite"), ("litert",)),
+        (Settings(model="m_edgetpu.tflite", runtime="edgetpu"), ("coral",)),
+        (Settings(model="m.onnx", runtime=["onnx", "openvino"]), ("onnx", "openvino")),
+        (Settings(model="m.gguf"), ("llama",)),
+        (Settings(model="m.replay.json"), ()),
+        (Settings(model="m.tflite", data="0a-a.MP4.zip"), ("litert", "video")),
+    ):
+        # What was installed before an extra was added does not offer it.
+        offered = over_ssh.metadata.metadata("edgemeter").get_all("Provides-Extra")
+        assert over_ssh.extras_of([case], tmp_path) == tuple(extra for extra in extras if extra in offered), case
