@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -31,15 +32,15 @@ from edgemeter.provisioning.release.install import RefusedError, version_key
 ON_DEVICE = Path(__file__).with_name("on_device.py")
 GOVERNOR_UNIT = Path(provisioning.__file__).with_name("units") / "edgemeter-governor.service.in"
 ROOT = "/opt/edgemeter"
-LOOK_S, JOIN_S, START_S = 60.0, 120.0, 900.0
+JOIN_S, START_S = 120.0, 900.0
 SSH_PORT = 22
 # The token is used within minutes; one that is left unused expires soon.
 TOKEN_HOURS = 1.0
 PYTHON_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/supervisor.py\n"
 
 ApplyState: TypeAlias = Literal["ok", "changed", "skipped", "failed"]
-# Called with whether something goes on now or a step has ended, the device, and what.
-ReportStep = Callable[[Literal["now", "step"], str, str], None]
+# Called with a device, and what goes on there or has ended.
+ReportStep = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,9 @@ def apply_one(request: ApplyRequest, settings: ApplySettings, report: ReportStep
     words, remedy = None, None
     try:
         with Board(target, settings.ssh_options, settings.sudo_password) as board:
-            report("now", target.name, "connecting")
+            report(target.name, "connecting")
             words = board.look(f"{settings.prefix}{ROOT}", settings.prefix).words
-            _Application(board, request, settings, steps, report).run()
+            _Application(board, request, settings, steps, partial(report, target.name)).run()
     except EdgemeterError as error:
         remedy = str(error)
     return ApplyOutcome(target.name, target.host, words, tuple(steps), remedy)
@@ -132,7 +133,9 @@ def apply_one(request: ApplyRequest, settings: ApplySettings, report: ReportStep
 class _Application:
     """All steps on one board; `steps` are added to as they end."""
 
-    def __init__(self, board: Board, request: ApplyRequest, settings: ApplySettings, steps: list[ApplyStep], report: ReportStep) -> None:
+    def __init__(
+        self, board: Board, request: ApplyRequest, settings: ApplySettings, steps: list[ApplyStep], report: Callable[[str], None]
+    ) -> None:
         self._board, self._request, self._settings, self._steps, self._report = board, request, settings, steps, report
 
     def run(self) -> None:
@@ -144,14 +147,14 @@ class _Application:
                 "openssl is missing there, which verifies signatures and makes the device's key: `sudo apt-get install openssl`"
             )
         offer, python = bring.choose_offer(settings.offers, facts, board.target.address)
-        version, wheels = offer.manifest.version, self._lacking_wheels()
+        version, wheels = offer.manifest.version, [wheel for wheel in settings.wheels if wheel.sha256 not in facts.further]
         is_running_newer = is_newer(facts.current, version)
         if is_running_newer and wheels:
             raise ConfigError(f"{facts.current} is installed, which is newer than {version}: give that release, to install wheels with it")
         is_current = facts.current == version and facts.releases.get(version) == offer.sha256
         lacks = bool(wheels) or not (is_running_newer or is_current)
         if lacks and not settings.is_dry:
-            copied_bytes = bring.copy_release(board, offer, wheels, lambda activity: self._report("now", request.target.name, activity))
+            copied_bytes = bring.copy_release(board, offer, wheels, self._report)
             self._add(ApplyStep("copy", "changed" if copied_bytes else "ok", f"{copied_bytes / MB:.1f} MB"))
         interpreter = python.path.removeprefix(settings.prefix)
         plan: dict[str, object] = {
@@ -180,25 +183,16 @@ class _Application:
         self._on_device(python.path, plan | {"steps": ["owner", "start"]})
         board.run(["rm", "-rf", f"{facts.home}/{bring.STAGE}"])
 
-    def _lacking_wheels(self) -> list[FileToCopy]:
-        """Return the further wheels that the release that runs there lacks."""
-        wheels = {f"{self._board.facts.root}/current/further/{wheel.sha256}": wheel for wheel in self._settings.wheels}
-        if not wheels:
-            return []
-        script = b'for path; do [ -e "$path" ] || echo "$path"; done\n'
-        lacking = self._board.run_as_root(["sh", "-s", "--", *wheels], script, LOOK_S).stdout.splitlines()
-        return [wheel for path, wheel in wheels.items() if path in lacking]
-
     def _add(self, step: ApplyStep) -> None:
         self._steps.append(step)
-        self._report("step", self._request.target.name, f"{step.step}: {step.state}" + (f" ({step.detail})" if step.detail else ""))
+        self._report(f"{step.step}: {step.state}" + (f" ({step.detail})" if step.detail else ""))
         if step.state == "failed":
             raise UnavailableError(step.detail)
 
     def _on_device(self, python: str, plan: dict[str, object]) -> None:
         """Run the steps of the plan as root on the device, by `on_device.py`."""
         names = [str(name) for name in plan["steps"]]  # type: ignore[attr-defined]
-        self._report("now", self._request.target.name, f"{names[0]} ...")
+        self._report(f"{names[0]} ...")
         result = self._board.run_as_root([python, "-"], device_program(plan).encode(), bring.INSTALL_S + START_S)
         lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
         for line in lines:

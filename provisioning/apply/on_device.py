@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import json
 import os
-import pwd
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -44,20 +43,21 @@ class LocalDevice:
     """The device, seen from inside; every path is below `prefix`."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        self.plan = plan
+        self.plan, self.is_dry = plan, plan["dry"]
         self.prefix: str = plan["prefix"]
-        self.is_dry: bool = plan["dry"]
-        self.root = self.below("/opt/edgemeter")
-        self.home = self.below("/var/lib/edgemeter")
-        self.etc = self.below("/etc/edgemeter")
-        self.units = self.below("/etc/systemd/system")
+        self.root, self.home = self.below("/opt/edgemeter"), self.below("/var/lib/edgemeter")
+        self.etc, self.units = self.below("/etc/edgemeter"), self.below("/etc/systemd/system")
         # These record, across an interruption and until the next boot, that what runs is not what is installed.
         self.restart, self.reload = self.below("/run/edgemeter-apply-restart"), self.below("/run/edgemeter-apply-udev")
-        self.has_systemd = not self.prefix and Path("/run/systemd/system").is_dir()
 
     def below(self, path: str) -> Path:
         """Return the path with the prefix."""
         return Path(self.prefix + path)
+
+    def do(self, *command: str, timeout_s: float = 120.0) -> None:
+        """Run a command, except in a dry run; raises StepError if it fails."""
+        if not self.is_dry and (completed := run(*command, timeout_s=timeout_s)).returncode != 0:
+            raise StepError(f"`{' '.join(command[:3])}` failed: {last_line(completed.stderr or completed.stdout)}")
 
     def put(self, path: Path, content: bytes, mode: int = 0o644, marker: Path | None = None) -> bool:
         """Make `path` hold `content`, after creating `marker`; return whether it changed."""
@@ -66,7 +66,7 @@ class LocalDevice:
                 return False
         if not self.is_dry:
             if marker:
-                mark(marker)
+                self.mark(marker)
             path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_name(path.name + ".new")
             # Never readable by more users than at the end, not even for a moment.
@@ -78,17 +78,16 @@ class LocalDevice:
             new.replace(path)
         return True
 
-    def drop(self, path: Path) -> bool:
-        """Remove `path`; return whether it existed."""
-        existed = path.exists()
-        if existed and not self.is_dry:
-            path.unlink()
-        return existed
-
-    def needs_restart(self) -> None:
-        """Record that the agent has to be restarted."""
+    def drop(self, path: Path) -> None:
+        """Remove a file, if it exists."""
         if not self.is_dry:
-            mark(self.restart)
+            path.unlink(missing_ok=True)
+
+    def mark(self, marker: Path) -> None:
+        """Record that the agent has to be restarted, or the rules loaded."""
+        if not self.is_dry:
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
@@ -103,8 +102,7 @@ class LocalDevice:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             os.fchmod(descriptor, 0o666)
             os.close(descriptor)
-        lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as lock:
             while True:
                 with contextlib.suppress(BlockingIOError):
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,29 +111,25 @@ class LocalDevice:
                     raise StepError("a measurement is going on there and must not be disturbed: run it again later")
                 time.sleep(0.2)
             yield
-        finally:
-            os.close(lock)
 
     def user(self) -> StepResult:
         """Make the agent's user, and add it to the groups of devices."""
         accounts, groups = self.below("/etc/passwd"), self.below("/etc/group")
         if not accounts.is_file():
             return "skipped", "no accounts below the prefix"
-        prefix_option = ["--prefix", self.prefix] if self.prefix else []
-        members = {line.split(":")[0]: line.split(":")[-1].split(",") for line in lines(groups)}
+        where = ["--prefix", self.prefix] if self.prefix else []
+        members = {line.split(":")[0]: line.split(":")[-1].split(",") for line in groups.read_text().splitlines()}
         changed = []
-        if not any(line.startswith(f"{USER}:") for line in lines(accounts)):
+        if not any(line.startswith(f"{USER}:") for line in accounts.read_text().splitlines()):
             changed.append(f"user {USER}")
-            if not self.is_dry:
-                group = ["--gid", USER] if USER in members else ["--user-group"]
-                home = ["--home-dir", "/var/lib/edgemeter", "--no-create-home", "--shell", "/usr/sbin/nologin"]
-                must("useradd", *prefix_option, "--system", *group, *home, USER)
+            group = ["--gid", USER] if USER in members else ["--user-group"]
+            home = ["--home-dir", "/var/lib/edgemeter", "--no-create-home", "--shell", "/usr/sbin/nologin"]
+            self.do("useradd", *where, "--system", *group, *home, USER)
         lacking = [name for name in DEVICE_GROUPS if name in members and USER not in members[name]]
         if lacking:
             changed.append("groups " + " ".join(lacking))
-            self.needs_restart()
-            if not self.is_dry:
-                must("usermod", *prefix_option, "--append", "--groups", ",".join(lacking), USER)
+            self.mark(self.restart)
+            self.do("usermod", *where, "--append", "--groups", ",".join(lacking), USER)
         return outcome(changed)
 
     def release(self) -> StepResult:
@@ -143,22 +137,21 @@ class LocalDevice:
         changed = ["release.pub"] if self.put(self.root / "release.pub", self.plan["public_key"].encode()) else []
         if self.plan["install"]:
             changed.append(self.plan["release"])
-            self.needs_restart()
-            if not self.is_dry:
-                with self.quiet():
-                    must(*self.plan["install"], timeout_s=self.plan["install_s"])
-        if self.plan["is_newer"]:
-            return "skipped", self.plan["release"]
-        return outcome(changed)
+            self.mark(self.restart)
+            with self.quiet():
+                self.do(*self.plan["install"], timeout_s=self.plan["install_s"])
+        return ("skipped", self.plan["release"]) if self.plan["is_newer"] else outcome(changed)
 
     def service(self) -> StepResult:
         """Write the unit files of the release and enable them."""
         changed = self.of_release("*.service", self.units, self.restart)
-        drop_in = self.units / f"{SUPERVISOR}.d" / "python.conf"
-        text = self.plan["python_drop_in"]
-        if self.drop(drop_in) if text is None else self.put(drop_in, text.encode(), marker=self.restart):
+        drop_in, text = self.units / f"{SUPERVISOR}.d" / "python.conf", self.plan["python_drop_in"]
+        if text is not None and self.put(drop_in, text.encode(), marker=self.restart):
             changed.append("the supervisor's Python")
-            self.needs_restart()
+        if text is None and drop_in.exists():
+            changed.append("the supervisor's Python")
+            self.mark(self.restart)
+            self.drop(drop_in)
         enabled, why = self.enable(AGENT, SUPERVISOR)
         return outcome([*changed, *enabled], why)
 
@@ -175,9 +168,9 @@ class LocalDevice:
             return [], "no systemd here: nothing is enabled"
         where = [f"--root={self.prefix}"] if self.prefix else []
         changed = [unit for unit in units if run("systemctl", *where, "is-enabled", unit).stdout.strip() != "enabled"]
-        if changed and not self.is_dry:
+        if changed:
             # This reloads the units, too.
-            must("systemctl", *where, "enable", *changed)
+            self.do("systemctl", *where, "enable", *changed)
         return [f"enabled {unit}" for unit in changed], ""
 
     def udev(self) -> StepResult:
@@ -185,10 +178,10 @@ class LocalDevice:
         changed = self.of_release("*.rules", self.below("/etc/udev/rules.d"), self.reload)
         if self.prefix or not Path("/run/udev/control").exists():
             return outcome(changed, "udev is not running here: the rules apply from the next boot" if changed else "")
-        if not self.is_dry and self.reload.exists():
-            must("udevadm", "control", "--reload")
+        if self.reload.exists():
+            self.do("udevadm", "control", "--reload")
             for subsystem in ("usb", "apex", "powercap", "hwmon"):
-                must("udevadm", "trigger", f"--subsystem-match={subsystem}", "--action=change")
+                self.do("udevadm", "trigger", f"--subsystem-match={subsystem}", "--action=change")
             self.drop(self.reload)
         return outcome(changed)
 
@@ -215,21 +208,18 @@ class LocalDevice:
     def governor(self) -> StepResult:
         """Set the CPU governor, now and after each boot."""
         self.check_as_found()
-        governor = self.plan["governor"]
-        files = governor_files(Path(self.plan["sysfs"]))
+        governor, files = self.plan["governor"], governor_files(Path(self.plan["sysfs"]))
         if not files:
             return "skipped", "the kernel has no CPU governors here"
         check_governor(files, governor)
-        changed = []
-        if self.put(self.units / GOVERNOR, self.plan["governor_unit"].encode()):
-            changed.append(GOVERNOR)
+        changed = [GOVERNOR] if self.put(self.units / GOVERNOR, self.plan["governor_unit"].encode()) else []
         enabled, why = self.enable(GOVERNOR)
         to_change = [path for path in files if path.read_text().strip() != governor]
         if to_change and not self.is_dry:
             with self.quiet():
                 for path in to_change:
                     write(path, governor)
-        return outcome([*changed, *enabled, *(str(path.parent.relative_to(path.parents[2])) for path in to_change)], why)
+        return outcome([*changed, *enabled, *(path.parent.name for path in to_change)], why)
 
     def join(self) -> StepResult:
         """Give the device its identity and configuration."""
@@ -239,48 +229,39 @@ class LocalDevice:
             return "changed", "would join"
         if not self.plan["join"]:
             return "skipped", "has not joined"
-        path = self.etc / "join.toml"
+        path, wait_s = self.etc / "join.toml", self.plan["join_s"]
         self.put(path, self.plan["join"].encode(), 0o600)
-        program, wait_s = str(self.root / "current/bin/edgemeter"), self.plan["join_s"]
         where = ["--home", str(self.home), "--config", str(self.etc / "config.toml"), "--timeout", str(wait_s)]
         try:
-            must(program, "agent", "join", str(path), *where, timeout_s=wait_s + 60)
+            self.do(str(self.root / "current/bin/edgemeter"), "agent", "join", str(path), *where, timeout_s=wait_s + 60)
         finally:
-            shred(path)
-        self.needs_restart()
+            # The token is used up, or expires within the hour.
+            path.unlink()
+        self.mark(self.restart)
         return "changed", "joined"
 
     def owner(self) -> StepResult:
         """Make the agent's folder the agent's own."""
         if self.prefix:
             return "skipped", "the owners of files below a prefix are kept"
-        try:
-            account = pwd.getpwnam(USER)
-        except KeyError:
-            return "skipped", f"there is no user {USER}"
         if not self.is_dry:
             self.home.mkdir(mode=0o750, parents=True, exist_ok=True)
-        changed = 0
-        # By descriptors: the agent, who may write there, must not lead root elsewhere.
-        for _, _, names, folder in os.fwalk(self.home):
-            for name in (".", *names):
-                if os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid != account.pw_uid:
-                    changed += 1
-                    if not self.is_dry:
-                        os.chown(name, account.pw_uid, account.pw_gid, dir_fd=folder, follow_symlinks=False)
-        return ("changed", f"{changed} files") if changed else ("ok", "")
+        foreign = run("find", str(self.home), "!", "-user", USER).stdout.splitlines()
+        if foreign:
+            # It follows no link: the agent, who may write there, must not lead root elsewhere.
+            self.do("chown", "-R", "-h", f"{USER}:{USER}", str(self.home))
+        return outcome([f"{len(foreign)} files"] if foreign else [])
 
     def start(self) -> StepResult:
         """Start the agent and its supervisor, or restart them with what is installed."""
-        if not self.has_systemd:
+        if self.prefix or not Path("/run/systemd/system").is_dir():
             return "skipped", "no systemd is running here: nothing is started"
-        units = (SUPERVISOR, AGENT)
-        idle = [unit for unit in units if run("systemctl", "is-active", unit).stdout.strip() != "active"]
+        idle = [unit for unit in (SUPERVISOR, AGENT) if run("systemctl", "is-active", unit).stdout.strip() != "active"]
         if not idle and not self.restart.exists():
             return "ok", "running"
         with self.quiet():
-            for unit in () if self.is_dry else units:
-                must("systemctl", "daemon-reload")
+            self.do("systemctl", "daemon-reload")
+            for unit in () if self.is_dry else (SUPERVISOR, AGENT):
                 completed = run("systemctl", "restart", unit, timeout_s=400)
                 if completed.returncode != 0:
                     log = run("journalctl", "-u", unit, "-n", "3", "-o", "cat").stdout
@@ -289,40 +270,13 @@ class LocalDevice:
         return "changed", "started" if idle else "restarted"
 
 
-def mark(path: Path) -> None:
-    """Make an empty file, and its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-
-
-def must(*command: str, timeout_s: float = 120.0) -> None:
-    """Run a command; raises StepError if it fails."""
-    completed = run(*command, timeout_s=timeout_s)
-    if completed.returncode != 0:
-        raise StepError(f"`{' '.join(command[:3])}` failed: {last_line(completed.stderr or completed.stdout)}")
-
-
-def lines(path: Path) -> list[str]:
-    """Return the lines of a file; none if it does not exist."""
-    return path.read_text(errors="replace").splitlines() if path.exists() else []
-
-
 def outcome(changed: list[str], why: str = "") -> StepResult:
     """Return the result of a step that changed these things; `why` is a note on what was left."""
     return ("changed" if changed else "ok"), "; ".join(filter(None, [", ".join(changed), why]))
 
 
-def shred(path: Path) -> None:
-    """Overwrite and remove a file that held a secret."""
-    with contextlib.suppress(FileNotFoundError), path.open("r+b") as file:
-        file.write(b"\0" * path.stat().st_size)
-        file.flush()
-        os.fsync(file.fileno())
-    path.unlink(missing_ok=True)
-
-
 def main(plan: dict[str, Any]) -> None:
-    """Do the steps of `plan` in order, up to the first that fails."""
+    """Run the steps of `plan` in order, up to the first that fails."""
     os.environ.update(PATH=f"{os.environ.get('PATH', '')}:{PATH}", LC_ALL="C")
     for name in plan["steps"]:
         try:

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 from rich.console import Console
@@ -95,11 +95,10 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: 
 
         activities = dict[str, str]()
 
-        def report(kind: Literal["now", "step"], device: str, activity: str) -> None:
-            if status.console.is_terminal:
-                activities[device] = activity
-                status.update(Text("\n".join(f"{name}: {text}" for name, text in list(activities.items()))))
-            elif kind == "step":
+        def report(device: str, activity: str) -> None:
+            activities[device] = activity
+            status.update(Text("\n".join(f"{name}: {text}" for name, text in list(activities.items()))))
+            if not status.console.is_terminal:
                 print_text(status.console, f"{device}: {activity}")
 
         def ended(outcome: ApplyOutcome) -> None:
