@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.provisioning.apply.facts import LOOK, BoardFacts, parse_facts
@@ -127,7 +127,7 @@ class Board(contextlib.AbstractContextManager["Board"]):
         self.facts = parse_facts(result.stdout, f"{self.target.login} responds {(result.stderr or result.stdout)[:200]!r}")
         return self.facts
 
-    def run(self, command: list[str], stdin: bytes | BinaryIO = b"", timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def run(self, command: list[str], stdin: bytes | IO[bytes] = b"", timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Return the result of `command` on the board, with `stdin` (bytes, or a file from its position) on its standard input.
 
         Raises:
@@ -147,11 +147,10 @@ class Board(contextlib.AbstractContextManager["Board"]):
             raise self.why_lost(errors)
         return subprocess.CompletedProcess(command, completed.returncode, output, errors.strip())
 
-    def start(self, command: list[str]) -> subprocess.Popen[bytes]:
-        """Start `command` on the board, with pipes; it gets no Ctrl-C of this terminal."""
-        line = [*self._ssh, "--", self.target.login, shlex.join(command)]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+    def start(self, command: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start `command` on the board, with pipes for input and errors; it gets no Ctrl-C of this terminal."""
+        line, pipe = [*self._ssh, "--", self.target.login, shlex.join(command)], subprocess.PIPE
+        return subprocess.Popen(line, stdin=pipe, stdout=output, stderr=pipe, start_new_session=True)
 
     def why_lost(self, errors: str) -> EdgemeterError:
         """Return the error for what ssh printed when it could not connect, or the connection ended."""

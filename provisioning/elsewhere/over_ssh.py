@@ -6,16 +6,15 @@ a ledger: the caller keeps them.
 """
 
 import contextlib
-import re
 import sys
 import tarfile
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import msgspec
 
@@ -41,11 +40,9 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.session.checks import EXTRAS
 from edgemeter.provisioning.apply import bring
 from edgemeter.provisioning.apply.board import LOST, MB, Board, SshTarget, last_line
-from edgemeter.provisioning.apply.bring import OfferedRelease
-from edgemeter.provisioning.apply.facts import Interpreter
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
-from edgemeter.provisioning.jobs.packing import SUITE_NAME, PackedSuite
+from edgemeter.provisioning.jobs.packing import SUITE_NAME
 from edgemeter.provisioning.release import install
 from edgemeter.provisioning.release.boards import numbers
 
@@ -78,13 +75,15 @@ def measure(target: SshTarget, work: RemoteWork) -> Iterator[RemoteOutcome]:
         suite = _Suite(Path(name), work)
         work.announce()
         note(board.look(ROOT).words)
-        version = _brought(board, suite, work.options.get("release"), Path(name), note)
+        version = _bring_release(board, suite, work.options.get("release"), Path(name), note)
         bring.check_room(board.facts, suite.size_bytes + SPARE_BYTES, 0)
         note(f"copying {suite.size_bytes / MB:.1f} MB of models and data")
-        with _BoardRun(board, version, _arguments(work.options), note) as run:
-            run.send(suite)
-            run.follow()
-    records = run.records()
+        power = [] if work.options.get("power") is None else ["--power", str(work.options["power"])]
+        quiet = ["--quiet"] if is_quiet() else []
+        with (Path(name) / "output").open("w+b") as output, _BoardRun(board, version, [*power, *quiet], output, note) as run:
+            run.follow(suite)
+            output.seek(0)
+            records = run.records(output.read())
     for reason in dict.fromkeys(record.reasons["energy"] for record in records if "energy" in record.reasons):
         note(f"no energy: {reason}")
     for text in run.errors if run.status == DONE else ():
@@ -97,11 +96,19 @@ def measure(target: SshTarget, work: RemoteWork) -> Iterator[RemoteOutcome]:
         raise run.interruption
 
 
-def _brought(board: Board, suite: "_Suite", release: Path | None, scratch: Path, note: Callable[[str], None]) -> str:
+def _bring_release(board: Board, suite: "_Suite", path: Path | None, scratch: Path, note: Callable[[str], None]) -> str:
     """Return the version of the release on the board that measures the suite, which is brought there first where it is missing."""
-    facts = board.facts
-    offer, python = _offer(board, suite, release, scratch, note)
-    version = offer.manifest.version
+    facts, address = board.facts, board.target.address
+    if path is not None:
+        offer, python = bring.choose_offer([bring.read_offer(path, None, scratch)], facts, address)
+    else:
+        usable = facts.usable_pythons(address)
+        # Wheels for this version are certainly there.
+        python = next((python for python in usable if numbers(python.version) == sys.version_info[:2]), usable[0])
+        offer = bring.made_release(facts, python, suite.extras(), note)
+    version, own = offer.manifest.version, metadata.version("edgemeter")
+    if version.partition("+")[0] != own.partition("+")[0]:
+        raise ConfigError(f"--release {version} is not of this edgemeter ({own}), which reads no results of others: build one here")
     if facts.releases.get(version) != offer.sha256:
         copied_bytes = bring.copy_release(board, offer, (), note)
         note(f"copied {copied_bytes / MB:.1f} MB; installing {offer.words}")
@@ -115,24 +122,12 @@ def _brought(board: Board, suite: "_Suite", release: Path | None, scratch: Path,
     return version
 
 
-def _offer(
-    board: Board, suite: "_Suite", release: Path | None, scratch: Path, note: Callable[[str], None]
-) -> tuple[OfferedRelease, Interpreter]:
-    facts, address = board.facts, board.target.address
-    if release is not None:
-        return bring.choose_offer([bring.read_offer(release, None, scratch)], facts, address)
-    usable = facts.usable_pythons(address)
-    # Wheels for this version are certainly there.
-    python = next((python for python in usable if numbers(python.version) == sys.version_info[:2]), usable[0])
-    return bring.made_release(facts, python, suite.extras(), note), python
-
-
 class _Suite:
     """A packed suite as the files that a board gets; the models are links in `folder`."""
 
     def __init__(self, scratch: Path, work: RemoteWork) -> None:
         store = ContentStore(scratch / "content")
-        packed: PackedSuite = packing.pack(work.written, work.folder, store)
+        packed = packing.pack(work.written, work.folder, store)
         self.folder = scratch / "suite"
         self.folder.mkdir()
         for content in packed.work.contents:
@@ -186,49 +181,34 @@ def _data_paths(archive: Path) -> dict[str, str]:
     return {keys[kind]: f"../data/{archive.name}/{kind}/{name}" for kind, name in tops}
 
 
-def _arguments(options: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of `edgemeter` there."""
-    arguments = ["run", f"suite/{SUITE_NAME}", "--format", "json", "--no-save", "--config", "settings.toml"]
-    arguments += ["--power", str(options["power"])] if options.get("power") is not None else []
-    return [*arguments, *(["--quiet"] if is_quiet() else [])]
-
-
 class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
-    """One `run_there.py` on the board: it ends with the block at the latest. `errors` are the errors that the run there printed.
+    """One `run_there.py` on the board, which ends with the block at the latest. `errors` are what `edgemeter run` there printed as errors.
 
     `interruption`: Ctrl-C or SIGTERM here ended the run there, whose results came all the same.
     """
 
-    def __init__(self, board: Board, version: str, arguments: list[str], note: Callable[[str], None]) -> None:
+    def __init__(self, board: Board, version: str, options: list[str], output: IO[bytes], note: Callable[[str], None]) -> None:
         self.errors: list[str] = []
-        self._last_line = "no message"
         self.interruption: BaseException | None = None
         self.status: int | None = None
-        self._version, self._login, self._note = version, board.target.login, note
-        python = f"{board.facts.root}/releases/{version}/bin/python"
-        self._process = board.start([python, "-I", "-B", "-c", PROGRAM.read_text(), *arguments])
-        pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
-        self._stdin, self._stdout, self._stderr = cast("tuple[IO[bytes], IO[bytes], IO[bytes]]", pipes)
-        self._output = b""
-        self._closed = threading.Event()
-        self._reader = threading.Thread(target=self._read, name="edgemeter-output", daemon=True)
-        self._reader.start()
+        self._login, self._note, self._last_line = board.target.login, note, "no message"
+        command = [f"{board.facts.root}/releases/{version}/bin/python", "-I", "-B", "-c", PROGRAM.read_text()]
+        arguments = ["run", f"suite/{SUITE_NAME}", "--format", "json", "--no-save", "--config", "settings.toml", *options]
+        self._process = board.start([*command, *arguments], output)
+        self._stdin, self._stderr = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stderr)
+        self._is_ending = threading.Event()
 
     def __exit__(self, *_: object) -> None:
-        self._close_input()
+        self._end_input()
         try:
             self._process.wait(CLOSE_S)
-        except BaseException:
+        finally:
             self._process.kill()
             self._process.wait()
-            raise
-        finally:
-            self._reader.join()
-            for pipe in (self._stdout, self._stderr):
-                pipe.close()
+            self._stderr.close()
 
-    def send(self, suite: _Suite) -> None:
-        """Send the suite."""
+    def follow(self, suite: _Suite) -> None:
+        """Send the suite and report the lines of the run until it ends; Ctrl-C ends it there, a second one ends this."""
         # Where the board cannot run our program, it says why.
         with contextlib.suppress(BrokenPipeError), tarfile.open(fileobj=self._stdin, mode="w|") as tar:
             for name, size_bytes, content in suite.files():
@@ -236,49 +216,30 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
                 member.size = size_bytes
                 tar.addfile(member, content)
         threading.Thread(target=self._beat, name="edgemeter-alive", daemon=True).start()
-
-    def follow(self) -> None:
-        """Report the lines of the run until it ends; Ctrl-C ends it there, a second one ends this."""
         try:
             self._show()
         except (KeyboardInterrupt, SystemExit) as interruption:
             self.interruption = interruption
-            self._close_input()
+            self._end_input()
             self._show()
         self.status = self._process.wait()
-        self._reader.join()
 
-    def records(self) -> list[RunRecord]:
-        """Return the runs that came; where there are none, raises why."""
-        document = self._output.partition(b"#edgemeter\n")[2]
-        try:
-            return decode_json(document, _BoardDocument).runs
-        except msgspec.ValidationError as error:
-            raise UnavailableError(
-                f"{self._login}: its release {self._version} writes other results than this one reads ({error}): use a newer one"
-            ) from error
-        except msgspec.MsgspecError:
-            raise self._failure() from None
-
-    def _failure(self) -> BaseException:
-        """Return why no results came."""
+    def records(self, output: bytes) -> list[RunRecord]:
+        """Return the runs in what came; where there are none, raises why."""
+        with contextlib.suppress(msgspec.MsgspecError):
+            return decode_json(output.partition(b"#edgemeter\n")[2], _BoardDocument).runs
         if self.status == LOST:
-            return TransientError(
+            raise TransientError(
                 f"{self._login}: the connection was lost while it measured, so what runs there ends, and its folder goes now or with the "
                 "next run; run it again"
             )
         if self.interruption is not None:
             has_reason = isinstance(self.interruption, KeyboardInterrupt) and self.errors
-            return KeyboardInterrupt(self.errors[-1]) if has_reason else self.interruption
-        if unknown := re.search(r"(\w+): no such key", " ".join(self.errors)):
-            # The suite was checked here.
-            return UnavailableError(
-                f"{self._login}: its release {self._version} is older than this edgemeter and knows no {unknown[1]}: use a newer one"
-            )
+            raise KeyboardInterrupt(self.errors[-1]) if has_reason else self.interruption
         reason = "; ".join(dict.fromkeys(self.errors)) or f"edgemeter {install.how_it_ended(self.status or 0)} ({self._last_line})"
         if self.status in {INTERRUPTED, TERMINATED}:
-            return TransientError(f"{self._login}: {reason}: somebody ended it there: run it again")
-        return (ConfigError if self.status == USAGE else UnavailableError)(f"{self._login}: {reason}")
+            raise TransientError(f"{self._login}: {reason}: somebody ended it there: run it again")
+        raise (ConfigError if self.status == USAGE else UnavailableError)(f"{self._login}: {reason}")
 
     def _show(self) -> None:
         for line in self._stderr:
@@ -290,17 +251,14 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
                 self._last_line = text
                 self._note(text)
 
-    def _read(self) -> None:
-        self._output = self._stdout.read()
-
     def _beat(self) -> None:
-        while not self._closed.wait(BEAT_S):
+        while not self._is_ending.wait(BEAT_S):
             with contextlib.suppress(OSError, ValueError):
                 self._stdin.write(b"\n")
                 self._stdin.flush()
 
-    def _close_input(self) -> None:
+    def _end_input(self) -> None:
         # The end of its input ends the run there.
-        self._closed.set()
+        self._is_ending.set()
         with contextlib.suppress(OSError, ValueError):
             self._stdin.close()

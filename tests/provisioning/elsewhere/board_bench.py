@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -70,7 +71,7 @@ class BoardBench:
             yield lambda: None
             return
         script = "exec 9>/run/lock/edgemeter-run.lock; flock 9; echo locked; cat"
-        with Board(self.target, self.server.options()) as board, board.start(["sh", "-c", script]) as process:
+        with Board(self.target, self.server.options()) as board, board.start(["sh", "-c", script], subprocess.PIPE) as process:
             assert process.stdout is not None
             assert process.stdin is not None
             assert process.stdout.readline() == b"locked\n"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, TransientError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.order_suite import SHIPPED
 from edgemeter.models.catalogue.shipped_models import write_sample
@@ -130,9 +130,11 @@ def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_
 @pytest.mark.usefixtures("index")
 def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
     """An agent that cannot measure: one line, by the board's name, and no folder stays."""
-    release = device_release.make(tmp_path / "release", FleetFolder(tmp_path / "fleet"))
-    with pytest.raises(Exception, match="No module named 'edgemeter'"):
-        workstation.measure(write_replay(tmp_path), release=release)
+    own = over_ssh.metadata.version("edgemeter").partition("+")[0]
+    for version, kind, message in ((f"{own}+1", UnavailableError, "No module named 'edgemeter'"), ("0.0.9", ConfigError, "is not of this")):
+        release = device_release.make(tmp_path / version, FleetFolder(tmp_path / "fleet"), version)
+        with pytest.raises(kind, match=message):
+            workstation.measure(write_replay(tmp_path), release=release)
     assert board.has_only_the_release()
 
 
