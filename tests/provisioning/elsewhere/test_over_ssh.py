@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import msgspec
@@ -112,12 +113,15 @@ def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_
     """The connection ends as input does; the folder of a program that was killed is locked by none."""
     model = write_replay(tmp_path)
 
-    def lose(line):
-        if "[1/1]" in line or "replay" in line:
-            board.lose_connections()
+    def lose():
+        until(lambda: any("bin/edgemeter run suite" in words for words in board.processes().values()), 200.0)
+        board.lose_connections()
 
+    loser = threading.Thread(target=lose)
+    loser.start()
     with pytest.raises(TransientError, match="the connection was lost while it measured, so what runs there ends"):
-        workstation.measure(model, report=lose, seconds=100.0, repeats=1, power="none")
+        workstation.measure(model, seconds=100.0, repeats=1, power="none")
+    loser.join()
     until(board.has_only_the_release)
     (board.cache / "run-abcdefgh/suite").mkdir(parents=True)
     assert len(workstation.measure(model, mode="rapid", repeats=1, power="none").records) == 1
