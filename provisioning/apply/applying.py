@@ -7,7 +7,7 @@ import contextlib
 import ipaddress
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +24,7 @@ from edgemeter.agent.operating import board_settings
 from edgemeter.provisioning.apply import bring
 from edgemeter.provisioning.apply.board import MB, Board, FileToCopy, SshTarget, last_line
 from edgemeter.provisioning.apply.bring import OfferedRelease
+from edgemeter.provisioning.apply.facts import Interpreter
 from edgemeter.provisioning.identity.admission import invite
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -80,8 +81,8 @@ class ApplyRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplySettings:
-    """The settings that all devices share; `join_file` makes join.toml with a new token for a device that has not joined.
+class Applying:
+    """The agent as it is applied to devices; `join_file` makes join.toml with a new token for a device that has not joined.
 
     `wheels` are installed in addition to those of the release; `ssh_options` are for `ssh -o`.
     """
@@ -97,108 +98,108 @@ class ApplySettings:
     rejoins: bool = False
     wheels: tuple[FileToCopy, ...] = ()
 
+    def to_all(
+        self, requests: Sequence[ApplyRequest], jobs: int, report: ReportStep, ended: Callable[[ApplyOutcome], None]
+    ) -> list[ApplyOutcome]:
+        """Return the outcome of each device, in the order of `requests`; `report` and `ended` are called from several threads."""
 
-def apply_all(
-    requests: Sequence[ApplyRequest], settings: ApplySettings, jobs: int, report: ReportStep, ended: Callable[[ApplyOutcome], None]
-) -> list[ApplyOutcome]:
-    """Return the outcome of each device, in the order of `requests`; `report` and `ended` are called from several threads."""
+        def apply_and_report(request: ApplyRequest) -> ApplyOutcome:
+            outcome = self.to_device(request, report)
+            ended(outcome)
+            return outcome
 
-    def apply_and_report(request: ApplyRequest) -> ApplyOutcome:
-        outcome = apply_one(request, settings, report)
-        ended(outcome)
-        return outcome
+        pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="apply")
+        try:
+            return list(pool.map(apply_and_report, requests))
+        finally:
+            # After an interruption no further device begins.
+            pool.shutdown(wait=True, cancel_futures=True)
 
-    pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="apply")
-    try:
-        return list(pool.map(apply_and_report, requests))
-    finally:
-        # After an interruption no further device begins.
-        pool.shutdown(wait=True, cancel_futures=True)
+    def to_device(self, request: ApplyRequest, report: ReportStep) -> ApplyOutcome:
+        """Return the outcome for one device; errors end up in it."""
+        target, steps = request.target, list[ApplyStep]()
+        words, remedy = None, None
 
+        def add(step: ApplyStep) -> None:
+            steps.append(step)
+            report(target.name, f"{step.step}: {step.state}" + (f" ({step.detail})" if step.detail else ""))
+            if step.state == "failed":
+                raise UnavailableError(step.detail)
 
-def apply_one(request: ApplyRequest, settings: ApplySettings, report: ReportStep) -> ApplyOutcome:
-    """Return the outcome for one device; errors end up in it."""
-    target, steps = request.target, list[ApplyStep]()
-    words, remedy = None, None
-    try:
-        with Board(target, settings.ssh_options, settings.sudo_password) as board:
-            report(target.name, "connecting")
-            words = board.look(f"{settings.prefix}{ROOT}", settings.prefix).words
-            _Application(board, request, settings, steps, partial(report, target.name)).run()
-    except EdgemeterError as error:
-        remedy = str(error)
-    return ApplyOutcome(target.name, target.host, words, tuple(steps), remedy)
+        try:
+            with Board(target, self.ssh_options, self.sudo_password) as board:
+                report(target.name, "connecting")
+                words = board.look(f"{self.prefix}{ROOT}", self.prefix).words
+                self._apply(board, request, add, partial(report, target.name))
+        except EdgemeterError as error:
+            remedy = str(error)
+        return ApplyOutcome(target.name, target.host, words, tuple(steps), remedy)
 
-
-class _Application:
-    """All steps on one board; `steps` are added to as they end."""
-
-    def __init__(
-        self, board: Board, request: ApplyRequest, settings: ApplySettings, steps: list[ApplyStep], report: Callable[[str], None]
-    ) -> None:
-        self._board, self._request, self._settings, self._steps, self._report = board, request, settings, steps, report
-
-    def run(self) -> None:
-        """Do everything, in order; raises EdgemeterError at the first step that fails."""
-        board, facts, settings, request = self._board, self._board.facts, self._settings, self._request
+    def _apply(self, board: Board, request: ApplyRequest, add: Callable[[ApplyStep], None], report: Callable[[str], None]) -> None:
+        """Do all steps in order; raises EdgemeterError at the first that fails."""
+        facts = board.facts
         board.check_root()
         if not facts.has_openssl:
             raise UnavailableError(
                 "openssl is missing there, which verifies signatures and makes the device's key: `sudo apt-get install openssl`"
             )
-        offer, python = bring.choose_offer(settings.offers, facts, board.target.address)
-        version, wheels = offer.manifest.version, [wheel for wheel in settings.wheels if wheel.sha256 not in facts.further]
-        is_running_newer = is_newer(facts.current, version)
-        if is_running_newer and wheels:
+        offer, python = bring.choose_offer(self.offers, facts, board.target.address)
+        version, wheels = offer.manifest.version, [wheel for wheel in self.wheels if wheel.sha256 not in facts.further]
+        has_newer = is_newer(facts.current, version)
+        if has_newer and wheels:
             raise ConfigError(f"{facts.current} is installed, which is newer than {version}: give that release, to install wheels with it")
         is_current = facts.current == version and facts.releases.get(version) == offer.sha256
-        lacks = bool(wheels) or not (is_running_newer or is_current)
-        if lacks and not settings.is_dry:
-            copied_bytes = bring.copy_release(board, offer, wheels, self._report)
-            self._add(ApplyStep("copy", "changed" if copied_bytes else "ok", f"{copied_bytes / MB:.1f} MB"))
-        interpreter = python.path.removeprefix(settings.prefix)
-        plan: dict[str, object] = {
-            "prefix": settings.prefix,
-            "sysfs": settings.sysfs,
-            "dry": settings.is_dry,
+        lacks = bool(wheels) or not (has_newer or is_current)
+        if lacks and not self.is_dry:
+            copied_bytes = bring.copy_release(board, offer, wheels, report)
+            add(ApplyStep("copy", "changed" if copied_bytes else "ok", f"{copied_bytes / MB:.1f} MB"))
+        plan = self._plan(request, python.path) | {
             "install": bring.install_command(facts, python, facts.root, wheels) if lacks else None,
-            "release": f"{facts.current} is installed, newer than {version}" if is_running_newer else f"{facts.current} -> {version}",
-            "is_newer": is_running_newer,
-            "public_key": settings.public_key,
+            "release": f"{facts.current} is installed, newer than {version}" if has_newer else f"{facts.current} -> {version}",
+            "is_newer": has_newer,
+        }
+        settable = [name for name in ("power_mode", "governor") if plan[name]]
+        for step in self._on_device(board, python, plan, ["user", "release", "service", "udev", *settable, "join"]):
+            # Only a device that has not joined costs a token.
+            if step.step == "join" and step.state == "skipped":
+                report("joining")
+                with_token = plan | {"join": self.join_file(request.target.name)}
+                add(*self._on_device(board, python, with_token, ["join"]))
+            else:
+                add(step)
+        for step in self._on_device(board, python, plan, ["owner", "start"]):
+            add(step)
+        board.run(["rm", "-rf", f"{facts.home}/{bring.STAGE}"])
+
+    def _plan(self, request: ApplyRequest, python: str) -> dict[str, object]:
+        interpreter = python.removeprefix(self.prefix)
+        return {
+            "prefix": self.prefix,
+            "sysfs": self.sysfs,
+            "dry": self.is_dry,
+            "public_key": self.public_key,
             "python_drop_in": None if interpreter == "/usr/bin/python3" else PYTHON_DROP_IN.format(interpreter),
             "governor_unit": GOVERNOR_UNIT.read_text().format(request.governor or ""),
             "power_mode": request.power_mode,
             "governor": request.governor,
-            "rejoin": settings.rejoins,
+            "rejoin": self.rejoins,
             "join": None,
             "install_s": bring.INSTALL_S,
             "join_s": JOIN_S,
         }
-        settable = [name for name in ("power_mode", "governor") if plan[name]]
-        self._on_device(python.path, plan | {"steps": ["user", "release", "service", "udev", *settable, "join"]})
-        if self._steps[-1].state == "skipped" and not settings.is_dry:
-            # Only a device that has not joined costs a token.
-            self._steps.pop()
-            self._on_device(python.path, plan | {"steps": ["join"], "join": settings.join_file(request.target.name)})
-        self._on_device(python.path, plan | {"steps": ["owner", "start"]})
-        board.run(["rm", "-rf", f"{facts.home}/{bring.STAGE}"])
 
-    def _add(self, step: ApplyStep) -> None:
-        self._steps.append(step)
-        self._report(f"{step.step}: {step.state}" + (f" ({step.detail})" if step.detail else ""))
-        if step.state == "failed":
-            raise UnavailableError(step.detail)
-
-    def _on_device(self, python: str, plan: dict[str, object]) -> None:
-        """Run the steps of the plan as root on the device, by `on_device.py`."""
-        names = [str(name) for name in plan["steps"]]  # type: ignore[attr-defined]
-        self._report(f"{names[0]} ...")
-        result = self._board.run_as_root([python, "-"], device_program(plan).encode(), bring.INSTALL_S + START_S)
-        lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
-        for line in lines:
-            self._add(_parse_step(line))
-        if result.returncode != 0 or len(lines) != len(names):
-            missing = names[min(len(lines), len(names) - 1)]
+    def _on_device(self, board: Board, python: Interpreter, plan: dict[str, object], names: list[str]) -> Iterator[ApplyStep]:
+        """Yield the results of these steps, which `on_device.py` runs as root on the device."""
+        program = device_program(plan | {"steps": names}).encode()
+        result = board.run_as_root([python.path, "-"], program, bring.INSTALL_S + START_S)
+        completed = []
+        for line in result.stdout.splitlines():
+            # A login shell may have printed something of its own before.
+            with contextlib.suppress(msgspec.MsgspecError):
+                completed.append(decode_json(line, ApplyStep))
+        yield from completed
+        if result.returncode != 0 or [step.step for step in completed] != names:
+            missing = names[min(len(completed), len(names) - 1)]
             raise TransientError(f"{missing} ended on the device ({last_line(result.stderr, 300)}): run it again")
 
 
@@ -222,14 +223,6 @@ def device_program(plan: Mapping[str, object]) -> str:
             ON_DEVICE.read_text(),
         )
     )
-
-
-def _parse_step(line: str) -> ApplyStep:
-    try:
-        step = decode_json(line, ApplyStep)
-    except msgspec.MsgspecError as error:
-        raise TransientError(f"the device reports {line[:200]!r} ({error}): run it again") from error
-    return replace(step, detail="".join(char for char in step.detail if char.isprintable()))
 
 
 def of_fleet(names: Sequence[str], fleet: FleetFile | None) -> list[ApplyRequest]:

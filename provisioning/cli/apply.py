@@ -16,7 +16,7 @@ from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.provisioning.apply import applying, bring
-from edgemeter.provisioning.apply.applying import ApplyOutcome, ApplyRequest, ApplySettings
+from edgemeter.provisioning.apply.applying import Applying, ApplyOutcome, ApplyRequest
 from edgemeter.provisioning.apply.board import parse_target
 from edgemeter.provisioning.cli.options import FILE, dry_run_option, in_folder
 from edgemeter.provisioning.identity.passphrase import read_passphrase
@@ -81,7 +81,7 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: 
     if options["ask_sudo_password"]:
         password = click.prompt("sudo password of the devices", hide_input=True, err=True)
     with tempfile.TemporaryDirectory(prefix="edgemeter-apply-") as scratch, Console(stderr=True).status("") as status:
-        settings = ApplySettings(
+        application = Applying(
             offers=[bring.read_offer(release, folder.release_public_key, Path(scratch)) for release in options["releases"]],
             public_key=folder.release_public_key.read_text(),
             join_file=lambda device: applying.make_join_file(folder, device),
@@ -105,7 +105,7 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: 
             activities.pop(outcome.device, None)
             print_text(status.console, f"{outcome.device}: {outcome.state}" + (f": {outcome.remedy}" if outcome.remedy else ""))
 
-        outcomes = applying.apply_all(requests, settings, jobs, report, ended)
+        outcomes = application.to_all(requests, jobs, report, ended)
     if not print_data(form, {"dry_run": dry_run, "devices": [{**asdict(outcome), "result": outcome.state} for outcome in outcomes]}):
         _print_summary(outcomes, console_for(form), is_dry=dry_run)
     sys.exit(FAILED if any(outcome.state == "failed" for outcome in outcomes) else DONE)

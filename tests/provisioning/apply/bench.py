@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from edgemeter.provisioning.apply import applying, bring
-from edgemeter.provisioning.apply.applying import ApplyRequest, ApplySettings
+from edgemeter.provisioning.apply import bring
+from edgemeter.provisioning.apply.applying import Applying, ApplyRequest
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_release
 from tests.fixtures.ssh_server import sshd
@@ -45,11 +45,11 @@ class Bench:
             "prefix": str(self.prefix),
             "sysfs": str(self.folder / "sys"),
         }
-        return ApplySettings(**{**settings, **changed})
+        return Applying(**{**settings, **changed})
 
     def apply(self, wish=None, **changed):
         """Apply to the device."""
-        return applying.apply_one(wish or ApplyRequest(self.device.target()), self.settings(**changed), self.told)
+        return self.settings(**changed).to_device(wish or ApplyRequest(self.device.target()), self.told)
 
     def told(self, *words):
         """Remember what was said while it went on."""

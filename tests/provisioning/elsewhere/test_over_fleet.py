@@ -141,7 +141,7 @@ def test_a_device_that_disappeared_while_it_measured_is_given_up_by_the_next_ord
 
 def test_an_option_of_what_is_measured_elsewhere_needs_on(workstation):
     """On a run here it would change nothing; the ledger in the environment is no mistake."""
-    for words in (("--keep-there",), ("--release", "pi5.tar"), ("--ledger", "x.sqlite")):
+    for words in (("--release", "pi5.tar"), ("--ledger", "x.sqlite")):
         for command in (("run", "a.replay.json"), ("compare", "a.replay.json", "b.replay.json")):
             code, lines = workstation.call(*command, *words)
             assert code == 2
