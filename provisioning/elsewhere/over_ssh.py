@@ -106,9 +106,11 @@ def _bring_release(board: Board, suite: "_Suite", path: Path | None, scratch: Pa
         # Wheels for this version are certainly there.
         python = next((python for python in usable if numbers(python.version) == sys.version_info[:2]), usable[0])
         offer = bring.made_release(facts, python, suite.extras(), note)
-    version, own = offer.manifest.version, metadata.version("edgemeter")
-    if version.partition("+")[0] != own.partition("+")[0]:
-        raise ConfigError(f"--release {version} is not of this edgemeter ({own}), which reads no results of others: build one here")
+    version, this_version = offer.manifest.version, metadata.version("edgemeter")
+    if version.partition("+")[0] != this_version.partition("+")[0]:
+        raise ConfigError(
+            f"--release {version} is not of this edgemeter ({this_version}), which reads no results of others: build one here"
+        )
     if facts.releases.get(version) != offer.sha256:
         copied_bytes = bring.copy_release(board, offer, (), note)
         note(f"copied {copied_bytes / MB:.1f} MB; installing {offer.words}")

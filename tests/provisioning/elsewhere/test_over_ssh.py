@@ -134,8 +134,11 @@ def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_
 @pytest.mark.usefixtures("index")
 def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
     """An agent that cannot measure: one line, by the board's name, and no folder stays."""
-    own = over_ssh.metadata.version("edgemeter").partition("+")[0]
-    for version, kind, message in ((f"{own}+1", UnavailableError, "No module named 'edgemeter'"), ("0.0.9", ConfigError, "is not of this")):
+    this_version = over_ssh.metadata.version("edgemeter").partition("+")[0]
+    for version, kind, message in (
+        (f"{this_version}+1", UnavailableError, "No module named 'edgemeter'"),
+        ("0.0.9", ConfigError, "is not of this"),
+    ):
         release = device_release.make(tmp_path / version, FleetFolder(tmp_path / "fleet"), version)
         with pytest.raises(kind, match=message):
             workstation.measure(write_replay(tmp_path), release=release)
