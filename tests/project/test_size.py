@@ -72,7 +72,7 @@ LINES = {
     "provisioning/apply": 1091,
     "provisioning/cli": 1674,
     "provisioning/content": 524,
-    "provisioning/elsewhere": 600,
+    "provisioning/elsewhere": 602,
     "provisioning/fat": 1082,
     "provisioning/health": 775,
     "provisioning/identity": 2002,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1392,
     "provisioning/serve": 400,
     "provisioning/update": 1003,
-    "tests": 80503,
+    "tests": 80506,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
