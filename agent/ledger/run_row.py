@@ -71,7 +71,7 @@ AND is_usable = 1 AND latency_p50_ms > 0 ORDER BY session_started_at_ns, case_nu
 _ID, _CASE, _SESSION = map(RUN_COLUMNS.index, ("id", "case_number", "session_started_at_ns"))
 _CASE_OF_SUBJECT = 1 + SUBJECT_COLUMNS.index("case_number")
 # So many subjects are remembered, of records whose like parts are not longer.
-_MOST, _LONGEST_BYTES = 10_000, 16 << 10
+_MOST, _LONGEST_BYTES = 2_000, 16 << 10
 _encode = msgspec.msgpack.Encoder().encode
 decode_subject = msgspec.msgpack.Decoder(RunSubject).decode
 _parts = attrgetter(

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import msgspec
 
@@ -26,7 +25,6 @@ from edgemeter.agent.ledger.run_row import RecordKey, RunRow, row_of
 GROUP_MESSAGES = 2000
 GROUP_TEXT_BYTES = 4 << 20
 GROUP_REJECTIONS = 2000
-TOPICS_REMEMBERED = 50_000
 JOB_TOPICS = messages.JOB_STATE.partition("{")[0]
 # Of a message of 16 MiB: raw samples, which are most of a large record, are compressed already, and their base64 shrinks by a quarter.
 LONGEST_TEXT_BYTES = 24 << 20
@@ -41,7 +39,6 @@ ZLIB_FIRST_BYTE = b"x"
 _has_samples = re.compile(rb'"samples"\s*:\s*\[').search
 # A batch of records is a JSON array.
 _is_batch = re.compile(rb"\s*\[").match
-_parse_topic = lru_cache(TOPICS_REMEMBERED)(parse_topic)
 
 
 @dataclass(slots=True)
@@ -75,7 +72,7 @@ class Admitted:
                 kind = "presence"
                 self.changes.append(RetainedMessage(message.topic, _job_progress(message), self.received_ns))
                 return
-            topic = _parse_topic(message.topic)
+            topic = parse_topic(message.topic)
             if topic.kind == "result":
                 kind = "payload"
                 if self._add_results(topic, message):

@@ -1,7 +1,8 @@
-"""Bombs of every shape, each in a process of its own: what a message may cost in memory, by the kernel's count."""
+"""What a message of any shape and a fleet of 10,000 boards cost a collector in memory, by the kernel's count of a process of its own."""
 
 import base64
 import json
+import re
 import subprocess
 import sys
 import zlib
@@ -9,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.contract import record
+from edgemeter.agent.contract import messages, record
+from edgemeter.agent.contract.messages import Topic
 from edgemeter.collector.receive import admission as wire
+from tests.benchmarks.flood import Settings, send
+from tests.fixtures.collecting import TUNED, CollectorProcess
+from tests.fixtures.health_factory import make_health
 from tests.fixtures.hostile import MEGABYTE, bomb, numbered, with_text
+from tests.fixtures.mqtt_peer import Peer
+from tests.fixtures.publishing import started
+from tests.fixtures.servers import mosquitto
 
 ROOT = Path(__file__).resolve().parents[3]
 # Text of 24 MiB, once, and what is built of it.
@@ -106,3 +114,33 @@ def test_a_report_of_a_device_is_bounded_too(tmp_path, kind):
     text = json.dumps(document)[:-1].encode() + b',"told_ns":1,"runtimes":' + keyed(MESSAGE_BYTES, b'""') + b"}"
     growth_mb, _ = cost(tmp_path, text, f"edgemeter/v1/lab/pi-1/{kind}")
     assert growth_mb < GROWTH_LIMIT_MB / 2
+
+
+BOARDS, FLEET_LIMIT_MB = 10_000, 125
+
+
+def reports(device):
+    """Return what a board reports retained when it starts, by kind."""
+    runtimes = {"litert": "2.3.0", "onnx": "1.31.1"}
+    board = messages.Birth(device=device, fleet="lab", session=1, agent="0.1.0", board="Raspberry Pi 5", os=None, arch="x", runtimes=runtimes)
+    health = make_health(device=device)
+    return {"birth": board, "state": messages.DeviceState(state="online", session=1), "health": health}
+
+
+@pytest.mark.nightly
+@pytest.mark.mosquitto
+def test_a_collector_with_ten_thousand_boards_takes_at_most_125_mb(tmp_path):
+    """Each reports itself and its health and sends four records; the peak counts."""
+    with started(mosquitto(tmp_path, *TUNED)) as address, CollectorProcess(tmp_path / "ledger", "--broker", str(address)) as collector:
+        boards = Peer(address)
+        for number in range(BOARDS):
+            for kind, message in reports(f"pi-{number}").items():
+                boards.session.publish(str(Topic("lab", f"pi-{number}", kind)), messages.encode_message(message), lasting="retained")
+            if number % 100 == 0:
+                boards.session.flush(60)
+        boards.close()
+        sent = send(Settings(address.port, count=4 * BOARDS, devices=BOARDS))
+        assert sent["receipted"] == 4 * BOARDS
+        status = Path(f"/proc/{collector.process.pid}/status").read_text()
+    peak_mb = int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e6
+    assert peak_mb <= FLEET_LIMIT_MB
