@@ -46,11 +46,11 @@ ReportProgress = Callable[[str, float | None, Measuring | None], None]
 
 @dataclass(frozen=True, slots=True)
 class OrderContext:
-    """The context of the work: the task, the configuration, and how to note a kept run and to report progress."""
+    """The context of the work: the task, the configuration, and how to note a kept run (and whether it is the last), and progress."""
 
     task: ExecutionTask
     settings: config.Config
-    kept: Callable[[str], None]
+    kept: Callable[[str, bool], None]
     report: ReportProgress
 
     def content(self, content: Content) -> Path:
@@ -89,7 +89,7 @@ def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | 
 
     try:
         settings = config.read(Path(task.config) if task.config else None)
-        context = OrderContext(task, settings, lambda run: book.kept(task.place, run), report)
+        context = OrderContext(task, settings, lambda run, is_last: book.kept(task.place, run, is_last=is_last), report)
         module, _, name = WORK_FUNCTIONS[type(task.order.work)].partition(":")
         outcome: OrderOutcome | None = getattr(import_module(module), name)(context, task.order.work)
         if outcome is not None:

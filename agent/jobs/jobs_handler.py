@@ -156,7 +156,11 @@ class JobsHandler:
                 if reason := restart_outcome(entry.order.work, entry.boot_id, self._boot_id):
                     self._journal.ends(entry.place, "done", reason)
             elif not isinstance(entry.order.work, orders.Update):
-                self._journal.ends(entry.place, "failed", INTERRUPTED)
+                self._end_cut_off(entry, INTERRUPTED)
+
+    def _end_cut_off(self, entry: journal.JournalEntry, reason: str) -> None:
+        """End an order whose process did not: once its last run is in the outbox it is done, and not to be measured again."""
+        self._journal.ends(entry.place, "done" if entry.done_ratio == 1.0 else "failed", reason)
 
     def _refuse(self, payload: bytes, error: ConfigError) -> None:
         """Report to the server which order is rejected, if that can be read at all; nothing of it is kept."""
@@ -264,7 +268,7 @@ class JobsHandler:
         self._set_idle()
         entry = self._journal.read(running.place)
         if entry is not None and entry.state == "running" and not (isinstance(entry.order.work, orders.Update) and status == 0):
-            self._journal.ends(running.place, "failed", running.failure())
+            self._end_cut_off(entry, running.failure())
         return True
 
     def _follow(self, running: ExecutionProcess) -> None:

@@ -155,10 +155,11 @@ class Journal(Database):
         """Note how much of it is done."""
         return self._change(number, "running", "done_ratio = ?", done_ratio)
 
-    def kept(self, number: int, run: str) -> None:
-        """Note a run that is in the outbox."""
+    def kept(self, number: int, run: str, *, is_last: bool = False) -> None:
+        """Note a run that is in the outbox; with the last one all is done, whatever becomes of the process before it ends."""
+        statement = "UPDATE executions SET runs = json_insert(runs, '$[#]', ?), done_ratio = coalesce(?, done_ratio) WHERE place = ?"
         with self.transaction() as connection:
-            connection.execute("UPDATE executions SET runs = json_insert(runs, '$[#]', ?) WHERE place = ?", (run, number))
+            connection.execute(statement, (run, 1.0 if is_last else None, number))
 
     def ends(self, number: int, state: JobState, reason: str | None = None, *, text: str | None = None) -> bool:
         """Note how it ended; return False when that was settled already."""

@@ -112,6 +112,7 @@ def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[Edg
     identity = session.DeviceIdentity(context.task.device, context.task.fleet, settings.role)
     records: list[RunRecord] = []
     suite, refused = checks.runnable(suite)
+    notes = ProgressNotes(context, suite.name)
     # The daemon holds the run lock, and has handed it on.
     if why := restore_leftover(Path(context.task.home), holds_run_lock=True):
         logger.warning("%s", why)
@@ -124,11 +125,11 @@ def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[Edg
             records.append(record)
             numbered = outbox.put(msgspec.structs.replace(record, job=context.task.order.job))
             note_verdict(outbox.path.parent, numbered.started_at_ns, numbered.verdict.state)
-            context.kept(numbered.id)
+            context.kept(numbered.id, not refused and len(records) == notes.planned)
             return numbered
 
         # Closed, a board that was set is put back before the lock is given up.
-        with closing(together.measure(suite, identity, sensors, why_no_power, ProgressNotes(context, suite.name), keep)) as outcomes:
+        with closing(together.measure(suite, identity, sensors, why_no_power, notes, keep)) as outcomes:
             errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
     return records, [*refused, *errors]
 
@@ -137,6 +138,8 @@ class ProgressNotes:
     """Reports what a session does, and how much of it is done; nothing while a query is timed."""
 
     def __init__(self, context: OrderContext, suite: str) -> None:
+        # The number of runs of the session, as far as it is known.
+        self.planned = 0
         self._context = context
         self._run = ""
         self._ratio = 0.0
@@ -149,6 +152,7 @@ class ProgressNotes:
             self._context.report(f"{self._run}, {event.name}", self._ratio, None)
 
     def _begin(self, measuring: Measuring) -> None:
+        self.planned = measuring.runs
         self._run = f"run {measuring.run} of {measuring.runs}: {measuring.case}"
         self._ratio = (measuring.run - 1) / measuring.runs
         self._context.report(self._run, self._ratio, measuring)

@@ -62,7 +62,7 @@ class PlayedExecution:
         self._begun(Measuring(suite="nightly", case="m.replay.json", run=run, runs=runs, job=self.task.order.job))
         self.latest = Doing(doing=f"run {run}", done_ratio=run / runs)
         with self._journal() as book:
-            book.kept(self.place, f"run-{run}")
+            book.kept(self.place, f"run-{run}", is_last=run == runs)
 
     def finish(self, state="done", reason=None):
         """Write the end of the order, and end."""

@@ -158,6 +158,18 @@ def test_what_runs_at_a_restart_is_interrupted_and_publishes_nothing_more(device
     assert len(device.executions) == 1
 
 
+@pytest.mark.parametrize(("runs", "state"), [(2, "failed"), (1, "done")])
+def test_what_was_measured_to_its_last_run_at_a_restart_is_done(device, runs, state):
+    """The end was not written any more; measured again, its results would be there twice."""
+    device.plays = wait
+    device.order(device.measure())
+    device.running().measure(1, runs)
+    device.stop()
+    device.start()
+    final = device.final()
+    assert (final.state, final.runs, final.reason) == (state, ("run-1",), "interrupted by a restart")
+
+
 def test_what_waits_at_a_restart_is_done_after_it(device):
     """It was accepted, and not begun."""
     device.change = lambda _payload: None
