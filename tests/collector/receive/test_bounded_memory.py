@@ -122,7 +122,9 @@ BOARDS, FLEET_LIMIT_MB = 10_000, 125
 def reports(device):
     """Return what a board reports retained when it starts, by kind."""
     runtimes = {"litert": "2.3.0", "onnx": "1.31.1"}
-    board = messages.Birth(device=device, fleet="lab", session=1, agent="0.1.0", board="Raspberry Pi 5", os=None, arch="x", runtimes=runtimes)
+    board = messages.Birth(
+        device=device, fleet="lab", session=1, agent="0.1.0", board="Raspberry Pi 5", os=None, arch="x", runtimes=runtimes
+    )
     health = make_health(device=device)
     return {"birth": board, "state": messages.DeviceState(state="online", session=1), "health": health}
 
