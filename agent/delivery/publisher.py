@@ -44,7 +44,7 @@ class PublisherListener(Protocol):
 
     @property
     def topics(self) -> Sequence[str]:
-        """The topics to subscribe to with every connection."""
+        """The topics to subscribe to with every connection under the name of the device."""
 
     def connected(self) -> None:
         """Note that a connection is up and `topics` are subscribed to."""
@@ -413,14 +413,15 @@ class Publisher:
         if self._name.state != "beside":
             session.subscribe([self._topic("state")])
         if self._name.state == "own":
+            # What the fleet orders is for one process, which reports the challenge.
+            if self._listener is not None and self._listener.topics:
+                session.subscribe(self._listener.topics)
             dropped = self._outbox.dropped(self._birth.device)
             birth = msgspec.structs.replace(self._birth, dropped_traces=dropped.traces, dropped_records=dropped.records)
             self._limit.publish(session, self._topic("birth"), messages.encode_message(birth), lasting="retained")
             self._publish_state("online")
         if self._activity is not None and self._activity.measuring is None:
             self._publish_activity(session, self._activity)
-        if self._listener is not None and self._listener.topics:
-            session.subscribe(self._listener.topics)
         self._refusal = None
 
     def _take_requests(self) -> None:

@@ -218,15 +218,20 @@ def test_a_state_that_another_process_replaced_is_published_again(broker, publis
 
 
 def test_a_board_that_met_a_namesake_delivers_beside_it_and_takes_its_name_again(broker, outbox):
-    """State, Will and a lasting session come back without a restart, when its time has come."""
-    publisher = connected(broker, outbox, lasting="persistent")
+    """State, Will, a lasting session and orders, which are for one of the two, come back without a restart, when its time has come."""
+    listener = Listener()
+    publisher = connected(broker, outbox, lasting="persistent", listener=listener)
     publisher.go_on()
     broker.open_session(ADDRESS, SessionProfile("pi-1"), Mock()).connect(1.0)
     put(outbox, 2)
     publisher.go_on()
     assert outbox.count() == 0
     assert broker.sessions[-1].profile == SessionProfile(f"pi-1~{outbox.session}")
+    broker.take(*listener.topics, b"for the other")
     publisher.go_on(LONGEST_DISPLACED_S)
+    broker.take(*listener.topics, b"for this one")
+    publisher.go_on()
+    assert listener.heard == [b"for this one"]
     profile = broker.sessions[-1].profile
     assert (profile.client_id, profile.lasting, profile.will is not None) == ("pi-1", "persistent", True)
     assert last_state(broker) == "online"
