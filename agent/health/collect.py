@@ -154,6 +154,7 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         previous_agent=other_release(Path(sys.prefix)),
         bad_agents=tuple(sorted(bad_versions(home))),
         serial=_serial(identity, machine),
+        python=environment.libraries["python"],
         glibc=_glibc(),
         sensors=_sensors(settings),
         certificate_not_after_ns=certificate_end_ns(certificate_path(settings, home), machine),

@@ -1,6 +1,7 @@
 """Facts about `edgemeter.agent.health.collect`: what a device reports of its board and its outbox."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -110,6 +111,8 @@ def test_the_process_that_collects_prints_the_health_of_this_machine(tmp_path, m
     health = decode_health(child.communicate()[0])
     assert (health.device, health.session, health.last_words.kind) == ("pi-1", 1, "first")
     assert health.arch == os.uname().machine
+    # By it the fleet chooses a release.
+    assert health.python == platform.python_version()
     assert health.disk.free_bytes > 0
 
 
