@@ -1,180 +1,191 @@
-"""The boot partition that a board will read, as files: within an image or a card, or mounted as a folder."""
+"""The boot partition that a board reads: within an image, by Debian's mtools and without root, or mounted as a folder."""
 
+import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
-from edgemeter.provisioning.fat import geometry
-from edgemeter.provisioning.fat.disk_image import DiskAccess, DiskImage, DiskSpan, open_disk, partition_span, read_partitions
-from edgemeter.provisioning.fat.volume import Change, FatVolume, PutFile
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line, os_error_as
 
+SECTOR_BYTES = 512
 # JetPack's system partition, on cards, eMMC and NVMe. Source: NVIDIA's Jetson Linux, flash_l4t_t234_nvme.xml and its older kin.
 JETPACK_ROOT = "APP"
+BOOT_FILES = frozenset({"cmdline.txt", "config.txt", "user-data", "rpi-preseed.toml"})
+# Debian's package of each program; sfdisk is in a folder that a user's PATH lacks.
+PACKAGES = {"mcopy": "mtools", "sfdisk": "fdisk"}
+ADMINISTRATION = "/usr/sbin:/sbin"
+OVER_SSH = "install the agent with `edgemeter fleet apply`, over SSH, once it runs"
 
 
-# `apply` carries out all changes or none, and refuses what does not fit before it writes; a mounted folder has no label.
-BootPartition: TypeAlias = "FatVolume | MountedFolder"
-# A boot partition to read, as it is or as it will be.
-Readable: TypeAlias = "BootPartition | PlannedPartition"
-
-
-def read_text(boot: Readable, path: str) -> str | None:
-    """Return a small file as text, None if there is none; raises ConfigError if it is not text."""
-    pieces = boot.content(path)
-    if pieces is None:
-        return None
+def decoded(path: Path, name: str, data: bytes) -> str:
+    """Return a small file as text; raises ConfigError if it is not."""
     try:
-        return b"".join(pieces).decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path!r} on {boot.where} is not text: restore it, or write the image again") from error
-
-
-def read_text_if_any(boot: Readable, path: str) -> str:
-    """Return a small file as text, empty if there is none or it is not text: then it is not ours."""
-    try:
-        return read_text(boot, path) or ""
-    except ConfigError:
-        return ""
-
-
-@contextmanager
-def open_boot_partition(path: Path, access: DiskAccess, number: int | None = None) -> Iterator[BootPartition]:
-    """Open the boot partition (of several that of `number`), or its mounted folder; raises ConfigError if there is not one FAT."""
-    if path.is_dir():
-        yield MountedFolder(path)
-        return
-    with open_disk(path, access) as opened_disk:
-        yield _chosen(opened_disk, number)
-
-
-def _chosen(opened_disk: DiskImage, number: int | None) -> FatVolume:
-    path = str(opened_disk.path)
-    bare = geometry.read_geometry(opened_disk.read(0, 512))
-    if bare is not None:
-        return FatVolume(DiskSpan(opened_disk, 0, opened_disk.size_bytes), bare)
-    entries = read_partitions(opened_disk)
-    if not entries:
-        raise ConfigError(
-            f"{path!r} has neither a partition table nor a FAT file system: give the image of a system for boards, or a boot partition"
-        )
-    if number is None and any(entry.name == JETPACK_ROOT for entry in entries):
-        raise ConfigError(
-            f"{path!r} is an image of JetPack, which reads no file of ours at its first boot: start the board with it, finish NVIDIA's "
-            "set-up, then run `edgemeter fleet apply`"
-        )
-    partitions = []
-    for entry in entries:
-        form = geometry.read_geometry(opened_disk.read(entry.start, 512))
-        if form is not None and number in (None, entry.number):
-            partitions.append((entry, form))
-        elif entry.start + 512 > opened_disk.size_bytes:
-            partition_span(opened_disk, entry)
-    if not partitions:
-        subject = f"partition {number} of {path!r} is" if number is not None else f"none of the {len(entries)} partitions of {path!r} is"
-        raise ConfigError(
-            f"{subject} FAT: this system has no boot partition to prepare; use a CIDATA stick (--make-stick) or `edgemeter fleet apply`"
-        )
-    volumes = [FatVolume(partition_span(opened_disk, entry), form) for entry, form in partitions]
-    boot_files = {"cmdline.txt", "config.txt", "user-data", "rpi-preseed.toml"}
-    booting = [volume for volume in volumes if boot_files & {name.lower() for name in volume.names()}]
-    if len(volumes) > 1 and len(booting) != 1:
-        numbers = ", ".join(str(entry.number) for entry, _ in partitions)
-        raise ConfigError(f"{path!r} has several FAT partitions ({numbers}): choose the one that boots (--partition N)")
-    return booting[0] if booting else volumes[0]
+        raise ConfigError(f"{name!r} on {str(path)!r} is not text: restore it, or write the image again") from error
 
 
 class MountedFolder:
     """The boot partition where it is mounted: plain files."""
 
-    label = ""
-
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.where = repr(str(path))
+        # Desktops mount a medium in a folder of its label.
+        self.label = path.name
 
-    def names(self) -> list[str]:
-        """Return the names in the folder itself."""
-        return sorted(entry.name for entry in self.path.iterdir())
+    def names(self) -> set[str]:
+        """Return the names in the folder itself, in lower case."""
+        return {entry.name.lower() for entry in self.path.iterdir()}
 
-    def files(self, path: str = "") -> dict[str, int]:
-        """Return the files below `path` with their sizes in bytes."""
-        top = self.path / path
-        return {file.relative_to(self.path).as_posix(): file.stat().st_size for file in sorted(top.rglob("*")) if file.is_file()}
+    def text(self, name: str) -> str | None:
+        """Return a small file as text, None if there is none; raises ConfigError if it is not text."""
+        file = self.path / name
+        return decoded(self.path, name, file.read_bytes()) if file.is_file() else None
 
-    def content(self, path: str) -> Iterator[bytes] | None:
-        """Return the bytes of a file in pieces, None if there is none; they are read from the medium, not from the page cache."""
-        file = self.path / path
-        return _pieces(file) if file.is_file() else None
+    def free_bytes(self) -> int:
+        """Return how much room there is."""
+        return shutil.disk_usage(self.path).free
 
-    def missing_bytes(self, changes: Sequence[Change]) -> int:
-        """Return how much space is missing for `changes`; each file is written beside the old one and replaces it."""
-        puts = [change for change in changes if isinstance(change, PutFile)]
-        state = os.statvfs(self.path)
-        needed_bytes = sum(-(-put.content.size_bytes // state.f_frsize) + 1 for put in puts) * state.f_frsize
-        return max(needed_bytes - state.f_bavail * state.f_frsize, 0)
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder, if it is there."""
+        with self._writing():
+            if (self.path / name).is_dir():
+                shutil.rmtree(self.path / name)
 
-    def apply(self, changes: Sequence[Change], wrote: Callable[[int], None]) -> None:
-        """Carry out `changes`, each file synced beside the old one first; raises UnavailableError without room, or permission."""
-        missing = self.missing_bytes(changes)
-        if missing:
-            raise UnavailableError(
-                f"the boot partition {self.where} is too full: {missing / 1e6:,.1f} MB more are needed; take a smaller release"
-            )
-        with os_error_as(UnavailableError, f"cannot write to the boot partition {self.where}", "mount it writable for this user"):
-            for change in changes:
-                if isinstance(change, PutFile):
-                    _write(self.path / change.path, change, wrote)
-                elif (self.path / change.path).is_dir():
-                    shutil.rmtree(self.path / change.path)
-                else:
-                    (self.path / change.path).unlink(missing_ok=True)
+    def write(self, staged: Path, name: str) -> None:
+        """Write the file or folder `name` of the folder `staged`; raises UnavailableError if that fails."""
+        with self._writing():
+            for source in files_below(staged / name):
+                target = self.path / source.relative_to(staged)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
             os.sync()
 
+    def read_back(self, names: list[str], scratch: Path) -> Path:  # noqa: ARG002 - the files are in a folder already
+        """Return the folder itself; what the page cache has of these files is dropped, so that the medium is read."""
+        for name in names:
+            for file in files_below(self.path / name):
+                descriptor = os.open(file, os.O_RDONLY)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(descriptor)
+        return self.path
 
-class PlannedPartition:
-    """A boot partition as it will be: its present files with planned changes."""
-
-    def __init__(self, boot: Readable) -> None:
-        self.where: str = boot.where
-        self.changes: dict[str, Change] = {}
-        self._boot = boot
-
-    @property
-    def label(self) -> str:
-        """The volume's label."""
-        return self._boot.label
-
-    def names(self) -> list[str]:
-        """Return the present names of the root folder that will remain."""
-        return [name for name in self._boot.names() if name.lower() not in self.changes or self.content(name) is not None]
-
-    def content(self, path: str) -> Iterator[bytes] | None:
-        """Return the bytes that a file will have in pieces, None if there will be none."""
-        change = self.changes.get(path.lower())
-        if change is None:
-            return self._boot.content(path)
-        return change.content.chunks() if isinstance(change, PutFile) else None
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with os_error_as(UnavailableError, f"cannot write to the boot partition {str(self.path)!r}", "mount it writable for this user"):
+            yield
 
 
-def _write(path: Path, put: PutFile, wrote: Callable[[int], None]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new_file = path.with_name(f"{path.name}.new")
-    with new_file.open("wb") as file:
-        for chunk in put.content.chunks():
-            file.write(chunk)
-            wrote(len(chunk))
-        file.flush()
-        os.fsync(file.fileno())
-    new_file.replace(path)
+class ImagePartition:
+    """A FAT file system at a byte of an image file; `drive` is how mtools names it."""
+
+    def __init__(self, path: Path, offset: int) -> None:
+        self.path = path
+        self.drive = f"{path}@@{offset}"
+        listing = self._mtools("mdir", "::").stdout.decode(errors="replace")
+        label = re.search(r"Volume in drive .* is (\S+)", listing)
+        self.label = label[1] if label else ""
+
+    def names(self) -> set[str]:
+        """Return the names in the root folder, in lower case."""
+        lines = self._mtools("mdir", "-a", "-b", "::").stdout.decode(errors="replace").splitlines()
+        return {line.removeprefix("::").strip("/").lower() for line in lines}
+
+    def text(self, name: str) -> str | None:
+        """Return a small file as text, None if there is none; raises ConfigError if it is not text."""
+        return decoded(self.path, name, self._mtools("mtype", f"::{name}").stdout) if name in self.names() else None
+
+    def free_bytes(self) -> int:
+        """Return how much room there is."""
+        free = re.search(r"([\d ]+) bytes free", self._mtools("mdir", "::").stdout.decode(errors="replace"))
+        return int(free[1].replace(" ", "")) if free else 0
+
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder, if it is there."""
+        if name in self.names():
+            self._mtools("mdeltree", f"::{name}")
+
+    def write(self, staged: Path, name: str) -> None:
+        """Write the file or folder `name` of the folder `staged`; raises UnavailableError if that fails."""
+        self._mtools("mcopy", "-s", "-o", str(staged / name), "::")
+
+    def read_back(self, names: list[str], scratch: Path) -> Path:
+        """Return `scratch` with these files and folders, as mtools copies them out of the image."""
+        self._mtools("mcopy", "-s", "-n", *(f"::{name}" for name in names), str(scratch))
+        return scratch
+
+    def _mtools(self, program: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
+        # The geometry that the partition names need not be that of a disk which exists.
+        environment = {**os.environ, "MTOOLS_SKIP_CHECK": "1", "LC_ALL": "C"}
+        completed = subprocess.run([program, "-i", self.drive, *words], env=environment, capture_output=True, check=False)
+        if completed.returncode != 0:
+            reason = one_line(completed.stderr.decode(errors="replace").strip() or f"status {completed.returncode}")
+            raise UnavailableError(f"{program} on the boot partition of {str(self.path)!r} failed ({reason}): write the image again")
+        return completed
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        while chunk := file.read(1 << 20):
-            yield chunk
+# Every name is one of its root folder, whether in capitals or not.
+BootPartition: TypeAlias = MountedFolder | ImagePartition
+
+
+def files_below(path: Path) -> Iterator[Path]:
+    """Yield the files of a folder, or the file itself."""
+    yield from (file for file in sorted(path.rglob("*")) if file.is_file()) if path.is_dir() else (path,)
+
+
+def open_boot_partition(path: Path) -> BootPartition:
+    """Return the boot partition in an image, or its mounted folder; raises ConfigError if there is none, or several."""
+    if path.is_dir():
+        return MountedFolder(path)
+    if not path.is_file():
+        raise ConfigError(
+            f"there is no image {str(path)!r}: give the file of a raw image, or the folder where a card's boot partition is mounted"
+        )
+    search = f"{os.environ.get('PATH', os.defpath)}:{ADMINISTRATION}"
+    for program, package in PACKAGES.items():
+        if shutil.which(program, path=search) is None:
+            raise UnavailableError(
+                f"{program} is not installed: `sudo apt install {package}`, or give the folder where the card's boot partition is mounted"
+            )
+    bare = _fat_at(path, 0)
+    if bare is not None:
+        return bare
+    command = [str(shutil.which("sfdisk", path=search)), "--json", str(path)]
+    listed = subprocess.run(command, capture_output=True, check=False)
+    partitions: list[dict[str, Any]] = json.loads(listed.stdout)["partitiontable"].get("partitions", []) if listed.returncode == 0 else []
+    if not partitions:
+        raise ConfigError(
+            f"{str(path)!r} has neither a partition table nor a FAT file system: give the image of a system for boards, unpacked (`unxz`)"
+        )
+    if any(entry.get("name") == JETPACK_ROOT for entry in partitions):
+        raise ConfigError(f"{str(path)!r} is an image of JetPack, which reads no file of ours at its first boot: {OVER_SSH}")
+    return _booting(path, partitions)
+
+
+def _booting(path: Path, partitions: list[dict[str, Any]]) -> ImagePartition:
+    """Return the one FAT partition, of several the one with a file that boards boot by."""
+    size_bytes = path.stat().st_size
+    if any((entry["start"] + entry["size"]) * SECTOR_BYTES > size_bytes for entry in partitions):
+        raise ConfigError(f"{str(path)!r} ends before its last partition: the image is truncated, download or unpack it again")
+    volumes = [volume for entry in partitions if (volume := _fat_at(path, entry["start"] * SECTOR_BYTES))]
+    if not volumes:
+        raise ConfigError(
+            f"none of the {len(partitions)} partitions of {str(path)!r} is FAT: this system has no boot partition; {OVER_SSH}"
+        )
+    if len(volumes) > 1:
+        volumes = [volume for volume in volumes if BOOT_FILES & volume.names()]
+    if len(volumes) != 1:
+        raise ConfigError(f"{str(path)!r} has several FAT partitions: mount the one that boots, and give its folder")
+    return volumes[0]
+
+
+def _fat_at(path: Path, offset: int) -> ImagePartition | None:
+    try:
+        return ImagePartition(path, offset)
+    except UnavailableError:
+        return None

@@ -13,11 +13,9 @@ from tests.fixtures import small_release
 from tests.fixtures.command import edgemeter
 from tests.fixtures.pip_wheel import compiled_pip
 
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada@desk"
-TOKEN = "t0ken-of-a-test-4711"
 OFFSET = 8 << 20
 # The mark of a test that makes or reads such disks.
-on_disk = pytest.mark.needs("sfdisk", "mkfs.vfat", "mcopy", "mtype", "mdir", "fsck.fat")
+on_disk = pytest.mark.needs("sfdisk", "mkfs.vfat", "mcopy", "mtype", "mdir", "fsck.fat", "openssl")
 # Stands for the agent: its `join` goes to no broker, wants a token that was not used, and takes a moment.
 AGENT = """
 import sys, time
@@ -29,7 +27,7 @@ def main():
         return 0
     text = Path(sys.argv[3]).read_text()
     home, config = Path(sys.argv[5]), Path(sys.argv[7])
-    if sys.argv[1:3] + sys.argv[4::2] != ["agent", "join", "--home", "--config"] or 'token = "t0k' not in text:
+    if sys.argv[1:3] + sys.argv[4::2] != ["agent", "join", "--home", "--config"] or 'token = "' not in text:
         print("Error: the token has been used", file=sys.stderr)
         return 1
     if (home / "refuse").exists():
@@ -65,16 +63,7 @@ def run(*command: str | Path, **settings) -> str:
     return completed.stdout
 
 
-def disk(
-    path: Path,
-    files: dict[str, str],
-    *,
-    size_mb: int = 64,
-    bits: int = 32,
-    sectors: int = 1,
-    table: str = "dos",
-    mkfs_options: tuple[str, ...] = (),
-) -> Path:
+def disk(path: Path, files: dict[str, str], *, size_mb: int = 64, bits: int = 32, table: str = "dos") -> Path:
     """Make a disk image: a FAT partition at 8 MiB with these files, and one of Linux behind it; without `table` the FAT alone."""
     offset = OFFSET if table else 0
     with path.open("wb") as file:
@@ -84,7 +73,7 @@ def disk(
         layout = f"label: {table}\nstart={OFFSET // 512},size={size_mb * 2048},type={kinds[0]}\nsize=4M,type={kinds[1]}\n"
         run("sfdisk", "-q", path, input=layout)
     offset_option = ["--offset", str(offset // 512)] if table else []
-    run("mkfs.vfat", "-F", str(bits), "-s", str(sectors), "-n", "BOOTFS", *offset_option, *mkfs_options, path, str(size_mb * 1024))
+    run("mkfs.vfat", "-F", str(bits), "-s", "1", "-n", "BOOTFS" if table else "CIDATA", *offset_option, path, str(size_mb * 1024))
     source = path.with_suffix(".source")
     for name, text in files.items():
         source.write_bytes(text.encode())
@@ -114,8 +103,19 @@ def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> su
     return subprocess.run([requirements.program("fsck.fat"), "-nv", str(part)], capture_output=True, text=True, check=False, timeout=600)
 
 
-def prepare(*arguments: str | Path) -> dict:
-    """Return what `edgemeter fleet card ARGUMENTS --format json` says; it has to end well."""
-    process = edgemeter("fleet", "card", *arguments, "--format", "json")
+def card(folder: Path, target: Path, *further_options: str | Path) -> subprocess.CompletedProcess[str]:
+    """Return how `edgemeter fleet card TARGET` ended, with the release and the join file of a fleet's folder; the last options count."""
+    options = ["--release", folder / "release-0.0.1", "--join", folder / "pi5-01.join.toml"]
+    return edgemeter("fleet", "--folder", folder, "card", target, *options, *further_options)
+
+
+def prepare(folder: Path, target: Path, *further_options: str | Path) -> dict:
+    """Return what `edgemeter fleet card TARGET --format json` reports; it has to end well."""
+    process = card(folder, target, *further_options, "--format", "json")
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)
+
+
+def token(join_file: str) -> str:
+    """Return the token in the text of a join file."""
+    return join_file.partition('token = "')[2].partition('"')[0]

@@ -1,33 +1,19 @@
-"""Fixtures of images: keys, a small release, a join file."""
+"""Fixtures of cards: a fleet's folder with a small release and a join file."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures import small_release
+from tests.fixtures.command import edgemeter
 from tests.provisioning.image import cards
 
 
 @pytest.fixture(scope="session")
-def release_folder(tmp_path_factory) -> Path:
-    """Return a folder with `release.key`, `release.pub`, `ca.crt` and `release-0.0.1`."""
-    folder = tmp_path_factory.mktemp("release")
-    key, _ = small_release.keys(folder)
-    cards.run("openssl", "req", "-x509", "-key", key, "-subj", "/CN=authority", "-days", "30", "-out", folder / "ca.crt")
-    cards.release(folder, key)
+def fleet(tmp_path_factory) -> Path:
+    """Return a fleet's folder with its keys, `release-0.0.1` and `pi5-01.join.toml`."""
+    folder = tmp_path_factory.mktemp("fleet") / "lab"
+    for words in (["init", "--broker", "broker.example"], ["token", "pi5-01", "--output", folder]):
+        process = edgemeter("fleet", "--folder", folder, *words)
+        assert process.returncode == 0, process.stderr
+    cards.release(folder, folder / "release.key")
     return folder
-
-
-@pytest.fixture(scope="session")
-def join(release_folder) -> Path:
-    """Return a join file."""
-    lines = ['fleet = "lab"', 'device = "pi5-01"', 'broker = "mqtts://broker.example:8883"', 'enrol = "mqtts://broker.example:8884"']
-    path = release_folder / "pi5-01.toml"
-    path.write_text("\n".join([*lines, f'token = "{cards.TOKEN}"', f"ca = '''\n{(release_folder / 'ca.crt').read_text()}'''", ""]))
-    return path
-
-
-@pytest.fixture(scope="session")
-def card_options(release_folder, join) -> list[str]:
-    """Return the options that every card needs."""
-    return ["--release", str(release_folder / "release-0.0.1"), "--join", str(join), "--public-key", str(release_folder / "release.pub")]

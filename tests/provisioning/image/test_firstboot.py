@@ -19,16 +19,15 @@ SHELL = "dash" if shutil.which("dash") else "sh"
 
 
 @pytest.fixture(scope="session")
-def payload(release_folder, card_options, tmp_path_factory):
+def payload(fleet, tmp_path_factory):
     """Return the boot partition of a cloud-init system as `fleet card` prepares it, with a Wi-Fi network."""
     boot = tmp_path_factory.mktemp("payload")
     (boot / "user-data").write_text('#cloud-config\nuser:\n  name: ada\n  passwd: "$6$salt$hash"\n')
     (boot / "cmdline.txt").write_text("console=tty1 rootwait\n")
-    psk = release_folder / "psk"
+    psk = boot.with_name("psk")
     psk.write_text("correct horse battery\n")
-    assert (
-        cards.prepare(boot, *card_options, "--wifi-ssid", "Garden", "--wifi-psk-file", psk, "--wifi-country", "GB")["format"] == "cloudinit"
-    )
+    wifi = ["--wifi-ssid", "Garden", "--wifi-psk-file", psk, "--wifi-country", "GB"]
+    assert cards.prepare(fleet, boot, *wifi)["first_boot"] == "cloudinit"
     return boot
 
 
@@ -64,7 +63,8 @@ def make_board(root: Path, payload: Path) -> SimpleNamespace:
         out, err = process.communicate(timeout=900)
         return SimpleNamespace(returncode=process.returncode, out=out, err=err)
 
-    return SimpleNamespace(root=root, boot=root / "boot/firmware", state=root / "var/lib/edgemeter", start=start, run=run)
+    token = cards.token((payload / "edgemeter/join.toml").read_text())
+    return SimpleNamespace(root=root, boot=root / "boot/firmware", state=root / "var/lib/edgemeter", token=token, start=start, run=run)
 
 
 def systemctl_calls(board) -> list[str]:
@@ -96,7 +96,7 @@ def check_no_secret(board):
             data = path.read_bytes()
             assert b"$6$salt$hash" not in data, path
             assert b'password: "xx' in data or b"access-points" not in data, path
-            assert cards.TOKEN.encode() not in data, path
+            assert board.token.encode() not in data, path
 
 
 def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
@@ -131,9 +131,9 @@ def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
         "state:   failed, retrying in 20 s\nstep:    join the fleet (6 of 7)\nerror:   Error: the broker at 192.0.2.1 does not answer\n"
         in crumb
     )
-    (board.state / "refuse").write_text(f"no such token as {cards.TOKEN}")
+    (board.state / "refuse").write_text(f"no such token as {board.token}")
     failed = board.run()
-    assert cards.TOKEN not in failed.out + failed.err + (board.boot / "edgemeter/status.txt").read_text()
+    assert board.token not in failed.out + failed.err + (board.boot / "edgemeter/status.txt").read_text()
     assert "holds a secret" in failed.err
     (board.state / "refuse").unlink()
     assert board.run().returncode == 0
