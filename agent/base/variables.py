@@ -59,7 +59,6 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     },
     "first boot of a card": {
         "EDGEMETER_PREFIX": Variable("Precedes every path, for a system that is not running"),
-        "EDGEMETER_BOOT": Variable("The boot partition", "/boot/firmware, /boot or /boot/efi"),
         "EDGEMETER_SYSTEMCTL": Variable("Command of the service manager", "systemctl"),
     },
 }

@@ -5,7 +5,7 @@
 #   sh firstboot.sh run        run all steps (what the unit calls, every 20 s until they succeed)
 #
 # Every step checks first, and is repeated after an interruption: the board may lose power at any moment.
-# EDGEMETER_PREFIX precedes every path, EDGEMETER_BOOT names the boot partition, EDGEMETER_SYSTEMCTL the service manager's command.
+# EDGEMETER_PREFIX precedes every path, EDGEMETER_SYSTEMCTL is the service manager's command.
 set -eu
 umask 022
 
@@ -19,15 +19,15 @@ CLOUD=$PREFIX/etc/cloud
 SYSTEMCTL=${EDGEMETER_SYSTEMCTL:-systemctl}
 SEED=$PREFIX/run/edgemeter/seed
 UNIT=edgemeter-firstboot.service
-GROUPS_OF_DEVICES='video render gpio spi dialout plugdev apex'
-
-BOOT=
-STEP='find the boot partition'
 LOG=$STATE/firstboot.log
+# The folder of the boot partition and ours on it, empty if it is missing.
+BOOT=
+CARD=
+STEP='find the boot partition'
 
 # Prints the boot partition's folder; a stick labelled CIDATA is mounted first.
 find_boot() {
-    for place in "${EDGEMETER_BOOT:-$PREFIX/boot/firmware}" "$PREFIX/boot/firmware" "$PREFIX/boot" "$PREFIX/boot/efi" "$SEED"; do
+    for place in "$PREFIX/boot/firmware" "$PREFIX/boot" "$PREFIX/boot/efi" "$SEED"; do
         if [ -f "$place/edgemeter/firstboot.sh" ]; then echo "$place"; return 0; fi
     done
     [ -z "$PREFIX" ] || return 1
@@ -56,7 +56,7 @@ copy() {
 
 # The status file for people with a PC: it holds no secret, and a card that is read-only or missing is no failure.
 breadcrumb() {
-    [ -n "$BOOT" ] && [ -d "$BOOT/edgemeter" ] || return 0
+    [ -n "$CARD" ] || return 0
     {
         echo "Edgemeter, first boot"
         echo "state:   $1"
@@ -65,8 +65,8 @@ breadcrumb() {
         echo "time:    $(date -u +%Y-%m-%dT%H:%M:%SZ) by the board's clock"
         echo "address: $(addresses)"
     } >"$STATE/status.new" 2>/dev/null || return 0
-    cp "$STATE/status.new" "$BOOT/edgemeter/status.txt" 2>/dev/null || return 0
-    sync "$BOOT/edgemeter/status.txt" 2>/dev/null || true
+    cp "$STATE/status.new" "$CARD/status.txt" 2>/dev/null || return 0
+    sync "$CARD/status.txt" 2>/dev/null || true
 }
 
 addresses() {
@@ -109,43 +109,28 @@ ended() {
     exit "$code"
 }
 
-# From the card to the disk, so that the card may be pulled, and the venv is built from what was read whole.
-stage() {
-    if [ -f "$STATE/payload/manifest.json" ]; then
-        if [ -z "$BOOT" ] || cmp -s "$STATE/payload/manifest.json" "$BOOT/edgemeter/manifest.json"; then return 0; fi
-    fi
-    [ -n "$BOOT" ] || fail 'the boot partition with the folder edgemeter is missing: insert the card or stick again'
-    rm -rf "$STATE/payload" "$STATE/payload.part"
-    cp -R "$BOOT/edgemeter" "$STATE/payload.part"
-    rm -f "$STATE/payload.part/status.txt" "$STATE/payload.part/join.toml" "$STATE/payload.part/wifi.nmconnection"
-    # What a PC leaves beside the files that it looked at.
-    find "$STATE/payload.part" -name '._*' -exec rm -rf {} +
-    flush
-    mv "$STATE/payload.part" "$STATE/payload"
+# Prints the files of the network that cloud-init has written; find_rendered -size 0: the empty ones.
+find_rendered() {
+    find "$PREFIX/etc/netplan" "$PREFIX/etc/NetworkManager/system-connections" "$PREFIX/etc/network/interfaces.d" \
+        "$PREFIX/etc/systemd/network" -name '*cloud-init*' -type f "$@" 2>/dev/null || true
 }
 
-# The join file is kept apart: it is a secret, and another card may bring another token.
-stage_join() {
-    if [ -z "$BOOT" ] || [ ! -f "$BOOT/edgemeter/join.toml" ]; then
-        [ -f "$STATE/join.toml" ] || fail 'join.toml is missing: prepare the card again'
-        return 0
+# cloud-init writes them at its first start only. What it was writing when the power went is empty or gone, and the board would be
+# without a network for ever: cloud-init is made to start over, at most three times.
+mend_network() {
+    torn=$(find_rendered -size 0)
+    if [ -z "$torn" ]; then
+        [ -e "$PREFIX/var/lib/cloud/instance" ] && [ -f "$BOOT/network-config" ] || return 0
+        [ -z "$(find_rendered)" ] && [ "$(addresses)" = none ] || return 0
     fi
-    case "$(token_of "$BOOT/edgemeter/join.toml")" in
-        '' | xxxxxxxx*) return 0 ;;
-    esac
-    cmp -s "$BOOT/edgemeter/join.toml" "$STATE/join.toml" || (umask 077 && copy "$BOOT/edgemeter/join.toml" "$STATE/join.toml" 600)
-}
-
-# Prints the Python that the release was made for, else any that can run the installer, which then reports the problem.
-find_python() {
-    wanted=$(sed -n 's/.*"python"[[:space:]]*:[[:space:]]*"\([0-9.]*\)".*/\1/p' "$STATE/payload/manifest.json" | head -n 1)
-    for name in "python${wanted:-3}" python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
-        if command -v "$name" >/dev/null 2>&1 && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
-            command -v "$name"
-            return 0
-        fi
-    done
-    fail 'this system has no Python 3.10 or newer: use a newer image'
+    [ "$(wc -l <"$STATE/network.mended" 2>/dev/null || echo 0)" -lt 3 ] || return 0
+    step 'rewrite the network configuration, which a power cut damaged; the board reboots'
+    echo "$torn" | while read -r file; do rm -f "$file"; done
+    rm -rf "$PREFIX/var/lib/cloud/instance" "$PREFIX/var/lib/cloud/instances" "$PREFIX/var/lib/cloud/data"
+    date >>"$STATE/network.mended"
+    sync
+    $SYSTEMCTL reboot >>"$LOG"
+    fail 'waiting for the reboot'
 }
 
 make_user() {
@@ -153,25 +138,20 @@ make_user() {
     chmod 750 "$STATE"
     [ -z "$PREFIX" ] && [ "$(id -u)" = 0 ] || return 0
     getent passwd edgemeter >/dev/null || useradd --system --user-group --home-dir "$STATE" --no-create-home --shell /usr/sbin/nologin edgemeter
-    for group in $GROUPS_OF_DEVICES; do
+    for group in video render gpio spi dialout plugdev apex; do
         if getent group "$group" >/dev/null; then usermod --append --groups "$group" edgemeter; fi
     done
 }
 
-# The installer does nothing if this release is installed, and rebuilds an unfinished release.
+# The installer verifies what it reads from the card, does nothing if this release is installed, and rebuilds an unfinished release.
 install_release() {
-    if ! "$1" "$STATE/payload/install.py" --release "$STATE/payload" --root "$OPT" --public-key "$STATE/payload/release.pub" >>"$LOG"; then
-        # What was copied badly is copied again.
-        rm -rf "$STATE/payload"
-        exit 1
-    fi
-    copy "$STATE/payload/release.pub" "$OPT/release.pub" 644
-    copy "$STATE/payload/install.py" "$OPT/install.py" 755
-    copy "$STATE/payload/supervisor.py" "$OPT/supervisor.py" 755
-}
-
-install_units() {
-    for file in "$STATE"/payload/units/*; do
+    # What a PC leaves beside the files that it looked at.
+    rm -f "$CARD"/wheels/._* 2>/dev/null || true
+    python3 "$CARD/install.py" --release "$CARD" --root "$OPT" --public-key "$CARD/release.pub" >>"$LOG"
+    copy "$CARD/release.pub" "$OPT/release.pub" 644
+    copy "$CARD/install.py" "$OPT/install.py" 755
+    copy "$CARD/supervisor.py" "$OPT/supervisor.py" 755
+    for file in "$CARD"/units/*; do
         case "$file" in
             *.service | *.timer) copy "$file" "$UNITS/${file##*/}" 644 ;;
             *.rules) copy "$file" "$RULES/${file##*/}" 644 ;;
@@ -180,7 +160,12 @@ install_units() {
     $SYSTEMCTL daemon-reload >>"$LOG"
 }
 
+# The join file is copied to the disk, where a power cut does not lose it while its token is wiped; another card may bring another token.
 join() {
+    case "$(token_of "$CARD/join.toml")" in
+        '' | xxxxxxxx*) [ -f "$STATE/join.toml" ] || fail 'join.toml has no token: prepare the card again' ;;
+        *) (umask 077 && copy "$CARD/join.toml" "$STATE/join.toml" 600) ;;
+    esac
     # All of the above is on the disk before it is marked as done.
     flush
     EDGEMETER_HOME=$STATE "$OPT/current/bin/edgemeter" agent join "$STATE/join.toml" --home "$STATE" --config "$ETC/config.toml" >>"$LOG"
@@ -210,13 +195,15 @@ scrub() {
     rm -f "$STATE/scrubbed.new"
 }
 
-scrub_boot() {
-    [ -n "$BOOT" ] || return 0
-    if [ ! -w "$BOOT" ] && [ -z "$PREFIX" ]; then mount -o remount,rw "$BOOT" 2>/dev/null || true; fi
-    for name in edgemeter/join.toml edgemeter/wifi.nmconnection user-data network-config rpi-preseed.toml; do scrub "$BOOT/$name"; done
-}
-
-start_agent() {
+finish() {
+    # cloud-init has done its part; it costs 20 to 60 s at every boot, and its files are about to be scrubbed.
+    if [ -d "$CLOUD" ]; then touch "$CLOUD/cloud-init.disabled"; fi
+    if [ -n "$BOOT" ]; then
+        if [ ! -w "$BOOT" ] && [ -z "$PREFIX" ]; then mount -o remount,rw "$BOOT" 2>/dev/null || true; fi
+        for name in edgemeter/join.toml edgemeter/wifi.nmconnection user-data network-config rpi-preseed.toml; do scrub "$BOOT/$name"; done
+    fi
+    scrub "$STATE/join.toml"
+    rm -f "$STATE/join.toml" "$STATE/join.toml.new"
     if [ -z "$PREFIX" ] && [ "$(id -u)" = 0 ]; then chown -R edgemeter:edgemeter "$STATE"; fi
     for unit in edgemeter-supervisor.service edgemeter-agent.service; do
         if [ -f "$UNITS/$unit" ]; then
@@ -224,6 +211,13 @@ start_agent() {
             $SYSTEMCTL start --no-block "$unit" >>"$LOG"
         fi
     done
+    flush
+    touch "$STATE/firstboot.done"
+    STEP='all done'
+    breadcrumb joined
+    rm -f "$STATE/status.new"
+    $SYSTEMCTL disable "$UNIT" >>"$LOG" || true
+    echo 'edgemeter: joined, the agent runs'
 }
 
 run() {
@@ -238,68 +232,20 @@ run() {
     exec 3>&2 2>>"$LOG"
     trap ended EXIT
     BOOT=$(find_boot) || BOOT=
+    CARD=${BOOT:+$BOOT/edgemeter}
     # Once joined, nothing of the card is needed any more.
-    [ -e "$STATE/joined" ] || prepare
-    step 'remove the secrets from the card and start the agent (7 of 7)'
-    finish
-}
-
-# Prints the files of the network that cloud-init has written; find_rendered -size 0: the empty ones.
-find_rendered() {
-    find "$PREFIX/etc/netplan" "$PREFIX/etc/NetworkManager/system-connections" "$PREFIX/etc/network/interfaces.d" \
-        "$PREFIX/etc/systemd/network" -name '*cloud-init*' -type f "$@" 2>/dev/null || true
-}
-
-# cloud-init writes them at its first start only. What it was writing when the power went is empty or gone, and the board would be
-# without a network for ever: cloud-init is made to start over, at most three times.
-mend_network() {
-    torn=$(find_rendered -size 0)
-    if [ -z "$torn" ]; then
-        [ -e "$PREFIX/var/lib/cloud/instance" ] && [ -n "$BOOT" ] && [ -f "$BOOT/network-config" ] || return 0
-        [ -z "$(find_rendered)" ] && [ "$(addresses)" = none ] || return 0
+    if [ ! -e "$STATE/joined" ]; then
+        [ -n "$CARD" ] || fail 'the boot partition with the folder edgemeter is missing: insert the card or stick again'
+        mend_network
+        step 'create the user and the folders (1 of 4)'
+        make_user
+        step 'install the release (2 of 4)'
+        install_release
+        step 'join the fleet (3 of 4)'
+        join
     fi
-    [ "$(wc -l <"$STATE/network.mended" 2>/dev/null || echo 0)" -lt 3 ] || return 0
-    step 'rewrite the network configuration, which a power cut damaged; the board reboots'
-    echo "$torn" | while read -r file; do rm -f "$file"; done
-    rm -rf "$PREFIX/var/lib/cloud/instance" "$PREFIX/var/lib/cloud/instances" "$PREFIX/var/lib/cloud/data"
-    date >>"$STATE/network.mended"
-    sync
-    $SYSTEMCTL reboot >>"$LOG"
-    fail 'waiting for the reboot'
-}
-
-prepare() {
-    mend_network
-    step 'copy the release from the card (1 of 7)'
-    stage
-    stage_join
-    step 'find Python (2 of 7)'
-    python=$(find_python)
-    step 'create the user and the folders (3 of 7)'
-    make_user
-    step 'install the release (4 of 7)'
-    install_release "$python"
-    step 'install the units (5 of 7)'
-    install_units
-    step 'join the fleet (6 of 7)'
-    join
-}
-
-finish() {
-    # cloud-init has done its part; it costs 20 to 60 s at every boot, and its files are about to be scrubbed.
-    if [ -d "$CLOUD" ]; then touch "$CLOUD/cloud-init.disabled"; fi
-    scrub_boot
-    scrub "$STATE/join.toml"
-    start_agent
-    rm -rf "$STATE/payload" "$STATE/payload.part"
-    rm -f "$STATE/join.toml" "$STATE/join.toml.new" "$STATE/status.new"
-    flush
-    touch "$STATE/firstboot.done"
-    STEP='all done'
-    breadcrumb joined
-    rm -f "$STATE/status.new"
-    $SYSTEMCTL disable "$UNIT" >>"$LOG" || true
-    echo 'edgemeter: joined, the agent runs'
+    step 'remove the secrets from the card and start the agent (4 of 4)'
+    finish
 }
 
 install_self() {

@@ -128,7 +128,7 @@ def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
     assert failed.returncode == 1
     crumb = (board.boot / "edgemeter/status.txt").read_text()
     assert (
-        "state:   failed, retrying in 20 s\nstep:    join the fleet (6 of 7)\nerror:   Error: the broker at 192.0.2.1 does not answer\n"
+        "state:   failed, retrying in 20 s\nstep:    join the fleet (3 of 4)\nerror:   Error: the broker at 192.0.2.1 does not answer\n"
         in crumb
     )
     (board.state / "refuse").write_text(f"no such token as {board.token}")
