@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.arm64 import emulation
 from tests.arm64.emulation import run
+from tests.provisioning.image import cards
 
 SECTOR = 512
 BOOT_START, BOOT_SECTORS = 16_384, 524_288
@@ -69,6 +70,23 @@ def blank(target: Path) -> Path:
 def boot_file(image: Path, name: str) -> str:
     """Return a text file of the boot partition, as a PC that reads the card shows it."""
     return run("mtype", "-i", f"{image}@@{BOOT_OFFSET}", f"::{name}").decode()
+
+
+def make_bookworm(image: Path) -> None:
+    """Turn the boot partition of a blank card into one without cloud-init, as Raspberry Pi OS Bookworm has it."""
+    with tempfile.TemporaryDirectory() as name:
+        issue = Path(name) / "issue.txt"
+        issue.write_text("Raspberry Pi reference 2025-05-13\n")
+        run("mcopy", "-o", "-i", f"{image}@@{BOOT_OFFSET}", issue, "::")
+        run("mdel", "-i", f"{image}@@{BOOT_OFFSET}", "::user-data", "::meta-data", "::network-config")
+
+
+def as_bookworm_does(image: Path) -> None:
+    """Rewrite what `fleet card` wrote for Bookworm, as its initramfs does before anything of it runs."""
+    with tempfile.TemporaryDirectory() as name:
+        run("mcopy", "-i", f"{image}@@{BOOT_OFFSET}", "::cmdline.txt", "::firstrun.sh", name)
+        cards.as_bookworm_does(Path(name))
+        run("mcopy", "-o", "-i", f"{image}@@{BOOT_OFFSET}", f"{name}/cmdline.txt", f"{name}/firstrun.sh", "::")
 
 
 def initrd(target: Path) -> Path:

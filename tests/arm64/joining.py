@@ -13,10 +13,11 @@ from tests.arm64.fleet_server import FleetServer
 PATIENCE_S = 3000.0
 
 
-def prepared(board_files: Path, server: FleetServer, device: str, folder: Path) -> Board:
-    """Return a board with a card that `fleet card` prepared for `device`."""
+def prepared(board_files: Path, server: FleetServer, device: str, folder: Path, change: Callable[[Path], None] = lambda _: None) -> Board:
+    """Return a board with a card that `fleet card` prepared for `device`, once `change` has made another system's of its image."""
     image = folder / f"{device}.img"
     emulation.run("cp", "--sparse=always", board_files / "blank.img", image)
+    change(image)
     server.command("card", image, "--release", server.folder.parent / "pi4.tar", "--join", server.join_file(device))
     return Board(image, board_files / "initrd", folder / f"{device}.console")
 

@@ -12,7 +12,7 @@ from tests.arm64.joining import awaited, prepared, presence
 
 pytestmark = [pytest.mark.nightly, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
 
-FIRST, SECOND = "pi4-08", "pi4-29"
+FIRST, SECOND, BOOKWORM = "pi4-08", "pi4-29", "pi4-12"
 SUITE = 'name = "first"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n'
 CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "10"))
 # Under emulation the first boot is over by then.
@@ -38,6 +38,21 @@ def test_a_prepared_card_joins_by_itself_and_its_board_measures(board_files, ser
     assert "xxxxxxxx" in card.boot_file(board.image, "edgemeter/join.toml")
     with board.image.open("rb") as image:
         assert token.encode() not in image.read(card.ROOT_OFFSET)
+
+
+def test_a_card_of_bookworm_joins_by_its_firstrun_script(board_files, server, tmp_path):
+    """The script runs once from the kernel's line and reboots the board, which then installs and joins as any other."""
+    board = prepared(board_files, server, BOOKWORM, tmp_path, card.make_bookworm)
+    card.as_bookworm_does(board.image)
+    board.power_on()
+    assert not awaited(board, lambda: False), board.said()[-3000:]
+    assert "systemd.run" not in card.boot_file(board.image, "cmdline.txt")
+    board.power_on()
+    try:
+        assert awaited(board, lambda: presence(server, BOOKWORM) == "online"), board.said()[-3000:]
+    finally:
+        board.cut()
+    assert "joined" in card.boot_file(board.image, "edgemeter/status.txt")
 
 
 def test_power_cut_at_any_moment_of_the_first_boot_still_ends_in_a_join(board_files, server, tmp_path):

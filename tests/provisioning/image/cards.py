@@ -119,3 +119,17 @@ def prepare(folder: Path, target: Path, *further_options: str | Path) -> dict:
 def token(join_file: str) -> str:
     """Return the token in the text of a join file."""
     return join_file.partition('token = "')[2].partition('"')[0]
+
+
+def as_bookworm_does(boot: Path):
+    """Rewrite the paths and the end of the script, as the initramfs of Bookworm does where the kernel's line names /boot/firstrun.sh."""
+    line, script = boot / "cmdline.txt", boot / "firstrun.sh"
+    line.write_text(line.read_text().replace("/boot/", "/boot/firmware/"))
+    lines = []
+    for text in script.read_text().splitlines():
+        if "rm" in text and text.endswith("firstrun.sh"):
+            break
+        lines.append(text)
+    script.write_text(
+        "\n".join([*lines, "rm -f /boot/firmware/firstrun.sh", "sed -i 's| systemd.[^ ]*||g' /boot/firmware/cmdline.txt", "exit 0", ""])
+    )

@@ -37,20 +37,6 @@ class Root:
         return completed.stdout
 
 
-def as_raspberry_pi_os_does(boot: Path):
-    """Rewrite the paths and the end of the script, as the initramfs of Bookworm does where the kernel's line names /boot/firstrun.sh."""
-    line, script = boot / "cmdline.txt", boot / "firstrun.sh"
-    line.write_text(line.read_text().replace("/boot/", "/boot/firmware/"))
-    lines = []
-    for text in script.read_text().splitlines():
-        if "rm" in text and text.endswith("firstrun.sh"):
-            break
-        lines.append(text)
-    script.write_text(
-        "\n".join([*lines, "rm -f /boot/firmware/firstrun.sh", "sed -i 's| systemd.[^ ]*||g' /boot/firmware/cmdline.txt", "exit 0", ""])
-    )
-
-
 def test_firstrun_sets_up_the_wifi_and_leaves_our_unit(trixie, fleet, tmp_path):
     """The script on a real Debian: the network is there, the kernel's line is what it was, the unit is enabled."""
     root = Root(trixie, tmp_path / "root")
@@ -61,7 +47,7 @@ def test_firstrun_sets_up_the_wifi_and_leaves_our_unit(trixie, fleet, tmp_path):
     boot = root.path / "boot/firmware"
     cards.mtools_tree(card, boot)
     (root.path / "etc/NetworkManager/system-connections").mkdir(parents=True)
-    as_raspberry_pi_os_does(boot)
+    cards.as_bookworm_does(boot)
     assert "systemd.run=/boot/firmware/firstrun.sh" in (boot / "cmdline.txt").read_text()
     root.run("bash /boot/firmware/firstrun.sh")
     assert (boot / "cmdline.txt").read_text().strip() == before
