@@ -1,5 +1,6 @@
 """The command `edgemeter fleet card`."""
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,10 +54,10 @@ def card(folder: "FleetFolder", image: Path, form: Format, **options: Any) -> No
     if print_data(form, {"target": str(image), **asdict(prepared)}):
         return
     click.echo(f"first boot by {prepared.first_boot}, because {prepared.why}")
-    size = f"{count(prepared.files, 'file')}, {prepared.size_bytes / 1e6:,.1f} MB"
-    click.echo(f"wrote edgemeter {prepared.release} for {prepared.board}: {size}, each read back")
+    written = f"{count(prepared.files, 'file')}, {prepared.size_bytes / 1e6:,.1f} MB, each read back"
+    click.echo(f"edgemeter {prepared.release} for {prepared.board}: {written}")
     if image.is_dir():
-        click.echo(f"eject the card (umount {image}), and start the board with it")
+        click.echo(f"eject the card (umount {shlex.quote(str(image))}), and start the board with it")
     else:
-        click.echo(f"write it to a card (lsblk shows its name):  sudo dd if={image} of=/dev/sdX bs=4M conv=fsync")
+        click.echo(f"write it to a card (lsblk shows its name):  sudo dd if={shlex.quote(str(image))} of=/dev/sdX bs=4M conv=fsync")
         click.echo(f'or by Raspberry Pi Imager: "Use custom", {image.name}, and no customisation, which would replace this')

@@ -18,7 +18,6 @@ JETPACK_ROOT = "APP"
 BOOT_FILES = frozenset({"cmdline.txt", "config.txt", "user-data", "rpi-preseed.toml"})
 # Debian's package of each program; sfdisk is in a folder that a user's PATH lacks.
 PACKAGES = {"mcopy": "mtools", "sfdisk": "fdisk"}
-ADMINISTRATION = "/usr/sbin:/sbin"
 OVER_SSH = "install the agent with `edgemeter fleet apply`, over SSH, once it runs"
 
 
@@ -125,7 +124,9 @@ class ImagePartition:
         completed = subprocess.run([program, "-i", self.drive, *words], env=environment, capture_output=True, check=False)
         if completed.returncode != 0:
             reason = one_line(completed.stderr.decode(errors="replace").strip() or f"status {completed.returncode}")
-            raise UnavailableError(f"{program} on the boot partition of {str(self.path)!r} failed ({reason}): write the image again")
+            raise UnavailableError(
+                f"{program} on the boot partition of {str(self.path)!r} failed ({reason}): unpack the image again, writable"
+            )
         return completed
 
 
@@ -146,14 +147,13 @@ def open_boot_partition(path: Path) -> BootPartition:
         raise ConfigError(
             f"there is no image {str(path)!r}: give the file of a raw image, or the folder where a card's boot partition is mounted"
         )
-    search = f"{os.environ.get('PATH', os.defpath)}:{ADMINISTRATION}"
+    search = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     for program, package in PACKAGES.items():
         if shutil.which(program, path=search) is None:
             raise UnavailableError(
                 f"{program} is not installed: `sudo apt install {package}`, or give the folder where the card's boot partition is mounted"
             )
-    bare = _fat_at(path, 0)
-    if bare is not None:
+    if bare := _fat_at(path, 0):
         return bare
     command = [str(shutil.which("sfdisk", path=search)), "--json", str(path)]
     listed = subprocess.run(command, capture_output=True, check=False)

@@ -1,7 +1,7 @@
 """Which first-boot format a card has, and what on it does not go with that: a wrong format does nothing, silently."""
 
 import re
-from typing import Literal, get_args
+from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.image import cloudinit, firstrun, preseed
@@ -9,7 +9,6 @@ from edgemeter.provisioning.image.adapter_text import KERNEL_LINE
 from edgemeter.provisioning.image.boot_partition import OVER_SSH, BootPartition
 
 BootFormat = Literal["cloudinit", "firstrun", "preseed"]
-BOOT_FORMATS: tuple[BootFormat, ...] = get_args(BootFormat)
 STICK = "CIDATA"
 ISSUE = "issue.txt"
 # The first Raspberry Pi OS with a Python that the agent runs on, and the last that was built for firstrun.sh: the first Trixie.
@@ -54,8 +53,7 @@ def choose_format(boot: BootPartition) -> tuple[BootFormat, str]:
         return "cloudinit", f"its label is {boot.label}"
     listed = ", ".join(sorted(names)[:8]) or "nothing"
     raise ConfigError(
-        f"cannot tell which first-boot format {str(boot.path)!r} has (it holds {listed}): "
-        f"choose one (--first-boot {', '.join(BOOT_FORMATS)}), or {OVER_SSH}"
+        f"cannot tell which first-boot format {str(boot.path)!r} has (it holds {listed}): choose one (--first-boot), or {OVER_SSH}"
     )
 
 

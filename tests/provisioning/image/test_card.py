@@ -3,11 +3,12 @@
 import gzip
 import os
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from edgemeter.provisioning.cli.card import FORMATS
-from edgemeter.provisioning.image.detect import BOOT_FORMATS
+from edgemeter.provisioning.image.detect import BootFormat
 from tests.fixtures import small_release
 from tests.fixtures.rows import table_row
 from tests.provisioning.image import cards
@@ -93,7 +94,7 @@ def test_a_prepared_image_names_the_commands_that_write_it(tmp_path, fleet):
 
 def test_the_formats_of_the_option_are_those_there_are():
     """The command does not import them for its help."""
-    assert tuple(FORMATS) == BOOT_FORMATS
+    assert tuple(FORMATS) == get_args(BootFormat)
 
 
 @cards.on_disk
