@@ -1,4 +1,4 @@
-"""What the first-boot formats share: the command that starts our script, and text in which the user's lines stay.
+"""First-boot formats share the command that starts our script, and text in which the user's lines stay.
 
 At every boot each format starts the script in the payload, which copies itself and its unit to the disk.
 """

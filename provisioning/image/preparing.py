@@ -38,7 +38,7 @@ class CardRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreparedCard:
-    """What was written: `first_boot_files` are those of the first-boot format, which was chosen because of `why`."""
+    """A card that was written: `first_boot_files` are those of the first-boot format, which was chosen because of `why`."""
 
     first_boot: detect.BootFormat
     why: str

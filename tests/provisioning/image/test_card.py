@@ -37,7 +37,7 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
     """The payload is the release's files and ours; all else of the image keeps every byte; a second call changes no file."""
     release = fleet / "release-0.0.1"
     released = {path.relative_to(release).as_posix(): path.read_bytes() for path in release.rglob("*") if path.is_file()}
-    ours = {"firstboot.sh", "edgemeter-firstboot.service", "join.toml", "release.pub", "status.txt"}
+    card_files = {"firstboot.sh", "edgemeter-firstboot.service", "join.toml", "release.pub", "status.txt"}
     for name, (files, geometry, written) in CARDS.items():
         with table_row(name):
             image = cards.disk(tmp_path / "card.img", files, **geometry)
@@ -51,8 +51,8 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
             assert cards.fsck(image, offset, size_bytes=end - offset).returncode == 0
             tree = cards.mtools_tree(image, tmp_path / name, offset)
             payload = {path.removeprefix("edgemeter/"): data for path, data in tree.items() if path.startswith("edgemeter/")}
-            assert {path: data for path, data in payload.items() if path not in ours} == released
-            assert set(payload) == set(released) | ours
+            assert {path: data for path, data in payload.items() if path not in card_files} == released
+            assert set(payload) == set(released) | card_files
             assert {path for path in tree if "/" not in path} == set(files) | written
             cards.prepare(fleet, image)
             assert cards.mtools_tree(image, tmp_path / f"{name}, twice", offset) == tree
@@ -60,7 +60,7 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
 
 @cards.on_disk
 def test_another_release_takes_the_place_of_the_old(tmp_path, fleet):
-    """What it does not have any more goes, and nothing is lost of the file system; it is read from its tar as well."""
+    """Files that it does not have any more go, and nothing is lost of the file system; it is read from its tar as well."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     cards.prepare(fleet, image)
     other = cards.release(tmp_path, fleet / "release.key", "0.0.2")

@@ -177,7 +177,7 @@ def test_a_network_config_is_what_netplan_reads():
 
 
 def test_preseed_is_toml_that_starts_us_early_and_late(tmp_path):
-    """What people wrote stays, twice is once, and a section that they have too is refused."""
+    """The user's lines stay, twice is once, and a section that they have too is refused."""
     users_text = 'config_version = "1.1"\n\n[locale]\nkeymap = "gb"\n'
     card = boot(tmp_path / "boot", {**PRESEED, "rpi-preseed.toml": users_text})
     once = changed(card, preseed.adapter_files(card, WIFI))
