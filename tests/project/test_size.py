@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 483,
-    "agent/base": 5812,
+    "agent/base": 5811,
     "agent/bundle": 635,
     "agent/cli": 2700,
     "agent/contract": 3985,
@@ -70,20 +70,19 @@ LINES = {
     "models/fetch": 560,
     "provisioning": 1,
     "provisioning/apply": 1091,
-    "provisioning/cli": 1674,
+    "provisioning/cli": 1511,
     "provisioning/content": 524,
     "provisioning/elsewhere": 602,
-    "provisioning/fat": 1082,
     "provisioning/health": 775,
     "provisioning/identity": 2002,
-    "provisioning/image": 1162,
+    "provisioning/image": 637,
     "provisioning/inventory": 450,
     "provisioning/jobs": 1446,
     "provisioning/registry": 687,
     "provisioning/release": 1392,
     "provisioning/serve": 400,
     "provisioning/update": 1003,
-    "tests": 80566,
+    "tests": 80222,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
