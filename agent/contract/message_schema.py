@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent.contract import health, identity, messages, orders, sealed
+from edgemeter.agent.contract import health, messages, orders, sealed
 from edgemeter.agent.contract.messages import TopicKind
 
 # What travels on each kind of topic; the result's message is the record.
@@ -20,8 +20,6 @@ MESSAGES: dict[TopicKind, tuple[type[msgspec.Struct], ...]] = {
     "health": (health.Health,),
     "want": (orders.Want,),
     "content": (orders.Chunk,),
-    "renew": (identity.CertificateRequest, identity.CertificateHeld),
-    "certificate": (sealed.SealedMessage, identity.EnrolmentAnswer),
 }
 
 

@@ -1,153 +1,115 @@
-"""Requests to the fleet's enrolment service over MQTT, for a first certificate or a renewed one."""
+"""Requests to the fleet's service over HTTPS: for a first certificate or a renewed one, and that a certificate arrived."""
 
 import logging
-import threading
+import ssl
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from http import HTTPStatus
 
-from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile, backoff_s
-from edgemeter.agent.contract import identity
-from edgemeter.agent.contract.sealed import decode_sealed
-from edgemeter.agent.identity.service_signature import ServiceSignature
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.http_client import FAILURES, open_url
+from edgemeter.agent.base.mqtt_session import backoff_s
+from edgemeter.agent.base.tls import TlsFiles, tls_context
+from edgemeter.agent.contract.identity import LARGEST_BYTES, CertificateRequest, EnrolmentAnswer, decode_answer, encode_identity
 
 logger = logging.getLogger(__name__)
 
-# An answer takes a second; a lost request is repeated after this, one that waits for approval less and less often.
+# An answer takes a second; a board that waits for approval asks again less and less often.
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 60.0
-GOODBYE_S = 5.0
+TIMEOUT_S = 15.0
 POLL_S = 1.0
-_TITLE = "an answer to a request"
+_FOR_GOOD = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
-class EnrolmentClient(AbstractContextManager["EnrolmentClient"]):
-    """Requests certificates from the enrolment service. A context manager: `request` once or more, then `confirm`.
+class EnrolmentClient:
+    """Asks the service at `service` (https://HOST:PORT), whose certificate the authority in `files` has signed.
 
-    An answer counts if the service has signed it, as `signature` verifies. `alive` is called every second while it waits.
+    `alive` is called every second while it waits.
     """
 
-    # The transport.
-    make_session = MqttSession
-
-    def __init__(
-        self,
-        address: BrokerAddress,
-        client_id: str,
-        topics: tuple[str, str],
-        signature: ServiceSignature,
-        alive: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._address = address
-        self._profile = SessionProfile(client_id)
-        self._session = MqttSession(address, self._profile, self)
-        self._request_topic, self._answer_topic = topics
-        self._signature = signature
+    def __init__(self, service: str, files: TlsFiles, alive: Callable[[], object] = lambda: None) -> None:
+        self._service = service.rstrip("/")
+        self._files = files
         self._alive = alive
-        self._is_up = False
-        self._is_over = False
-        self._changed = threading.Condition()
-        self._answers: dict[str, identity.EnrolmentAnswer] = {}
-        self._is_new_connection = False
 
-    def __exit__(self, *_: object) -> None:
-        self._is_over = True
-        self._session.close()
-
-    def request(self, question: identity.CertificateRequest, timeout_s: float) -> identity.EnrolmentAnswer:
-        """Return the decision of the enrolment service; wait for it at most `timeout_s`.
+    def request(self, path: str, question: CertificateRequest, timeout_s: float) -> EnrolmentAnswer:
+        """Return the decision on a request to `/enrol` or `/renew`; wait for it at most `timeout_s`.
 
         Raises:
-            ConfigError: the broker rejects us; try again if that may change.
-            TransientError: no broker, no service or no decision in that time: try again later.
+            ConfigError: the service or its certificate cannot be used, or it rejects ours.
+            TransientError: no service answers, or it has not decided in that time: try again later.
         """
-        deadline = time.monotonic() + timeout_s
-        self._connect(deadline)
-        request = identity.request_id(question.csr)
-        pause_s, reason = FIRST_PAUSE_S, "no answer: check that `edgemeter fleet serve` runs there"
-        while time.monotonic() < deadline:
-            self._answers.pop(request, None)
-            self._session.publish(self._request_topic, identity.encode_identity(question))
-            answer = self._wait(request, min(time.monotonic() + pause_s, deadline))
-            if answer is not None and answer.state == "pending":
-                if reason != answer.reason:
-                    logger.info("waiting for approval (`edgemeter fleet requests accept`): %s", answer.reason)
-                reason = answer.reason or "the request needs approval"
-                answer = self._wait(request, min(time.monotonic() + pause_s, deadline))
-            if answer is not None and answer.state != "pending":
-                return answer
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        raise TransientError(f"the fleet at {self._address} has not approved this board within {timeout_s:g} s ({reason}): try again later")
-
-    def confirm(self, number: str) -> None:
-        """Confirm that the certificate of that number is on the disk; it does no harm if that is lost."""
-        self._session.publish(self._request_topic, identity.encode_identity(identity.CertificateHeld(held=number)))
-        self._session.flush(GOODBYE_S)
-
-    def connected(self) -> None:
-        """Session event: subscribe, and have the question asked again."""
-        self._session.subscribe([self._answer_topic])
-        with self._changed:
-            self._is_new_connection = self._is_up
-            self._is_up = True
-            self._changed.notify_all()
-
-    def disconnected(self, reason: str) -> None:
-        """Session event: it comes back by itself."""
-        if not self._is_over:
-            logger.info("connection to the broker at %s lost: %s", self._address, reason)
-
-    def received(self, message: Message) -> None:
-        """Session event: an answer, to us or to a copy of this card."""
-        try:
-            sealed = decode_sealed(message.payload, _TITLE, identity.LARGEST_BYTES)
-            answer = identity.decode_answer(self._signature.verified(sealed, _TITLE))
-        except (ConfigError, UnavailableError) as error:
-            logger.warning("ignored a message on %s: %s", message.topic, error)
-            return
-        with self._changed:
-            self._answers[answer.request] = answer
-            self._changed.notify_all()
-
-    def answered(self, refusal: str | None) -> None:
-        """Session event: the broker's answer to a publish."""
-        if refusal is not None:
-            logger.warning("the broker at %s refuses %s: %s", self._address, self._request_topic, refusal)
-
-    def _connect(self, deadline: float) -> None:
-        failures = 0
-        while not self._is_up:
-            # A session connects once.
-            self._session = self.make_session(self._address, self._profile, self)
+        deadline_s = time.monotonic() + timeout_s
+        reason: str | None = None
+        failures, pause_s = 0, FIRST_PAUSE_S
+        while True:
             try:
-                self._session.connect()
-            except UnavailableError as error:
-                # The broker may have accepted us just after the time was up: that session is closed all the same.
-                self._is_up = False
+                answer = decode_answer(self.post(path, encode_identity(question)))
+            except (TransientError, UnavailableError) as error:
                 # Logged once, not with every try.
-                logger.log(logging.DEBUG if failures else logging.WARNING, "%s", error)
-                pause_until = time.monotonic() + backoff_s(failures)
+                logger.log(logging.DEBUG if str(error) == reason else logging.WARNING, "%s", error)
+                reason, wait_s = str(error), backoff_s(failures)
                 failures += 1
-                if pause_until >= deadline:
-                    raise TransientError(str(error)) from error
-                self._pause(pause_until)
+            else:
+                if answer.state != "pending":
+                    return answer
+                if reason != answer.reason:
+                    logger.info("waiting for approval (`edgemeter fleet accept`): %s", answer.reason)
+                reason, wait_s = answer.reason, pause_s
+                failures, pause_s = 0, min(2 * pause_s, LONGEST_PAUSE_S)
+            if time.monotonic() + wait_s >= deadline_s:
+                raise TransientError(
+                    f"the fleet at {self._service} has not approved this board within {timeout_s:g} s ({reason}): try again later"
+                )
+            self._pause(time.monotonic() + wait_s)
 
-    def _pause(self, until: float) -> None:
-        while (left_s := until - time.monotonic()) > 0:
+    def confirm(self) -> None:
+        """Confirm that the certificate with which this connects is on the disk; raises as `post`."""
+        self.post("/confirm", b"")
+
+    def post(self, path: str, content: bytes) -> bytes:
+        """Return the body of the service's answer.
+
+        Raises:
+            ConfigError: the service refuses the request, or our certificate.
+            TransientError: it does not answer, or is busy.
+            UnavailableError: its certificate is not valid here.
+        """
+        context = tls_context(self._files)
+        try:
+            with open_url(f"{self._service}{path}", lambda *_: False, TIMEOUT_S, content, context=context) as answer:
+                status, body = answer.status, answer.read(LARGEST_BYTES)
+        except ssl.SSLCertVerificationError as error:
+            remedy = "set the clock of this board, or make a join file of this fleet (`edgemeter fleet token`)"
+            raise UnavailableError(
+                f"the certificate of the fleet's service at {self._service} is not valid ({error.verify_message}): {remedy}"
+            ) from error
+        except FAILURES as error:
+            if isinstance(error, ssl.SSLError) and "ALERT" in str(error):
+                raise ConfigError(
+                    f"the fleet's service at {self._service} rejects this board's certificate ({one_line(error)}): "
+                    "join again with a new join file (`edgemeter fleet token`)"
+                ) from error
+            why = "no answer in time" if isinstance(error, TimeoutError) else one_line(error)
+            remedy = "check that `edgemeter fleet serve` runs there and that this board reaches it (network, firewall)"
+            raise TransientError(f"the fleet's service at {self._service} does not answer ({why}): {remedy}") from error
+        if status == HTTPStatus.OK:
+            return body
+        message = f"the fleet's service at {self._service} responds {status}: {one_line(body.decode(errors='replace'))[:300]}"
+        raise (ConfigError if status in _FOR_GOOD else TransientError)(message)
+
+    def _pause(self, until_s: float) -> None:
+        while (left_s := until_s - time.monotonic()) > 0:
             self._alive()
             time.sleep(min(left_s, POLL_S))
 
-    def _wait(self, request: str, until: float) -> identity.EnrolmentAnswer | None:
-        """Return the answer, None when none came or the line broke and came back: what was asked before is lost then."""
-        while (left_s := until - time.monotonic()) > 0:
-            self._alive()
-            with self._changed:
-                if (answer := self._answers.pop(request, None)) is not None:
-                    return answer
-                if self._is_new_connection:
-                    self._is_new_connection = False
-                    return None
-                self._changed.wait(min(left_s, POLL_S))
-        return None
+
+def confirm_certificate(client: EnrolmentClient) -> bool:
+    """Return whether the service knows now that this device has its certificate; it does no harm if not."""
+    try:
+        client.confirm()
+    except EdgemeterError as error:
+        logger.info("the new certificate is not confirmed yet: %s", error)
+        return False
+    return True

@@ -14,6 +14,7 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.openssl import run_openssl
+from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.base.types import Hex, Name
 from edgemeter.agent.contract.identity import Serial, SerialSource
 from edgemeter.agent.machine.board import PLACEHOLDERS
@@ -133,7 +134,10 @@ RENEW_AT_RATIO = 2 / 3
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity that a device stores: `claim` is the id of its enrolment token; times are the server's, `seen_ns` the latest."""
+    """The identity that a device stores: `claim` is the id of its enrolment token; times are the server's, `seen_ns` the latest.
+
+    `service` is where it renews its certificate and fetches content, https://HOST:PORT.
+    """
 
     device: Name
     fleet: Name
@@ -141,6 +145,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     serial_source: SerialSource
     serial_path: str | None
     broker: str
+    service: str
     number: Hex
     claim: Hex | None
     issued_ns: int
@@ -173,6 +178,11 @@ class IdentityFiles:
         self.identity = self.folder / "identity.json"
         self.next_key = self.folder / "next.key"
         self.joined = home / JOINED
+
+    @property
+    def tls(self) -> TlsFiles:
+        """The files by which this device and its fleet's servers know each other."""
+        return TlsFiles(self.ca, self.certificate, self.key)
 
 
 def read_identity(home: Path) -> Identity | None:

@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +10,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from edgemeter.agent.base import broker_address, broker_url, durable_file
-from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base import broker_url, durable_file
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.tls import TlsFiles, tls_context
-from edgemeter.agent.contract.identity import (
-    CertificateRequest,
-    EnrolmentAnswer,
-    JoinFile,
-    answer_topic,
-    read_join_file,
-    request_topic,
-    token_id,
-)
-from edgemeter.agent.identity.enrolment_client import EnrolmentClient
+from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, JoinFile, read_join_file, token_id
+from edgemeter.agent.identity.enrolment_client import EnrolmentClient, confirm_certificate
 from edgemeter.agent.identity.identity import (
     BoardSerial,
     Identity,
@@ -36,7 +26,6 @@ from edgemeter.agent.identity.identity import (
     read_board_serial,
     read_identity,
 )
-from edgemeter.agent.identity.service_signature import ServiceSignature
 from edgemeter.agent.machine import board
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
@@ -45,7 +34,6 @@ logger = logging.getLogger(__name__)
 CONFIG_PATH = Path("/etc/edgemeter/config.toml")
 JOIN_TIMEOUT_S = 600.0
 _TRIES = 3
-_TOKEN_S = 1.5
 # Keys whose values are secrets; a value is a string on one line, as `text` and people write it.
 _SECRET = re.compile(rb"""^([ \t]*(?:token|psk|password|passphrase)[ \t]*=[ \t]*)("(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')""", re.MULTILINE)
 _LINE = re.compile(rb"^[ \t]*(?:token|psk|password|passphrase)[ \t]*=.*(?:\r?\n|\Z)", re.MULTILINE)
@@ -72,7 +60,7 @@ def join_fleet(path: Path, places: JoinPaths, machine: Machine = THIS_MACHINE, t
     identity = _joined_before(places, machine)
     if identity is None or (join_file.token and token_id(join_file.token) != identity.claim):
         identity = _enrol(join_file, places, machine, timeout_s)
-    configure(places, identity, join_file.content_url)
+    configure(places, identity)
     # The token has served: were it wiped later than the marker is made, a power cut between would leave it on the card for ever.
     try:
         wipe_secrets(path)
@@ -83,7 +71,9 @@ def join_fleet(path: Path, places: JoinPaths, machine: Machine = THIS_MACHINE, t
     return identity
 
 
-def take_certificate(files: IdentityFiles, answer: EnrolmentAnswer, serial: BoardSerial, broker: str, claim: str | None) -> Identity:
+def take_certificate(
+    files: IdentityFiles, answer: EnrolmentAnswer, serial: BoardSerial, broker: str, service: str, claim: str | None
+) -> Identity:
     """Keep the certificate of an accepting answer for the key in `files.next_key`, or the device's own key; return who the device is now.
 
     Raises:
@@ -104,6 +94,7 @@ def take_certificate(files: IdentityFiles, answer: EnrolmentAnswer, serial: Boar
         serial_source=serial.source,
         serial_path=serial.path,
         broker=broker,
+        service=service,
         number=answer.number,
         claim=claim,
         issued_ns=answer.now_ns,
@@ -136,8 +127,8 @@ def settle_identity(files: IdentityFiles) -> Identity | None:
     return read_identity(files.home)
 
 
-def configure(places: JoinPaths, identity: Identity, content_url: str | None = None) -> None:
-    """Write who the device is and how it reaches the broker into the configuration; its other settings stay.
+def configure(places: JoinPaths, identity: Identity) -> None:
+    """Write who the device is, and how it reaches the broker and the fleet's content, into the configuration; its other settings stay.
 
     Raises:
         UnavailableError: it cannot be written.
@@ -150,7 +141,7 @@ def configure(places: JoinPaths, identity: Identity, content_url: str | None = N
             identity.broker,
             {"ca": files.ca.absolute(), "certificate": files.certificate.absolute(), "key": files.key.absolute()},
         ),
-        **({"content_url": content_url} if content_url else {}),
+        "content_url": f"{identity.service}/content",
     }
     try:
         before = places.config.read_text(encoding="utf-8") if places.config.exists() else ""
@@ -180,24 +171,27 @@ def _joined_before(places: JoinPaths, machine: Machine) -> Identity | None:
 def _enrol(join_file: JoinFile, places: JoinPaths, machine: Machine, timeout_s: float) -> Identity:
     if not join_file.token:
         raise ConfigError("the join file has no token any more, and this board has no identity: make another with `edgemeter fleet token`")
+    if urlsplit(join_file.service).scheme != "https" or urlsplit(join_file.broker).scheme != "mqtts":
+        raise ConfigError(
+            f"the join file names {join_file.service!r} and {join_file.broker!r}: these have to be https:// and mqtts://, "
+            "a token travels over TLS only"
+        )
     files = IdentityFiles(places.home)
     _make_private(files.folder)
     durable_file.write(files.ca, join_file.ca.encode(), 0o644)
     serial = _serial(files, machine)
-    claim = token_id(join_file.token)
-    address = _enrol_address(join_file, claim, files.ca)
+    request = CertificateRequest(
+        csr="", serial=serial.serial, serial_source=serial.source, board=board_name(machine), token=join_file.token
+    )
     # A damaged file is reported before anything is sent.
     tls_context(TlsFiles(ca=files.ca))
-    request = CertificateRequest(
-        csr="", serial=serial.serial, serial_source=serial.source, board=board_name(machine), device=join_file.device
-    )
-    with EnrolmentClient(address, claim, (request_topic(claim), answer_topic(claim)), ServiceSignature(files)) as client:
-        answer = ask_certificate(files, request, join_file.device, lambda signed: _decision(client, signed, timeout_s, address))
-        if answer.state == "accepted":
-            identity = take_certificate(files, answer, serial, join_file.broker, claim)
-            client.confirm(identity.number)
-            return identity
-    raise ConfigError(f"the fleet {join_file.fleet!r} refuses this board: {answer.reason}")
+    client = EnrolmentClient(join_file.service, TlsFiles(ca=files.ca))
+    answer = ask_certificate(files, request, join_file.device, lambda signed: client.request("/enrol", signed, timeout_s))
+    if answer.state != "accepted":
+        raise ConfigError(f"the fleet {join_file.fleet!r} refuses this board: {answer.reason}")
+    identity = take_certificate(files, answer, serial, join_file.broker, join_file.service, token_id(join_file.token))
+    confirm_certificate(EnrolmentClient(identity.service, files.tls))
+    return identity
 
 
 def ask_certificate(
@@ -242,33 +236,6 @@ def _serial(files: IdentityFiles, machine: Machine) -> BoardSerial:
     if not path.exists():
         durable_file.write(path, serial.serial.encode())
     return BoardSerial(path.read_text(encoding="ascii"), serial.source, None)
-
-
-def _decision(client: EnrolmentClient, question: CertificateRequest, timeout_s: float, address: BrokerAddress) -> EnrolmentAnswer:
-    for tries_left in range(_TRIES - 1, -1, -1):
-        try:
-            return client.request(question, timeout_s)
-        except ConfigError as error:
-            if "password" not in str(error).lower() and "uthori" not in str(error):
-                raise
-            refused = error
-        if tries_left:
-            # One that was made a moment ago is good when the broker has read its files.
-            time.sleep(_TOKEN_S)
-    raise ConfigError(
-        f"the broker at {address} does not take this token: it was used, has expired or is another fleet's; "
-        "make another with `edgemeter fleet token`"
-    ) from refused
-
-
-def _enrol_address(join_file: JoinFile, claim: str, ca: Path) -> BrokerAddress:
-    if urlsplit(join_file.enrol).scheme != "mqtts" or urlsplit(join_file.broker).scheme != "mqtts":
-        raise ConfigError(
-            f"the join file names {join_file.enrol!r} and {join_file.broker!r}: both have to be mqtts://, a token travels over TLS only"
-        )
-    address = broker_address.parse_address(join_file.enrol, environ={})
-    remedy = "check that the fleet's broker runs there and that this board reaches it (network, firewall), then join again"
-    return BrokerAddress(address.host, address.port, "mqtts", claim, join_file.token, TlsFiles(ca=ca), remedy)
 
 
 def wipe_secrets(path: Path) -> bool:

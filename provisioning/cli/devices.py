@@ -1,4 +1,4 @@
-"""The commands that show and reset devices: `edgemeter fleet list`, `show`, `clear`."""
+"""The commands that show devices: `edgemeter fleet list`, `show`."""
 
 import time
 
@@ -8,14 +8,13 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.provisioning.cli.options import change_options, devices_argument, in_folder, print_notes, selection_option
+from edgemeter.provisioning.cli.options import in_folder, print_notes, selection_option
 from edgemeter.provisioning.health import overview
 from edgemeter.provisioning.health.device_view import device_document, device_sheet, fleet_summary, fleet_table, overview_document
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import selection as selecting
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry.certificates import active_bans, end_ban
 from edgemeter.provisioning.registry.devices import find_presence
 
 # Rows that fit a reader's patience on a terminal; a pipe gets all of them.
@@ -68,28 +67,3 @@ def show(device: str, folder: FleetFolder, *, form: Format) -> None:
         heard = find_presence(registry, device)
     if not print_data(form, device_document(line, heard.health if heard else None), rows=""):
         console_for(form).print(device_sheet(line, now_ns))
-
-
-@click.command()
-@devices_argument
-@change_options
-def clear(devices: tuple[str, ...], folder: FleetFolder, *, form: Format) -> None:
-    """End the ban of devices (names or selections).
-
-    Example: edgemeter fleet clear pi5-01
-    """
-    parsed = selecting.parse(" | ".join(f"({name})" for name in devices))
-    now_ns = time.time_ns()
-    with open_registry(folder) as registry:
-        matching = [line.device.device for line in overview.read(folder, registry, now_ns) if parsed.fits(line.device)]
-        if not matching:
-            raise ConfigError(f"no device matches {' '.join(devices)!r}: `edgemeter fleet list` lists them")
-        banned = active_bans(registry, now_ns).keys() & set(matching)
-        with registry.transaction() as statements:
-            for device in banned:
-                end_ban(statements, device)
-    outcomes = {device: "its ban is ended" if device in banned else None for device in matching}
-    if print_data(form, {"devices": [{"device": device, "done": text} for device, text in outcomes.items()]}):
-        return
-    for device, text in outcomes.items():
-        click.echo(f"{device}: {text or 'it is not banned'}")

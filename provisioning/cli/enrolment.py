@@ -1,9 +1,10 @@
-"""The commands that make a fleet and decide who belongs to it: `fleet init`, `token`, `requests`, `revoke`."""
+"""The commands that make a fleet and decide who belongs to it: `fleet init`, `token`, `requests`, `accept`, `revoke`."""
 
 import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -11,14 +12,14 @@ from typing import Any
 
 import click
 
-from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange, format_option
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.contract.identity import token_id
+from edgemeter.agent.contract.identity import JoinFile, join_file_text
 from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, in_folder
 from edgemeter.provisioning.identity import admission, broker_files
-from edgemeter.provisioning.identity.admission import AdmissionDecision, Invitation
 from edgemeter.provisioning.identity.enforcement import Enforcement
 from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE
 from edgemeter.provisioning.inventory import fleet_file
@@ -40,11 +41,12 @@ MOST_STEP_LINES = 3
     "names",
     multiple=True,
     metavar="NAME",
-    help="Further name or address in the broker's certificate; may be repeated.",
+    help="Further name or address in the certificate of broker and service; may be repeated.",
 )
 @click.option("--fleet", help="Name of the fleet. Default: default.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port for clients with a certificate. Default: 8883.")
-@click.option("--enrol-port", type=click.IntRange(1, 65535), help="Port for devices with a token. Default: 8884.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The broker's port. Default: 8883.")
+@click.option("--service", help="Host name or address of the service, as devices reach it. Default: that of the broker.")
+@click.option("--https-port", type=click.IntRange(1, 65535), help="The service's port. Default: 8443.")
 @click.option(
     "--release-public-key",
     type=FILE,
@@ -115,12 +117,12 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
         names = list(dict.fromkeys(devices))
         for device in names:
             admission.check_device_name(device, registry)
-        signing = broker_files.authority(folder)
-        results: dict[str, Invitation | EdgemeterError] = {}
+        # Of each device, when its token expires, or why it has none.
+        results: dict[str, int | EdgemeterError] = {}
         for device in names:
-            keep = partial(admission.write_join_file, folder=out)
+            keep = partial(_write_join_file, _join_file_path(device, out))
             try:
-                results[device] = admission.invite(folder, registry, inventory, device, hours, time.time_ns(), keep)
+                results[device] = admission.invite(folder, registry, inventory, device, hours, time.time_ns(), keep)[1]
             except EdgemeterError as error:
                 # This device keeps its previous token; the others continue.
                 results[device] = error
@@ -128,30 +130,24 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
         if len(failed) == len(names):
             raise failed[names[0]]
         _print_tokens(results, out, form=form)
-        passwords = {
-            token_id(result.join.token or ""): result.join.token or "" for result in results.values() if isinstance(result, Invitation)
-        }
-        Enforcement(folder, registry, signing, passwords).settle(datetime.now(timezone.utc))
     if failed:
         raise UnavailableError(
             f"no token for {len(failed)} of {len(names)} devices, the others have theirs: repeat it for {shlex.join(failed)}"
         )
 
 
-@click.group(cls=DefaultGroup, invoke_without_command=True)
+@click.command()
 @in_folder
 @format_option()
-@click.pass_context
-def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format) -> None:
-    """List the certificate requests that wait for approval, with the reason; accept or reject them.
+def requests(folder: FleetFolder, *, form: Format) -> None:
+    """List the certificate requests that wait for approval, with the reason.
 
     Example: edgemeter fleet requests
     """
-    if ctx.invoked_subcommand is not None:
-        return
     with open_registry(folder, read_only=True) as registry:
         waiting = undecided_requests(registry)
-    if print_data(form, [admission.request_document(request) for request in waiting]):
+    names = ("request", "device", "fleet", "serial", "serial_source", "board", "why", "asked_ns")
+    if print_data(form, [{name: getattr(request, name) for name in names} for request in waiting]):
         return
     if not waiting:
         click.echo("no pending requests", err=True)
@@ -164,31 +160,19 @@ def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format) -> Non
     console_for(form).print(narrow_table(headings, rows, folded=headings))
 
 
-@requests.command(short_help="Approve pending certificate requests.")
+@click.command()
 @devices_argument
 @in_folder
 @click.option("--as", "name", metavar="NAME", help="Name for the board. Required for a copied card.")
 @format_option("", "table", "json")
 def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, form: Format) -> None:
-    """Approve pending certificate requests, by device or request; re-admit revoked devices.
+    """Approve pending requests, by device or request; re-admit revoked devices, and end bans.
 
-    Example: edgemeter fleet requests accept pi5-01
+    Example: edgemeter fleet accept pi5-01
     """
     if name is not None and len(devices) > 1:
         raise click.UsageError("--as names one board: accept one at a time")
-    _decide_each(folder, devices, lambda registry, device: admission.accept(registry, device, name), form=form)
-
-
-@requests.command(short_help="Reject pending certificate requests.")
-@devices_argument
-@in_folder
-@format_option("", "table", "json")
-def reject(devices: tuple[str, ...], folder: FleetFolder, *, form: Format) -> None:
-    """Reject pending certificate requests, by device or request: their tokens end.
-
-    Example: edgemeter fleet requests reject pi5-01
-    """
-    _decide_each(folder, devices, admission.reject, form=form)
+    _decide_each(folder, devices, lambda registry, statements, device: admission.accept(registry, statements, device, name), form=form)
 
 
 @click.command()
@@ -198,42 +182,59 @@ def reject(devices: tuple[str, ...], folder: FleetFolder, *, form: Format) -> No
 @dry_run_option
 @format_option("", "table", "json")
 def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, dry_run: bool, form: Format) -> None:
-    """Revoke devices. Their certificates and tokens end now, and the running broker disconnects and refuses them.
+    """Revoke devices, whose certificates and tokens end now, and reject pending requests, by device or request.
 
     Example: edgemeter fleet revoke pi5-01 --reason stolen
     """
     fleet = fleet_file.read(folder.fleet_file).fleet
-    _decide_each(folder, devices, lambda registry, device: admission.revoke(registry, device, reason, fleet), dry_run=dry_run, form=form)
+    _decide_each(
+        folder,
+        devices,
+        lambda registry, statements, device: admission.revoke(registry, statements, device, reason, fleet),
+        dry_run=dry_run,
+        form=form,
+    )
+
+
+class _RehearsalError(Exception):
+    """Nothing is kept of a dry run."""
 
 
 def _decide_each(
     folder: FleetFolder,
     names: tuple[str, ...],
-    decide: Callable[[Registry, str], AdmissionDecision],
+    decide: Callable[[Registry, Statements, str], str],
     *,
     form: Format,
     dry_run: bool = False,
 ) -> None:
     signing = broker_files.authority(folder)
-    decisions = []
+    outcomes: dict[str, str] = {}
     with open_registry(folder) as registry:
         for name in dict.fromkeys(names):
-            decision = decide(registry, name)
-            if not dry_run:
-                with registry.transaction() as connection:
-                    decision.do(connection)
-            decisions.append((name, decision.what))
+            with suppress(_RehearsalError), registry.transaction() as statements:
+                outcomes[name] = decide(registry, statements, name)
+                if dry_run:
+                    raise _RehearsalError
             if form != "json":
-                click.echo(f"{name}: {'would be ' if dry_run else ''}{decision.what}")
-        if not dry_run and Enforcement(folder, registry, signing).settle(datetime.now(timezone.utc)):
+                click.echo(f"{name}: {'would be ' if dry_run else ''}{outcomes[name]}")
+        if not dry_run and Enforcement(folder, registry, signing).enforce(datetime.now(timezone.utc)):
             click.echo("the broker does not answer: `edgemeter fleet serve` disconnects them when it does", err=True)
-    print_data(form, [{"device": name, "done": outcome, "dry_run": dry_run} for name, outcome in decisions])
+    print_data(form, [{"device": name, "done": outcome, "dry_run": dry_run} for name, outcome in outcomes.items()])
 
 
-def _print_tokens(results: dict[str, Invitation | EdgemeterError], out: Path, *, form: Format) -> None:
+def _join_file_path(device: str, folder: Path) -> Path:
+    return folder / f"{device}.join.toml"
+
+
+def _write_join_file(path: Path, join: JoinFile) -> None:
+    durable_file.write(path, join_file_text(join).encode())
+
+
+def _print_tokens(results: dict[str, int | EdgemeterError], out: Path, *, form: Format) -> None:
     documents: Sequence[dict[str, object]] = [
-        {"device": device, "join_file": str(admission.join_file_path(device, out)), "expires_ns": result.expires_ns}
-        if isinstance(result, Invitation)
+        {"device": device, "join_file": str(_join_file_path(device, out)), "expires_ns": result}
+        if isinstance(result, int)
         else {"device": device, "error": str(result)}
         for device, result in results.items()
     ]
@@ -243,8 +244,8 @@ def _print_tokens(results: dict[str, Invitation | EdgemeterError], out: Path, *,
     # Not a rich table: it truncates paths, which people copy.
     click.echo(f"{'device':{widest}}  {'valid until':20}  join file")
     for device, result in results.items():
-        if isinstance(result, Invitation):
-            until = datetime.fromtimestamp(result.expires_ns / 1e9).astimezone()
-            click.echo(f"{device:{widest}}  {f'{until:%Y-%m-%d %H:%M %Z}':20}  {admission.join_file_path(device, out)}")
+        if isinstance(result, int):
+            until = datetime.fromtimestamp(result / 1e9).astimezone()
+            click.echo(f"{device:{widest}}  {f'{until:%Y-%m-%d %H:%M %Z}':20}  {_join_file_path(device, out)}")
         else:
             click.echo(f"{device:{widest}}  {'no token':20}  {result}")

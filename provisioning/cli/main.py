@@ -19,14 +19,11 @@ COMMANDS: Sections = {
     },
     "Manage devices": {
         "token": ("edgemeter.provisioning.cli.enrolment:token", "Create enrolment tokens and join files for devices."),
-        "requests": (
-            "edgemeter.provisioning.cli.enrolment:requests",
-            "List, accept or reject certificate requests that wait for approval.",
-        ),
-        "revoke": ("edgemeter.provisioning.cli.enrolment:revoke", "Revoke devices and disconnect them from the broker."),
+        "requests": ("edgemeter.provisioning.cli.enrolment:requests", "List the certificate requests that wait for approval."),
+        "accept": ("edgemeter.provisioning.cli.enrolment:accept", "Approve requests, re-admit revoked devices, end bans."),
+        "revoke": ("edgemeter.provisioning.cli.enrolment:revoke", "Revoke devices, or reject their requests."),
         "list": ("edgemeter.provisioning.cli.devices:list_devices", "List the devices with their state, the most urgent first."),
         "show": ("edgemeter.provisioning.cli.devices:show", "Show everything about a device."),
-        "clear": ("edgemeter.provisioning.cli.devices:clear", "End the ban of devices."),
         "doctor": ("edgemeter.provisioning.cli.remote:doctor", "Run `edgemeter doctor` on devices and print their reports."),
         "logs": ("edgemeter.provisioning.cli.remote:logs", "Print the last log lines of the agents on devices."),
         "restart": ("edgemeter.provisioning.cli.remote:restart", "Restart agents or reboot boards, never during a run."),

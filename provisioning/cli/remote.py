@@ -9,8 +9,7 @@ from edgemeter.agent.contract.orders import Doctor, Logs, Restart, Work
 from edgemeter.provisioning.cli.jobs import order, timeout_option
 from edgemeter.provisioning.cli.options import change_options, print_notes, selection_option
 from edgemeter.provisioning.health.server_status import server_issues
-from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.inventory.fleet_file import ServerEntry, open_registry
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.jobs import NewJob
 
@@ -28,10 +27,6 @@ def doctor(selection: str, folder: FleetFolder, *, timeout_s: float, form: Forma
 
     Example: edgemeter fleet doctor --on pi5-01
     """
-    from edgemeter.provisioning.identity.fleet_init import broker_warnings
-
-    written = fleet_file.read_if_present(folder)
-    print_notes(broker_warnings((written and written.server) or ServerEntry(broker="")))
     _ask(folder, selection, Doctor(), "doctor", timeout_s, form=form)
 
 

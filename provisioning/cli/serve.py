@@ -5,7 +5,6 @@ import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
@@ -20,9 +19,6 @@ from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, re
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
 
-if TYPE_CHECKING:
-    from edgemeter.provisioning.content.content_server import ContentServer
-
 # After a power cut the broker may start later than the service.
 RETRY_S = 3.0
 ALIVE_S = 2.0
@@ -35,7 +31,7 @@ SWITCH_S = 0.0005
 def serve(folder: FleetFolder, broker: str | None) -> None:
     """Run the fleet's service until stopped (Ctrl-C, SIGTERM): enrolment, jobs, updates, content, health.
 
-    Content goes over MQTT; with content_url in fleet.toml the service also serves it there, over HTTPS.
+    Boards get certificates and content over HTTPS, at https_port of fleet.toml.
 
     Example: edgemeter fleet serve
     """
@@ -63,35 +59,29 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
 
 
 def _serve(folder: FleetFolder, stopped: threading.Event, manager: ServiceManager) -> None:
-    from edgemeter.provisioning.content.content_server import ContentServer
+    from edgemeter.provisioning.https.fleet_server import FleetServer
 
     inventory = read_if_present(folder)
-    url = inventory.server.content_url if inventory and inventory.server else None
+    entry = inventory.server if inventory and folder.ca_key.exists() else None
     with ExitStack() as stack:
-        content = ContentServer(folder, url) if url else None
-        if content is not None:
-            stack.callback(content.stop)
+        server = FleetServer(folder, entry) if entry else None
+        if server is not None:
+            stack.callback(server.stop)
+            # Boards join, and renew their certificates, also while there is no broker.
+            server.start()
         service = FleetService(folder, fleet_broker_address(folder))
         stack.callback(service.stop)
         if not _is_started(service, stopped, manager):
             return
-        _announce(folder, service, content)
+        for issue in low_limits(folder, inventory.server) if inventory and inventory.server else ():
+            click.echo(f"edgemeter: {issue}", err=True)
+        where = f", and boards at {server.url}" if server else ""
+        click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}{where}", err=True)
         while not stopped.wait(ALIVE_S):
             if not service.is_alive():
                 raise UnavailableError("the service has stopped: check its log, and start it again")
             if not service.is_stalled():
                 manager.alive()
-
-
-def _announce(folder: FleetFolder, service: FleetService, content: "ContentServer | None") -> None:
-    """Report what is served, and what limits it; begin to serve content."""
-    inventory = read_if_present(folder)
-    for issue in low_limits(folder, inventory.server) if inventory and inventory.server else ():
-        click.echo(f"edgemeter: {issue}", err=True)
-    click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
-    if content is not None:
-        content.start()
-        click.echo(f"content at {content.url}", err=True)
 
 
 def _is_started(service: FleetService, stopped: threading.Event, manager: ServiceManager) -> bool:

@@ -67,7 +67,7 @@ def ban_text(ban: Ban, now_ns: int) -> str:
     """Return until when a device is banned and why, and the command that ends it."""
     return (
         f"banned until {day(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}; "
-        f"`edgemeter fleet clear {shlex.quote(ban.device)}` ends it"
+        f"`edgemeter fleet accept {shlex.quote(ban.device)}` ends it"
     )
 
 
@@ -78,7 +78,7 @@ def urgency_rank(issues: Sequence[DeviceIssue]) -> int:
 
 def _of_presence(device: Device, heard: Presence | None, now_ns: int) -> Iterator[DeviceIssue]:
     if device.trust == "pending":
-        yield DeviceIssue("asks", "waits for approval: `edgemeter fleet requests accept` or `reject`")
+        yield DeviceIssue("asks", "waits for approval: `edgemeter fleet accept`, or `revoke`, which rejects it")
     if heard is None or heard.state is None or heard.since_ns is None:
         return
     since = age(now_ns - heard.since_ns)

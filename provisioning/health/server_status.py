@@ -23,7 +23,7 @@ from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, EVERY_COLLECTOR
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.registry.certificates import active_bans, ban_device, put_pending_disconnect
+from edgemeter.provisioning.registry.certificates import active_bans, ban_device, note_sessions, put_pending_disconnect
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
 
@@ -41,8 +41,9 @@ TAKE_OVER_S = 3600.0
 CONNECTS_PER_S, CONNECTS_AT_ONCE = 2.0, 240.0
 USUAL_TAKE_OVERS = 2
 _MOST = 1000
-# Source: mosquitto 2.0, src/handle_connect.c, its log lines.
+# Source: mosquitto 2.0, src/handle_connect.c and src/loop.c, its log lines.
 _TAKEN = re.compile(r"Client (.+) already connected, closing old connection\.\Z")
+_GONE = re.compile(r"Client (.+) (?:disconnected(?:: [A-Za-z ]+)?|closed its connection|has exceeded timeout, disconnecting)\.\Z")
 _CAME = re.compile(r"New client connected from \S+ as (.+) \(p\d+, c\d+, k\d+, u'(.*)'\)\.\Z")
 
 
@@ -138,6 +139,9 @@ class StatusHandler(FleetHandler):
         # By device, why it is to be banned.
         self._offenders: dict[str, str] = {}
         self._returned: set[str] = set()
+        # By client id, which device connected with it; None for one that has gone.
+        self._sessions: dict[str, str | None] = {}
+        self._taken: str | None = None
         self._is_new = True
         self._written_s = 0.0
 
@@ -157,7 +161,7 @@ class StatusHandler(FleetHandler):
 
     def poll(self, now_ns: int) -> None:
         """Ban offenders; write the file when something changed, and every ten seconds."""
-        if self._offenders or self._returned:
+        if self._offenders or self._returned or self._sessions:
             self._ban(now_ns)
         if self._is_new or self._clock() - self._written_s >= WRITE_S:
             self._take_overs = {
@@ -172,20 +176,34 @@ class StatusHandler(FleetHandler):
             for device, reason in self._offenders.items():
                 if (ban := ban_device(connection, self._registry, device, reason, now_ns)) is not None:
                     logger.warning("%s is banned for %s: %s", device, age(ban.until_ns - now_ns), reason)
-            for device in self._returned & active_bans(self._registry, now_ns).keys():
-                put_pending_disconnect(connection, device, now_ns)
+            for device in self._returned:
+                registered = devices.find(self._registry, device)
+                is_revoked = registered is not None and registered.trust == "revoked"
+                if is_revoked or device in active_bans(self._registry, now_ns):
+                    put_pending_disconnect(connection, device, now_ns)
+            opened = {client_id: device for client_id, device in self._sessions.items() if device is not None}
+            note_sessions(connection, opened, self._sessions.keys() - opened.keys())
         self._offenders.clear()
         self._returned.clear()
+        self._sessions.clear()
 
     def _read_log(self, line: str, now_ns: int) -> None:
         if (match := _TAKEN.search(line)) is not None:
-            self._count(match[1], None, now_ns)
+            self._taken = match[1]
+            self._sessions[match[1]] = None
+        elif (gone := _GONE.search(line)) is not None:
+            self._sessions[gone[1]] = None
         elif (came := _CAME.search(line)) is not None:
             client_id, user = came[1], came[2]
-            owner = client_id.partition("~")[0]
+            is_taken, self._taken = self._taken == client_id, None
             if user.startswith(RESERVED_PREFIX):
                 return
+            owner = client_id.partition("~")[0]
+            if devices.find(self._registry, user) is not None:
+                self._sessions[client_id] = user
             self._returned.add(user)
+            if is_taken:
+                self._count(client_id, None, now_ns)
             if not self._connects.spend(user):
                 self._offenders[user] = "it connects again and again"
             if user in {owner, client_id}:

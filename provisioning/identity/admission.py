@@ -1,42 +1,30 @@
-"""Decisions of people: who gets an enrolment token, who is accepted, rejected or revoked. `Enforcement` makes the broker apply them.
+"""Decisions of people: who gets an enrolment token, who is accepted or revoked. `Enforcement` makes the broker apply them.
 
-A device joins with a token, once; the server keeps the token's hashes, the join file the token itself.
+A device joins with a token, once; the server keeps the token's hash, the join file the token itself.
 """
 
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import msgspec
 
-from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.base.types import Name
-from edgemeter.agent.contract.identity import RESERVED_PREFIX, JoinFile, join_file_text, token_id
+from edgemeter.agent.contract.identity import RESERVED_PREFIX, JoinFile, token_id
+from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.identity.authority import LONGEST_NAME
-from edgemeter.provisioning.identity.broker_files import hash_password
-from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, in_url
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
-from edgemeter.provisioning.registry.certificates import EnrolmentRequest, EnrolmentToken
+from edgemeter.provisioning.registry.certificates import EnrolmentToken
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 
-TOKEN_BYTES = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Invitation:
-    """The data that a device needs to join, and until when (by the server's clock)."""
-
-    device: str
-    expires_ns: int
-    join: JoinFile
+TOKEN_BYTES = 16
 
 
 def check_device_name(device: str, registry: Registry) -> None:
@@ -53,7 +41,7 @@ def check_device_name(device: str, registry: Registry) -> None:
         raise ConfigError(f"{device!r} begins like the names of the fleet's services ({RESERVED_PREFIX}...): choose another")
     registered = devices.find(registry, device)
     if registered is not None and registered.trust == "revoked":
-        raise ConfigError(f"device {device!r} was revoked: `edgemeter fleet requests accept {device!r}` re-admits it first")
+        raise ConfigError(f"device {device!r} was revoked: `edgemeter fleet accept {device!r}` re-admits it first")
 
 
 def invite(
@@ -63,129 +51,88 @@ def invite(
     device: str,
     hours: float,
     now_ns: int,
-    keep: Callable[[Invitation], object] = lambda _: None,
-) -> Invitation:
-    """Return a new token for `hours`; the previous one ends unless `keep` raises. Raises as `check_device_name`, and without a broker."""
+    keep: Callable[[JoinFile], object] = lambda _: None,
+) -> tuple[JoinFile, int]:
+    """Return a join file with a new token, and when it expires (by the server's clock); the previous token ends unless `keep` raises.
+
+    Raises:
+        ConfigError: as `check_device_name`; fleet.toml names no broker, or the authority's certificate cannot be read.
+    """
     check_device_name(device, registry)
     if inventory.server is None:
         raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ...")
     token = secrets.token_urlsafe(TOKEN_BYTES)
     expires_ns = now_ns + int(hours * NS_PER_HOUR)
-    enrolment_token = EnrolmentToken(token_id(token), hash_password(token), device, inventory.fleet, now_ns, expires_ns)
+    enrolment_token = EnrolmentToken(token_id(token), device, inventory.fleet, now_ns, expires_ns)
     server = inventory.server
-    host = f"[{server.broker}]" if ":" in server.broker else server.broker
     join = JoinFile(
         fleet=inventory.fleet,
         device=device,
-        broker=f"mqtts://{host}:{server.broker_port}",
-        enrol=f"mqtts://{host}:{server.enrol_port}",
-        ca=_authority_certificate(folder.ca_certificate),
+        broker=f"mqtts://{in_url(server.broker)}:{server.broker_port}",
+        service=server.service_url,
+        ca=broker_files.read(folder.ca_certificate).decode(errors="replace"),
         token=token,
-        content_url=server.content_url,
     )
-    invitation = Invitation(device, expires_ns, join)
+    entry = inventory.device.get(device, DeviceEntry())
     with registry.transaction() as statements:
         certificates.put_token(statements, enrolment_token)
         if devices.find(registry, device) is None:
-            devices.put(statements, _expected_device(device, inventory, now_ns))
-        keep(invitation)
-    return invitation
+            devices.put(statements, Device(device, inventory.fleet, entry.serial, entry.board, entry.tags, "expected", None, now_ns))
+        keep(join)
+    return join, expires_ns
 
 
-def join_file_path(device: str, folder: Path) -> Path:
-    """Return the path of a device's join file in `folder`."""
-    return folder / f"{device}.join.toml"
-
-
-def write_join_file(invitation: Invitation, folder: Path) -> None:
-    """Write the join file of a device into `folder`, for its owner alone; raises UnavailableError if it cannot be written."""
-    durable_file.write(join_file_path(invitation.device, folder), join_file_text(invitation.join).encode())
-
-
-def _expected_device(device: str, inventory: FleetFile, now_ns: int) -> Device:
-    entry = inventory.device.get(device, DeviceEntry())
-    return Device(device, inventory.fleet, entry.serial, entry.board, entry.tags, "expected", None, now_ns)
-
-
-def _authority_certificate(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the authority's certificate {str(path)!r} ({error}): `edgemeter fleet init` makes it") from error
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionDecision:
-    """A decision to carry out: in words, and as a function."""
-
-    what: str
-    do: Callable[[Statements], None]
-
-
-def request_document(request: EnrolmentRequest) -> dict[str, Any]:
-    """Return a request as JSON shows it."""
-    names = ("request", "device", "fleet", "serial", "serial_source", "board", "why", "asked_ns")
-    return {name: getattr(request, name) for name in names}
-
-
-def accept(registry: Registry, request_name: str, name: str | None) -> AdmissionDecision:
-    """Return how to accept the pending request `request_name`, under `name` where that is given; or how to re-admit a revoked device.
+def accept(registry: Registry, statements: Statements, device: str, name: str | None) -> str:
+    """Re-admit a revoked device, end a device's ban, or accept a pending request, under `name` where that is given; return what was done.
 
     Raises:
         ConfigError: there is no such request, or the name is invalid or taken.
     """
-    registered = devices.find(registry, request_name)
-    if registered is not None and registered.trust == "revoked" and name is None:
-        return AdmissionDecision(
-            "re-admitted: give it a token (`edgemeter fleet token`)", lambda statements: _readmit(statements, registered)
+    now_ns = time.time_ns()
+    registered = devices.find(registry, device)
+    if name is None and registered is not None and registered.trust == "revoked":
+        devices.put(statements, replace(registered, trust="expected", changed_ns=now_ns))
+        certificates.delete_pending_disconnect(statements, device)
+        return "re-admitted: give it a token (`edgemeter fleet token`)"
+    if name is None and device in certificates.active_bans(registry, now_ns):
+        certificates.end_ban(statements, device)
+        return "its ban is ended"
+    waiting = certificates.waiting_request(registry, device)
+    if waiting is None:
+        raise ConfigError(
+            f"no pending request matches {device!r}, and no device of that name is revoked or banned: see `edgemeter fleet requests`"
         )
-    waiting = certificates.find_request(registry, request_name)
     called = name or waiting.device
     check_device_name(called, registry)
     owner = devices.find(registry, called)
     if waiting.token_id is None and owner is not None and owner.serial not in {None, waiting.serial}:
         raise ConfigError(f"{called!r} is the board with serial {owner.serial!r}: give this one another name with --as NAME")
-    outcome = f"accepted as {called!r}, serial {waiting.serial}: it gets its certificate from `edgemeter fleet serve`"
-    return AdmissionDecision(outcome, lambda statements: certificates.decide_request(statements, waiting.request, "accepted", called))
+    certificates.decide_request(statements, waiting.request, "accepted", called)
+    return f"accepted as {called!r}, serial {waiting.serial}: it gets its certificate when it asks again, within a minute"
 
 
-def reject(registry: Registry, request_name: str) -> AdmissionDecision:
-    """Return how to reject the pending request `request_name`; raises ConfigError if there is no such request."""
-    waiting = certificates.find_request(registry, request_name)
-
-    def refuse(statements: Statements) -> None:
-        certificates.decide_request(statements, waiting.request, "rejected")
-        if waiting.token_id is not None:
-            certificates.close_token(statements, waiting.token_id, time.time_ns())
-
-    return AdmissionDecision(f"rejected, serial {waiting.serial}", refuse)
-
-
-def revoke(registry: Registry, device: str, reason: str, fleet: str) -> AdmissionDecision:
-    """Return how to revoke a device of the `fleet`, known or not: its certificates and tokens end, and the broker refuses its name.
+def revoke(registry: Registry, statements: Statements, device: str, reason: str, fleet: str) -> str:
+    """Revoke a device of the `fleet`, known or not: its certificates and tokens end; or reject a pending request. Return what was done.
 
     Raises:
-        ConfigError: no device can have this name.
+        ConfigError: no device can have this name, or more than one request matches it.
     """
     now_ns = time.time_ns()
     registered = devices.find(registry, device)
+    waiting = certificates.waiting_request(registry, device) if registered is None or registered.trust == "expected" else None
+    if waiting is not None:
+        certificates.decide_request(statements, waiting.request, "rejected")
+        if waiting.token_id is not None:
+            certificates.close_token(statements, waiting.token_id, now_ns)
+        return f"rejected, serial {waiting.serial}"
     if registered is not None and registered.trust == "revoked":
-        return AdmissionDecision("already revoked", lambda _statements: None)
+        return "already revoked"
     check_device_name(device, registry)
     heard = devices.find_presence(registry, device)
     before = registered or Device(device, heard.fleet if heard else fleet)
-
-    def apply(statements: Statements) -> None:
-        certificates.revoke(statements, device, now_ns, reason)
-        certificates.close_tokens_of(statements, device, now_ns)
-        devices.put(statements, replace(before, trust="revoked", changed_ns=now_ns))
-        certificates.put_pending_disconnect(statements, device, now_ns)
-
-    count = sum(certificate.revoked_ns is None for certificate in certificates.of_device(registry, device))
+    count = certificates.revoke(statements, device, now_ns, reason)
+    certificates.close_tokens_of(statements, device, now_ns)
+    devices.put(statements, replace(before, trust="revoked", changed_ns=now_ns))
+    certificates.put_pending_disconnect(statements, device, now_ns)
     known_text = f"with {count} certificate{'s' * (count != 1)}" if registered else "by its name: the registry did not know it"
-    return AdmissionDecision(f"revoked, {known_text}", apply)
-
-
-def _readmit(statements: Statements, device: Device) -> None:
-    devices.put(statements, replace(device, trust="expected", changed_ns=time.time_ns()))
-    certificates.delete_pending_disconnect(statements, device.device)
+    return f"revoked, {known_text}"

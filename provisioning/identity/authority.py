@@ -7,14 +7,13 @@ past year.
 
 import hashlib
 import ipaddress
-import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -35,11 +34,9 @@ else:
     exceptions, x509, hashes, serialization, ec = (ModuleOfExtra(f"cryptography.{name}", "sign", _NEED) for name in _NAMES)
 
 NOT_BEFORE = datetime(2020, 1, 1, tzinfo=timezone.utc)
+# The certificates of the fleet's servers, and the list of revoked ones, last as long as its authority.
 AUTHORITY_DAYS = 30 * 365
-SERVER_DAYS = 10 * 365
 DEVICE_DAYS = 730
-# An expired list would keep everybody out, so it does not expire; a new one replaces it.
-LIST_DAYS = 30 * 365
 # OpenSSL takes the newer of two lists; dated back, each can be a second newer than the last, however fast they follow each other.
 DATED_BACK = timedelta(days=1)
 LONGEST_NAME = 64  # Source: RFC 5280, ub-common-name.
@@ -75,44 +72,42 @@ class Authority:
             raise ConfigError(
                 f"the authority's certificate or key cannot be read ({error}): restore ca.crt and ca.key from a backup"
             ) from error
-        _check_name(self._certificate)
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != self._certificate.public_key():
             raise ConfigError("ca.key is not the key of ca.crt: restore both from the same backup")
         self._key = key
+        names = _common_names(self._certificate)
+        if len(names) != 1:
+            raise ConfigError(f"the authority in ca.crt is named {', '.join(map(repr, names)) or 'nothing'}: it needs one common name")
+        self._name = names[0]
 
     def issue_server(self, name: str, names: Iterable[str], now: datetime) -> KeyPair:
-        """Return a certificate for the broker `name` that is reached by `names` (host names and addresses), with a new key."""
-        key = _new_key()
+        """Return a certificate for a server `name` that is reached by `names` (host names and addresses), with a new key."""
         alternatives = x509.SubjectAlternativeName([_general_name(name) for name in sorted(set(names))])
-        certificate = self._sign(
-            name[:LONGEST_NAME], key.public_key(), x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, now, SERVER_DAYS, alternatives
-        )
-        return KeyPair(_pem(certificate), _private_pem(key))
+        key = _new_key()
+        return KeyPair(_pem(self._sign(name[:LONGEST_NAME], key.public_key(), now, AUTHORITY_DAYS, alternatives)), _private_pem(key))
 
     def issue_client(self, common_name: str, now: datetime) -> KeyPair:
         """Return a certificate for a service of the fleet, with a new key."""
         key = _new_key()
-        certificate = self._sign(common_name, key.public_key(), x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH, now, SERVER_DAYS)
-        return KeyPair(_pem(certificate), _private_pem(key))
+        return KeyPair(_pem(self._sign(common_name, key.public_key(), now, AUTHORITY_DAYS)), _private_pem(key))
 
     def issue_device(self, request: SigningRequest, device: str, serial: str, now_ns: int, days: int = DEVICE_DAYS) -> Certificate:
         """Return a certificate of the name `device` for the key of the request, whatever name that requests, on the board `serial`."""
         now = datetime.fromtimestamp(now_ns // NS_PER_S, timezone.utc)
-        certificate = self._sign(device, request.public_key, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
+        certificate = self._sign(device, request.public_key, now, days)
         number, not_after_ns = f"{certificate.serial_number:x}", int(certificate.not_valid_after_utc.timestamp()) * NS_PER_S
         return Certificate(number, device, serial, request.key_sha256, _pem(certificate).decode(), now_ns, not_after_ns)
 
     def revoked_list(self, numbers: Iterable[str], now: datetime, previous: bytes | None) -> bytes:
         """Return the list (CRL, PEM) of the certificates with these numbers, newer than the `previous` one."""
-        updated, count = now.replace(microsecond=0) - DATED_BACK, 1
+        updated = now.replace(microsecond=0) - DATED_BACK
         if previous is not None:
-            old = x509.load_pem_x509_crl(previous)
-            updated = max(updated, old.last_update_utc + timedelta(seconds=1))
-            count = old.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number + 1
+            updated = max(updated, x509.load_pem_x509_crl(previous).last_update_utc + timedelta(seconds=1))
         builder = x509.CertificateRevocationListBuilder(issuer_name=self._certificate.subject)
-        builder = builder.last_update(updated).next_update(now + timedelta(days=LIST_DAYS))
-        builder = builder.add_extension(x509.CRLNumber(count), critical=False)
+        builder = builder.last_update(updated).next_update(now + timedelta(days=AUTHORITY_DAYS))
         builder = builder.add_extension(self._identifier(), critical=False)
+        # A list needs a number that grows (RFC 5280, 5.2.3); OpenSSL goes by the date.
+        builder = builder.add_extension(x509.CRLNumber(int(updated.timestamp())), critical=False)
         for number in sorted(set(numbers)):
             entry = x509.RevokedCertificateBuilder().serial_number(int(number, 16)).revocation_date(updated).build()
             builder = builder.add_revoked_certificate(entry)
@@ -123,9 +118,8 @@ class Authority:
 
         Source: X509_NAME_hash of OpenSSL 1.0 and newer: SHA-1 of the name in UTF-8, lower case, spaces collapsed, without the outer header.
         """
-        (name,) = self._certificate.subject.get_attributes_for_oid(x509.oid.NameOID.COMMON_NAME)
-        plain = "".join(letter.lower() if letter.isascii() else letter for letter in " ".join(str(name.value).split()))
-        der = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, plain)]).public_bytes()
+        plain = "".join(letter.lower() if letter.isascii() else letter for letter in " ".join(self._name.split()))
+        der = _subject(plain).public_bytes()
         body = der[2 + (der[1] & 0x7F if der[1] & 0x80 else 0) :]
         return f"{int.from_bytes(hashlib.sha1(body, usedforsecurity=False).digest()[:4], 'little'):08x}"
 
@@ -136,31 +130,20 @@ class Authority:
         self,
         common_name: str,
         key: "ec.EllipticCurvePublicKey",
-        usage: "x509.ObjectIdentifier",
         now: datetime,
         days: int,
         alternatives: "x509.SubjectAlternativeName | None" = None,
     ) -> "x509.Certificate":
+        """Return a certificate for a client, or for a server with these `alternatives`."""
+        usages = x509.oid.ExtendedKeyUsageOID
         builder = _builder(common_name, key, now, days).issuer_name(self._certificate.subject)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_key_usage("leaf"), critical=True)
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        builder = builder.add_extension(_key_usage(is_authority=False), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usages.SERVER_AUTH if alternatives else usages.CLIENT_AUTH]), critical=False)
         builder = builder.add_extension(self._identifier(), critical=False)
         if alternatives is not None:
             builder = builder.add_extension(alternatives, critical=False)
         return builder.sign(self._key, hashes.SHA256())
-
-
-def _check_name(certificate: "x509.Certificate") -> None:
-    with warnings.catch_warnings():
-        # It warns of what is an error here.
-        warnings.simplefilter("ignore")
-        names = [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(x509.oid.NameOID.COMMON_NAME)]
-    if len(names) != 1 or len(names[0].encode()) > LONGEST_NAME:
-        raise ConfigError(
-            f"the authority in ca.crt is named {', '.join(map(repr, names)) or 'nothing'}: it needs one common name of at most "
-            f"{LONGEST_NAME} bytes in UTF-8; make an authority with a shorter one"
-        )
 
 
 def make_authority(name: str, now: datetime) -> KeyPair:
@@ -168,7 +151,7 @@ def make_authority(name: str, now: datetime) -> KeyPair:
     key = _new_key()
     builder = _builder(name, key.public_key(), now, AUTHORITY_DAYS)
     builder = builder.issuer_name(_subject(name)).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_key_usage("authority"), critical=True)
+    builder = builder.add_extension(_key_usage(is_authority=True), critical=True)
     return KeyPair(_pem(builder.sign(key, hashes.SHA256())), _private_pem(key))
 
 
@@ -207,12 +190,16 @@ def checked_public(pem: bytes, path: Path) -> bytes:
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
+def _common_names(document: Any) -> list[str]:
+    return [str(attribute.value) for attribute in document.subject.get_attributes_for_oid(x509.oid.NameOID.COMMON_NAME)]
+
+
 def read_request(pem: str) -> SigningRequest:
     """Return the parsed CSR; raises ConfigError if it is invalid, was not signed by its own key, or its key is not on P-256."""
     try:
         request = x509.load_pem_x509_csr(pem.encode())
         key: Any = request.public_key()
-        names = [str(attribute.value) for attribute in request.subject.get_attributes_for_oid(x509.oid.NameOID.COMMON_NAME)]
+        names = _common_names(request)
         holds = request.is_signature_valid
     except (ValueError, exceptions.UnsupportedAlgorithm) as error:
         raise ConfigError(
@@ -234,11 +221,6 @@ def names_of(certificate: bytes) -> set[str]:
         alternatives = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return {str(alternative.value) for alternative in alternatives}
     return set()
-
-
-def left_ratio(certificate: bytes, now: datetime, days: int) -> float:
-    """Return the share of its `days` that a certificate has left."""
-    return (x509.load_pem_x509_certificate(certificate).not_valid_after_utc - now) / timedelta(days=days)
 
 
 def revoked_numbers(listed: bytes) -> set[str]:
@@ -270,12 +252,18 @@ def _subject(common_name: str) -> "x509.Name":
     return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common_name)])
 
 
-def _key_usage(kind: Literal["authority", "leaf"]) -> "x509.KeyUsage":
-    is_authority = kind == "authority"
-    unused = dict.fromkeys(
-        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"), False
+def _key_usage(*, is_authority: bool) -> "x509.KeyUsage":
+    return x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
     )
-    return x509.KeyUsage(digital_signature=not is_authority, key_cert_sign=is_authority, crl_sign=is_authority, **unused)
 
 
 def _general_name(name: str) -> "x509.GeneralName":

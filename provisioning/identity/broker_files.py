@@ -1,17 +1,14 @@
-"""The broker's files: mosquitto's configuration, access rules and the lists of revoked certificates.
+"""The broker's files: mosquitto's configuration, the access rules, and the list of refused certificates.
 
-The rules below `edgemeter/v1` are those of a single lab's broker (`edgemeter collector deploy-files`); a test holds the two together.
-Devices without a certificate connect to another port with a token; there they may request a certificate and nothing else.
+The rules below `edgemeter/v1` are those of a single lab's broker (`edgemeter collector deploy-files`); a test holds the two together. They
+go by the name in a client's certificate, so that joining and leaving change nothing but the list.
+
+mosquitto 2.0.11 (Debian 12) dies of reloads (SIGHUP) while sessions with an expiry of a few seconds come and go, so nothing here sends one:
+OpenSSL reads a new list when the next client connects.
 """
 
-import hashlib
 import os
-import platform
 import pwd
-import re
-import shutil
-import subprocess
-from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -20,36 +17,18 @@ from typing import Literal
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.nanoseconds import NS_PER_S
-from edgemeter.agent.contract.identity import ENROL
 from edgemeter.agent.contract.messages import EVERY_COLLECTOR_STATE, EVERY_JOB_STATE, TOPIC_ROOT
 from edgemeter.agent.contract.sealed import SERVICE_NAME
 from edgemeter.provisioning.identity.authority import Authority, KeyPair, revoked_numbers
 from edgemeter.provisioning.identity.passphrase import ask_passphrase, is_encrypted
-from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry import certificates, devices
-from edgemeter.provisioning.registry.certificates import open_tokens
+from edgemeter.provisioning.registry import certificates
 from edgemeter.provisioning.registry.registry import Registry
 
-PLUGIN = "mosquitto_dynamic_security.so"
-PLUGIN_PLACES = (
-    f"usr/local/lib/{PLUGIN}",
-    f"usr/lib/*/{PLUGIN}",
-    f"usr/lib/{PLUGIN}",
-    f"usr/lib64/{PLUGIN}",
-    f"usr/lib/mosquitto/{PLUGIN}",
-)
-
-# Versions that ended in our test of reloads while sessions that expire come and go.
-DIES_OF_RELOADS = frozenset({"2.0.11"})
-VERSION_S = 10.0
-
-ITERATIONS = 101
-SALT_BYTES = 12
 COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", SERVICE_NAME, "edgemeter-operator"
-DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want", "renew")
-DEVICE_READS = ("state", "receipt", "command", "content", "certificate")
+DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want")
+DEVICE_READS = ("state", "receipt", "command", "content")
 SERVICE_RULES: Mapping[str, tuple[tuple[Literal["read", "write"], str], ...]] = {
     COLLECTOR_USER: (
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("result", "birth", "state", "health", "activity")),
@@ -59,36 +38,36 @@ SERVICE_RULES: Mapping[str, tuple[tuple[Literal["read", "write"], str], ...]] = 
     ),
     SERVICE_USER: (
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in DEVICE_WRITES if kind != "result"),
-        *(("write", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("command", "content", "certificate")),
+        *(("write", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("command", "content")),
         ("read", EVERY_COLLECTOR_STATE),
         ("write", EVERY_JOB_STATE),
-        ("read", f"{ENROL}/+/request"),
-        ("write", f"{ENROL}/+/answer"),
         # What the broker writes of its clients' coming and going: who took whose session.
         ("read", "$SYS/broker/log/#"),
     ),
-    # A revoked device cannot publish its state: the operator, who takes over its session, does.
+    # A device that is refused cannot publish its state: the operator, who takes over its session, does.
     OPERATOR_USER: (("read", f"{TOPIC_ROOT}/#"), ("write", f"{TOPIC_ROOT}/+/+/command"), ("write", f"{TOPIC_ROOT}/+/+/state")),
 }
-# A board holds a connection to the port for tokens for seconds, and tries again for minutes; a fleet with more devices has more brokers.
-MOST_TOKENS, MOST_CLIENTS = 250, 50_000
+MOST_CLIENTS = 50_000
 _CONFIGURATION = Path(__file__).with_name("mosquitto.conf.in")
-
-
-def hash_password(password: str, salt: bytes | None = None) -> str:
-    """Return `password` as the file holds it."""
-    salt = os.urandom(SALT_BYTES) if salt is None else salt
-    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS)
-    return f"$7${ITERATIONS}${b64encode(salt).decode()}${b64encode(digest).decode()}"
+# A client that resumes a TLS session is not asked for its certificate, so no list keeps it out: the broker gives no tickets for that.
+OPENSSL_CONFIGURATION = """\
+openssl_conf = init
+[init]
+ssl_conf = ssl
+[ssl]
+system_default = defaults
+[defaults]
+MinProtocol = TLSv1.3
+NumTickets = 0
+"""
 
 
 def access_rules(fleets: Iterable[str]) -> str:
-    """Return the ACL: devices in these `fleets`, tokens and services."""
+    """Return the ACL: devices in these `fleets`, and services."""
     lines = []
     for fleet in sorted(fleets):
         lines += [f"pattern write {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_WRITES]
         lines += [f"pattern read {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_READS]
-    lines += [f"pattern write {ENROL}/%u/request", f"pattern read {ENROL}/%u/answer"]
     for user, rules in SERVICE_RULES.items():
         lines += ["", f"user {user}", *(f"topic {access} {topic}" for access, topic in rules)]
     return "\n".join(lines) + "\n"
@@ -101,7 +80,7 @@ def authority(folder: FleetFolder) -> Authority:
         ConfigError: its files are not there, or damaged; the passphrase is wrong, or cannot be asked for.
         UnavailableError: the library for certificates is not installed.
     """
-    pair = KeyPair(_read(folder.ca_certificate), _read(folder.ca_key))
+    pair = KeyPair(read(folder.ca_certificate), read(folder.ca_key))
     return Authority(pair, ask_passphrase() if is_encrypted(pair.key) else None)
 
 
@@ -114,61 +93,30 @@ def configuration(folder: FleetFolder, server: ServerEntry) -> str:
         broker=broker,
         user=_user(),
         port=server.broker_port,
-        enrol_port=server.enrol_port,
         most_clients=MOST_CLIENTS,
-        most_tokens=MOST_TOKENS,
         ca=folder.ca_certificate.absolute(),
         crl=folder.revoked.absolute(),
-        plugin=plugin_path(),
     )
 
 
-def installed_version() -> str | None:
-    """Return the version of the mosquitto that is installed here, None where there is none."""
-    program = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-    if program is None:
-        return None
-    try:
-        # It ends with status 3 after its help.
-        text = subprocess.run([program, "-h"], capture_output=True, text=True, timeout=VERSION_S, check=False).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    match = re.search(r"mosquitto version (\d+(?:\.\d+)+)", text)
-    return match[1] if match else None
+def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> bool:
+    """Write the list of refused certificates from the registry at `now`, if it changed; return whether it did.
 
-
-def plugin_path() -> Path:
-    """Return where mosquitto's dynamic-security plug-in is, or where Debian has it if it is not installed here."""
-    paths = (path for pattern in PLUGIN_PLACES for path in sorted(Path("/").glob(pattern)))
-    return next(paths, Path(f"/usr/lib/{platform.machine()}-linux-gnu/{PLUGIN}"))
-
-
-def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> list[Path]:
-    """Write the broker's files from the registry at `now`; return the changed. Raises ConfigError for a damaged file, or as `write`."""
+    Raises:
+        ConfigError: the list that is there is damaged.
+        UnavailableError: it cannot be written.
+    """
     with registry.transaction():
         # In a transaction, so that of two processes the later one writes the latest state.
-        # After a fleet was renamed, some devices still have its previous name.
-        tokens = open_tokens(registry, int(now.timestamp() * NS_PER_S))
-        fleets = {*(device.fleet for device in devices.read(registry)), *(token.fleet for token in tokens)}
-        rules = access_rules({fleet_file.read(folder.fleet_file).fleet, *fleets}).encode()
-        changed = []
-        if not holds(folder.broker / "acl", rules):
-            durable_file.write(folder.broker / "acl", rules)
-            changed.append(folder.broker / "acl")
-        if _renew_list(folder, registry, signing, now):
-            changed.append(folder.revoked)
-    return changed
-
-
-def _renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> bool:
-    previous = folder.revoked.read_bytes() if folder.revoked.exists() else None
-    listed = revoked_numbers(previous) if previous is not None else set()
-    # A revoked certificate stays revoked, even if the registry was lost and recreated.
-    revoked = certificates.revoked(registry, int(now.timestamp() * NS_PER_S)) | listed
-    if previous is not None and revoked == listed:
-        return False
-    durable_file.write(folder.revoked, signing.revoked_list(revoked, now, previous))
-    _announce_list(folder, signing)
+        previous = folder.revoked.read_bytes() if folder.revoked.exists() else None
+        listed = revoked_numbers(previous) if previous is not None else set()
+        refused = certificates.refused(registry, int(now.timestamp() * NS_PER_S))
+        # A revoked certificate stays revoked, even if the registry was lost and recreated.
+        refused |= listed - refused - certificates.issued(registry, listed - refused)
+        if previous is not None and refused == listed:
+            return False
+        durable_file.write(folder.revoked, signing.revoked_list(refused, now, previous))
+        _announce_list(folder, signing)
     return True
 
 
@@ -181,15 +129,8 @@ def _announce_list(folder: FleetFolder, signing: Authority) -> None:
         link.symlink_to(Path("..", "..", folder.revoked.name))
 
 
-def holds(path: Path, content: bytes) -> bool:
-    """Return whether the file has exactly this content."""
-    try:
-        return path.read_bytes() == content
-    except OSError:
-        return False
-
-
-def _read(path: Path) -> bytes:
+def read(path: Path) -> bytes:
+    """Return what a file of the fleet holds; raises ConfigError if it cannot be read."""
     with os_error_as(ConfigError, f"cannot read {str(path)!r}", "`edgemeter fleet init` makes it; name the fleet's folder with --folder"):
         return path.read_bytes()
 

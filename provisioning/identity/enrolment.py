@@ -1,37 +1,26 @@
-"""Enrolment: answers devices that request a certificate, by their token, the inventory and what is known of their board.
-
-The service's handler publishes the answers, and keeps the broker up to date.
+"""Enrolment: who gets a certificate, by the token, the inventory and what is known of the board.
 
 A name is a label and a board's serial number the identity: the same board with a new key was flashed again and keeps its name; the same key
 on another board is a copied card, which needs a key and a name of its own.
 """
 
+import hashlib
 import logging
-import time
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Literal
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.log_limit import about
-from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract import identity
-from edgemeter.agent.contract.identity import CertificateHeld, CertificateRequest, EnrolmentAnswer
-from edgemeter.agent.contract.messages import Topic, parse_topic, topics_of
-from edgemeter.provisioning.identity import authority, broker_files
-from edgemeter.provisioning.identity.authority import Authority, ServiceKey, SigningRequest
-from edgemeter.provisioning.identity.enforcement import Enforcement
-from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, WatchedFleetFile
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer
+from edgemeter.provisioning.identity import authority
+from edgemeter.provisioning.identity.authority import Authority, SigningRequest
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentRequest, EnrolmentToken
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.release import boards
-from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
 
 logger = logging.getLogger(__name__)
 
@@ -53,65 +42,53 @@ class Enrolment:
     signing: Authority
     fleet_file: FleetFile
 
-    def with_token(self, token_id: str, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
-        """Return the answer to a device that came with a token; raises ConfigError if its CSR is invalid."""
-        request, enrolment = _read(asking, identity.answer_topic(token_id), now_ns, token_id)
+    def token(self, asking: CertificateRequest, now_ns: int) -> EnrolmentToken | None:
+        """Return the open token of a request; None where it has none, or that was used or has expired."""
+        token = certificates.find_token(self.registry, identity.token_id(asking.token)) if asking.token else None
+        return token if token is not None and token.closed_ns is None and token.expires_ns > now_ns else None
+
+    def with_token(self, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
+        """Return the answer to a board that came with a token; raises ConfigError if its CSR is invalid."""
         with self.registry.transaction() as statements:
-            token = certificates.find_token(self.registry, token_id)
-            if token is None or token.closed_ns is not None or token.expires_ns <= now_ns:
-                return _refused(enrolment, "this token was used or has expired: make another with `edgemeter fleet token`")
+            token = self.token(asking, now_ns)
+            if token is None:
+                reason = "this token was used, has expired or is another fleet's: make another with `edgemeter fleet token`"
+                return EnrolmentAnswer(state="refused", now_ns=now_ns, reason=reason)
+            request, enrolment = _read(asking, token.device, token.fleet, now_ns, token.token_id)
             if request.common_name not in {None, token.device}:
                 return _refused(enrolment, f"this token is for device {token.device!r}, not for {request.common_name!r}")
             if token.key_sha256 not in {None, request.key_sha256}:
                 return _refused(enrolment, "this token was used with another key: make another with `edgemeter fleet token`")
             if (certificate := self._held(enrolment, token)) is not None:
                 return _accepted(enrolment, certificate, token.fleet)
-            enrolment = replace(enrolment, device=token.device, fleet=token.fleet)
-            answer = self._decided_before(statements, enrolment) or self._judged(statements, enrolment)
-            if answer is not None:
-                return answer
-            certificates.bind_token(statements, token.token_id, request.key_sha256)
-            return self._issue(statements, enrolment, request, token.device)
+            before = self._decided_before(enrolment)
+            if before is None:
+                answer = self._judged(statements, enrolment)
+                return answer or self._issue(statements, enrolment, request, token.device)
+            return self._decided(statements, before, enrolment, request)
 
-    def held(self, token_id: str, number: str, now_ns: int) -> bool:
-        """Close the token of a device that holds its certificate; return whether it was open."""
-        with self.registry.transaction() as statements:
-            token = certificates.find_token(self.registry, token_id)
-            if token is None or token.closed_ns is not None or token.key_sha256 is None:
-                return False
-            if number not in {certificate.number for certificate in certificates.of_key(self.registry, token.key_sha256)}:
-                return False
-            certificates.close_token(statements, token.token_id, now_ns)
-            return True
-
-    def uses(self, device: str, number: str, now_ns: int) -> bool:
-        """Let a device's earlier certificates end, now that it has connected with this one; return whether it had any."""
-        with self.registry.transaction() as statements:
-            used = next((certificate for certificate in self._valid(device) if certificate.number == number), None)
-            return used is not None and certificates.end_previous(statements, used, now_ns + RENEWED_GRACE_NS, RENEWED) > 0
-
-    def with_certificate(self, topic: Topic, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
+    def with_certificate(self, device: str, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to a device with a certificate: a new one, or pending for another board; raises ConfigError as `_read`."""
-        request, enrolment = _read(asking, str(Topic(topic.fleet, topic.device, "certificate")), now_ns)
-        if request.common_name != topic.device:
-            return _refused(enrolment, f"device {topic.device!r} cannot ask for the name {request.common_name!r}")
         with self.registry.transaction() as statements:
-            registered = devices.find(self.registry, topic.device)
+            registered = devices.find(self.registry, device)
+            request, enrolment = _read(asking, device, registered.fleet if registered else "", now_ns)
+            if request.common_name != device:
+                return _refused(enrolment, f"device {device!r} cannot ask for the name {request.common_name!r}")
             if registered is None or registered.trust != "accepted":
-                return _refused(enrolment, f"{topic.device!r} is not an accepted device: ask the fleet's operator")
-            enrolment = replace(enrolment, device=registered.device, fleet=registered.fleet)
+                return _refused(enrolment, f"{device!r} is not an accepted device: ask the fleet's operator")
             if registered.serial == asking.serial:
                 return self._renewed(statements, enrolment, request)
-            return self._cloned(statements, registered, enrolment)
+            return self._cloned(statements, registered, enrolment, request)
 
-    def settle(self, waiting: EnrolmentRequest, now_ns: int) -> EnrolmentAnswer:
-        """Return the answer to an accepted request, and delete the request; raises ConfigError if the stored request cannot be read."""
-        request = authority.read_request(waiting.csr)
+    def confirmed(self, device: str, number: str, now_ns: int) -> None:
+        """End the token and the earlier certificates of a device that has connected with this certificate."""
         with self.registry.transaction() as statements:
-            certificates.delete_request(statements, waiting.request)
-            if waiting.token_id is not None:
-                certificates.bind_token(statements, waiting.token_id, waiting.key_sha256)
-            return self._issue(statements, replace(waiting, asked_ns=now_ns), request, waiting.name or waiting.device)
+            used = next((certificate for certificate in self._valid(device) if certificate.number == number), None)
+            if used is None:
+                return
+            certificates.close_tokens_of_key(statements, used.key_sha256, now_ns)
+            if certificates.end_previous(statements, used, now_ns + RENEWED_GRACE_NS, RENEWED):
+                logger.info("%r uses certificate %s: its earlier ones end in %d days", device, number, RENEWED_GRACE_NS // NS_PER_DAY)
 
     def _valid(self, device: str) -> list[Certificate]:
         return [certificate for certificate in certificates.of_device(self.registry, device) if certificate.revoked_ns is None]
@@ -128,7 +105,7 @@ class Enrolment:
         certificates.put(statements, issued)
         return _accepted(enrolment, issued)
 
-    def _cloned(self, statements: Statements, registered: Device, enrolment: EnrolmentRequest) -> EnrolmentAnswer:
+    def _cloned(self, statements: Statements, registered: Device, enrolment: EnrolmentRequest, request: SigningRequest) -> EnrolmentAnswer:
         owners = certificates.of_key(self.registry, enrolment.key_sha256)
         if any(owner.serial != enrolment.serial for owner in owners):
             board = f"the board {registered.device!r} with serial {registered.serial!r}"
@@ -138,7 +115,8 @@ class Enrolment:
             owner = devices.find(self.registry, certificate.device)
             return _accepted(enrolment, certificate, owner.fleet if owner else None)
         why = f"a copied card: it has the key of {registered.device!r}, whose board has serial {registered.serial!r}"
-        return self._decided_before(statements, enrolment) or self._pending(statements, enrolment, why)
+        before = self._decided_before(enrolment)
+        return self._decided(statements, before, enrolment, request) if before else self._pending(statements, enrolment, why)
 
     def _held(self, enrolment: EnrolmentRequest, token: EnrolmentToken) -> Certificate | None:
         """Return the certificate of this board for this key; it may have been accepted under another name than the token's."""
@@ -148,16 +126,21 @@ class Enrolment:
                 return certificate
         return None
 
-    def _decided_before(self, statements: Statements, enrolment: EnrolmentRequest) -> EnrolmentAnswer | None:
-        before = certificates.find_request_of_board(self.registry, enrolment.topic, enrolment.serial)
-        if before is None:
-            return None
+    def _decided_before(self, enrolment: EnrolmentRequest) -> EnrolmentRequest | None:
+        """Return the request of this board that waits, or was decided; a decision on another key is none."""
+        before = certificates.find_request(self.registry, enrolment.request)
+        is_other_key = before is not None and before.decision != "rejected" and before.key_sha256 != enrolment.key_sha256
+        return None if is_other_key else before
+
+    def _decided(
+        self, statements: Statements, before: EnrolmentRequest, enrolment: EnrolmentRequest, request: SigningRequest
+    ) -> EnrolmentAnswer:
         if before.decision == "rejected":
             return _refused(enrolment, "the fleet's operator rejected this board")
-        if before.key_sha256 != enrolment.key_sha256:
-            # Another key was accepted.
-            return None
-        return self._pending(statements, replace(enrolment, decision=before.decision, name=before.name), before.why)
+        if before.decision is None:
+            return self._pending(statements, enrolment, before.why)
+        certificates.delete_request(statements, before.request)
+        return self._issue(statements, enrolment, request, before.name or before.device)
 
     def _judged(self, statements: Statements, enrolment: EnrolmentRequest) -> EnrolmentAnswer | None:
         """Return a refusal or a pending answer; None where the token is enough."""
@@ -168,7 +151,7 @@ class Enrolment:
             return _answer(enrolment, "again", reason)
         registered = devices.find(self.registry, device)
         if registered is not None and registered.trust == "revoked":
-            return _refused(enrolment, f"device {device!r} was revoked: `edgemeter fleet requests accept {device}` re-admits it")
+            return _refused(enrolment, f"device {device!r} was revoked: `edgemeter fleet accept {device}` re-admits it")
         other = devices.find_by_serial(self.registry, serial)
         if other is not None and other.device != device and other.trust != "revoked":
             reason = f"the board with serial {serial!r} is device {other.device!r}: make a token for that device"
@@ -197,6 +180,8 @@ class Enrolment:
     def _issue(self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest, device: str) -> EnrolmentAnswer:
         """Give the board its name: earlier certificates of that name are revoked, and the board loses any other name."""
         now_ns = enrolment.asked_ns
+        if enrolment.token_id is not None:
+            certificates.bind_token(statements, enrolment.token_id, enrolment.key_sha256)
         issued = self.signing.issue_device(request, device, enrolment.serial, now_ns)
         before = devices.find(self.registry, device)
         if certificates.revoke(statements, device, now_ns, REFLASHED) and before is not None and before.serial != enrolment.serial:
@@ -231,19 +216,19 @@ def _is_due(certificate: Certificate, now_ns: int) -> bool:
     return now_ns - certificate.issued_ns > (certificate.not_after_ns - certificate.issued_ns) // 2
 
 
-def _read(asking: CertificateRequest, topic: str, now_ns: int, token_id: str | None = None) -> tuple[SigningRequest, EnrolmentRequest]:
-    """Return a parsed request, and as the registry keeps it, still without a device; raises ConfigError if its CSR is invalid."""
+def _read(
+    asking: CertificateRequest, device: str, fleet: str, now_ns: int, token_id: str | None = None
+) -> tuple[SigningRequest, EnrolmentRequest]:
+    """Return a parsed request, and as the registry keeps it; raises ConfigError if its CSR is invalid."""
     request = authority.read_request(asking.csr)
     return request, EnrolmentRequest(
-        request=identity.request_id(asking.csr),
-        topic=topic,
+        request=hashlib.sha256(f"{token_id or device} {asking.serial}".encode()).hexdigest(),
         token_id=token_id,
-        device="",
-        fleet="",
+        device=device,
+        fleet=fleet,
         serial=asking.serial,
         serial_source=asking.serial_source,
         board=asking.board,
-        csr=asking.csr,
         key_sha256=request.key_sha256,
         why="",
         asked_ns=now_ns,
@@ -252,7 +237,6 @@ def _read(asking: CertificateRequest, topic: str, now_ns: int, token_id: str | N
 
 def _accepted(enrolment: EnrolmentRequest, certificate: Certificate, fleet: str | None = None) -> EnrolmentAnswer:
     return EnrolmentAnswer(
-        request=enrolment.request,
         state="accepted",
         now_ns=enrolment.asked_ns,
         device=certificate.device,
@@ -268,63 +252,4 @@ def _refused(enrolment: EnrolmentRequest, reason: str) -> EnrolmentAnswer:
 
 
 def _answer(enrolment: EnrolmentRequest, state: Literal["again", "pending", "refused"], reason: str) -> EnrolmentAnswer:
-    return EnrolmentAnswer(request=enrolment.request, state=state, now_ns=enrolment.asked_ns, reason=reason)
-
-
-class EnrolmentHandler(FleetHandler):
-    """Answers certificate requests (see `FleetHandler`); inactive where the folder has no authority."""
-
-    def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:
-        self._folder = folder
-        self._file = WatchedFleetFile(folder)
-        self._registry = registry
-        self._publish = publish
-        self._key = ServiceKey(folder)
-        self._signing = broker_files.authority(folder) if folder.ca_key.exists() else None
-        self._enforcement = Enforcement(folder, registry, self._signing) if self._signing else None
-        self.topics: tuple[str, ...] = (identity.request_topic("+"), topics_of("renew")) if self._signing else ()
-
-    def received(self, message: Message) -> None:
-        """Answer one request; an invalid one gets no answer. Raises ConfigError if it is invalid."""
-        now_ns = time.time_ns()
-        asker = message.topic.rpartition("/")[0]
-        token_id = message.topic.split("/")[2] if message.topic.startswith(f"{identity.ENROL}/") else None
-        try:
-            asking, enrolment = identity.decode_request(message.payload), self._enrolment()
-            if isinstance(asking, CertificateHeld):
-                if token_id is not None:
-                    enrolment.held(token_id, asking.held, now_ns)
-                elif enrolment.uses(parse_topic(message.topic).device, asking.held, now_ns):
-                    days = RENEWED_GRACE_NS // NS_PER_DAY
-                    logger.info("%s uses certificate %s: its earlier ones end in %d days", asker, asking.held, days)
-                return
-            if token_id is not None:
-                answer, where = enrolment.with_token(token_id, asking, now_ns), identity.answer_topic(token_id)
-            else:
-                topic = parse_topic(message.topic)
-                answer, where = enrolment.with_certificate(topic, asking, now_ns), str(replace(topic, kind="certificate"))
-        except ConfigError as error:
-            raise ConfigError(f"rejected request from {asker}: {error}") from error
-        self._send(asker, where, answer)
-
-    def poll(self, now_ns: int) -> None:
-        """Answer requests accepted meanwhile, and bring the broker up to date with the registry."""
-        if self._enforcement is None:
-            return
-        for waiting in certificates.decided_requests(self._registry):
-            answer = self._enrolment().settle(waiting, now_ns)
-            self._send(waiting.topic, waiting.topic, answer)
-        self._enforcement.enforce(datetime.fromtimestamp(now_ns / NS_PER_S, timezone.utc))
-
-    def _enrolment(self) -> Enrolment:
-        if self._signing is None:
-            raise ConfigError(f"the fleet in {str(self._folder.path)!r} has no authority: `edgemeter fleet init` makes one")
-        # People edit the inventory while the service runs; where there is none, `read` names the remedy.
-        return Enrolment(self._registry, self._signing, self._file.read() or fleet_file.read(self._folder.fleet_file))
-
-    def _send(self, asker: str, where: str, answer: EnrolmentAnswer) -> None:
-        if answer.state == "accepted":
-            logger.info("device %r has certificate %s", answer.device, answer.number)
-        else:
-            logger.warning("%s: %s: %s", asker, answer.state, answer.reason, extra=about(asker))
-        self._publish(where, self._key.seal(identity.encode_identity(answer)))
+    return EnrolmentAnswer(state=state, now_ns=enrolment.asked_ns, reason=reason)

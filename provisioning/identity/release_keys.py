@@ -56,10 +56,10 @@ def read_keys(path: Path) -> ReleaseKeys:
 
 def first_keys(public_key: Path) -> bytes:
     """Return the `release.pub` of a new fleet whose private key is elsewhere; raises ConfigError if the file is not one key on P-256."""
-    keys = read_keys(public_key)
-    if keys.is_open:
-        raise ConfigError(f"{str(public_key)!r} holds {len(keys.keys)} public keys: give a file with one")
-    return keys.keys[0]
+    keys = read_keys(public_key).keys
+    if len(keys) > 1:
+        raise ConfigError(f"{str(public_key)!r} holds {len(keys)} public keys: give a file with one")
+    return keys[0]
 
 
 def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) -> ReleaseKeys:

@@ -35,20 +35,36 @@ class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where devices find the fleet: the broker, the port for devices without a certificate, and content over HTTPS, if any.
+    """Where devices find the fleet: the broker, and the service, which hands out certificates and content over HTTPS.
 
-    `accept`: `token` is enough to join, or approval by `hand` is required. `broker_reload` is a command that brings changed files to a
-    broker on another machine; `broker_pid_file` is where the broker on this machine writes its process id.
+    `service` is the service's host if that is another than the broker's; `names` are further ones of both. `accept`: `token` is enough to
+    join, or approval by `hand` is required. `broker_reload` is a command that brings changed files to a broker on another machine;
+    `broker_pid_file` is where the broker on this machine writes its process id.
     """
 
     broker: str
     broker_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8883
-    enrol_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8884
-    content_url: str | None = None
+    service: str | None = None
+    https_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8443
     names: tuple[str, ...] = ()
     accept: Literal["token", "hand"] = "token"
     broker_pid_file: str | None = None
     broker_reload: tuple[str, ...] = ()
+
+    @property
+    def service_host(self) -> str:
+        """The service's host as devices reach it."""
+        return self.service or self.broker
+
+    @property
+    def service_url(self) -> str:
+        """Where devices reach the service: https://HOST:PORT."""
+        return f"https://{in_url(self.service_host)}:{self.https_port}"
+
+
+def in_url(host: str) -> str:
+    """Return a host name or address as a URL has it."""
+    return f"[{host}]" if ":" in host else host
 
 
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

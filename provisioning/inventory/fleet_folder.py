@@ -37,10 +37,8 @@ class FleetFolder:
     ca_key = _Within("ca.key")
     # The list of revoked certificates (CRL, PEM) that the broker reads.
     revoked = _Within("revoked.crl")
-    # The folder of the broker's configuration, ACL, access, certificate and key.
+    # The folder of the broker's configuration, rules, certificate and key; the service has the same certificate.
     broker = _Within("broker")
-    # The file of mosquitto's dynamic-security plug-in: tokens and revoked devices. A running broker writes it itself.
-    broker_access = _Within("broker/access.json")
     # The folder in which a running broker finds a newer list of revoked certificates.
     revoked_lists = _Within("broker/revoked")
     # The private key that signs releases, PEM, which may be elsewhere than on the server; and the one that follows it during a rotation.

@@ -41,7 +41,7 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTarget
     notes = tuple(f"{device.device} is skipped: it is {device.trust}, and only accepted devices take orders" for device in left_out)
     if not accepted:
         states = ", ".join(sorted({device.trust for device in left_out}))
-        remedy = "they have to join first" if states == "expected" else "`edgemeter fleet requests accept` takes them back"
+        remedy = "they have to join first" if states == "expected" else "`edgemeter fleet accept` takes them back"
         count = f"{len(devices)} device{'s match' if len(devices) != 1 else ' matches'}"
         raise ConfigError(f"{count} {selection!r}, but none accepts orders ({states}): {remedy}")
     return OrderTargets(accepted, notes)

@@ -1,13 +1,13 @@
-"""Who may join and who belongs: certificates, enrolment tokens, requests to decide, devices still to be disconnected, and bans."""
+"""Who may join and who belongs: certificates, enrolment tokens, requests to decide, sessions to end, and bans."""
 
-import time
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.base.statements import Statements
-from edgemeter.provisioning.registry.registry import Registry, insert_rows, put_row
+from edgemeter.provisioning.registry.registry import Registry
 
 KEPT_UNDECIDED = 10_000
 RequestDecision = Literal["accepted", "rejected"]
@@ -31,17 +31,30 @@ class Certificate:
 
 def put(statements: Statements, certificate: Certificate) -> None:
     """Write a certificate that was issued."""
-    insert_rows(statements, "certificates", [certificate])
+    values = (
+        certificate.number,
+        certificate.device,
+        certificate.serial,
+        certificate.key_sha256,
+        certificate.pem,
+        certificate.issued_ns,
+        certificate.not_after_ns,
+        certificate.revoked_ns,
+        certificate.reason,
+    )
+    statements.execute("INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def of_device(registry: Registry, device: str) -> list[Certificate]:
     """Return every certificate of a device, the newest first."""
-    return registry.rows(Certificate, "SELECT * FROM certificates WHERE device = ? ORDER BY issued_ns DESC, number", device)
+    rows = registry.query("SELECT * FROM certificates WHERE device = ? ORDER BY issued_ns DESC, number", device)
+    return [Certificate(**row) for row in rows]
 
 
 def of_key(registry: Registry, key_sha256: str) -> list[Certificate]:
     """Return every certificate of a key, the newest first."""
-    return registry.rows(Certificate, "SELECT * FROM certificates WHERE key_sha256 = ? ORDER BY issued_ns DESC, number", key_sha256)
+    rows = registry.query("SELECT * FROM certificates WHERE key_sha256 = ? ORDER BY issued_ns DESC, number", key_sha256)
+    return [Certificate(**row) for row in rows]
 
 
 def revoke(statements: Statements, device: str, now_ns: int, reason: str) -> int:
@@ -56,18 +69,30 @@ def end_previous(statements: Statements, certificate: Certificate, end_ns: int, 
     return int(statements.execute(statement, (end_ns, reason, certificate.device, certificate.issued_ns)).rowcount)
 
 
-def revoked(registry: Registry, now_ns: int | None = None) -> set[str]:
-    """Return the numbers of all certificates that are revoked at `now_ns`, by default now."""
-    now_ns = time.time_ns() if now_ns is None else now_ns
-    return {row["number"] for row in registry.query("SELECT number FROM certificates WHERE revoked_ns <= ?", now_ns)}
+def refused(registry: Registry, now_ns: int) -> set[str]:
+    """Return the numbers of the certificates that are refused at `now_ns`: revoked, or of a device that is banned."""
+    revoked = registry.query("SELECT number FROM certificates WHERE revoked_ns <= ?", now_ns)
+    banned = registry.query("SELECT number FROM certificates JOIN bans USING (device) WHERE until_ns > ?", now_ns)
+    return {row["number"] for row in (*revoked, *banned)}
+
+
+def is_refused(registry: Registry, number: str, now_ns: int) -> bool:
+    """Return whether the certificate of that number is among the `refused`."""
+    statement = """SELECT 1 FROM certificates LEFT JOIN bans USING (device)
+    WHERE number = ? AND (revoked_ns <= ? OR until_ns > ?)"""
+    return bool(registry.query(statement, number, now_ns, now_ns))
+
+
+def issued(registry: Registry, numbers: Collection[str]) -> set[str]:
+    """Return which of the numbers are of certificates that this registry knows."""
+    return {number for number in numbers if registry.query("SELECT 1 FROM certificates WHERE number = ?", number)}
 
 
 @dataclass(frozen=True, slots=True)
 class EnrolmentToken:
     """One token by its id: for which device, until when, and the key that it was used with."""
 
-    token_id: str = field(metadata={"column": "claim"})
-    password: str
+    token_id: str
     device: str
     fleet: str
     made_ns: int
@@ -79,47 +104,55 @@ class EnrolmentToken:
 def put_token(statements: Statements, token: EnrolmentToken) -> None:
     """Write a new token, and close those that the device had before: one device, one token."""
     close_tokens_of(statements, token.device, token.made_ns)
-    insert_rows(statements, "claims", [token])
+    values = (token.token_id, token.device, token.fleet, token.made_ns, token.expires_ns, token.key_sha256, token.closed_ns)
+    statements.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def find_token(registry: Registry, token_id: str) -> EnrolmentToken | None:
     """Return the token of that id, None when there is none."""
-    return registry.row(EnrolmentToken, "SELECT * FROM claims WHERE claim = ?", token_id)
+    return next((EnrolmentToken(**row) for row in registry.query("SELECT * FROM tokens WHERE token_id = ?", token_id)), None)
 
 
 def open_tokens(registry: Registry, now_ns: int) -> list[EnrolmentToken]:
     """Return the tokens that may still be used at `now_ns`, by id."""
-    return registry.rows(EnrolmentToken, "SELECT * FROM claims WHERE closed_ns IS NULL AND expires_ns > ? ORDER BY claim", now_ns)
+    rows = registry.query("SELECT * FROM tokens WHERE closed_ns IS NULL AND expires_ns > ? ORDER BY token_id", now_ns)
+    return [EnrolmentToken(**row) for row in rows]
 
 
 def bind_token(statements: Statements, token_id: str, key_sha256: str) -> None:
     """Note the key that the token was used with: it is valid for no other."""
-    statements.execute("UPDATE claims SET key_sha256 = ? WHERE claim = ?", (key_sha256, token_id))
+    statements.execute("UPDATE tokens SET key_sha256 = ? WHERE token_id = ?", (key_sha256, token_id))
 
 
 def close_token(statements: Statements, token_id: str, now_ns: int) -> None:
     """End a token."""
-    statements.execute("UPDATE claims SET closed_ns = ? WHERE claim = ? AND closed_ns IS NULL", (now_ns, token_id))
+    statements.execute("UPDATE tokens SET closed_ns = ? WHERE token_id = ? AND closed_ns IS NULL", (now_ns, token_id))
+
+
+def close_tokens_of_key(statements: Statements, key_sha256: str, now_ns: int) -> None:
+    """End the token that was used with this key."""
+    statements.execute("UPDATE tokens SET closed_ns = ? WHERE key_sha256 = ? AND closed_ns IS NULL", (now_ns, key_sha256))
 
 
 def close_tokens_of(statements: Statements, device: str, now_ns: int) -> None:
     """End every token of a device."""
-    statements.execute("UPDATE claims SET closed_ns = ? WHERE device = ? AND closed_ns IS NULL", (now_ns, device))
+    statements.execute("UPDATE tokens SET closed_ns = ? WHERE device = ? AND closed_ns IS NULL", (now_ns, device))
 
 
 @dataclass(frozen=True, slots=True)
 class EnrolmentRequest:
-    """One request of a board for a name, and why it needs a decision."""
+    """One request of a board, and why it needs a decision; `request` is the same as often as the board asks.
+
+    It came with a token for `device`, or, of a copied card, with the certificate of `device`. `name` is the one that was accepted.
+    """
 
     request: str
-    topic: str
-    token_id: str | None = field(metadata={"column": "claim"})
+    token_id: str | None
     device: str
     fleet: str
     serial: str
     serial_source: str
     board: str | None
-    csr: str
     key_sha256: str
     why: str
     asked_ns: int
@@ -127,67 +160,88 @@ class EnrolmentRequest:
     name: str | None = None
 
 
-def put_request(statements: Statements, enrolment_request: EnrolmentRequest) -> None:
-    """Write a request; only the last of each board and topic is kept, and at most `KEPT_UNDECIDED` in all."""
-    statements.execute("DELETE FROM requests WHERE topic = ? AND serial = ?", (enrolment_request.topic, enrolment_request.serial))
-    put_row(statements, "requests", enrolment_request, "request")
+def put_request(statements: Statements, request: EnrolmentRequest) -> None:
+    """Write a request in the place of the one before of this board; at most `KEPT_UNDECIDED` are kept in all."""
+    values = (
+        request.request,
+        request.token_id,
+        request.device,
+        request.fleet,
+        request.serial,
+        request.serial_source,
+        request.board,
+        request.key_sha256,
+        request.why,
+        request.asked_ns,
+        request.decision,
+        request.name,
+    )
+    statements.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
     oldest = "SELECT asked_ns FROM requests WHERE decision IS NULL ORDER BY asked_ns DESC LIMIT 1 OFFSET ?"
     statements.execute(f"DELETE FROM requests WHERE decision IS NULL AND asked_ns <= ({oldest})", (KEPT_UNDECIDED,))  # noqa: S608 - our own text
 
 
-def find_request_of_board(registry: Registry, topic: str, serial: str) -> EnrolmentRequest | None:
-    """Return the request of the board with that serial on that topic, None when there is none."""
-    return registry.row(EnrolmentRequest, "SELECT * FROM requests WHERE topic = ? AND serial = ?", topic, serial)
+def find_request(registry: Registry, request: str) -> EnrolmentRequest | None:
+    """Return the request of that id, None when there is none."""
+    return next((EnrolmentRequest(**row) for row in registry.query("SELECT * FROM requests WHERE request = ?", request)), None)
 
 
 def undecided_requests(registry: Registry) -> list[EnrolmentRequest]:
     """Return the requests that wait for a decision, the oldest first."""
-    return registry.rows(EnrolmentRequest, "SELECT * FROM requests WHERE decision IS NULL ORDER BY asked_ns, request")
+    return [EnrolmentRequest(**row) for row in registry.query("SELECT * FROM requests WHERE decision IS NULL ORDER BY asked_ns, request")]
 
 
-def decided_requests(registry: Registry) -> list[EnrolmentRequest]:
-    """Return the accepted requests that have no certificate yet."""
-    return registry.rows(EnrolmentRequest, "SELECT * FROM requests WHERE decision = 'accepted' ORDER BY asked_ns")
+def waiting_request(registry: Registry, name: str) -> EnrolmentRequest | None:
+    """Return the one undecided request of the device `name`, or whose id begins so, None when there is none.
 
-
-def find_request(registry: Registry, name: str) -> EnrolmentRequest:
-    """Return the one undecided request of the device `name`, or whose id begins so; raises ConfigError if there is none, or more."""
+    Raises:
+        ConfigError: there is more than one.
+    """
     waiting = undecided_requests(registry)
     matching = [request for request in waiting if request.device == name] or [
-        request for request in waiting if request.request.startswith(name)
+        request for request in waiting if len(name) >= 4 and request.request.startswith(name)
     ]
-    if not matching:
-        raise ConfigError(f"no pending request matches {name!r}, and no board of that name reports: see `edgemeter fleet requests`")
     if len(matching) > 1:
         which = ", ".join(f"{request.request[:12]} (serial {request.serial})" for request in matching)
         raise ConfigError(f"{len(matching)} pending requests match {name!r}: name one by its request: {which}")
-    return matching[0]
+    return matching[0] if matching else None
 
 
 def decide_request(statements: Statements, request: str, decision: RequestDecision, name: str | None = None) -> None:
-    """Note a decision."""
+    """Note a decision, which the board gets when it asks again."""
     statements.execute("UPDATE requests SET decision = ?, name = ? WHERE request = ?", (decision, name, request))
 
 
 def delete_request(statements: Statements, request: str) -> None:
-    """Delete a request that was answered."""
+    """Delete a request whose board has its certificate."""
     statements.execute("DELETE FROM requests WHERE request = ?", (request,))
 
 
+def note_sessions(statements: Statements, opened: Mapping[str, str], closed: Collection[str]) -> None:
+    """Note the client ids that devices connected with (`opened`, device by client id), and those whose session ended."""
+    statements.executemany("INSERT OR REPLACE INTO sessions VALUES (?, ?)", list(opened.items()))
+    statements.executemany("DELETE FROM sessions WHERE client_id = ?", [(client_id,) for client_id in closed])
+
+
+def client_ids(registry: Registry, device: str) -> list[str]:
+    """Return the client ids with which a device is connected, as far as is known: its name is the usual one."""
+    rows = registry.query("SELECT client_id FROM sessions WHERE device = ? ORDER BY client_id", device)
+    return [device, *(row["client_id"] for row in rows if row["client_id"] != device)]
+
+
 def put_pending_disconnect(statements: Statements, device: str, now_ns: int) -> None:
-    """Have a device disconnected from the running broker."""
-    statement = "INSERT INTO expulsions VALUES (?, ?) ON CONFLICT (device) DO UPDATE SET since_ns = excluded.since_ns"
-    statements.execute(statement, (device, now_ns))
+    """Have the sessions of a device ended at the running broker."""
+    statements.execute("INSERT OR REPLACE INTO pending_disconnects VALUES (?, ?)", (device, now_ns))
 
 
 def pending_disconnects(registry: Registry) -> list[str]:
     """Return the devices that are still to be disconnected, the oldest first."""
-    return [row["device"] for row in registry.query("SELECT device FROM expulsions ORDER BY since_ns, device")]
+    return [row["device"] for row in registry.query("SELECT device FROM pending_disconnects ORDER BY since_ns, device")]
 
 
 def delete_pending_disconnect(statements: Statements, device: str) -> None:
     """Note that a device was disconnected, or need not be any more."""
-    statements.execute("DELETE FROM expulsions WHERE device = ?", (device,))
+    statements.execute("DELETE FROM pending_disconnects WHERE device = ?", (device,))
 
 
 FIRST_BAN_NS = 60 * NS_PER_S
@@ -212,13 +266,13 @@ class Ban:
 
 def ban_device(statements: Statements, registry: Registry, device: str, reason: str, now_ns: int) -> Ban | None:
     """Ban a device within the caller's transaction, longer than the last time; return the ban, None where it is banned already."""
-    before = registry.row(Ban, "SELECT * FROM bans WHERE device = ?", device)
+    before = next((Ban(**row) for row in registry.query("SELECT * FROM bans WHERE device = ?", device)), None)
     if before is not None and before.until_ns > now_ns:
         return None
     count = before.count + 1 if before is not None and now_ns - before.until_ns < FORGOTTEN_NS else 1
     length_ns = min(LONGEST_BAN_NS, FIRST_BAN_NS * GROWTH ** min(count - 1, 10))
     ban = Ban(device, count, now_ns, now_ns + length_ns, reason)
-    put_row(statements, "bans", ban, "device")
+    statements.execute("INSERT OR REPLACE INTO bans VALUES (?, ?, ?, ?, ?)", (device, count, now_ns, ban.until_ns, reason))
     put_pending_disconnect(statements, device, now_ns)
     return ban
 
@@ -230,4 +284,5 @@ def end_ban(statements: Statements, device: str) -> None:
 
 def active_bans(registry: Registry, now_ns: int) -> dict[str, Ban]:
     """Return the bans that hold at `now_ns`, by device."""
-    return {ban.device: ban for ban in registry.rows(Ban, "SELECT * FROM bans WHERE until_ns > ? ORDER BY device", now_ns)}
+    rows = registry.query("SELECT * FROM bans WHERE until_ns > ? ORDER BY device", now_ns)
+    return {row["device"]: Ban(**row) for row in rows}

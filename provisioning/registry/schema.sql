@@ -55,10 +55,9 @@ CREATE INDEX executions_of_device ON executions (device, id);
 CREATE INDEX executions_of_job ON executions (job, wave, state, serial);
 CREATE UNIQUE INDEX executions_in_flight ON executions (device) WHERE state IN ('sent', 'accepted', 'running');
 CREATE INDEX executions_open ON executions (id) WHERE ended_ns IS NULL;
--- `password` is the token as the broker's password file holds it, salted and hashed; `key_sha256` whose key it was used for.
-CREATE TABLE claims (
-    claim TEXT PRIMARY KEY,
-    password TEXT NOT NULL,
+-- `token_id` is the sha256 of the token; `key_sha256` whose key it was used for.
+CREATE TABLE tokens (
+    token_id TEXT PRIMARY KEY,
     device TEXT NOT NULL,
     fleet TEXT NOT NULL,
     made_ns INTEGER NOT NULL,
@@ -79,24 +78,30 @@ CREATE TABLE certificates (
     reason TEXT
 );
 CREATE INDEX certificates_by_key ON certificates (key_sha256);
--- `topic` is where the answer goes, `name` the accepted name; `decision` is NULL until there is one.
+CREATE INDEX certificates_of_device ON certificates (device, issued_ns);
+CREATE INDEX certificates_revoked ON certificates (revoked_ns) WHERE revoked_ns IS NOT NULL;
+-- `name` is the accepted name; `decision` is NULL until there is one.
 CREATE TABLE requests (
     request TEXT PRIMARY KEY,
-    topic TEXT NOT NULL,
-    claim TEXT,
+    token_id TEXT,
     device TEXT NOT NULL,
     fleet TEXT NOT NULL,
     serial TEXT NOT NULL,
     serial_source TEXT NOT NULL,
     board TEXT,
-    csr TEXT NOT NULL,
     key_sha256 TEXT NOT NULL,
     why TEXT NOT NULL,
     asked_ns INTEGER NOT NULL,
     decision TEXT,
     name TEXT
 );
-CREATE TABLE expulsions (
+-- Who is connected with which client id, by the broker's log.
+CREATE TABLE sessions (
+    client_id TEXT PRIMARY KEY,
+    device TEXT NOT NULL
+);
+CREATE INDEX sessions_of_device ON sessions (device);
+CREATE TABLE pending_disconnects (
     device TEXT PRIMARY KEY,
     since_ns INTEGER NOT NULL
 );

@@ -9,7 +9,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 
 HANDLERS: Mapping[str, str] = {
-    "enrolment": "edgemeter.provisioning.identity.enrolment:EnrolmentHandler",
+    "access": "edgemeter.provisioning.identity.enforcement:AccessHandler",
     "jobs": "edgemeter.provisioning.jobs.job_handler:JobHandler",
     "progress": "edgemeter.provisioning.jobs.progress:JobProgressHandler",
     "content": "edgemeter.provisioning.content.content_handler:ContentHandler",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract.identity import ENROL, RESERVED_PREFIX
+from edgemeter.agent.contract.identity import RESERVED_PREFIX
 from edgemeter.agent.contract.messages import TOPIC_ROOT
 
 # Of QoS 0; of QoS 1 the broker sends no more than the session has not acknowledged.
@@ -22,26 +22,21 @@ LARGEST_OF_ONE_BYTES = 4 << 20
 UNITS_PER_S = 250.0
 BURST_UNITS = 2000.0
 UNIT_BYTES = 4096
-# A certificate request costs a signature.
-_REQUEST_UNITS = 20.0
-_COSTLY = ("/renew", "/request")
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSender:
-    """Who sent a message, by its topic, which the broker's rules bind to the certificate or the token: None for a part of the server."""
+    """Who sent a message, by its topic, which the broker's rules bind to the certificate; `kind` is None for a part of the server."""
 
     name: str
     kind: str | None
 
 
 def sender_of(topic: str) -> MessageSender:
-    """Return who sent a message on this topic: a `device`, a `token`, or the server's own part that has this topic."""
+    """Return who sent a message on this topic: a `device`, or the server's own part that has this topic."""
     if topic.startswith(f"{TOPIC_ROOT}/"):
         name = topic.split("/")[3]
         return MessageSender(name, None if name.startswith(RESERVED_PREFIX) else "device")
-    if topic.startswith(f"{ENROL}/"):
-        return MessageSender(topic.split("/")[2], "token")
     return MessageSender(topic, None)
 
 
@@ -75,8 +70,7 @@ class ServiceInbox:
             if sender.name in self._banned:
                 self._dropped[message.qos] += 1
                 return [message]
-            units = _REQUEST_UNITS if message.topic.endswith(_COSTLY) else 1.0
-            if sender.kind is not None and not self._allowance.spend(sender.name, units + len(message.payload) / UNIT_BYTES):
+            if sender.kind is not None and not self._allowance.spend(sender.name, 1.0 + len(message.payload) / UNIT_BYTES):
                 self._dropped[message.qos] += 1
                 self._flooders.add(sender)
                 self._changed.notify_all()

@@ -15,7 +15,6 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, SessionProfile
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry import certificates
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device
 from edgemeter.provisioning.serve import handler
 from edgemeter.provisioning.serve.handler import FleetHandler, covers
@@ -171,15 +170,12 @@ class FleetService:
         self._inbox.reset()
 
     def _ban(self, flooders: set[MessageSender]) -> None:
-        """Ban devices for a time; a token ends. The handler for enrolment makes the broker apply it at its next poll."""
+        """Ban devices for a time; the handler of access makes the broker apply it at its next poll."""
         now_ns = time.time_ns()
         try:
             with self._registry.transaction() as connection:
                 for flooder in flooders:
-                    if flooder.kind == "token":
-                        certificates.close_token(connection, flooder.name, now_ns)
-                        logger.warning("token %s ended: %s", flooder.name, FLOODED)
-                    elif (ban := ban_device(connection, self._registry, flooder.name, FLOODED, now_ns)) is not None:
+                    if (ban := ban_device(connection, self._registry, flooder.name, FLOODED, now_ns)) is not None:
                         logger.warning("%s is banned for %s: %s", ban.device, age(ban.until_ns - now_ns), FLOODED)
         except EdgemeterError as error:
             logger.warning("cannot ban %s: %s", ", ".join(sorted(flooder.name for flooder in flooders)), error)

@@ -55,14 +55,18 @@ class FleetServer:
 @contextlib.contextmanager
 def served(folder: Path, host: str = HOST) -> Iterator[FleetServer]:
     """Make a fleet below `folder` whose devices reach this machine as `host`, and serve it for the block."""
-    port, enrol_port = free_port(), free_port()
+    port, https_port = free_port(), free_port()
     server = FleetServer(folder / "fleet", f"mqtts://{LOOPBACK}:{port}")
-    names = ("--broker", host, "--broker-name", LOOPBACK, "--port", str(port), "--enrol-port", str(enrol_port))
+    names = ("--broker", host, "--broker-name", LOOPBACK, "--port", str(port), "--https-port", str(https_port))
     server.command("init", "--fleet", "lab", *names)
     broker = f"{server.broker}?ca={server.folder}/ca.crt&certificate={server.folder}/collector.crt&key={server.folder}/collector.key"
     with contextlib.ExitStack() as stack:
         start = _starter(stack, folder, server)
-        start("mosquitto", ["mosquitto", "-c", str(server.folder / "broker/mosquitto.conf")])
+        start(
+            "mosquitto",
+            ["mosquitto", "-c", str(server.folder / "broker/mosquitto.conf")],
+            OPENSSL_CONF=str(server.folder / "broker/openssl.cnf"),
+        )
         start(
             "collector",
             [*EDGEMETER, "collector", "up", "--broker", broker, "--ledger", str(server.ledger)],

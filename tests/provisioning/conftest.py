@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.provisioning.identity import broker_files, enforcement
+from edgemeter.provisioning.identity import enforcement
 from tests import requirements
 from tests.provisioning.identity.lab import Lab
 
@@ -17,20 +17,19 @@ PACKAGES = "systemd-sysv,udev,cloud-init,netplan.io,python3,openssl,iproute2,sud
 
 @pytest.fixture
 def no_broker(monkeypatch):
-    """Let no broker be installed, and none answer the commands."""
+    """Let no broker answer the commands."""
 
-    def refuse(address):
+    def refuse(address, _client_id, _state):
         raise UnavailableError(f"no MQTT broker answers at {address}")
 
-    monkeypatch.setattr(broker_files, "installed_version", lambda: None)
-    monkeypatch.setattr(enforcement, "BrokerAccess", refuse)
+    monkeypatch.setattr(enforcement, "end_session", refuse)
 
 
 @pytest.fixture
 def lab(tmp_path, no_broker):  # noqa: ARG001 - for what it does
     """Return a fleet without a broker."""
     with ExitStack() as stack:
-        yield Lab(tmp_path, stack, (8883, 8884))
+        yield Lab(tmp_path, stack, (8883, 8443))
 
 
 @pytest.fixture

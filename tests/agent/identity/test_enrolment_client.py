@@ -1,101 +1,118 @@
 """Facts about `edgemeter.agent.identity.enrolment_client`, at a service that is an object."""
 
+import ssl
+
 import pytest
 
-from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.errors import TransientError
-from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, encode_identity, request_id
-from edgemeter.agent.identity import joining
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.tls import TlsFiles
+from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, encode_identity
+from edgemeter.agent.identity import enrolment_client, joining
 from edgemeter.agent.identity.enrolment_client import EnrolmentClient
 from edgemeter.agent.identity.identity import IdentityFiles
-from tests.fixtures.plain_signature import PlainSignature
-from tests.fixtures.sealing import sealed_payload
+from tests.fixtures.rows import table_row
 
 QUESTION = CertificateRequest(csr="CSR", serial="1", serial_source="made")
-ANSWER = EnrolmentAnswer(request=request_id("CSR"), state="accepted", now_ns=1, device="pi-1", fleet="lab")
+ACCEPTED = EnrolmentAnswer(state="accepted", now_ns=1, device="pi-1", fleet="lab")
 
 
 class Service:
-    """The session of a client, with the service at its other end: it answers the next question with what `answers` holds."""
+    """The service at the other end: it gives its `replies` in turn, and time passes as the client sleeps."""
 
-    def __init__(self, _address, _profile, events):
-        self.events = events
-        self.asked = []
-        self.answers = []
+    def __init__(self, monkeypatch):
+        self.now_s, self.replies, self.asked, self.alive = 0.0, [], [], 0
+        monkeypatch.setattr(enrolment_client, "open_url", self._open)
+        monkeypatch.setattr(enrolment_client, "tls_context", lambda _files: None)
+        monkeypatch.setattr(enrolment_client, "time", self)
 
-    def connect(self):
-        """Connect at once."""
-        self.events.connected()
+    def client(self):
+        """Return a client of it."""
+        return EnrolmentClient("https://fleet.example:8443/", TlsFiles(), self._count)
 
-    def subscribe(self, topics):
-        """Hear the answers."""
-        self.topics = topics
+    def monotonic(self):
+        """Return the time."""
+        return self.now_s
 
-    def publish(self, topic, payload):
-        """Take a question."""
-        self.asked.append((topic, payload))
-        for answer in self.answers.pop(0) if self.answers else ():
-            self.say(answer)
+    def sleep(self, seconds):
+        """Let time pass."""
+        self.now_s += seconds
 
-    def say(self, answer, signature=b"by the service"):
-        """Answer."""
-        payload = sealed_payload(encode_identity(answer), signature)
-        self.events.received(Message("answer", payload))
+    def _count(self):
+        self.alive += 1
 
-    def close(self):
-        """End."""
-
-
-class Client(EnrolmentClient):
-    """A client of that service; `alive` is what happens while it waits."""
-
-    make_session = Service
-
-    def __init__(self, alive=lambda: None):
-        super().__init__(BrokerAddress("broker.example", 8883), "claim", ("request", "answer"), PlainSignature(), alive)
+    def _open(self, url, _may_follow, _timeout_s, content, context):
+        assert context is None
+        self.asked.append((self.now_s, url, content))
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
 
-def changed(**fields):
-    """Return the answer with other fields."""
-    return EnrolmentAnswer(**{"request": ANSWER.request, "state": ANSWER.state, "now_ns": 1, "device": "pi-1", "fleet": "lab", **fields})
+class Reply:
+    """An answer of HTTP."""
+
+    def __init__(self, body, status=200):
+        self.body, self.status = body, status
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """Nothing to close."""
+
+    def read(self, _limit):
+        """Return the body."""
+        return self.body if isinstance(self.body, bytes) else encode_identity(self.body)
 
 
-def test_the_decision_is_what_the_service_has_signed_for_this_question(caplog):
-    """Forged ones, and those to another's question, are none; a decision that takes a person comes while the client waits."""
-    service = lambda: client._session  # noqa: E731 - it is made with the client
-
-    def first():
-        service().say(ANSWER, b"by somebody")
-        service().say(changed(request="00", state="refused"))
-        service().say(changed(state="pending", reason="needs approval"))
-
-    def then():
-        service().say(ANSWER)
-
-    steps = iter((first, then))
-
-    def alive():
-        next(steps)()
-
-    client = Client(alive)
-    with client:
-        assert client.request(QUESTION, 3600.0) == ANSWER
-    assert client._session.asked == [("request", encode_identity(QUESTION))]
-    assert list(client._session.topics) == ["answer"]
-    assert caplog.text.count("ignored a message") == 1
+@pytest.fixture
+def service(monkeypatch):
+    """Return a service."""
+    return Service(monkeypatch)
 
 
-def test_a_question_is_asked_again_when_the_line_was_down():
-    """What was asked before is lost then."""
-    client = Client(lambda: client.connected())  # noqa: PLW0108 - as above
-    with client:
-        client._connect(1e12)
-        client._session.answers = [[], [changed(state="refused", reason="unknown")]]
-        assert client.request(QUESTION, 3600.0).state == "refused"
-        assert len(client._session.asked) == 2
-        with pytest.raises(TransientError, match="try again later"):
-            client.request(QUESTION, 0.0)
+def pending(reason="needs approval"):
+    """Return that a board has to wait."""
+    return Reply(EnrolmentAnswer(state="pending", now_ns=1, reason=reason))
+
+
+def test_a_board_that_waits_for_approval_asks_less_and_less_often(service, caplog):
+    """After five seconds, ten, ..., a minute at most; the watchdog hears of it each second, and the log once."""
+    caplog.set_level("INFO")
+    service.replies = [*(pending() for _ in range(6)), Reply(ACCEPTED)]
+    assert service.client().request("/enrol", QUESTION, 600.0) == ACCEPTED
+    assert [round(asked_s) for asked_s, _, _ in service.asked] == [0, 5, 15, 35, 75, 135, 195]
+    assert {request[1:] for request in service.asked} == {("https://fleet.example:8443/enrol", encode_identity(QUESTION))}
+    assert service.alive >= 195
+    assert caplog.text.count("waiting for approval") == 1
+
+
+def test_a_service_that_is_away_is_asked_again_until_the_time_is_over(service, caplog):
+    """No connection, one that breaks, a busy server, and an answer that is none: the last reason is reported."""
+    service.replies = [ConnectionRefusedError("refused"), ssl.SSLEOFError("cut"), Reply(b"x", 503), Reply(ACCEPTED)]
+    assert service.client().request("/enrol", QUESTION, 600.0) == ACCEPTED
+    service.replies = [ConnectionRefusedError("refused") for _ in range(100)]
+    with pytest.raises(TransientError, match=r"within 60 s .*refused.*try again later"):
+        service.client().request("/enrol", QUESTION, 60.0)
+    assert caplog.text.count("WARNING") == 4
+
+
+def test_what_time_does_not_change_is_an_error_at_once(service):
+    """A refused request, a certificate of another authority, and one of ours that is not taken."""
+    untrusted = ssl.SSLCertVerificationError("x")
+    untrusted.verify_message = "self-signed"
+    for reply, kind, words in (
+        (Reply(b"give the certificate", 403), ConfigError, "responds 403: give the certificate"),
+        (Reply(b"", 404), ConfigError, "responds 404"),
+        (untrusted, UnavailableError, "self-signed"),
+        (ssl.SSLError(1, "SSLV3_ALERT_CERTIFICATE_EXPIRED"), ConfigError, "rejects this board's certificate"),
+    ):
+        service.replies = [reply]
+        with table_row(words), pytest.raises(kind, match=words):
+            service.client().confirm()
+    service.replies = [ConnectionResetError("reset")]
+    assert not enrolment_client.confirm_certificate(service.client())
 
 
 def test_a_key_that_came_with_a_copied_card_is_made_anew(tmp_path, monkeypatch):
@@ -110,7 +127,7 @@ def test_a_key_that_came_with_a_copied_card_is_made_anew(tmp_path, monkeypatch):
 
         def ask(request, requests_made=requests_made, answers=answers):
             requests_made.append(request.csr)
-            return changed(state=next(answers))
+            return EnrolmentAnswer(state=next(answers), now_ns=1)
 
         assert joining.ask_certificate(files, QUESTION, "pi-1", ask).state == states[-1]
         assert requests_made == requests

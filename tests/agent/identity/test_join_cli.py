@@ -18,7 +18,6 @@ from edgemeter.agent.identity import identity as identity_identity
 from tests.fixtures.rows import in_folders
 from tests.provisioning.identity.lab import Lab
 
-with_mosquitto = pytest.mark.mosquitto
 NO_CA = "-----BEGIN CERTIFICATE-----\nMIIx\n-----END CERTIFICATE-----\n"
 
 
@@ -39,10 +38,10 @@ def run(lab, path, *options):
     return result.stdout
 
 
-@with_mosquitto
+@pytest.mark.services
 def test_it_joins_once_and_reports_that_again_without_a_network(lab):
-    """The second time nothing is asked: there is no broker any more. A broker of another authority gets no token."""
-    lab.start()
+    """The second time nothing is asked: there is no service any more. A service of another authority gets no token."""
+    server = lab.serve_boards()
     path = lab.token("pi-1")
     copy = lab.path / "copy.toml"
     shutil.copy(path, copy)
@@ -54,7 +53,7 @@ def test_it_joins_once_and_reports_that_again_without_a_network(lab):
         run(lab, path, "--timeout", "2")
     path.write_text(text)
     assert "pi-1 joined the fleet 'lab'" in run(lab, path)
-    lab.broker.kill()
+    server.stop()
     assert "pi-1 joined the fleet 'lab'" in run(lab, path)
     # The same file once more, as a power cut before it was wiped would leave it.
     assert "pi-1 joined the fleet 'lab'" in run(lab, copy)
@@ -62,27 +61,22 @@ def test_it_joins_once_and_reports_that_again_without_a_network(lab):
 
 
 @pytest.mark.nightly
-@with_mosquitto
-def test_it_waits_for_a_broker_and_a_service_that_start_later(lab):
+def test_it_waits_for_a_service_that_starts_later(lab):
     """Boards get their power before the server does."""
     path = lab.token("pi-1")
     lines = []
     thread = threading.Thread(target=lambda: lines.append(run(lab, path, "--timeout", "60")))
     thread.start()
-    time.sleep(1.0)
-    lab.broker.start()
-    lab.stack.callback(lab.broker.kill)
-    time.sleep(3.0)
-    lab.serve()
+    time.sleep(4.0)
+    lab.serve_boards()
     thread.join(300)
     assert lines == [f"pi-1 joined the fleet 'lab' at mqtts://127.0.0.1:{lab.port}\n"]
 
 
 @pytest.mark.nightly
-@with_mosquitto
 def test_killed_at_any_moment_it_joins_the_next_time(lab):
     """SIGKILL after 0 to 1.2 seconds, twelve times; the token serves, one certificate is valid, and the card is clean."""
-    lab.start()
+    lab.serve_boards()
     path = lab.token("pi-1")
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "join", str(path), "--timeout", "30"]
     command += ["--home", str(lab.path / "home"), "--config", str(lab.path / "config.toml")]
@@ -100,7 +94,7 @@ def test_killed_at_any_moment_it_joins_the_next_time(lab):
 
 def join(tmp_path, **changes):
     """Return the error with which joining by such a file ends."""
-    fields = {"fleet": "lab", "device": "pi-1", "broker": "mqtts://b:8883", "enrol": "mqtts://b:8884", "ca": NO_CA, "token": "t" * 32}
+    fields = {"fleet": "lab", "device": "pi-1", "broker": "mqtts://b:8883", "service": "https://b:8443", "ca": NO_CA, "token": "t" * 32}
     path = tmp_path / "join.toml"
     path.write_text(identity.join_file_text(identity.JoinFile(**{**fields, **changes})))
     result = CliRunner().invoke(agent, ["join", str(path), "--home", str(tmp_path / "home"), "--config", str(tmp_path / "config.toml")])
@@ -116,7 +110,7 @@ def test_a_join_file_that_cannot_serve_is_reported_before_anything_is_sent(tmp_p
             ({"token": None}, "no token any more"),
             ({}, "holds no CA certificate"),
             ({"ca": "MII"}, "holds no CA certificate"),
-            *(({"enrol": address}, "over TLS only") for address in ("mqtt://b:8884", "b:8884", "http://b")),
+            *(({"service": address}, "over TLS only") for address in ("mqtts://b:8884", "b:8443", "http://b")),
         ],
     ):
         error = join(folder, **changes)

@@ -22,7 +22,7 @@ from tests.provisioning.identity.lab import now
 
 NS = 1_000_000_000
 SERIAL = BoardSerial("100000001", "device-tree", "proc/device-tree/serial-number")
-BROKER = "mqtts://broker.example:8883"
+BROKER, SERVICE = "mqtts://broker.example:8883", "https://broker.example:8443"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,6 @@ def accepted(signing, key, device="pi-1"):
     """Return the desk's answer for the key in a file."""
     issued = signing.issue_device(authority.read_request(identity_identity.certificate_request(key, device)), device, "1", time.time_ns())
     return EnrolmentAnswer(
-        request="00",
         state="accepted",
         now_ns=time.time_ns(),
         device=device,
@@ -57,7 +56,7 @@ def accepted(signing, key, device="pi-1"):
 @pytest.mark.needs("openssl")
 def test_key_and_certificate_change_together_whenever_the_power_goes(signing, files, monkeypatch):
     """Cut off at each rename in turn: the next start finds the old pair or the new one, never a mixture."""
-    joining.take_certificate(files, accepted(signing, files.next_key), SERIAL, BROKER, "00")
+    joining.take_certificate(files, accepted(signing, files.next_key), SERIAL, BROKER, SERVICE, "00")
     old = identity_identity.read_identity(files.home)
     for cut in range(6):
         identity_identity.make_key(files.next_key)
@@ -80,7 +79,7 @@ def test_key_and_certificate_change_together_whenever_the_power_goes(signing, fi
             patch.setattr(durable_file, "write", write)
             patch.setattr(joining.durable_file, "sync", sync)
             with contextlib.suppress(KeyboardInterrupt):
-                joining.take_certificate(files, answer, SERIAL, BROKER, "00")
+                joining.take_certificate(files, answer, SERIAL, BROKER, SERVICE, "00")
         joining.settle_identity(files)
         stored = identity_identity.read_identity(files.home)
         assert identity_identity.belong_together(files.certificate, files.key), cut
@@ -95,7 +94,7 @@ def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path)
     """A certificate whose key is not the one that waits is refused, and the device has no identity as before."""
     identity_identity.make_key(tmp_path / "other.key")
     with pytest.raises(ConfigError, match="another key"):
-        joining.take_certificate(files, accepted(signing, tmp_path / "other.key"), SERIAL, BROKER, None)
+        joining.take_certificate(files, accepted(signing, tmp_path / "other.key"), SERIAL, BROKER, SERVICE, None)
     assert joining.settle_identity(files) is None
     assert identity_identity.read_identity(files.home) is None
 
@@ -116,8 +115,19 @@ def test_what_arrived_is_put_in_place_with_its_note_last(tmp_path, monkeypatch):
 
 def identity(**changes):
     """Return an identity."""
-    fields = {"device": "pi-1", "fleet": "lab", "serial": "1", "serial_source": "emmc", "serial_path": "x", "broker": BROKER, "number": "1"}
-    return Identity(**{**fields, "claim": None, "issued_ns": 100 * NS, "not_after_ns": 400 * NS, "seen_ns": 100 * NS, **changes})
+    fields = {"device": "pi-1", "fleet": "lab", "serial": "1", "serial_source": "emmc", "serial_path": "x", "broker": BROKER}
+    return Identity(
+        **{
+            **fields,
+            "service": SERVICE,
+            "number": "1",
+            "claim": None,
+            "issued_ns": 100 * NS,
+            "not_after_ns": 400 * NS,
+            "seen_ns": 100 * NS,
+            **changes,
+        }
+    )
 
 
 def test_the_configuration_keeps_what_was_there(tmp_path):
@@ -125,15 +135,15 @@ def test_the_configuration_keeps_what_was_there(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text('# mine\nbroker = "old"\npower = ["replay"]\n\n[sensors.replay]\npath = "trace.csv"\ndevice = "x"\n')
     places = JoinPaths(tmp_path / "home", path)
-    joining.configure(places, identity(), "https://content.example")
+    joining.configure(places, identity())
     text = path.read_text()
-    joining.configure(places, identity(), "https://content.example")
+    joining.configure(places, identity())
     assert path.read_text() == text
     settings = config.read(path)
     assert settings.device == "pi-1"
     assert settings.fleet == "lab"
     assert settings.broker.partition("?")[0] == BROKER
-    assert settings.content_url == "https://content.example"
+    assert settings.content_url == f"{SERVICE}/content"
     assert (settings.power, settings.sensors) == (("replay",), {"replay": {"path": str(tmp_path / "trace.csv"), "device": "x"}})
     assert files_of(settings.broker)["key"] == tmp_path / "home/identity/device.key"
     assert "# mine" in text

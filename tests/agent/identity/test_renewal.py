@@ -1,4 +1,4 @@
-"""Renewal over the live session, and what the daemon makes of a copied card; the real mosquitto and the real desk for what they show."""
+"""Renewal, and what the daemon makes of a copied card; the real mosquitto and the real service for what they show."""
 
 import json
 import os
@@ -7,24 +7,20 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.config import Config
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.contract import identity as contract_identity
-from edgemeter.agent.contract.identity import CertificateHeld, EnrolmentAnswer
-from edgemeter.agent.daemon.handler import HandlerContext
+from edgemeter.agent.contract.identity import EnrolmentAnswer
 from edgemeter.agent.identity import identity, renewal
 from edgemeter.agent.identity.identity import BoardSerial, Identity, IdentityFiles
 from edgemeter.agent.identity.renewal import POLL_S, RETRY_S, RenewalHandler
 from edgemeter.provisioning.registry import certificates
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.plain_signature import SIGNED, PlainSignature
-from tests.fixtures.sealing import sealed_payload
 from tests.provisioning.identity.lab import Lab
 
 LONG_S = 30.0
@@ -82,61 +78,58 @@ def this_board(board):
 
 
 class Renewing:
-    """The handler of a board whose identity, answers, signatures and clock are the test's."""
+    """The handler of a board whose identity, clock, thread and service are the test's."""
 
     def __init__(self, home, monkeypatch):
         self.home = home
         self.files = IdentityFiles(home)
         self.files.folder.mkdir(parents=True)
         self.now_s = 1000.0
-        self.is_connected = True
-        self.published = []
-        self.taken_answers = []
+        self.work = []
+        self.asked = []
+        self.answer = EnrolmentAnswer(state="accepted", now_ns=1, device="pi-1", fleet="lab", number="2")
         monkeypatch.setattr(renewal, "certificate_request", lambda key, device: f"{key.name} of {device}")
         monkeypatch.setattr(renewal.joining, "take_certificate", self.take)
 
-    def take(self, _files, answer, serial, broker, claim):
+    def take(self, _files, answer, serial, broker, service, claim):
         """Take a certificate."""
-        self.taken_answers.append(answer)
-        assert (serial, broker, claim) == (BoardSerial("1", "emmc", "x"), "mqtts://b:8883", "c1")
+        assert (serial, broker, service, claim) == (BoardSerial("1", "emmc", "x"), "mqtts://b:8883", "https://b:8443", "c1")
         return identity_until(time.time_ns() + YEAR_NS, number=answer.number)
 
     def start(self, not_after_ns):
         """Start the handler of a board whose certificate ends then; it began as long ago."""
         self.files.identity.write_bytes(msgspec.json.encode(identity_until(not_after_ns)))
-        self.handler = RenewalHandler(self.context(), lambda: self.now_s, PlainSignature())
+        self.handler = RenewalHandler(self.context(), lambda: self.now_s, self.work.append, lambda *_: self)
         return self.handler
 
     def context(self):
         """Return what a handler is given."""
-        return HandlerContext(
-            device="pi-1",
-            fleet="lab",
-            session=1,
-            settings=Config(),
-            home=self.home,
-            config=None,
-            publish=lambda topic, payload, **_how: self.published.append((topic.rpartition("/")[2], payload)) or True,
-            report_challenge=lambda _challenge: None,
-            is_connected=lambda: self.is_connected,
-            wake=lambda: None,
-            restart=lambda: None,
-            log=list,
-        )
+        return SimpleNamespace(device="pi-1", home=self.home)
 
-    def answer(self, signature=SIGNED, **fields):
-        """Let the service answer the last question."""
-        request = contract_identity.request_id("device.key of pi-1")
-        answer = {"request": request, "state": "accepted", "now_ns": 1, "device": "pi-1", "fleet": "lab", "number": "2", **fields}
-        document = contract_identity.encode_identity(EnrolmentAnswer(**answer))
-        self.handler.received(Message("edgemeter/v1/lab/pi-1/certificate", sealed_payload(document, signature)))
+    def does(self):
+        """Let the thread do its work."""
+        self.work.pop()()
+
+    def post(self, path, content):
+        """Answer as the service."""
+        self.asked.append((path, contract_identity.decode_request(content).csr))
+        if self.answer is None:
+            raise TransientError("it is away")
+        return contract_identity.encode_identity(self.answer)
+
+    def confirm(self):
+        """Answer as the service."""
+        self.asked.append(("/confirm", None))
+        if self.answer is None:
+            raise TransientError("it is away")
 
 
 def identity_until(not_after_ns, number="1"):
     """Return an identity whose certificate has the second half of its life before it."""
     fields = {"device": "pi-1", "fleet": "lab", "serial": "1", "serial_source": "emmc", "serial_path": "x", "broker": "mqtts://b:8883"}
     now_ns = time.time_ns()
-    return Identity(**fields, number=number, claim="c1", issued_ns=2 * now_ns - not_after_ns, not_after_ns=not_after_ns, seen_ns=now_ns)
+    times = {"issued_ns": 2 * now_ns - not_after_ns, "not_after_ns": not_after_ns, "seen_ns": now_ns}
+    return Identity(**fields, **times, service="https://b:8443", number=number, claim="c1")
 
 
 @pytest.fixture
@@ -145,58 +138,48 @@ def renewing(tmp_path, monkeypatch):
     return Renewing(tmp_path / "home", monkeypatch)
 
 
-def test_a_certificate_is_asked_for_when_it_is_due_and_again_when_no_answer_comes(renewing):
-    """At two thirds of its life; not while there is no connection, and at once with the next one."""
-    assert renewing.start(time.time_ns() + YEAR_NS).poll() == POLL_S
-    handler = renewing.start(time.time_ns() - YEAR_NS)
-    renewing.is_connected = False
-    assert handler.poll() == RETRY_S
-    assert renewing.published == []
-    renewing.is_connected = True
+ASKED, CONFIRMED = ("/renew", "device.key of pi-1"), ("/confirm", None)
+
+
+def test_a_certificate_that_is_not_due_is_confirmed_once(renewing):
+    """Until the service has it, every five minutes; one request at a time."""
+    handler = renewing.start(time.time_ns() + YEAR_NS)
+    renewing.answer, answer = None, renewing.answer
+    for _ in range(2):
+        assert handler.poll() == RETRY_S
+        renewing.now_s += RETRY_S
+    renewing.does()
+    assert (renewing.work, renewing.asked) == ([], [CONFIRMED])
+    renewing.answer = answer
+    renewing.now_s += 1.0
     assert handler.poll() == RETRY_S
     renewing.now_s += RETRY_S - 1.0
     assert handler.poll() == 1.0
-    assert [kind for kind, _ in renewing.published] == ["renew"]
-    renewing.now_s += 1.0
-    handler.poll()
-    assert len(set(renewing.published)) == 1
-    assert len(renewing.published) == 2
-    handler.connected()
-    handler.poll()
-    report = contract_identity.encode_identity(CertificateHeld(held="1"))
-    assert renewing.published[2:] == [("renew", report), renewing.published[0]]
-    handler.connected()
-    assert len(renewing.published) == 4
-
-
-def test_the_answer_is_taken_and_the_new_certificate_reported_with_the_next_connection(renewing):
-    """Forged answers, those to another's question and those that nobody asked for are none; a refusal is reported."""
-    handler = renewing.start(time.time_ns() - YEAR_NS)
-    renewing.answer()
-    handler.poll()
-    for payload in (b"", b"{", b"\xff" * 100, b"[]"):
-        with pytest.raises(ConfigError):
-            handler.received(Message("edgemeter/v1/lab/pi-1/certificate", payload))
-    with pytest.raises(ConfigError, match="signed"):
-        renewing.answer(b"by somebody")
-    renewing.answer(request="11")
-    assert renewing.taken_answers == []
-    with pytest.raises(ConfigError, match="unknown"):
-        renewing.answer(state="refused", reason="unknown")
-    renewing.now_s += RETRY_S
-    handler.poll()
-    renewing.answer()
-    renewing.answer()
-    assert [answer.number for answer in renewing.taken_answers] == ["2"]
+    renewing.does()
+    assert renewing.asked == [CONFIRMED, CONFIRMED]
     assert handler.poll() == POLL_S
-    handler.connected()
-    assert renewing.published[-1] == ("renew", contract_identity.encode_identity(CertificateHeld(held="2")))
+
+
+def test_a_certificate_is_renewed_when_it_is_due_and_again_when_no_answer_comes(renewing, caplog):
+    """At two thirds of its life; a refusal is reported, and the new certificate confirmed at once."""
+    handler = renewing.start(time.time_ns() - YEAR_NS)
+    renewing.answer, answer = None, renewing.answer
+    for state in (None, "refused", "accepted"):
+        renewing.answer = state and msgspec.structs.replace(answer, state=state, reason="unknown")
+        assert handler.poll() == RETRY_S
+        renewing.does()
+        renewing.now_s += RETRY_S
+    assert renewing.asked == [ASKED, ASKED, ASKED, CONFIRMED]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the certificate is not renewed: it is away",
+        "the certificate is not renewed: the fleet refuses (refused): unknown",
+    ]
+    assert handler.poll() == POLL_S
 
 
 def test_a_device_that_has_joined_no_fleet_renews_nothing(renewing):
-    """It hears nothing and asks nothing."""
-    handler = RenewalHandler(renewing.context())
-    assert (tuple(handler.topics), handler.poll()) == ((), POLL_S)
+    """It asks nothing."""
+    assert RenewalHandler(renewing.context()).poll() == POLL_S
 
 
 @pytest.mark.mosquitto
@@ -216,7 +199,7 @@ def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
     assert wait_until(lambda: "pi-1" in lab.run("requests", "--format", "json"), LONG_S)
     assert states(operator) == []
     assert process.poll() is None
-    lab.run("requests", "accept", "pi-1", "--as", "pi-2")
+    lab.run("accept", "pi-1", "--as", "pi-2")
     assert wait_until(lambda: any(message.topic == "edgemeter/v1/lab/pi-2/state" for message in operator.messages), LONG_S)
     assert states(operator) == []
     assert first.reasons == []
@@ -224,20 +207,16 @@ def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
 
 @pytest.mark.mosquitto
 def test_a_renewal_ends_the_earlier_certificate_once_the_new_one_was_used(lab, board):
-    """Over the live session, with the same key; not when it is issued, but a week after the device first connects with it."""
+    """While the session lasts, with the same key; not when it is issued, but a week after the device first comes with it."""
     before, key = age(lab, board), board.files.key.read_bytes()
     this_board(board)
     operator = lab.service_client("operator")
-    process = up(lab, board)
+    up(lab, board)
     assert wait_until(lambda: identity.read_identity(board.home).number != before.number, LONG_S)
     renewed = identity.read_identity(board.home).number
     assert identity.belong_together(board.files.certificate, board.files.key)
     assert board.files.key.read_bytes() == key
     assert states(operator) == ["online"]
-    process.terminate()
-    process.wait()
-    assert all(certificate.revoked_ns is None for certificate in certificates.of_device(lab.registry, "pi-1"))
-    up(lab, board)
     ends = {}
 
     def is_ended():
@@ -246,7 +225,7 @@ def test_a_renewal_ends_the_earlier_certificate_once_the_new_one_was_used(lab, b
 
     assert wait_until(is_ended, LONG_S)
     assert ends[renewed] is None
-    assert certificates.revoked(lab.registry) == set()
-    assert certificates.revoked(lab.registry, ends[before.number]) == {before.number}
+    assert certificates.refused(lab.registry, time.time_ns()) == set()
+    assert certificates.refused(lab.registry, ends[before.number]) == {before.number}
     lab.run("revoke", "pi-1")
-    assert certificates.revoked(lab.registry) == {before.number, renewed}
+    assert certificates.refused(lab.registry, time.time_ns()) == {before.number, renewed}

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from edgemeter.agent.base.broker_address import parse_address
-from edgemeter.agent.contract import identity, messages
+from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.message_schema import MESSAGES
 from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
 from edgemeter.agent.ledger.presence import PresenceChange
@@ -119,10 +119,7 @@ def _inside(annotation: Any) -> list[type[msgspec.Struct]]:
 
 
 def _others() -> list[tuple[str, str, str]]:
-    token = "TOKEN-ID"
     return [
-        (f"`{identity.request_topic(token)}`", "device with a token to fleet", _named(identity.CertificateRequest)),
-        (f"`{identity.answer_topic(token)}`", "fleet to device with a token", _named(identity.EnrolmentAnswer)),
         (f"`{messages.JOB_STATE.format(job='NAME')}`", "fleet to collector, retained", _named(messages.JobProgress)),
         ("as the alert's channel names it", "collector to anyone", "alerts as text; see the sample of alerts"),
     ]

@@ -96,20 +96,6 @@ def test_a_job_that_just_ended_is_shown_before_the_next_report(lab):
     assert "1 min ago, done" in good
 
 
-def test_a_ban_is_ended_by_selection(lab):
-    """That of another device stays."""
-    with lab.registry.transaction() as connection:
-        for device in ("pi-full", "pi-dark"):
-            certificates.ban_device(connection, lab.registry, device, "it floods", lab.now_ns)
-    call = ("--folder", lab.folder.path, "clear", "device=pi-d*", "pi-good")
-    cleared = json.loads(fleet(*call, "--format", "json"))["devices"]
-    assert {entry["device"]: entry["done"] for entry in cleared} == {"pi-dark": "its ban is ended", "pi-good": None}
-    assert certificates.active_bans(lab.registry, lab.now_ns).keys() == {"pi-full"}
-    for command, error in (("clear", "no device matches 'pi-9'"), ("show", "no device is named 'pi-9'")):
-        result = CliRunner().invoke(fleet_command, ["--folder", str(lab.folder.path), command, "pi-9"])
-        assert (result.exit_code != 0, error in str(result.exception)) == (True, True), command
-
-
 def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
     """A certificate of centuries, text that turns round: one line a row."""
     lab = Lab(tmp_path)

@@ -113,11 +113,12 @@ def test_who_takes_anothers_client_id_is_banned(watched):
     for client_id, user in (("pi-1", "pi-1"), ("pi-1~2", "pi-1"), ("nobody", "pi-1"), ("pi-1", "edgemeter-operator"), ("pi-1", "stranger")):
         watched.comes(client_id, user)
     assert watched.banned() == set()
-    watched.logs("Client pi-1 already connected, closing old connection.")
-    watched.comes("pi-1", "pi-2")
+    for user in ("pi-1", "edgemeter-operator", "pi-2"):
+        watched.logs("Client pi-1 already connected, closing old connection.")
+        watched.comes("pi-1", user)
     assert watched.banned() == {"pi-2"}
     take_overs = server_status.read_status(watched.folder).take_overs
-    assert {name: (entry.count, entry.by) for name, entry in take_overs.items()} == {"pi-1": (2, "pi-2")}
+    assert {name: (entry.count, entry.by) for name, entry in take_overs.items()} == {"pi-1": (3, "pi-2")}
     assert certificates.pending_disconnects(watched.registry) == ["pi-2"]
 
 
@@ -131,6 +132,39 @@ def test_who_connects_again_and_again_is_banned(watched):
     with watched.registry.transaction() as statements:
         certificates.delete_pending_disconnect(statements, "pi-1")
     watched.comes("pi-1", "pi-1")
+    watched.banned()
+    assert certificates.pending_disconnects(watched.registry) == ["pi-1"]
+
+
+def test_the_client_ids_of_a_device_are_known_while_it_is_connected(watched):
+    """Whatever it calls itself; not those of services and strangers."""
+    for client_id, user in (
+        ("pi-1", "pi-1"),
+        ("x disconnected. y", "pi-1"),
+        ("z", "pi-1"),
+        ("a", "pi-1"),
+        ("s", "edgemeter-fleet"),
+        ("t", "t"),
+    ):
+        watched.comes(client_id, user)
+    watched.banned()
+    assert certificates.client_ids(watched.registry, "pi-1") == ["pi-1", "a", "x disconnected. y", "z"]
+    for line in (
+        "Client x disconnected. y closed its connection.",
+        "Client z disconnected: Protocol error.",
+        "Client a already connected, closing old connection.",
+    ):
+        watched.logs(line)
+    watched.comes("a", "edgemeter-operator")
+    watched.banned()
+    assert certificates.client_ids(watched.registry, "pi-1") == ["pi-1"]
+
+
+def test_a_revoked_device_that_comes_all_the_same_is_thrown_out(watched):
+    """Its TLS session may be from before, at a broker that lets it resume one."""
+    with watched.registry.transaction() as statements:
+        devices.put(statements, Device("pi-1", "lab", "1", trust="revoked"))
+    watched.comes("mine", "pi-1")
     watched.banned()
     assert certificates.pending_disconnects(watched.registry) == ["pi-1"]
 

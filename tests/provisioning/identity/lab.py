@@ -8,11 +8,11 @@ from pathlib import Path
 
 from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
 from edgemeter.agent.base.tls import TlsFiles
-from edgemeter.agent.contract import identity
 from edgemeter.agent.identity import joining
 from edgemeter.agent.identity.identity import IdentityFiles
 from edgemeter.agent.identity.joining import JoinPaths
 from edgemeter.agent.machine.machine import recorded
+from edgemeter.provisioning.https.fleet_server import FleetServer
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
@@ -31,8 +31,8 @@ class Lab:
         self.path = folder
         self.stack = stack
         self.folder = FleetFolder(folder / "fleet")
-        self.port, self.enrol_port = ports or (free_port(), free_port())
-        ports = ["--port", str(self.port), "--enrol-port", str(self.enrol_port)]
+        self.port, self.https_port = ports or (free_port(), free_port())
+        ports = ["--port", str(self.port), "--https-port", str(self.https_port)]
         self.run("init", "--broker", LOOPBACK, "--broker-name", "localhost", "--fleet", FLEET, *ports)
         self.registry = Registry(self.folder.registry)
         stack.callback(self.registry.close)
@@ -40,7 +40,8 @@ class Lab:
     @functools.cached_property
     def broker(self) -> Server:
         """The fleet's broker, not started: a test that uses it carries the marker `mosquitto`."""
-        return Server([mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")], self.port, self.enrol_port)
+        variable = f"OPENSSL_CONF={self.folder.broker / 'openssl.cnf'}"
+        return Server(["env", variable, mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")], self.port)
 
     def run(self, *arguments: object) -> str:
         """Return what an `edgemeter fleet` command says on stdout; raise what it raises."""
@@ -48,10 +49,14 @@ class Lab:
 
     def start(self) -> "Lab":
         """Start the broker and the service."""
-        self.broker.start()
-        self.stack.callback(self.broker.kill)
+        self.start_broker()
         self.serve()
         return self
+
+    def start_broker(self) -> None:
+        """Start the broker alone."""
+        self.broker.start()
+        self.stack.callback(self.broker.kill)
 
     def restart_broker(self) -> None:
         """End the broker as systemd does, and start it again."""
@@ -60,8 +65,16 @@ class Lab:
             self.broker.process.wait(60)
         self.broker.start()
 
+    def serve_boards(self) -> FleetServer:
+        """Start the HTTPS server."""
+        server = FleetServer(self.folder, fleet_file.read(self.folder.fleet_file).server)
+        server.start()
+        self.stack.callback(server.stop)
+        return server
+
     def serve(self) -> FleetService:
         """Start the service."""
+        self.serve_boards()
         service = FleetService(self.folder, fleet_file.fleet_broker_address(self.folder))
         service.start()
         self.stack.callback(service.stop)
@@ -85,15 +98,6 @@ class Lab:
     def service_client(self, name: str) -> Peer:
         """Return a client with the certificate of a service that hears all of the fleet."""
         peer = Peer(fleet_file.fleet_broker_address(self.folder, client=name), "edgemeter/v1/#", client_id=f"test-{name}")
-        self.stack.callback(peer.close)
-        return peer
-
-    def with_token(self, path: Path, *topics: str) -> Peer:
-        """Return a client that holds the token of a join file and nothing else."""
-        token = identity.read_join_file(path).token or ""
-        claim = identity.token_id(token)
-        address = BrokerAddress(LOOPBACK, self.enrol_port, "mqtts", claim, token, TlsFiles(ca=self.folder.ca_certificate))
-        peer = Peer(address, *(topics or (identity.answer_topic(claim),)), client_id="anything")
         self.stack.callback(peer.close)
         return peer
 

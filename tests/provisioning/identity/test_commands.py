@@ -9,11 +9,13 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract import identity
 from edgemeter.provisioning.cli.main import fleet
+from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry.certificates import Certificate
 
 
 def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
-    """Not in what is printed, the registry or the broker's file; the file is its owner's alone; the device is expected from then on."""
+    """Not in what is printed, nor in the registry; the file is its owner's alone; the device is expected from then on."""
     with lab.folder.fleet_file.open("a") as file:
         file.write('[device.pi-1]\nserial = "77"\nboard = "pi5"\ntags = ["coral"]\n')
     text = lab.run("token", "pi-1", "pi-2", "pi-1", "--output", tmp_path / "cards", "--hours", "48")
@@ -22,7 +24,7 @@ def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
     for name in ("pi-1", "pi-2", "pi-3"):
         path = tmp_path / "cards" / f"{name}.join.toml"
         token = identity.read_join_file(path).token
-        assert len(token) >= 43
+        assert len(token) == 22
         assert token not in text + json.dumps(document)
         assert not [file for file in files if token.encode() in file.read_bytes()]
         assert path.stat().st_mode & 0o777 == 0o600
@@ -48,28 +50,37 @@ def test_a_device_that_can_have_no_token_stops_no_other_and_keeps_the_one_before
     waiting = {token.device: token.token_id for token in certificates.open_tokens(lab.registry, time.time_ns())}
     in_files = {name: identity.token_id(identity.read_join_file(cards / f"{name}.join.toml").token) for name in ("pi-1", "pi-3")}
     assert waiting == {**in_files, "pi-2": before.token_id}
-    users = {client["username"] for client in json.loads(lab.folder.broker_access.read_text())["clients"]}
-    assert users == {"edgemeter-operator", *waiting.values()}
     repeated = CliRunner().invoke(fleet, [*arguments, "--format", "json"])
     assert [entry["device"] for entry in json.loads(repeated.stdout) if "error" in entry] == ["pi-2"]
 
 
 def test_a_device_is_revoked_without_a_broker_too(lab):
-    """It is out when the broker starts; twice is no error; a dry run changes nothing."""
+    """It is on the list that the broker reads when it starts; twice is no error; a dry run changes nothing."""
     lab.token("pi-1")
+    with lab.registry.transaction() as statements:
+        certificates.put(statements, Certificate("a1", "pi-1", "1", "k", "", 0, 0))
     lab.run("revoke", "pi-1", "--dry-run")
     assert devices.find(lab.registry, "pi-1").trust == "expected"
     lab.run("revoke", "pi-1")
     assert "already revoked" in lab.run("revoke", "pi-1")
-    clients = json.loads(lab.folder.broker_access.read_text())["clients"]
-    assert clients[1:] == [{"username": "pi-1", "disabled": True, "roles": [{"rolename": "revoked"}]}]
+    assert authority.revoked_numbers(lab.folder.revoked.read_bytes()) == {"a1"}
     assert certificates.open_tokens(lab.registry, 0) == []
     assert certificates.pending_disconnects(lab.registry) == ["pi-1"]
 
 
+def test_a_ban_is_ended_by_accepting_the_device(lab):
+    """That of another device stays."""
+    now_ns = time.time_ns()
+    with lab.registry.transaction() as statements:
+        for device in ("pi-1", "pi-2"):
+            certificates.ban_device(statements, lab.registry, device, "it floods", now_ns)
+    assert "its ban is ended" in lab.run("accept", "pi-1")
+    assert list(certificates.active_bans(lab.registry, now_ns)) == ["pi-2"]
+
+
 def test_without_a_fleet_every_command_names_how_to_make_one(tmp_path):
     """And makes no folder; one that needs no fleet names its own option."""
-    for command in (["token", "x"], ["revoke", "x"], ["requests", "accept", "x"], ["requests"]):
+    for command in (["token", "x"], ["revoke", "x"], ["accept", "x"], ["requests"]):
         printed = CliRunner().invoke(fleet, ["--folder", str(tmp_path / "none"), *command])
         assert "edgemeter fleet init" in str(printed.exception), command
         assert not (tmp_path / "none").exists(), command

@@ -1,22 +1,21 @@
 """Making the broker do what the registry says, when that does not work at once; and what is known of its process."""
 
 import json
-import logging
 import os
+import time
 from datetime import datetime, timezone
 
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.provisioning.identity import broker_files, enforcement
+from edgemeter.provisioning.identity import authority, broker_files, enforcement
 from edgemeter.provisioning.identity.enforcement import Enforcement
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
-from edgemeter.provisioning.registry.certificates import EnrolmentToken
+from edgemeter.provisioning.registry.certificates import Certificate
 from edgemeter.provisioning.registry.devices import Device
 from tests.fixtures.rows import table_row
-from tests.provisioning.identity.plugin import Plugin
 
 SERVER = ServerEntry(broker="x")
 BEGIN_S = 1_700_000_000
@@ -24,24 +23,18 @@ NS = 1_000_000_000
 
 
 class Enforced:
-    """What keeps a broker up to date, and the broker's plug-in; the test moves both clocks."""
+    """What keeps a broker up to date, and the sessions that it ends there; the test moves both clocks."""
 
     def __init__(self, lab, monkeypatch):
-        self.lab, self.plugin, self.passed_s = lab, Plugin(), 0.0
-        self._answers = False
-        monkeypatch.setattr(enforcement, "BrokerAccess", self._connect)
-        self.enforcement = Enforcement(lab.folder, lab.registry, broker_files.authority(lab.folder), clock=lambda: self.passed_s)
+        self.lab, self.passed_s = lab, 0.0
+        self.answers, self.ended = False, []
+        monkeypatch.setattr(enforcement, "end_session", self._end)
+        self.enforcement = Enforcement(lab.folder, lab.registry, broker_files.authority(lab.folder), lambda: self.passed_s)
 
-    def _connect(self, address):
-        if not self._answers:
+    def _end(self, _address, client_id, state):
+        if not self.answers:
             raise UnavailableError("no broker answers")
-        return self.plugin.access(address)
-
-    def starts(self):
-        """Let the broker start, and know what its file holds."""
-        self._answers = True
-        for client in json.loads(self.lab.folder.broker_access.read_text())["clients"]:
-            self.plugin.clients[client["username"]] = {"roles": [role["rolename"] for role in client["roles"]]}
+        self.ended.append((client_id, state and (state[0], json.loads(state[1])["state"])))
 
     def passes(self, seconds=0.0):
         """Let time pass, and bring the broker up to date; return whether something is left to do."""
@@ -53,75 +46,81 @@ class Enforced:
         with self.lab.registry.transaction() as connection:
             put(connection, *values)
 
+    def refused(self):
+        """Return the numbers in the list, and how often a running broker was told of a new one."""
+        links = list(self.lab.folder.revoked_lists.iterdir())
+        assert all(link.resolve() == self.lab.folder.revoked for link in links)
+        return authority.revoked_numbers(self.lab.folder.revoked.read_bytes()), len(links)
+
 
 @pytest.fixture
 def enforced(lab, monkeypatch):
-    """Return a fleet whose broker does not run."""
-    return Enforced(lab, monkeypatch)
+    """Return a fleet whose broker does not run, with a certificate of pi-1 and one of pi-2."""
+    enforced_lab = Enforced(lab, monkeypatch)
+    for number, device in (("a1", "pi-1"), ("a2", "pi-2")):
+        enforced_lab.write(certificates.put, Certificate(number, device, device, device, "", 0, 0))
+    return enforced_lab
 
 
-def test_a_broker_that_does_not_run_finds_in_its_file_what_changed(enforced):
-    """Who cannot be thrown out now waits, and is thrown out when it runs; it is asked again after a second, two, four."""
+def test_a_session_that_cannot_be_ended_now_is_ended_when_the_broker_runs(enforced):
+    """All that the device has; the broker is asked again after a second, two, four."""
     assert not enforced.passes()
     enforced.write(devices.put, Device("pi-1", "lab", trust="revoked", changed_ns=BEGIN_S * NS))
+    enforced.write(certificates.note_sessions, {"pi-1": "pi-1", "mine": "pi-1", "gone": "pi-1", "pi-2": "pi-2"}, [])
+    enforced.write(certificates.note_sessions, {}, ["gone"])
     enforced.write(certificates.put_pending_disconnect, "pi-1", 1)
     assert enforced.passes(40)
-    assert '"pi-1"' in enforced.lab.folder.broker_access.read_text()
-    enforced.starts()
+    enforced.answers = True
     assert enforced.passes()
     assert certificates.pending_disconnects(enforced.lab.registry) == ["pi-1"]
     assert not enforced.passes(2)
     assert certificates.pending_disconnects(enforced.lab.registry) == []
-    assert enforced.plugin.names() == {"pi-1"}
-    ((topic, payload),) = enforced.plugin.retained.items()
-    assert (topic, json.loads(payload)["state"]) == ("edgemeter/v1/lab/pi-1/state", "revoked")
-
-
-def test_a_token_that_another_process_made_delays_no_disconnect(enforced, caplog):
-    """The broker may not know it for half a minute; then it is named. It is no longer open when its time is over."""
-    enforced.starts()
-    enforced.passes()
-    made_ns = BEGIN_S * NS
-    token = EnrolmentToken("0" * 32, broker_files.hash_password("x"), "pi-1", "lab", made_ns, made_ns + 100 * NS)
-    enforced.write(certificates.put_token, token)
+    assert enforced.ended == [(client_id, ("edgemeter/v1/lab/pi-1/state", "revoked")) for client_id in ("pi-1", "mine")]
     enforced.write(certificates.put_pending_disconnect, "pi-2", 1)
-    assert enforced.passes(1)
-    assert certificates.pending_disconnects(enforced.lab.registry) == []
-    assert enforced.plugin.retained == {}
-    enforced.passes(31)
-    assert [record.levelno for record in caplog.records if "'pi-1'" in record.message] == [logging.WARNING]
-    enforced.plugin.clients["0" * 32] = {"roles": ["token"]}
-    enforced.passes(67)
-    assert "0" * 32 in enforced.plugin.clients
     enforced.passes(1)
-    assert "0" * 32 not in enforced.plugin.clients
+    assert enforced.ended[2:] == [("pi-2", None)]
 
 
 def test_a_ban_ends_by_itself(enforced):
-    """A banned device is denied everything and said to be offline; a minute later it may come back."""
-    enforced.starts()
+    """The certificates of a banned device are refused, also new ones, and it is said to be offline; a minute later it may come back."""
+    enforced.answers = True
+    enforced.write(devices.put, Device("pi-1", "lab", trust="accepted"))
     enforced.passes()
-    enforced.write(lambda connection: certificates.ban_device(connection, enforced.lab.registry, "pi-1", "why", BEGIN_S * NS))
-    enforced.passes(1)
-    assert enforced.plugin.clients["pi-1"]["disabled"]
+    enforced.write(lambda connection: certificates.ban_device(connection, enforced.lab.registry, "pi-1", "why", time.time_ns()))
+    enforced.write(lambda connection: connection.execute("UPDATE bans SET until_ns = ?", ((BEGIN_S + 60) * NS,)))
+    assert not enforced.passes(1)
+    assert enforced.refused() == ({"a1"}, 2)
+    assert [client_id for client_id, _ in enforced.ended] == ["pi-1"]
+    enforced.write(certificates.put, Certificate("a3", "pi-1", "1", "k", "", 0, 0))
     enforced.passes(58)
-    assert enforced.plugin.names() == {"pi-1"}
+    assert enforced.refused() == ({"a1", "a3"}, 3)
     enforced.passes(1)
-    assert enforced.plugin.names() == set()
+    assert enforced.refused() == (set(), 4)
+    enforced.passes(1)
+    assert enforced.refused() == (set(), 4)
+
+
+def test_a_revoked_certificate_stays_refused_where_the_registry_was_lost(enforced):
+    """Nobody knows its device any more."""
+    enforced.write(certificates.revoke, "pi-1", BEGIN_S * NS, "stolen")
+    enforced.passes()
+    enforced.write(lambda connection: connection.execute("DELETE FROM certificates"))
+    enforced.passes()
+    assert enforced.refused()[0] == {"a1"}
 
 
 @pytest.mark.services
 def test_a_command_brings_the_files_elsewhere_until_it_succeeds(enforced, tmp_path):
     """One that fails is an error and is owed, though the files changed once; not run at each poll."""
     mark, fleet_toml = tmp_path / "told", enforced.lab.folder.fleet_file
+    enforced.write(certificates.revoke, "pi-1", BEGIN_S * NS, "stolen")
     text = fleet_toml.read_text().rstrip()
     for command in ('["false"]', f'["{tmp_path / "absent"}"]'):
         fleet_toml.write_text(f"{text}\nbroker_reload = {command}\n")
-        enforced.lab.folder.revoked.unlink(missing_ok=True)
         with pytest.raises(UnavailableError, match="broker_reload"):
             enforced.passes(60)
     fleet_toml.write_text(f'{text}\nbroker_reload = ["touch", "{mark}"]\n')
-    assert enforced.passes()
+    enforced.passes()
     assert not mark.exists()
     assert not enforced.passes(60)
     assert mark.exists()

@@ -1,27 +1,26 @@
-"""The rules of enrolment, without a broker: who gets a certificate, of which name, for which key, and for how long the offer holds."""
+"""The rules of enrolment, without a network: who gets a certificate, of which name, for which key, and for how long the offer holds."""
 
+import time
 from dataclasses import replace
 from datetime import datetime, timezone
 
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import identity
-from edgemeter.agent.contract.identity import CertificateHeld, CertificateRequest
-from edgemeter.agent.contract.messages import Topic
+from edgemeter.agent.contract.identity import CertificateRequest
 from edgemeter.provisioning.identity import admission, authority
 from edgemeter.provisioning.identity.authority import Authority
-from edgemeter.provisioning.identity.enrolment import MOST_A_DAY, RENEWED_GRACE_NS, Enrolment, EnrolmentHandler
+from edgemeter.provisioning.identity.enrolment import MOST_A_DAY, RENEWED_GRACE_NS, Enrolment
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
-from tests.fixtures.fleet_key import signed_in
 from tests.fixtures.rows import table_row
 
 S, DAY_NS = 1_000_000_000, 86_400 * 1_000_000_000
@@ -52,9 +51,8 @@ class Fleet:
         return Enrolment(self.registry, self.signing, self.file)
 
     def token(self, device="pi-1", hours=1.0):
-        """Return the id of a new token."""
-        invitation = admission.invite(self.folder, self.registry, self.file, device, hours, self.now_ns)
-        return identity.token_id(invitation.join.token)
+        """Return a new token."""
+        return admission.invite(self.folder, self.registry, self.file, device, hours, self.now_ns)[0].token
 
     def request(self, key, serial, common_name, source="device-tree"):
         """Return the request of the board with that key and serial number."""
@@ -66,7 +64,8 @@ class Fleet:
 
     def asks(self, token, key="key 1", serial="1", common_name=None, source="device-tree"):
         """Return the answer to a board with a token."""
-        return self.rules.with_token(token, self.request(key, serial, common_name, source), self.now_ns)
+        asking = msgspec.structs.replace(self.request(key, serial, common_name, source), token=token)
+        return self.rules.with_token(asking, self.now_ns)
 
     def joins(self, device="pi-1", key="key 1", serial="1"):
         """Let a board join under that name, and return its answer."""
@@ -76,17 +75,16 @@ class Fleet:
 
     def renews(self, device="pi-1", key="key 1", serial="1", common_name=None):
         """Return the answer to a board that came with the certificate of `device`."""
-        topic = Topic("lab", device, "renew")
-        return self.rules.with_certificate(topic, self.request(key, serial, common_name or device), self.now_ns)
+        return self.rules.with_certificate(device, self.request(key, serial, common_name or device), self.now_ns)
 
-    def decide(self, decision):
+    def confirms(self, number, device="pi-1"):
+        """Let a device connect with that certificate."""
+        self.rules.confirmed(device, number, self.now_ns)
+
+    def decides(self, decide, *arguments):
         """Carry out a decision of a person."""
         with self.registry.transaction() as statements:
-            decision.do(statements)
-
-    def settle(self):
-        """Answer what was accepted meanwhile, as the handler does."""
-        return [self.rules.settle(waiting, self.now_ns) for waiting in certificates.decided_requests(self.registry)]
+            decide(self.registry, statements, *arguments)
 
     def valid(self, device="pi-1"):
         """Return the numbers of the valid certificates of a device."""
@@ -135,11 +133,10 @@ def test_a_token_serves_one_key_and_ends_when_its_device_has_the_certificate(fle
     assert fleet.asks(token, "key 2", "2").state == "refused"
     assert fleet.asks(token, "key 1", "2").state == "again"
     other = fleet.joins("pi-2", "key 2", "2")
-    assert not fleet.rules.held(token, other.number, fleet.now_ns)
-    assert not fleet.rules.held("0" * 32, first.number, fleet.now_ns)
+    fleet.confirms(other.number)
+    fleet.confirms("00")
     assert fleet.asks(token).number == first.number
-    assert fleet.rules.held(token, first.number, fleet.now_ns)
-    assert not fleet.rules.held(token, first.number, fleet.now_ns)
+    fleet.confirms(first.number)
     assert fleet.asks(token).state == "refused"
     assert fleet.valid() == [first.number]
 
@@ -170,7 +167,7 @@ def test_a_board_has_one_name(fleet):
     assert refused.state == "refused"
     assert "systemd-machine-id-setup" in refused.reason
     assert "systemd-machine-id-setup" not in fleet.asks(token, "key 2", "1").reason
-    fleet.decide(admission.revoke(fleet.registry, "pi-1", "sold", "lab"))
+    fleet.decides(admission.revoke, "pi-1", "sold", "lab")
     assert fleet.asks(token, "key 2", "1").device == "pi-2"
     assert (devices.find(fleet.registry, "pi-1").serial, devices.find(fleet.registry, "pi-2").serial) == (None, "1")
 
@@ -178,19 +175,19 @@ def test_a_board_has_one_name(fleet):
 def test_a_revoked_device_joins_when_it_was_admitted_again(fleet):
     """Its certificates and tokens end, it gets no token; then its name is its own again."""
     answer, token = fleet.joins(), fleet.token()
-    fleet.decide(admission.revoke(fleet.registry, "pi-1", "stolen", "lab"))
+    fleet.decides(admission.revoke, "pi-1", "stolen", "lab")
     assert fleet.asks(token, "key 2").state == "refused"
-    assert (fleet.valid(), certificates.revoked(fleet.registry)) == ([], {answer.number})
+    assert (fleet.valid(), certificates.refused(fleet.registry, time.time_ns())) == ([], {answer.number})
     assert certificates.pending_disconnects(fleet.registry) == ["pi-1"]
     assert fleet.renews().state == "refused"
-    with pytest.raises(ConfigError, match="requests accept"):
+    with pytest.raises(ConfigError, match="fleet accept"):
         fleet.token()
     # One that another process made a moment before.
     open_token = fleet.token("pi-2")
     with fleet.registry.transaction() as statements:
         devices.put(statements, Device("pi-2", "lab", trust="revoked"))
     assert fleet.asks(open_token, "key 3", "3").state == "refused"
-    fleet.decide(admission.accept(fleet.registry, "pi-1", None))
+    fleet.decides(admission.accept, "pi-1", None)
     assert certificates.pending_disconnects(fleet.registry) == []
     assert fleet.asks(fleet.token(), "key 2").state == "accepted"
 
@@ -201,20 +198,19 @@ def test_a_name_of_another_board_waits_for_a_person(fleet):
     assert fleet.asks(token, "key 2", "2").state == "pending"
     assert fleet.asks(token, "key 2", "2").state == "pending"
     (waiting,) = certificates.undecided_requests(fleet.registry)
-    assert (waiting.device, waiting.serial, waiting.token_id) == ("pi-1", "2", token)
-    assert fleet.settle() == []
+    assert (waiting.device, waiting.serial, waiting.token_id) == ("pi-1", "2", identity.token_id(token))
     assert fleet.valid() == [first.number]
-    fleet.decide(admission.accept(fleet.registry, "pi-1", None))
+    fleet.decides(admission.accept, "pi-1", None)
     # Another key of the same board was not what the person saw.
     assert fleet.asks(token, "key 3", "2").state == "pending"
-    assert fleet.settle() == []
-    fleet.decide(admission.accept(fleet.registry, "pi-1", None))
-    (answer,) = fleet.settle()
+    assert fleet.asks(token, "key 3", "2").state == "pending"
+    fleet.decides(admission.accept, "pi-1", None)
+    answer = fleet.asks(token, "key 3", "2")
     assert (answer.state, answer.device, fleet.valid()) == ("accepted", "pi-1", [answer.number])
     assert fleet.asks(token, "key 3", "2").number == answer.number
     assert fleet.asks(token, "key 2", "2").state == "refused"
     assert certificates.pending_disconnects(fleet.registry) == ["pi-1"]
-    assert certificates.revoked(fleet.registry) == {first.number}
+    assert certificates.refused(fleet.registry, time.time_ns()) == {first.number}
     assert devices.find(fleet.registry, "pi-1").serial == "2"
 
 
@@ -222,7 +218,8 @@ def test_a_rejected_board_is_refused_and_its_token_ends(fleet):
     """The board that has the name keeps it."""
     first, token = fleet.joins(), fleet.token()
     fleet.asks(token, "key 2", "2")
-    fleet.decide(admission.reject(fleet.registry, "pi-1"))
+    (waiting,) = certificates.undecided_requests(fleet.registry)
+    fleet.decides(admission.revoke, waiting.request[:12], "why", "lab")
     assert fleet.asks(token, "key 2", "2").state == "refused"
     assert certificates.open_tokens(fleet.registry, fleet.now_ns) == []
     assert fleet.asks(fleet.token(), "key 2", "2").state == "pending"
@@ -240,14 +237,18 @@ def test_the_inventory_decides_who_waits_for_a_person(fleet):
     device = devices.find(fleet.registry, "pi-1")
     assert (device.board, device.tags) == ("pi5", ("coral",))
     fleet.file = FleetFile(fleet="lab", server=ServerEntry(broker="b", accept="hand"))
-    assert fleet.asks(fleet.token("pi-2"), "key 2", "2").state == "pending"
+    token = fleet.token("pi-2")
+    assert fleet.asks(token, "key 2", "2").state == "pending"
+    fleet.decides(admission.revoke, "pi-2", "why", "lab")
+    assert fleet.asks(token, "key 2", "2").state == "refused"
+    assert devices.find(fleet.registry, "pi-2").trust == "expected"
 
 
 def test_a_board_that_was_flashed_anew_keeps_its_name(fleet):
     """The same serial number with a new key: the old certificate is out, and nobody is thrown off for it."""
     first = fleet.joins()
     second = fleet.joins(key="key 2")
-    assert (certificates.revoked(fleet.registry), fleet.valid()) == ({first.number}, [second.number])
+    assert (certificates.refused(fleet.registry, time.time_ns()), fleet.valid()) == ({first.number}, [second.number])
     assert certificates.pending_disconnects(fleet.registry) == []
 
 
@@ -257,7 +258,7 @@ def test_a_device_renews_its_own_name_while_it_is_accepted(fleet):
     fleet.joins("pi-2", "key 2", "2")
     for wished in ("pi-2", "edgemeter-operator"):
         assert fleet.renews(common_name=wished).state == "refused"
-    assert fleet.rules.with_certificate(Topic("lab", "pi-1", "renew"), fleet.request("key 1", "1", None), BEGIN_NS).state == "refused"
+    assert fleet.rules.with_certificate("pi-1", fleet.request("key 1", "1", None), BEGIN_NS).state == "refused"
     assert fleet.renews("pi-3").state == "refused"
     with fleet.registry.transaction() as statements:
         devices.put(statements, replace(devices.find(fleet.registry, "pi-2"), trust="pending"))
@@ -275,7 +276,7 @@ def test_a_certificate_is_renewed_after_half_of_its_life(fleet):
     assert second.number != first.number
     assert fleet.renews().number == second.number
     assert fleet.renews(key="key 2").number not in {first.number, second.number}
-    assert certificates.revoked(fleet.registry) == set()
+    assert certificates.refused(fleet.registry, time.time_ns()) == set()
 
 
 def test_the_certificates_before_end_when_the_new_one_is_in_use(fleet):
@@ -284,13 +285,14 @@ def test_the_certificates_before_end_when_the_new_one_is_in_use(fleet):
     fleet.now_ns += 400 * DAY_NS
     second = fleet.renews()
     other = fleet.joins("pi-2", "key 2", "2")
-    assert not fleet.rules.uses("pi-1", other.number, fleet.now_ns)
-    assert not fleet.rules.uses("pi-1", first.number, fleet.now_ns)
-    assert fleet.rules.uses("pi-1", second.number, fleet.now_ns)
-    assert not fleet.rules.uses("pi-1", second.number, fleet.now_ns)
+    fleet.confirms(other.number)
+    fleet.confirms(first.number)
+    assert fleet.valid() == [second.number, first.number]
+    fleet.confirms(second.number)
+    fleet.confirms(second.number)
     end_ns = fleet.now_ns + RENEWED_GRACE_NS
-    assert certificates.revoked(fleet.registry, end_ns - 1) == set()
-    assert certificates.revoked(fleet.registry, end_ns) == {first.number}
+    assert certificates.refused(fleet.registry, end_ns - 1) == set()
+    assert certificates.refused(fleet.registry, end_ns) == {first.number}
 
 
 def test_a_board_that_asks_in_a_loop_gets_ten_certificates_a_day(fleet):
@@ -310,9 +312,9 @@ def test_a_copied_card_makes_a_key_and_waits_for_a_name_of_its_own(fleet):
     assert fleet.renews(serial="2").state == "again"
     assert fleet.renews(key="key 2", serial="2").state == "pending"
     with pytest.raises(ConfigError, match="--as NAME"):
-        admission.accept(fleet.registry, "pi-1", None)
-    fleet.decide(admission.accept(fleet.registry, "pi-1", "pi-2"))
-    (answer,) = fleet.settle()
+        fleet.decides(admission.accept, "pi-1", None)
+    fleet.decides(admission.accept, "pi-1", "pi-2")
+    answer = fleet.renews(key="key 2", serial="2")
     assert answer.device == "pi-2"
     repeated = fleet.renews(key="key 2", serial="2")
     assert (repeated.number, repeated.device, repeated.fleet) == (answer.number, "pi-2", "lab")
@@ -327,12 +329,12 @@ def test_a_request_is_named_by_its_device_or_by_itself(fleet):
     for number in (2, 3):
         fleet.renews(key=f"key {number}", serial=str(number))
     with pytest.raises(ConfigError, match="2 pending requests match 'pi-1'"):
-        admission.accept(fleet.registry, "pi-1", "pi-2")
+        fleet.decides(admission.accept, "pi-1", "pi-2")
     _, second = certificates.undecided_requests(fleet.registry)
-    fleet.decide(admission.accept(fleet.registry, second.request[:12], "pi-2"))
-    assert [answer.request for answer in fleet.settle()] == [second.request]
+    fleet.decides(admission.accept, second.request[:12], "pi-2")
+    assert fleet.renews(key=f"key {second.serial}", serial=second.serial).device == "pi-2"
     with pytest.raises(ConfigError, match="pi-9"):
-        admission.reject(fleet.registry, "pi-9")
+        fleet.decides(admission.accept, "pi-9", None)
 
 
 def test_a_name_that_no_device_may_have_gets_no_token(fleet):
@@ -343,76 +345,6 @@ def test_a_name_that_no_device_may_have_gets_no_token(fleet):
                 fleet.token(name)
             assert "\n" not in str(error.value)
             with pytest.raises(ConfigError):
-                admission.revoke(fleet.registry, name, "why", "lab")
+                fleet.decides(admission.revoke, name, "why", "lab")
     assert certificates.open_tokens(fleet.registry, 0) == []
     assert fleet.token("x" * 64)
-
-
-class Served:
-    """The handler on the folder of a fleet that `fleet init` made, what it published, and a broker that does not run."""
-
-    def __init__(self, lab):
-        self.lab = lab
-        self.published = []
-        self.handler = EnrolmentHandler(lab.folder, lab.registry, lambda topic, payload: self.published.append((topic, payload)))
-
-    def hears(self, topic, message):
-        """Let a message arrive, and return the topic and the answer."""
-        self.published.clear()
-        payload = message if isinstance(message, bytes) else identity.encode_identity(message)
-        self.handler.received(Message(topic, payload))
-        return [(topic, identity.decode_answer(signed_in(payload))) for topic, payload in self.published]
-
-
-@pytest.fixture
-def served(lab):
-    """Return a handler."""
-    return Served(lab)
-
-
-def test_the_handler_answers_each_on_its_own_topic(served, fleet):
-    """A token's below its id, a device's among its own; what the device confirms gets no answer, and ends its token."""
-    token = identity.token_id(identity.read_join_file(served.lab.token("pi-1")).token)
-    ((topic, answer),) = served.hears(identity.request_topic(token), fleet.request("key 1", "1", "pi-1"))
-    assert (topic, answer.state) == (identity.answer_topic(token), "accepted")
-    assert served.hears(identity.request_topic(token), CertificateHeld(held=answer.number)) == []
-    ((_, refused),) = served.hears(identity.request_topic(token), fleet.request("key 1", "1", "pi-1"))
-    assert refused.state == "refused"
-    ((topic, renewed),) = served.hears("edgemeter/v1/lab/pi-1/renew", fleet.request("key 1", "1", "pi-1"))
-    assert (topic, renewed.number) == ("edgemeter/v1/lab/pi-1/certificate", answer.number)
-
-
-def test_garbage_is_one_short_line_and_no_answer(served, fleet):
-    """Bytes that mean nothing, and a request whose signature is another's, on both ways to the handler."""
-    token = identity.token_id(identity.read_join_file(served.lab.token("pi-1")).token)
-    forged = replace_csr(fleet.request("key 1", "1", None), fleet.request("key 2", "1", None))
-    for payload in (b"", b"\x80", b"{" * (17 << 10), b"[]", b"x" * (10 << 20), identity.encode_identity(forged)):
-        for topic in (identity.request_topic(token), "edgemeter/v1/lab/pi-1/renew"):
-            with table_row(topic, payload[:10]):
-                with pytest.raises(ConfigError, match="rejected request") as error:
-                    served.hears(topic, payload)
-                assert len(str(error.value)) < 400
-                assert "\n" not in str(error.value)
-    assert served.published == []
-
-
-def replace_csr(request, other):
-    """Return the request with the last line, of the signature, of another."""
-    lines, other_lines = request.csr.splitlines(), other.csr.splitlines()
-    return CertificateRequest(csr="\n".join([*lines[:-2], other_lines[-2], lines[-1], ""]), serial="1", serial_source="device-tree")
-
-
-def test_a_poll_answers_what_a_person_accepted_meanwhile(served, fleet):
-    """On the topic of the board that waits, once."""
-    served.lab.folder.fleet_file.write_text(served.lab.folder.fleet_file.read_text().replace("[server]\n", '[server]\naccept = "hand"\n'))
-    token = identity.token_id(identity.read_join_file(served.lab.token("pi-1")).token)
-    ((_, waiting),) = served.hears(identity.request_topic(token), fleet.request("key 1", "1", "pi-1"))
-    assert waiting.state == "pending"
-    served.lab.run("requests", "accept", "pi-1")
-    served.published.clear()
-    for _ in range(2):
-        served.handler.poll(BEGIN_NS)
-    ((topic, payload),) = served.published
-    assert topic == identity.answer_topic(token)
-    answer = identity.decode_answer(signed_in(payload))
-    assert (answer.state, answer.device, answer.now_ns) == ("accepted", "pi-1", BEGIN_NS)

@@ -1,17 +1,20 @@
 """Joining and being put out, at the real mosquitto with the configuration that `fleet init` writes; the rules are in test_enrolment.py."""
 
 import shutil
+import socket
 import ssl
 import stat
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
+from edgemeter.agent.base.tls import tls_context
 from edgemeter.agent.contract import identity as contract_identity
 from edgemeter.provisioning.identity import broker_files
-from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry import certificates, devices
 from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.servers import LOOPBACK
 
 pytestmark = pytest.mark.mosquitto
 
@@ -42,7 +45,7 @@ def is_out(address):
 
 
 def test_a_board_joins_once_and_its_token_is_gone(lab, caplog, tmp_path):
-    """Its key is its owner's alone; neither the folder nor a log of the server holds the token, and the broker forgets it."""
+    """Its key is its owner's alone; neither the folder nor a log of the server holds the token."""
     path = lab.token("pi-1")
     copy = tmp_path / "copy.toml"
     shutil.copy(path, copy)
@@ -57,36 +60,31 @@ def test_a_board_joins_once_and_its_token_is_gone(lab, caplog, tmp_path):
     device = devices.find(lab.registry, "pi-1")
     assert (device.trust, device.serial, device.board) == ("accepted", "100000001", "A Board")
     assert board.client("pi-1").session.is_connected()
-    assert wait_until(lambda: contract_identity.token_id(secret) not in lab.folder.broker_access.read_text())
     with pytest.raises(ConfigError, match="used, has expired"):
         lab.board("thief", "666").join(copy)
 
 
-def test_a_token_opens_its_own_request_and_hears_nothing(lab):
-    """Not a device's topics, not another claim's, not even its own answer; on the devices' port it is worth nothing."""
-    device = lab.joined().client("pi-1")
-    device.session.publish(f"{OWN}/birth", b"secret", lasting="retained")
-    device.session.flush(5)
-    path = lab.token("pi-3")
-    claim = contract_identity.token_id(contract_identity.read_join_file(path).token)
-    thief = lab.with_token(path, "#", "edgemeter/#", f"{OWN}/birth", "edgemeter/enrol/+/answer", "edgemeter/enrol/+/request", "$SYS/#")
-    for topic in (
-        f"{OWN}/result",
-        f"{OWN}/command",
-        f"edgemeter/enrol/{'0' * 32}/request",
-        f"edgemeter/enrol/{claim}/answer",
-        "$SYS/x",
-        "x",
-    ):
-        assert is_refused(thief, topic), topic
-    lab.joined("pi-2", "100000002")
-    device.session.publish(f"{OWN}/result", b"secret")
-    device.session.flush(5)
-    assert (thief.messages, device.reasons) == ([], [])
-    address = thief.session.address
-    wrong = type(address)(address.host, lab.port, "mqtts", address.user, address.password, address.tls)
-    with pytest.raises((EdgemeterError, ssl.SSLError)):
-        Peer(wrong, client_id="x")
+def test_killed_in_mid_enrolment_the_service_serves_when_it_is_back(broker_lab, monkeypatch):
+    """It has issued the certificate, and ends before its answer is out: the board asks again, and has that one."""
+    lab = broker_lab
+    server = lab.serve_boards()
+    board, path = lab.board("pi-1", "100000001"), lab.token("pi-1")
+    answer = server.answer
+
+    def end(*arguments):
+        answer(*arguments)
+        # The answer goes nowhere.
+        raise ConnectionResetError
+
+    monkeypatch.setattr(server, "answer", end)
+    with pytest.raises(TransientError):
+        board.join(path, 2.0)
+    (issued,) = certificates.of_device(lab.registry, "pi-1")
+    server.stop()
+    lab.serve_boards()
+    assert board.join(path).number == issued.number
+    assert len(certificates.of_device(lab.registry, "pi-1")) == 1
+    assert certificates.open_tokens(lab.registry, 0) == []
 
 
 def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
@@ -97,19 +95,14 @@ def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
     for kind in broker_files.DEVICE_WRITES:
         for topic in (f"{OTHER}/{kind}", f"edgemeter/v1/other/pi-1/{kind}", f"edgemeter/v1/lab2/pi-1/{kind}"):
             assert is_refused(device, topic), topic
-    for topic in (
-        f"{OWN}/certificate",
-        f"{OWN}/command",
-        f"{OTHER}/command",
-        "edgemeter/enrol/pi-2/request",
-        "$CONTROL/dynamic-security/v1",
-    ):
+    for topic in (f"{OWN}/command", f"{OTHER}/command", "$CONTROL/dynamic-security/v1"):
         assert is_refused(device, topic), topic
     assert not is_refused(device, f"{OWN}/birth")
     operator.session.publish("edgemeter/v1/other/pi-1/command", b"not for it")
     operator.session.publish(f"{OWN}/command", b"for it")
     assert wait_until(lambda: [message.payload for message in device.messages] == [b"for it"])
     lab.folder.fleet_file.write_text(lab.folder.fleet_file.read_text().replace('fleet = "lab"', 'fleet = "our lab"'))
+    lab.run("init")
     other = lab.joined("pi-2", "100000002")
     lab.restart_broker()
     assert not is_refused(other.client("pi-2"), "edgemeter/v1/our lab/pi-2/birth")
@@ -119,15 +112,16 @@ def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
 
 
 def test_a_revoked_device_is_out_and_stays_out(lab):
-    """Its session ends, a second one of it sends and receives nothing; one revoked in the same second is out too, the other stays."""
+    """Its session ends, and a second one of another name too; one revoked in the same second is out as well, the other stays."""
     board, other, third = (lab.joined(f"pi-{number}", f"10000000{number}") for number in (1, 2, 3))
     device, second, neighbour = board.client("pi-1"), board.client("pi-1~2", f"{OWN}/command"), other.client("pi-2", f"{OTHER}/command")
     operator, fleet_client = lab.service_client("operator"), lab.service_client("fleet")
+    assert wait_until(lambda: "pi-1~2" in certificates.client_ids(lab.registry, "pi-1"))
     lab.run("revoke", "pi-1", "--reason", "stolen")
     lab.run("revoke", "pi-3")
     assert wait_until(lambda: bool(device.reasons) and bool(second.reasons))
     assert wait_until(lambda: is_out(board.address()) and is_out(third.address()))
-    assert device.reasons[0] == "somebody ended it at the broker: was this client revoked?"
+    assert "revoked, or another client came" in device.reasons[0]
     assert wait_until(lambda: any("refuses our certificate (revoked" in reason for reason in device.reasons))
     heard = len(operator.messages)
     for name in ("pi-1", "pi-2"):
@@ -137,6 +131,55 @@ def test_a_revoked_device_is_out_and_stays_out(lab):
     assert not [message for message in operator.messages[heard:] if message.topic.endswith("/result")]
     assert not device.session.is_connected()
     assert neighbour.reasons == []
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_a_tls_session_from_before_lets_no_revoked_device_in(lab, version):
+    """A client that resumes one is not asked for its certificate, so the broker gives no tickets."""
+    board = lab.joined()
+    context = tls_context(board.files.tls)
+    context.maximum_version = ssl.TLSVersion[version]
+    answer, session = said_hello(lab, context)
+    # Of TLS 1.2 it takes no new session either: those can be resumed without a ticket.
+    assert (answer == ACCEPTED) == (version == "TLSv1_3")
+    lab.run("revoke", "pi-1")
+    assert wait_until(lambda: is_out(board.address()))
+    assert said_hello(lab, context, session)[0] != ACCEPTED
+
+
+ACCEPTED = b"\x20\x02\x00\x00"
+
+
+def said_hello(lab, context, session=None):
+    """Return what the broker answers to an MQTT client, and its TLS session."""
+    hello = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x3c\x00\x04pi-1"
+    try:
+        with (
+            socket.create_connection((LOOPBACK, lab.port), 10) as plain,
+            context.wrap_socket(plain, server_hostname=LOOPBACK, session=session) as line,
+        ):
+            line.sendall(hello)
+            return line.recv(4), line.session
+    except OSError:
+        return b"", None
+
+
+def test_changes_made_without_a_broker_hold_when_it_starts_and_after_a_restart(broker_lab):
+    """By the list, which it reads when it starts; a board that was admitted again joins with a new token."""
+    lab = broker_lab
+    lab.serve_boards()
+    board, other = lab.joined(), lab.joined("pi-2", "100000002")
+    lab.run("revoke", "pi-1")
+    lab.start_broker()
+    assert is_out(board.address())
+    assert other.client("pi-2").session.is_connected()
+    lab.run("revoke", "pi-2")
+    lab.restart_broker()
+    assert is_out(board.address())
+    assert is_out(other.address())
+    lab.run("accept", "pi-1")
+    assert board.join(lab.token("pi-1")).device == "pi-1"
+    assert not is_out(board.address())
 
 
 def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):

@@ -33,8 +33,8 @@ def test_a_second_time_changes_nothing(tmp_path):
     )
     assert str(tmp_path / "f" / "ca.crt") in {file["path"] for file in first["made"]}
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o700
-    keys = [*(tmp_path / "f").rglob("*.key"), tmp_path / "f" / "registry.sqlite", tmp_path / "f" / "broker" / "access.json"]
-    assert len(keys) == 8
+    keys = [*(tmp_path / "f").rglob("*.key"), tmp_path / "f" / "registry.sqlite"]
+    assert len(keys) == 7
     assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
     before = content(tmp_path / "f")
     assert json.loads(run(tmp_path / "f", "--format", "json"))["made"] == []
@@ -107,7 +107,12 @@ def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):
         with table_row(arguments), pytest.raises(ConfigError, match=why):
             run(tmp_path / "none", *arguments)
     run(tmp_path / "f", "--broker", "broker.example")
-    for arguments, key in ((("--broker", "other"), "broker"), (("--fleet", "other"), "fleet"), (("--enrol-port", "8886"), "enrol_port")):
+    for arguments, key in (
+        (("--broker", "other"), "broker"),
+        (("--fleet", "other"), "fleet"),
+        (("--https-port", "8886"), "https_port"),
+        (("--service", "x"), "service"),
+    ):
         with table_row(arguments), pytest.raises(ConfigError, match=f"sets {key} = "):
             run(tmp_path / "f", *arguments)
     assert "nothing to make" in run(tmp_path / "f", "--broker", "broker.example", "--fleet", "default", "--port", "8883")
@@ -125,13 +130,13 @@ def test_a_key_of_the_authority_that_a_passphrase_protects(tmp_path, monkeypatch
     assert "protected by the passphrase" in run_fleet(folder.path, "init", "--ca-passphrase-file", tmp_path / "passphrase").stdout
     monkeypatch.delenv("EDGEMETER_CA_PASSPHRASE_FILE", raising=False)
     assert b"ENCRYPTED" in folder.ca_key.read_bytes()
+    run_fleet(folder.path, "token", "pi-1", "--output", tmp_path)
     with pytest.raises(ConfigError, match="no terminal to ask on"):
-        run_fleet(folder.path, "token", "pi-1", "--output", tmp_path)
+        run_fleet(folder.path, "revoke", "pi-1")
     monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", str(tmp_path / "wrong"))
     with pytest.raises(ConfigError, match=r"does not open ca\.key"):
-        run_fleet(folder.path, "token", "pi-1", "--output", tmp_path)
+        run_fleet(folder.path, "revoke", "pi-1")
     monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", str(tmp_path / "passphrase"))
-    run_fleet(folder.path, "token", "pi-1", "--output", tmp_path)
     run_fleet(folder.path, "revoke", "pi-1")
     assert "nothing to make" in run_fleet(folder.path, "init").stdout
     assert serialization.load_pem_private_key(folder.ca_key.read_bytes(), b"a long passphrase")

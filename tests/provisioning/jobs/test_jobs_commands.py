@@ -133,7 +133,7 @@ def test_a_wrong_option_is_an_error_before_anything_is_written(lab):
         (("run", "nothing.toml", "--on", "nobody"), "cannot read the suite"),
         (("run", "SUITE", "--on", "board=("), "column 7"),
         (("run", "SUITE", "--on", "all", "--exclusive", "meter"), "none of these devices has the tag 'meter'"),
-        (("run", "SUITE", "--on", "gone"), "revoked.*edgemeter fleet requests accept"),
+        (("run", "SUITE", "--on", "gone"), "revoked.*edgemeter fleet accept"),
         (("run", "SUITE", "--on", "new"), r"none accepts orders \(expected\)"),
         (("run", "SUITE", "--on", "nobody"), "no device matches"),
         (("jobs", "x"), "no job"),

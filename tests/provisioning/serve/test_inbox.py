@@ -49,19 +49,15 @@ def test_a_device_fills_no_more_than_its_share_and_its_newest_messages_stay():
 
 
 def test_a_flooder_is_named_once_and_what_a_banned_one_sends_is_dropped():
-    """A burst is no flood, nor is what the server's own parts send; a certificate request costs as much as twenty messages."""
+    """A burst is no flood, nor is what the server's own parts send."""
     inbox = ServiceInbox(still)
     for number in range(1000):
         inbox.put(message("busy", number))
-    for number in range(90):
-        inbox.put(message("asking", number, "renew"))
     assert inbox.flooders() == set()
     for number in range(2100):
         inbox.put(message("bad", number))
         inbox.put(Message("$SYS/broker/log/N", b"x"))
-    for number in range(10):
-        inbox.put(message("asking", number, "renew"))
-    assert inbox.flooders() == {MessageSender("bad", "device"), MessageSender("asking", "device")}
+    assert inbox.flooders() == {MessageSender("bad", "device")}
     assert inbox.flooders() == set()
     count_before = len(inbox)
     inbox.ban({"bad"})
@@ -73,10 +69,9 @@ def test_a_flooder_is_named_once_and_what_a_banned_one_sends_is_dropped():
 
 
 def test_a_message_is_its_senders():
-    """A device's, a token's, or that of a part of the server, which nobody bans."""
+    """A device's, or that of a part of the server, which nobody bans."""
     for topic, expected in (
         ("edgemeter/v1/lab/pi-1/job", MessageSender("pi-1", "device")),
-        ("edgemeter/enrol/0123/request", MessageSender("0123", "token")),
         ("edgemeter/v1/lab/edgemeter-operator/state", MessageSender("edgemeter-operator", None)),
         ("$SYS/broker/log/N", MessageSender("$SYS/broker/log/N", None)),
         ("edgemeter/collector/1/state", MessageSender("edgemeter/collector/1/state", None)),

@@ -5,7 +5,6 @@ import contextlib
 import pytest
 
 from edgemeter.agent.base.mqtt_session import TAKEN_OVER, Message
-from edgemeter.agent.contract.identity import request_topic
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates
 from edgemeter.provisioning.registry.certificates import active_bans
@@ -19,8 +18,8 @@ def test_a_handler_receives_what_fits_its_subscription():
         ("edgemeter/v1/+/+/job", "edgemeter/v1/lab/pi/job", True),
         ("edgemeter/v1/+/+/job", "edgemeter/v1/lab/pi/state", False),
         ("edgemeter/v1/+/+/job", "edgemeter/v1/lab/job", False),
-        ("edgemeter/enrol/#", "edgemeter/enrol/abc/request", True),
-        ("edgemeter/enrol/#", "edgemeter/v1/abc/request", False),
+        ("edgemeter/collector/#", "edgemeter/collector/abc/state", True),
+        ("edgemeter/collector/#", "edgemeter/v1/abc/state", False),
     ):
         assert covers(pattern, topic) is expected, f"{pattern!r}, {topic!r}"
 
@@ -34,19 +33,14 @@ def service(lab):
         service.stop()
 
 
-def test_a_board_that_floods_is_banned_and_a_token_ends(service, lab, caplog):
-    """One who sends no more than it may is not; a certificate request costs as much as twenty messages."""
-    lab.token("pi-2")
-    (token,) = certificates.open_tokens(lab.registry, 0)
+def test_a_board_that_floods_is_banned(service, lab, caplog):
+    """One who sends no more than it may is not."""
     for _ in range(1000):
         service.received(Message("edgemeter/v1/lab/pi-3/health", b"{"))
     for _ in range(2001):
         service.received(Message("edgemeter/v1/lab/pi-1/health", b"{"))
-    for _ in range(101):
-        service.received(Message(request_topic(token.token_id), b"{}"))
     service.work()
     assert active_bans(lab.registry, 0).keys() == {"pi-1"}
-    assert certificates.open_tokens(lab.registry, 0) == []
     assert certificates.pending_disconnects(lab.registry) == ["pi-1"]
     assert len([line for line in caplog.messages if "pi-1 is banned" in line]) == 1
 

@@ -1,0 +1,1 @@
+"""The fleet's service over HTTPS: enrolment, renewal and content, for boards."""

@@ -1,0 +1,304 @@
+"""The fleet's HTTPS server: certificates for boards, and content for boards that have one.
+
+`POST /enrol` with a token, `POST /renew` and `POST /confirm` with the board's certificate, `GET /content/<sha256>` with it too, byte ranges
+included; nothing else. TLS admits a client without a certificate, so each request is judged here, by the registry.
+"""
+
+import logging
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from edgemeter.agent.base.allowance import Allowance
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
+from edgemeter.agent.base.log_limit import about
+from edgemeter.agent.contract.identity import LARGEST_BYTES, EnrolmentAnswer, decode_request, encode_identity
+from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.identity import broker_files
+from edgemeter.provisioning.identity.enrolment import Enrolment
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory.fleet_file import ServerEntry, WatchedFleetFile, open_registry
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import certificates, devices
+
+logger = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 30.0
+PIECE_BYTES = 256 << 10
+# Of one address, whoever is behind it: so many guesses at tokens, and so many boards that join.
+REQUESTS_PER_S, REQUESTS_AT_ONCE = 20.0, 500.0
+_CONTENT = re.compile(r"/content/([0-9a-f]{64})")
+_ONE_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
+
+
+class UnsatisfiableRangeError(ValueError):
+    """The range is beyond the end."""
+
+
+def parse_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
+    """Return the first byte and the one after the last, None for the whole file; raises UnsatisfiableRangeError if beyond its end."""
+    parts = _ONE_RANGE.fullmatch(header.strip()) if header else None
+    if parts is None or parts.groups() == ("", ""):
+        # Several ranges, other units, invalid ones: a server may send the whole instead.
+        return None
+    first, last = parts.groups()
+    if not first:
+        if int(last) == 0 or size_bytes == 0:
+            raise UnsatisfiableRangeError
+        return max(0, size_bytes - int(last)), size_bytes
+    if last and int(last) < int(first):
+        return None
+    if int(first) >= size_bytes:
+        raise UnsatisfiableRangeError
+    return int(first), min(size_bytes, int(last) + 1) if last else size_bytes
+
+
+class RequestRefusedError(Exception):
+    """A request gets this status, and the text."""
+
+    def __init__(self, status: HTTPStatus, text: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class FleetServer:
+    """Serves boards at `server.https_port`; `start` once, `stop` once or more.
+
+    It listens on all addresses, or on this machine's own only if fleet.toml names that.
+
+    Raises:
+        ConfigError: the fleet has no certificates, or they cannot be used.
+        UnavailableError: the port cannot be listened at.
+    """
+
+    def __init__(
+        self,
+        folder: FleetFolder,
+        server: ServerEntry,
+        clock_ns: Callable[[], int] = time.time_ns,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.tls = _tls(folder)
+        self.url = server.service_url
+        self._folder = folder
+        self._clock_ns = clock_ns
+        self._file = WatchedFleetFile(folder)
+        self._signing = broker_files.authority(folder)
+        # One decision at a time.
+        self._lock = threading.Lock()
+        self._allowance = Allowance(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock_s)
+        self._store = ContentStore(folder.content)
+        self._registry = open_registry(folder)
+        try:
+            self._server = _Server(_listening_host(server.service_host), server.https_port, self)
+        except UnavailableError:
+            self._registry.close()
+            raise
+
+    def start(self) -> None:
+        """Answer requests until `stop`."""
+        self._server.start()
+
+    def stop(self) -> None:
+        """Stop; downloads in progress are aborted, and can be resumed."""
+        self._server.stop()
+        self._registry.close()
+
+    def answer(self, path: str, body: bytes, certificate: dict[str, Any], address: str) -> bytes:
+        """Return the body of the answer to a POST; raises RequestRefusedError, and ConfigError if the request is invalid."""
+        if not self._allowance.spend(address):
+            raise RequestRefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests came from this address")
+        now_ns = self._clock_ns()
+        if path == "/enrol":
+            asking = decode_request(body)
+            with self._lock:
+                return self._encoded(address, self._enrolment().with_token(asking, now_ns))
+        if path not in {"/renew", "/confirm"}:
+            raise RequestRefusedError(HTTPStatus.NOT_FOUND)
+        device, number = self.admitted(certificate)
+        with self._lock:
+            if path == "/renew":
+                return self._encoded(device, self._enrolment().with_certificate(device, decode_request(body), now_ns))
+            self._enrolment().confirmed(device, number, now_ns)
+        return b""
+
+    def admitted(self, certificate: dict[str, Any]) -> tuple[str, str]:
+        """Return the device and the number of a certificate, as `getpeercert` has it, if the device is accepted and may come now.
+
+        Raises:
+            RequestRefusedError: it is not, or there is no certificate.
+        """
+        names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+        device = devices.find(self._registry, names[0]) if len(names) == 1 else None
+        if device is None or device.trust != "accepted":
+            raise RequestRefusedError(HTTPStatus.FORBIDDEN, "give the certificate of an accepted device of this fleet")
+        number = f"{int(certificate.get('serialNumber', '0'), 16):x}"
+        if certificates.is_refused(self._registry, number, self._clock_ns()):
+            raise RequestRefusedError(
+                HTTPStatus.FORBIDDEN, f"this certificate of {device.device!r} is revoked, or the device is banned for now"
+            )
+        return device.device, number
+
+    def content(self, path: str) -> Path | None:
+        """Return the file at that URL path, None where there is none."""
+        match = _CONTENT.fullmatch(path)
+        return self._store.path(match[1]) if match else None
+
+    def _enrolment(self) -> Enrolment:
+        try:
+            # People edit the inventory while the service runs; where there is none, `read` names the remedy.
+            inventory = self._file.read() or fleet_file.read(self._folder.fleet_file)
+        except ConfigError as error:
+            # It is no fault of the board.
+            raise UnavailableError(str(error)) from error
+        return Enrolment(self._registry, self._signing, inventory)
+
+    def _encoded(self, asker: str, answer: EnrolmentAnswer) -> bytes:
+        if answer.state == "accepted":
+            logger.info("device %r has certificate %s", answer.device, answer.number)
+        else:
+            logger.warning("%s: %s: %s", asker, answer.state, answer.reason, extra=about(asker))
+        return encode_identity(answer)
+
+
+class _Server(HttpServer):
+    """Speaks TLS; a handshake blocks only its own thread."""
+
+    def __init__(self, host: str, port: int, fleet: FleetServer) -> None:
+        self.fleet = fleet
+        super().__init__(host, port, _Handler, "https_port in fleet.toml")
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        try:
+            request.settimeout(REQUEST_TIMEOUT_S)
+            # TLS takes its descriptor away: the connection waits in its place.
+            self.end_wait(request)
+            with self.fleet.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
+                self.await_head(connection)
+                try:
+                    connection.do_handshake()
+                    _Handler(connection, client_address, self)
+                finally:
+                    self.end_wait(connection)
+        except OSError as error:
+            logger.debug("connection of %s: %s", client_address[0], error)
+
+
+class _Handler(HttpHandler):
+    server: "_Server"
+    timeout = REQUEST_TIMEOUT_S
+    # A head and a small content are two writes: the second does not wait for the first's acknowledgement.
+    disable_nagle_algorithm = True
+
+    def answer(self) -> None:
+        """Answer GET and HEAD with a content, or a range of it."""
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            # What follows would be read as the next request.
+            self.close_connection = True
+        if self._judged(lambda: self.server.fleet.admitted(self._certificate())) is None:
+            return
+        path = self.server.fleet.content(self.path)
+        if path is None:
+            self.respond(HTTPStatus.NOT_FOUND)
+            return
+        try:
+            with path.open("rb") as file:
+                self._send(file, path)
+        except FileNotFoundError:
+            self.respond(HTTPStatus.NOT_FOUND)
+
+    def do_POST(self) -> None:  # noqa: N802 - the base class's name
+        """Answer a request of a board."""
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > LARGEST_BYTES:
+            self.close_connection = True
+            self.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return
+        # The body has to be here in time as the head has: a client that stalls makes room.
+        self.server.await_head(self.connection)
+        body = self.rfile.read(int(length))
+        self.server.end_wait(self.connection)
+        answer = self._judged(lambda: self.server.fleet.answer(self.path, body, self._certificate(), self.client_address[0]))
+        if answer is not None:
+            self.respond(HTTPStatus.OK, answer, [("Content-Type", "application/json")])
+
+    def _judged(self, judge: Callable[[], Any]) -> Any:
+        """Return what `judge` returns, None where that refused the request, which then has its answer."""
+        try:
+            return judge()
+        except RequestRefusedError as error:
+            status, text = error.status, str(error)
+        except ConfigError as error:
+            logger.warning("rejected request from %s: %s", self.client_address[0], error, extra=about(self.client_address[0]))
+            status, text = HTTPStatus.BAD_REQUEST, str(error)
+        except EdgemeterError as error:
+            logger.warning("%s: %s", self.path, error)
+            status, text = HTTPStatus.SERVICE_UNAVAILABLE, "try again later"
+        self.respond(status, text.encode(), [("Content-Type", "text/plain; charset=utf-8")])
+        return None
+
+    def _certificate(self) -> dict[str, Any]:
+        connection: Any = self.connection
+        return connection.getpeercert() or {}
+
+    def _send(self, file: Any, path: Path) -> None:
+        size_bytes, tag = path.stat().st_size, f'"{path.name}"'
+        if tag in self.headers.get("If-None-Match", ""):
+            self._head(HTTPStatus.NOT_MODIFIED, tag)
+            return
+        try:
+            # The name is the hash of the content, so a range is of this content unless the client asks otherwise.
+            range_header = self.headers.get("Range") if self.headers.get("If-Range", tag) == tag else None
+            part = parse_range(range_header, size_bytes)
+        except UnsatisfiableRangeError:
+            self._head(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, tag, ("Content-Range", f"bytes */{size_bytes}"), ("Content-Length", "0"))
+            return
+        first, end = part or (0, size_bytes)
+        extent = [("Content-Range", f"bytes {first}-{end - 1}/{size_bytes}")] if part else []
+        status = HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK
+        self._head(status, tag, ("Content-Type", "application/octet-stream"), ("Content-Length", str(end - first)), *extent)
+        if self.command != "HEAD":
+            file.seek(first)
+            self._copy(file, end - first)
+
+    def _copy(self, file: Any, left_bytes: int) -> None:
+        while left_bytes > 0:
+            data = file.read(min(PIECE_BYTES, left_bytes))
+            if not data:
+                # Fewer bytes than announced: the client has to see that.
+                self.close_connection = True
+                return
+            self.wfile.write(data)
+            left_bytes -= len(data)
+
+    def _head(self, status: HTTPStatus, tag: str, *headers: tuple[str, str]) -> None:
+        self.send_response(status)
+        for name, value in (("ETag", tag), ("Accept-Ranges", "bytes"), ("Cache-Control", "max-age=31536000, immutable"), *headers):
+            self.send_header(name, value)
+        self.end_headers()
+
+
+def _listening_host(service: str) -> str:
+    if is_loopback(service):
+        return "127.0.0.1" if service == "localhost" else service
+    return "::" if ":" in service else "0.0.0.0"  # noqa: S104 - each request is judged
+
+
+def _tls(folder: FleetFolder) -> ssl.SSLContext:
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(folder.ca_certificate)
+        context.load_cert_chain(folder.broker / "broker.crt", folder.broker / "broker.key")
+    except OSError as error:
+        raise ConfigError(
+            f"the fleet's certificates in {str(folder.path)!r} cannot be used ({error}): run `edgemeter fleet init`"
+        ) from error
+    return context
