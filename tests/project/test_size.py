@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1392,
     "provisioning/serve": 390,
     "provisioning/update": 1003,
-    "tests": 80105,
+    "tests": 80106,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
