@@ -197,6 +197,11 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
         """The number of executions."""
         return self.done + self.failed + self.cancelled + self.running + self.repeating + self.waiting
 
+    @property
+    def is_current(self) -> bool:
+        """Whether a device carries it out, or is about to; what was stopped or paused still ends what is in flight."""
+        return self.running > 0 or (self.state == "running" and self.waiting > 0)
+
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The current work of a device, for people to read; not stored anywhere."""

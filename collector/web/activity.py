@@ -46,7 +46,7 @@ class DeviceActivity:
 
 @dataclass(frozen=True, slots=True)
 class JobActivity:
-    """The progress of a job; `is_stale` when it runs and was not reported on for a day."""
+    """The progress of a job; `is_stale` when devices carry it out and it was not reported on for a day."""
 
     progress: JobProgress
     received_ns: int
@@ -56,11 +56,6 @@ class JobActivity:
     def counts(self) -> dict[str, int]:
         """How many of its devices are in which state, without those in which none is."""
         return {name: count for name in COUNTS if (count := getattr(self.progress, name))}
-
-    @property
-    def is_current(self) -> bool:
-        """Whether a device measures for it, or is about to: what was stopped or paused still ends what is in flight."""
-        return self.progress.state == "running" or self.progress.running > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +91,9 @@ def activities_of(retained: Sequence[RetainedMessage], present: Sequence[DeviceP
             if retained_message.topic.startswith(_JOB_TOPIC):
                 progress = decode_job_progress(retained_message.payload)
                 is_old = age_ns > JOB_NS
-                # One that was stopped or paused waits for somebody to resume it.
+                # One that was stopped or paused waits for somebody to resume it, one that devices repeat for nobody.
                 if not is_old or progress.state not in {"done", "cancelled"}:
-                    jobs.append(JobActivity(progress, retained_message.received_ns, is_old and progress.state == "running"))
+                    jobs.append(JobActivity(progress, retained_message.received_ns, is_old and progress.is_current))
                 continue
             topic, activity = parse_topic(retained_message.topic), decode_activity(retained_message.payload)
         except ConfigError:

@@ -71,7 +71,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     every_case = picked_cases(context.book, case_filter)
     activities = context.activities
     now = {
-        "jobs": [job for job in activities.jobs if job.is_current],
+        "jobs": [job for job in activities.jobs if job.progress.is_current],
         "measuring": [activity for activity in activities.devices if case_filter.fleet in (None, activity.fleet)],
     }
     if not every_case:

@@ -84,16 +84,18 @@ def test_what_nobody_reports_on_is_called_stale_and_a_job_is_shown_for_a_day_aft
     """By the time of receipt: a device's own clock plays no part."""
     assert not activities_of([activity()], [], NOW_NS + ACTIVITY_STALE_NS).devices[0].is_stale
     assert activities_of([activity()], [], NOW_NS + ACTIVITY_STALE_NS + 1).devices[0].is_stale
-    for state, age_h, expected in (
-        ("running", 25, [True]),
-        ("running", 23, [False]),
-        ("done", 23, [False]),
-        ("done", 25, []),
-        # It waits for somebody, and nobody has to report on it.
-        ("stopped", 25, [False]),
+    ended = {"running": 0, "waiting": 0}
+    for state, counts, age_h, expected in (
+        ("running", {}, 25, [True]),
+        ("running", {}, 23, [False]),
+        ("done", ended, 23, [False]),
+        ("done", ended, 25, []),
+        # It waits for somebody, or its devices repeat it by themselves: nobody has to report on it.
+        ("stopped", {"running": 0}, 25, [False]),
+        ("running", ended | {"repeating": 9}, 25, [False]),
     ):
-        with table_row(state, age_h):
-            activities = activities_of([job(state=state)], [], NOW_NS + age_h * HOUR_NS)
+        with table_row(state, counts, age_h):
+            activities = activities_of([job(state=state, **counts)], [], NOW_NS + age_h * HOUR_NS)
             assert [job_activity.is_stale for job_activity in activities.jobs] == expected
 
 
