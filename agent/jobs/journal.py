@@ -136,15 +136,16 @@ class Journal(Database):
 
     def begins(self, number: int, boot_id: str | None) -> bool:
         """Note that it begins now, in this boot; return whether it still was to."""
-        return self._change(number, "accepted", "state = 'running', reason = NULL, boot_id = ?, started_ns = ?", boot_id, time.time_ns())
+        changes = "state = 'running', reason = NULL, boot_id = ?, started_ns = ?"
+        return self._change(number, changes, boot_id, time.time_ns(), states=("accepted",))
 
     def waits(self, number: int, reason: str | None) -> bool:
         """Note why it cannot begin or continue yet, or how it is repeated."""
-        return any(self._change(number, state, "reason = ?", _cut(reason)) for state in _OPEN_STATES)
+        return self._change(number, "reason = ?", _cut(reason))
 
     def repeat(self, number: int, next_ns: int, reason: str) -> bool:
         """Note that it is repeated from now on, the first time at `next_ns`."""
-        return self._change(number, "accepted", "state = 'repeating', reason = ?, next_ns = ?", reason, next_ns)
+        return self._change(number, "state = 'repeating', reason = ?, next_ns = ?", reason, next_ns, states=("accepted",))
 
     def repeat_next(self, number: int, next_ns: int) -> None:
         """Note when it is due next, which is not reported."""
@@ -153,7 +154,7 @@ class Journal(Database):
 
     def proceeds(self, number: int, done_ratio: float) -> bool:
         """Note how much of it is done."""
-        return self._change(number, "running", "done_ratio = ?", done_ratio)
+        return self._change(number, "done_ratio = ?", done_ratio, states=("running",))
 
     def kept(self, number: int, run: str, *, is_last: bool = False) -> None:
         """Note a run that is in the outbox; with the last one all is done, whatever becomes of the process before it ends."""
@@ -165,7 +166,7 @@ class Journal(Database):
         """Note how it ended; return False when that was settled already."""
         values = (state, _cut(reason), None if text is None else text[-_TEXT_CHARACTERS:])
         changes = "state = ?, reason = ?, text = ?, ended_ns = ?"
-        return any(self._change(number, unended, changes, *values, time.time_ns()) for unended in _OPEN_STATES)
+        return self._change(number, changes, *values, time.time_ns())
 
     def answer_again(self, number: int, version: int) -> None:
         """Report the state again, to a server that holds the execution at `version` and asks."""
@@ -207,10 +208,11 @@ class Journal(Database):
         with self.transaction() as connection:
             connection.execute(statement, (noted.version, number))
 
-    def _change(self, number: int, state: JobState, changes: str, *values: Any) -> bool:
-        statement = f"UPDATE executions SET change = change + 1, {changes} WHERE place = ? AND state = ?"  # noqa: S608 - our own text
+    def _change(self, number: int, changes: str, *values: Any, states: tuple[JobState, ...] = _OPEN_STATES) -> bool:
+        marks = ", ".join("?" * len(states))
+        statement = f"UPDATE executions SET change = change + 1, {changes} WHERE place = ? AND state IN ({marks})"  # noqa: S608 - our own text
         with self.transaction() as connection:
-            return connection.execute(statement, (*values, number, state)).rowcount == 1
+            return connection.execute(statement, (*values, number, *states)).rowcount == 1
 
 
 def _runs(row: sqlite3.Row) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class JobProgressHandler(FleetHandler):
         self._report_ns = 0
         # Every open job as its last step saw it, and every job as it was last published.
         self._seen: dict[str, Job] = {}
-        self._published: dict[str, tuple[Job | None, bytes]] = {}
+        self._published: dict[str, tuple[Job, bytes]] = {}
         self._changed: set[str] = set()
 
     def poll(self, now_ns: int) -> None:
@@ -70,16 +70,17 @@ class JobProgressHandler(FleetHandler):
 
     def _report(self, now_ns: int) -> None:
         """Publish what has changed, and clear the topics of what ended a day ago or was followed by many others."""
+        published_now: dict[str, tuple[Job, bytes]] = {}
         for index, job in enumerate(select_jobs(self._registry, "ORDER BY made_ns DESC, job LIMIT ?", 2 * MOST_JOBS)):
             is_past = index >= MOST_JOBS or (job.ended_ns is not None and now_ns - job.ended_ns > KEPT_NS)
-            before, published = self._published.get(job.job, (None, None))
-            if not is_past and before == job and job.job not in self._changed:
-                continue
-            payload = b"" if is_past else encode_message(job_progress(self._registry, job))
-            # Also what ended while the service was away: its message may still be there.
-            if payload != published:
-                self._publish(JOB_STATE.format(job=job.job), payload, lasting="retained")
-            self._published[job.job] = (job, payload)
+            before, payload = self._published.get(job.job, (None, None))
+            if is_past or before != job or job.job in self._changed:
+                published, payload = payload, b"" if is_past else encode_message(job_progress(self._registry, job))
+                # Also what ended while the service was away: its message may still be there.
+                if payload != published:
+                    self._publish(JOB_STATE.format(job=job.job), payload, lasting="retained")
+            published_now[job.job] = (job, payload or b"")
+        self._published = published_now
         self._changed.clear()
 
 
