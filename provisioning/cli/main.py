@@ -13,7 +13,6 @@ COMMANDS: Sections = {
             "Create a fleet: authority, certificates, release key, broker configuration.",
         ),
         "serve": ("edgemeter.provisioning.cli.serve:serve", "Run the fleet's service: enrolment, jobs, updates, content, health."),
-        "boards": ("edgemeter.provisioning.cli.release:boards", "List the boards that releases are built for."),
         "card": ("edgemeter.provisioning.cli.card:card", "Prepare an image or card, so that its board joins at its first boot."),
         "apply": ("edgemeter.provisioning.cli.apply:apply", "Install the agent on running boards over SSH."),
     },
@@ -29,7 +28,7 @@ COMMANDS: Sections = {
         "restart": ("edgemeter.provisioning.cli.remote:restart", "Restart agents or reboot boards, never during a run."),
         "release": (
             "edgemeter.provisioning.cli.release:release",
-            "Build, sign, check and add releases, which are installed without a network.",
+            "Build, sign and add releases, which are installed without a network.",
         ),
         "update": ("edgemeter.provisioning.cli.update:update", "Update devices to a release, in waves and with rollback."),
     },

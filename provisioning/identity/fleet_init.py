@@ -29,7 +29,7 @@ SERVICE_CERTIFICATES = {"collector": COLLECTOR_USER, "fleet": SERVICE_USER, "ope
 
 _RELEASE_KEY_HERE = (
     "for a trial only: anyone who can read {path!r} can install code on every device. For a fleet, keep a key pair on a machine that stays "
-    "offline and bring its public half: `{command} release rotate --public-key release.pub`"
+    "offline and bring its public half: `{command} release keys --rotate --public-key release.pub`"
 )
 
 
@@ -220,7 +220,7 @@ def _release_key(folder: FleetFolder, public_key: Path | None) -> Iterator[InitS
     if path.exists():
         if public_key is not None and first_keys(public_key) not in read_keys(path).keys:
             raise ConfigError(
-                f"the fleet has another release key already: replace it with `{folder.command} release rotate --public-key FILE`"
+                f"the fleet has another release key already: replace it with `{folder.command} release keys --rotate --public-key FILE`"
             )
     elif public_key is not None:
         yield _file(path, first_keys(public_key).decode(), "the public key of releases, which are signed elsewhere", 0o644)

@@ -66,7 +66,7 @@ def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) ->
     """Add a new key, of `public_key` or of a pair made here; return all. Raises ConfigError if a rotation is open, or it is not new."""
     current = read_keys(folder.release_public_key)
     if current.is_open:
-        raise ConfigError("a rotation is open: build a release, update all devices, then `edgemeter fleet release rotate --finish`")
+        raise ConfigError("a rotation is open: build a release, update all devices, then `edgemeter fleet release keys --finish`")
     if public_key is not None:
         new = first_keys(public_key)
     elif not folder.release_key.exists():
@@ -85,7 +85,7 @@ def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
     """Drop the old key, which devices reject from their next update on; return what is left. Raises ConfigError if no rotation is open."""
     current = read_keys(folder.release_public_key)
     if not current.is_open:
-        raise ConfigError("no rotation is open: `edgemeter fleet release rotate` begins one")
+        raise ConfigError("no rotation is open: `edgemeter fleet release keys --rotate` begins one")
     if folder.next_release_key.exists():
         folder.next_release_key.replace(folder.release_key)
         durable_file.sync(folder.path)

@@ -8,19 +8,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.suggestions import near
 
 Python = Annotated[str, msgspec.Meta(pattern=r"^3\.[0-9]{1,2}\Z")]
 Glibc = Annotated[str, msgspec.Meta(pattern=r"^2\.[0-9]{1,2}\Z")]
-Level = Literal["A", "B", "C", "none"]
-
-LEVELS: dict[str, str] = {
-    "A": "from the card or a stick. Emulated boards with Debian 13 joined by cloud-init, by firstrun.sh (as Raspberry Pi OS 12) and by "
-    "rpi-preseed, the last two with programs of ours for the system's. No image of Raspberry Pi OS or Ubuntu and no board was tried",
-    "B": "over SSH to a system that runs: `edgemeter fleet apply`",
-    "C": "inside an image that you build",
-    "none": "not at all: the runtimes have no wheels for 32-bit systems",
-}
 # The oldest Python that the agent runs on, and the oldest glibc that wheels for arm64 name.
 OLDEST_PYTHON, OLDEST_GLIBC = (3, 10), (2, 17)
 
@@ -31,18 +21,13 @@ class BoardSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     name: str
     python: Python
     glibc: Glibc
-    level: Level
 
 
 class BoardFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A family of boards that one release fits."""
 
-    title: str
     arch: Literal["aarch64", "x86_64", "armv7l", "armv6l"]
     system: Annotated[tuple[BoardSystem, ...], msgspec.Meta(min_length=1)]
-    note: str | None = None
-    # What its accelerator needs besides the package index's wheels.
-    accelerators: str | None = None
     models: tuple[str, ...] = ()
 
 
@@ -109,17 +94,12 @@ def board_of_model(model: str) -> str | None:
     return next((name for name, family in all_boards().items() if any(fnmatchcase(model, pattern) for pattern in family.models)), None)
 
 
-def find_board(name: str) -> BoardFamily:
-    """Return the board of this name; raises ConfigError if there is none."""
-    families = all_boards()
-    if name not in families:
-        raise ConfigError(f"no board is called {name!r}: {near(name, families)}; `edgemeter fleet boards` describes them")
-    return families[name]
-
-
 def release_target(name: str, python: str | None = None, glibc: str | None = None) -> ReleaseTarget:
     """Return a board's target, of its usual system or that with `python`; raises ConfigError, with what to do instead, if it has none."""
-    family = find_board(name)
+    families = all_boards()
+    if name not in families:
+        raise ConfigError(f"no board is called {name!r}: give one of {', '.join(families)}")
+    family = families[name]
     if family.arch not in {"aarch64", "x86_64"}:
         message = f"no release for {name!r} ({family.arch}): msgspec, numpy and the runtimes have no 32-bit wheels; "
         hint = "install a 64-bit system if the processor supports it (Raspberry Pi 3 and later), or build from source there"
@@ -134,15 +114,6 @@ def release_target(name: str, python: str | None = None, glibc: str | None = Non
     )
     _check(target, family)
     return target
-
-
-def support_level(target: ReleaseTarget) -> str:
-    """Return how the agent is installed on this target, as text."""
-    systems = [
-        system for system in find_board(target.board).system if system.python == target.python_text and system.glibc == target.glibc_text
-    ]
-    levels = [f"{system.level} on {system.name}, {LEVELS[system.level]}" for system in systems]
-    return "; ".join(levels) or f"B, {LEVELS['B']}"
 
 
 def numbers(text: str) -> tuple[int, int]:

@@ -38,15 +38,14 @@ class ReleaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuiltRelease:
-    """A built release; after a dry run there is no file."""
+    """A built release: its file and manifest."""
 
     path: Path
     manifest: Manifest
-    size_bytes: int
 
 
-def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[str], None], *, is_dry: bool = False) -> BuiltRelease:
-    """Build a release; `out` is its file, by default in the current folder with a name of version and board; a dry run writes none.
+def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[str], None]) -> BuiltRelease:
+    """Build a release; `out` is its file, by default in the current folder with a name of version and board.
 
     Raises:
         ConfigError: wheels are missing, or the file cannot be written.
@@ -62,7 +61,28 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
         add_scripts(folder)
         if request.public_keys is not None:
             shutil.copyfile(request.public_keys, folder / KEYS)
-        return _seal(request, folder, out, is_dry=is_dry)
+        own_version = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
+        sealed = seal_release(request, folder, release_version(own_version, manifest.file_entries(folder)))
+        path = out or Path(f"edgemeter-{sealed.version}-{sealed.board}-py{sealed.python.replace('.', '')}.tar")
+        manifest.pack_release(folder, path)
+        return BuiltRelease(path, sealed)
+
+
+def _checked_wheel(wheel: Path) -> Path:
+    if not (wheel.is_file() and wheel.name.startswith("edgemeter-") and wheel.name.endswith(".whl")):
+        raise ConfigError(f"{str(wheel)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
+    return wheel
+
+
+def add_scripts(folder: Path) -> None:
+    """Put the installer, the supervisor and the units into the folder of a release."""
+    for name, package in SCRIPTS.items():
+        with as_file(files(package).joinpath(name)) as source:
+            shutil.copyfile(source, folder / name)
+    (folder / "units").mkdir()
+    for unit in files("edgemeter.provisioning").joinpath("units").iterdir():
+        if unit.name.endswith(UNIT_SUFFIXES):
+            (folder / "units" / unit.name).write_bytes(unit.read_bytes())
 
 
 def seal_release(request: ReleaseRequest, folder: Path, version: str) -> Manifest:
@@ -84,48 +104,7 @@ def seal_release(request: ReleaseRequest, folder: Path, version: str) -> Manifes
     return sealed
 
 
-def add_scripts(folder: Path) -> None:
-    """Put the installer, the supervisor and the units into the folder of a release."""
-    for name, package in SCRIPTS.items():
-        with as_file(files(package).joinpath(name)) as source:
-            shutil.copyfile(source, folder / name)
-    (folder / "units").mkdir()
-    for unit in files("edgemeter.provisioning").joinpath("units").iterdir():
-        if unit.name.endswith(UNIT_SUFFIXES):
-            (folder / "units" / unit.name).write_bytes(unit.read_bytes())
-
-
 def release_version(own_version: str, entries: Sequence[FileEntry]) -> str:
     """Return edgemeter's version with 8 digits of the hash of the contents: with another runtime it is another release."""
     listed = "".join(f"{file.path} {file.sha256}\n" for file in entries)
     return f"{own_version}{'.' if '+' in own_version else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
-
-
-def _seal(request: ReleaseRequest, folder: Path, out: Path | None, *, is_dry: bool) -> BuiltRelease:
-    own_version = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
-    sealed = seal_release(request, folder, release_version(own_version, manifest.file_entries(folder)))
-    path = out or Path(f"edgemeter-{sealed.version}-{sealed.board}-py{sealed.python.replace('.', '')}.tar")
-    if is_dry and not path.parent.is_dir():
-        raise ConfigError(
-            f"cannot write the release {str(path)!r}, because there is no folder {str(path.parent)!r}: choose another file, or make it"
-        )
-    packed = folder.with_suffix(".tar") if is_dry else path
-    manifest.pack_release(folder, packed)
-    return BuiltRelease(path, sealed, packed.stat().st_size)
-
-
-def _checked_wheel(wheel: Path) -> Path:
-    if not (wheel.is_file() and wheel.name.startswith("edgemeter-") and wheel.name.endswith(".whl")):
-        raise ConfigError(f"{str(wheel)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
-    return wheel
-
-
-def sign_release(path: Path, key: Path, out: Path | None) -> Path:
-    """Sign a release, perhaps anew; return its file, by default the same one. Raises ConfigError as `unsigned_release` and `sign`."""
-    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
-        unsigned = manifest.unsigned_release(path)
-        folder = Path(scratch) / "release"
-        unsigned.unpack(folder)
-        (folder / SIGNATURE).write_bytes(sign(unsigned.document, key))
-        manifest.pack_release(folder, out or path)
-    return out or path

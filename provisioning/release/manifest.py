@@ -1,7 +1,6 @@
 """The manifest of a release: read, verify, sign and pack one; the device does the same with `install.py` alone."""
 
 import json
-import subprocess
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -10,39 +9,28 @@ from pathlib import Path
 
 from edgemeter.agent.base.durable_file import replacing
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
+from edgemeter.agent.base.openssl import run_openssl
 from edgemeter.provisioning.release import install
 from edgemeter.provisioning.release.install import MANIFEST, SIGNATURE, FileEntry, Manifest
 
-OPENSSL_TIMEOUT_S = 60
 SCHEMA = 1
 # First in the tar: a device decides by these.
 FIRST = (MANIFEST, SIGNATURE)
 
 
 def sign(document: bytes, key: Path) -> bytes:
-    """Return the signature in DER; raises ConfigError without such a key, or for another kind, UnavailableError without openssl."""
+    """Return the signature in DER; raises ConfigError without such a key, or for another kind, or without openssl."""
     if not key.is_file():
         raise ConfigError(
             f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one, or give --signing-key-file"
         )
-    if b"prime256v1" not in _openssl("pkey", "-in", str(key), "-noout", "-text", task=f"read the release key {str(key)!r}"):
-        raise ConfigError(f"the release key {str(key)!r} is not an ECDSA key on P-256: `edgemeter fleet init` makes one")
-    return _openssl("dgst", "-sha256", "-sign", str(key), task="sign the release", document=document)
-
-
-def _openssl(*arguments: str, task: str, document: bytes = b"") -> bytes:
     try:
-        completed = subprocess.run(["openssl", *arguments], input=document, capture_output=True, timeout=OPENSSL_TIMEOUT_S, check=False)
-    except FileNotFoundError as error:
-        raise UnavailableError(f"cannot {task}, because openssl is missing: install the package openssl") from error
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"cannot {task} with openssl: {error}") from error
-    if completed.returncode != 0:
-        errors = completed.stderr.decode(errors="replace").strip().splitlines()
-        raise ConfigError(
-            f"cannot {task} with openssl ({errors[-1] if errors else completed.returncode}): give a private key in PEM without a passphrase"
-        )
-    return completed.stdout
+        facts = run_openssl("pkey", "-in", str(key), "-noout", "-text")
+        if b"prime256v1" not in facts:
+            raise ConfigError(f"the release key {str(key)!r} is not an ECDSA key on P-256: `edgemeter fleet init` makes one")
+        return run_openssl("dgst", "-sha256", "-sign", str(key), document=document)
+    except UnavailableError as error:
+        raise ConfigError(f"cannot sign by the release key {str(key)!r}, which is PEM without a passphrase: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

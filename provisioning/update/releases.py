@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
@@ -10,9 +10,12 @@ from edgemeter.agent.contract.orders import version_key
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.identity.release_keys import read_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry.registry import Registry, insert_rows
+from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.release import manifest
 from edgemeter.provisioning.release.manifest import VerifiedRelease
+
+# The columns have the names and the order of the fields.
+_INSERT = "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Release:
 
 def read_releases(registry: Registry) -> list[Release]:
     """Return every release, the newest version first; of one version and target the latest build first."""
-    releases = registry.rows(Release, "SELECT * FROM releases ORDER BY board, python, built_ns DESC, sha256")
+    releases = [Release(**row) for row in registry.query("SELECT * FROM releases ORDER BY board, python, built_ns DESC, sha256")]
     return sorted(releases, key=lambda release: version_key(release.version), reverse=True)
 
 
@@ -43,7 +46,7 @@ def inspect_release(folder: FleetFolder, path: Path) -> VerifiedRelease:
     version, lowest = verified.manifest.version, read_keys(folder.release_public_key).lowest
     if version_key(version) < version_key(lowest or version):
         raise ConfigError(
-            f"version {version} is older than {lowest}, the lowest that devices install: `edgemeter fleet release lowest` changes it"
+            f"version {version} is older than {lowest}, the lowest that devices install: `edgemeter fleet release keys --lowest` changes it"
         )
     return verified
 
@@ -62,7 +65,7 @@ def add_release(folder: FleetFolder, registry: Registry, verified_release: Verif
     # Version, board, arch, Python and glibc come first in both.
     release = Release(content.sha256, content.size_bytes, name, *fields[:5], fields.built_ns, time.time_ns())
     with registry.transaction() as connection:
-        insert_rows(connection, "releases", [release], conflict="ON CONFLICT DO NOTHING")
+        connection.execute(_INSERT, astuple(release))
     return release
 
 

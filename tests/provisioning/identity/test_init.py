@@ -49,7 +49,7 @@ def test_a_new_fleet_is_a_few_lines(tmp_path):
     assert len(printed.output.splitlines()) <= 8
     (first_line,) = printed.stdout.splitlines()
     assert "ca.crt" in first_line
-    for command in ("token DEVICE", "release rotate --public-key release.pub"):
+    for command in ("token DEVICE", "release keys --rotate --public-key release.pub"):
         assert f"edgemeter fleet --folder {tmp_path / 'f'} {command}" in printed.stderr
 
 

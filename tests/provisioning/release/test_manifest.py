@@ -38,7 +38,7 @@ def test_a_key_that_devices_cannot_check_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="there is no release key"):
         sign(b"x", key)
     key.write_text("noise")
-    with pytest.raises(ConfigError, match="cannot read the release key"):
+    with pytest.raises(ConfigError, match="cannot sign by the release key"):
         sign(b"x", key)
     openssl("genpkey", "-algorithm", "ED25519", "-out", key)
     with pytest.raises(ConfigError, match="not an ECDSA key on P-256"):

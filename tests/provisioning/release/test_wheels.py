@@ -59,12 +59,12 @@ def test_what_is_missing_is_named(index, tmp_path):  # noqa: ARG001 - the world
 
 
 def test_a_set_that_lacks_something_is_refused(index, tmp_path):
-    """Checked requirement by requirement with the target's markers, whoever collected the wheels."""
+    """With the target's markers, whoever collected the wheels: a place that pip is told to look in does not complete them."""
     for number, (absent, put, why) in enumerate(
         (
-            ("forarm-1.0", None, r"forarm \(of runtime\) is missing"),
-            ("runtime-1.0", ("runtime", "0.9", {"Provides_Extra": "fast"}), r"runtime>=1 \(of edgemeter\) is not met by runtime 0.9"),
-            ("forarm-1.0", ("forarm", "1.0", {"Requires_Python": "<3.12"}), "forarm 1.0 needs Python <3.12"),
+            ("forarm-1.0", None, r"forarm; .*\(from runtime\)"),
+            ("runtime-1.0", ("runtime", "0.9", {"Provides_Extra": "fast"}), r"runtime>=1; .*\(from versions: 0.9\)"),
+            ("forarm-1.0", ("forarm", "1.0", {"Requires_Python": "<3.12"}), "'forarm' requires a different Python"),
             ("pip-26.0", None, "pip>=23"),
         )
     ):

@@ -264,7 +264,7 @@ def test_a_release_that_is_added_is_content_and_listed(world, tmp_path):
     release = board.release("2.0", manifest=FITS)
     for _ in range(2):
         (added,) = json.loads(world.call("release", "add", release, "--format", "json").output)
-    (listed,) = json.loads(world.call("release", "list", "--format", "json").output)
+    (listed,) = json.loads(world.call("release", "add", "--format", "json").output)
     assert listed["sha256"] == added["sha256"]
     assert (listed["version"], listed["board"], listed["python"]) == ("2.0", "pi5", "3.11")
     assert ContentStore(world.folder.content).path(listed["sha256"]).stat().st_size == listed["size_bytes"]
