@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.durable_file import make_folder
+from edgemeter.agent.base.durable_file import make_folder, sha256_of
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.provisioning.apply.board import MB, Board, FileToCopy
 from edgemeter.provisioning.apply.facts import BoardFacts, Interpreter
@@ -99,7 +99,7 @@ def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...]
     keeping = os_error_as(UnavailableError, f"cannot keep releases in {str(cache)!r}", "set EDGEMETER_HOME to a folder that can be written")
     with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as scratch, keeping:
         wheel = wheels.make_own_wheel(Path(scratch))
-        identity = json.dumps([install.sha256(wheel), extras, target.markers(), target.glibc_text])
+        identity = json.dumps([sha256_of(wheel), extras, target.markers(), target.glibc_text])
         path = cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.tar"
         make_folder(cache)
         if path.exists():
@@ -118,7 +118,7 @@ def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
 
 def file_to_copy(path: Path, name: str | None = None) -> FileToCopy:
     """Return a file to copy under this name, by default its own."""
-    return FileToCopy(path, name or path.name, install.sha256(path), path.stat().st_size)
+    return FileToCopy(path, name or path.name, sha256_of(path), path.stat().st_size)
 
 
 def further_wheel(path: Path) -> FileToCopy:

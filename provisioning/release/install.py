@@ -2,8 +2,9 @@
 
 It stays one file with the standard library only, because it is copied to boards and runs outside of every release, with Python >= 3.8 and
 `openssl`. An installed release is a virtual environment built in place, `ROOT/releases/<version>`; it is complete once its `manifest.json`
-exists, and runs once the link `ROOT/current` names it. Nothing below ROOT changes before signature, target and all hashes are verified; a
-power cut at any moment leaves the release that ran. A refused release ends with one line on stderr and status 1.
+exists, and runs once the link `ROOT/current` names it. Signature and target are verified before anything is written, and each file as it
+is copied to `ROOT/.incoming`; a power cut at any moment leaves the release that ran. A refused release ends with one line on stderr and
+status 1.
 """
 
 from __future__ import annotations
@@ -23,13 +24,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import zipfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
 # The keys that devices trust from this release on; the file on the device is `release.pub`.
@@ -37,37 +37,34 @@ KEYS = "release.keys"
 PUBLIC_KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----[^-]{1,4096}-----END PUBLIC KEY-----\r?\n?")
 LOWEST = re.compile(rb"# edgemeter release keys, [^\n]*, lowest ([0-9][A-Za-z0-9.+]{0,63})\n")
 MOST_MANIFEST_BYTES, MOST_SIGNATURE_BYTES = 1 << 20, 1 << 10
+# The fields of the manifest and of each of its files, as text; these are numbers.
+NUMBERS = ("schema", "built_ns", "size_bytes")
 FORMS = {
+    "schema": r"1",
     "name": r"edgemeter",
     "version": r"[0-9][A-Za-z0-9.+]{0,63}",
     "board": r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
     "arch": r"aarch64|x86_64",
     "python": r"3\.[0-9]{1,2}",
     "glibc": r"2\.[0-9]{1,2}",
-    "sha256": r"[0-9a-f]{64}",
+    "built_ns": r"[0-9]{1,19}",
+}
+FILE_FORMS = {
     # One folder deep at most: nothing that could lead out of the release.
     "path": r"(?:(?:wheels|units)/)?[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}",
+    "sha256": r"[0-9a-f]{64}",
+    "size_bytes": r"[0-9]{1,15}",
 }
 # PEP 440, without what we never publish: epochs.
 VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?\Z")
 # What pip writes beside the files of the wheels, compiled modules, and spare room.
 SPARE_BYTES, COMPILED_RATIO = 32 << 20, 1.3
-WAIT_S, STEP_S = 1200.0, 3600.0
+STEP_S = 3600.0
 PIECE_BYTES = 1 << 20
 # Options of pip for wheels that are here.
 OFFLINE = ("--no-index", "--no-compile", "--no-cache-dir", "--no-warn-script-location", "--quiet")
 # Tests that wheels carry: half of numpy's modules.
 NEVER_IMPORTED = r"/lib/python3[.][0-9]+/(.*/)?tests?/"
-# A part of Python that this system omits (tkinter) is not the wheel's fault.
-IMPORT = """
-import importlib, sys
-for name in sys.argv[1:]:
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if str(error.name).split(".")[0] not in sys.stdlib_module_names:
-            raise
-"""
 
 
 class RefusedError(Exception):
@@ -94,87 +91,63 @@ class Manifest(NamedTuple):
     built_ns: int
 
 
+def refuse(message: str) -> NoReturn:
+    """Raise RefusedError with the message."""
+    raise RefusedError(message)
+
+
 def parse_manifest(document: bytes) -> Manifest:
     """Return the manifest; raise RefusedError if it has a wrong, missing or unknown field."""
     try:
         fields = json.loads(document.decode())
     except (ValueError, RecursionError) as error:
         refuse(f"the manifest is not JSON: {error}")
-    _exactly("the manifest", fields, ("schema", "name", *Manifest._fields))
-    if fields["schema"] != 1 or type(fields["schema"]) is not int:
-        refuse(f"the manifest is of schema {fields['schema']!r}, this installer supports 1: use the installer of that release")
-    for field in ("name", "version", "board", "arch", "python", "glibc"):
-        _formed(field, fields[field])
-    _natural("built_ns", fields["built_ns"])
-    if not isinstance(fields["files"], list):
+    files = fields.pop("files", None) if isinstance(fields, dict) else None
+    _check_fields("the manifest", fields, FORMS)
+    if not isinstance(files, list):
         refuse("the manifest's files are not a list")
-    files = tuple(_file_entry(entry) for entry in fields["files"])
-    paths = [file.path.lower() for file in files]
+    for entry in files:
+        _check_fields("a file of the manifest", entry, FILE_FORMS)
+    paths = [entry["path"].lower() for entry in files]
     if len(set(paths)) != len(paths) or MANIFEST in paths or SIGNATURE in paths:
         refuse("the manifest names a file twice, or itself")
-    return Manifest(files=files, **{field: fields[field] for field in Manifest._fields if field != "files"})
+    del fields["schema"], fields["name"]
+    return Manifest(files=tuple(FileEntry(**entry) for entry in files), **fields)
 
 
-def refuse(message: str) -> NoReturn:
-    """Raise RefusedError with the message."""
-    raise RefusedError(message)
-
-
-def _exactly(subject: str, value: object, fields: Sequence[str]) -> None:
-    if not isinstance(value, dict):
+def _check_fields(subject: str, fields: Any, forms: Mapping[str, str]) -> None:
+    if not isinstance(fields, dict):
         refuse(f"{subject} is not a table")
-    wrong = sorted(set(value) ^ set(fields))
+    wrong = sorted(set(fields) ^ set(forms))
     if wrong:
         refuse(f"{subject} has unknown or missing fields: {', '.join(map(repr, wrong))[:200]}")
-
-
-def _formed(field: str, value: object) -> None:
-    if not isinstance(value, str) or not re.fullmatch(FORMS[field], value):
-        refuse(f"the manifest's {field} {str(value)[:100]!r} is invalid")
-
-
-def _natural(field: str, value: object) -> None:
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        refuse(f"the manifest's {field} {str(value)[:100]!r} is not a natural number")
-
-
-def _file_entry(entry: dict[str, str | int]) -> FileEntry:
-    _exactly("a file of the manifest", entry, FileEntry._fields)
-    _formed("path", entry["path"])
-    _formed("sha256", entry["sha256"])
-    _natural("size_bytes", entry["size_bytes"])
-    return FileEntry(str(entry["path"]), str(entry["sha256"]), int(entry["size_bytes"]))
+    for name, form in forms.items():
+        kind = int if name in NUMBERS else str
+        if type(fields[name]) is not kind or not re.fullmatch(form, str(fields[name])):
+            refuse(f"{subject} has the {name} {str(fields[name])[:100]!r}, which this installer does not know: use that of the release")
 
 
 class UnverifiedRelease:
-    """A release in a folder or an uncompressed `.tar`, read without trust: links are not followed, only plain files are read."""
+    """A release in a folder or an uncompressed `.tar`, read without trust: what counts is that each file has the hash in the manifest."""
 
     def __init__(self, path: Path) -> None:
         """Read its index; raise RefusedError if it is not a release."""
         self.path = path
-        self.members: dict[str, tarfile.TarInfo] = {}
         self.tar: tarfile.TarFile | None = None
-        if not (path / MANIFEST if path.is_dir() else path).exists():
+        if path.is_dir():
+            # Other files may lie there, but no other wheels.
+            self.names = {f"wheels/{wheel.name}" for wheel in path.glob("wheels/*.whl")}
+            return
+        if not path.is_file():
             refuse(
-                f"there is no release {str(path)!r}: name the .tar, or its unpacked folder, that `edgemeter fleet release build` has built"
+                f"there is no release {str(path)!r}: name the .tar that `edgemeter fleet release build` has built, or its unpacked folder"
             )
         try:
-            if not path.is_dir():
-                self.tar = tarfile.open(str(path), "r:")  # noqa: SIM115 - closed with the release
-                self._index(self.tar)
-        except (OSError, tarfile.TarError, ValueError, EOFError, RefusedError) as error:
+            self.tar = tarfile.open(str(path), "r:")  # noqa: SIM115 - closed with the release
+            self.names = set(self.tar.getnames())
+        except (OSError, tarfile.TarError, ValueError, EOFError) as error:
             self.close()
-            if isinstance(error, RefusedError):
-                raise
             refuse(f"cannot read the release {str(path)!r} ({error}): copy it again, whole")
-
-    def _index(self, tar: tarfile.TarFile) -> None:
-        for member in tar:
-            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-                refuse(f"the release holds {member.name[:100]!r}, which is not a plain file")
-            if not re.fullmatch(FORMS["path"], member.name) or member.name in self.members:
-                refuse(f"the release holds {member.name[:100]!r}, which is outside of it or duplicate")
-            self.members[member.name] = member
 
     def close(self) -> None:
         """Close the file."""
@@ -184,16 +157,18 @@ class UnverifiedRelease:
     def open(self, name: str) -> IO[bytes]:
         """Return a file of the release for reading."""
         try:
-            if self.tar is None:
+            if self.tar is not None:
+                file = self.tar.extractfile(name)
+                if file is not None:
+                    return file
+            else:
                 descriptor = os.open(str(self.path / name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 if os.path.isfile(descriptor):  # noqa: PTH113 - of the descriptor, not of the name
                     return os.fdopen(descriptor, "rb")
                 os.close(descriptor)
-            elif name in self.members and (file := self.tar.extractfile(self.members[name])):
-                return file
-        except (OSError, tarfile.TarError) as error:
+        except (OSError, tarfile.TarError, KeyError) as error:
             refuse(f"cannot read {name!r} in the release ({getattr(error, 'strerror', None) or error}): copy the release again, whole")
-        refuse(f"the release lacks {name!r}, or it is not a plain file")
+        refuse(f"{name!r} in the release is not a plain file")
 
     def small(self, name: str, most_bytes: int) -> bytes:
         """Return a whole small file."""
@@ -221,22 +196,35 @@ class UnverifiedRelease:
         if size_bytes != entry.size_bytes or digest.hexdigest() != entry.sha256:
             refuse(f"{entry.path!r} in the release is not what the manifest says: copy the release again")
 
-    def strangers(self, manifest: Manifest) -> list[str]:
-        """Return the files of the release that are not in its manifest; a folder may hold other files, but no other wheels."""
-        listed = {file.path for file in manifest.files} | {MANIFEST, SIGNATURE}
-        if self.tar is not None:
-            return sorted(set(self.members) - listed)
-        return sorted(name for path in self.path.glob("wheels/*.whl") if (name := "wheels/" + path.name) not in listed)
+    def manifest(self, public_key: Path | None) -> tuple[bytes, Manifest]:
+        """Return the manifest, as bytes and parsed, once its signature is verified; else raise RefusedError. Without a key nothing is."""
+        document = self.small(MANIFEST, MOST_MANIFEST_BYTES)
+        if public_key is not None:
+            self._verify(document, self.small(SIGNATURE, MOST_SIGNATURE_BYTES), public_key)
+        manifest = parse_manifest(document)
+        strangers = sorted(self.names - {file.path for file in manifest.files} - {MANIFEST, SIGNATURE})
+        if strangers:
+            refuse(f"the release holds {strangers[0][:200]!r}, which is not in its manifest")
+        return document, manifest
 
-
-def verify(source: UnverifiedRelease, public_key: Path) -> tuple[bytes, Manifest]:
-    """Return the manifest, as bytes and parsed, once its signature is verified; else raise RefusedError."""
-    document, signed = source.small(MANIFEST, MOST_MANIFEST_BYTES), source.small(SIGNATURE, MOST_SIGNATURE_BYTES)
-    if not public_key.is_file():
-        refuse(f"there is no public key {str(public_key)!r} to verify the release with: give --public-key FILE, the fleet's release.pub")
-    if not any(_is_signed_by(key, document, signed) for key in public_keys(public_key.read_bytes())):
-        refuse(f"the release {str(source.path)!r} is not signed by the key in {str(public_key)!r}")
-    return document, parse_manifest(document)
+    def _verify(self, document: bytes, signature: bytes, public_key: Path) -> None:
+        if not public_key.is_file():
+            refuse(
+                f"there is no public key {str(public_key)!r} to verify the release with: give --public-key FILE, the fleet's release.pub"
+            )
+        with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
+            key_file, signature_file = Path(folder) / "key", Path(folder) / SIGNATURE
+            signature_file.write_bytes(signature)
+            command = ["openssl", "dgst", "-sha256", "-verify", str(key_file), "-signature", str(signature_file)]
+            for key in public_keys(public_key.read_bytes()):
+                key_file.write_bytes(key)
+                try:
+                    completed = subprocess.run(command, input=document, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+                except OSError as error:
+                    refuse(f"cannot check the signature with openssl ({error}): install it")
+                if completed.returncode == 0:
+                    return
+        refuse(f"the release {str(self.path)!r} is not signed by the key in {str(public_key)!r}")
 
 
 def public_keys(text: bytes) -> list[bytes]:
@@ -248,60 +236,6 @@ def lowest_version(keys: bytes) -> str | None:
     """Return the earliest version that a `release.pub` allows, None for any."""
     match = LOWEST.match(keys)
     return match[1].decode() if match else None
-
-
-def _is_signed_by(key: bytes, document: bytes, signed: bytes) -> bool:
-    with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
-        signature, public = Path(folder) / SIGNATURE, Path(folder) / "key"
-        signature.write_bytes(signed)
-        public.write_bytes(key)
-        command = ["openssl", "dgst", "-sha256", "-verify", str(public), "-signature", str(signature)]
-        try:
-            completed = subprocess.run(command, input=document, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
-        except (OSError, subprocess.SubprocessError) as error:
-            refuse(f"cannot check the signature with openssl ({error}): install it")
-    return completed.returncode == 0
-
-
-def verify_files(source: UnverifiedRelease, manifest: Manifest) -> None:
-    """Raise RefusedError if a file differs from the manifest or is not in it."""
-    strangers = source.strangers(manifest)
-    if strangers:
-        refuse(f"the release holds {strangers[0][:200]!r}, which is not in its manifest")
-    for entry in manifest.files:
-        source.copy(entry, None)
-
-
-def sha256(path: Path) -> str:
-    """Return the hash of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(PIECE_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def extension_modules(wheel: Path) -> list[str]:
-    """Return the names of the extension modules in a wheel: shared libraries with Python's entry point for their name."""
-    modules = []
-    with zipfile.ZipFile(str(wheel)) as archive:
-        for name in archive.namelist():
-            parts = name.split("/")
-            stem = parts[-1].split(".")[0]
-            if name.endswith(".so") and all(part.isidentifier() for part in [*parts[:-1], stem]):
-                with archive.open(name) as file:
-                    if _holds(file, b"PyInit_" + stem.encode() + b"\0"):
-                        modules.append(".".join([*parts[:-1], stem]))
-    return modules
-
-
-def _holds(file: IO[bytes], text: bytes) -> bool:
-    tail = b""
-    while chunk := file.read(PIECE_BYTES):
-        if text in tail + chunk:
-            return True
-        tail = chunk[-len(text) :]
-    return False
 
 
 def how_it_ended(status: int) -> str:
@@ -330,12 +264,12 @@ def version_key(version: str) -> tuple[object, ...]:
 class Installation:
     """One installation below `root`."""
 
-    def __init__(self, source: UnverifiedRelease, root: Path, document: bytes, manifest: Manifest, added: Sequence[Path] = ()) -> None:
-        """Take what `verify` returned, and further wheels; nothing happens yet."""
-        self.source, self.root, self.document, self.manifest = source, root, document, manifest
-        self.release = root / "releases" / manifest.version
+    def __init__(self, source: UnverifiedRelease, root: Path, public_key: Path | None, added: Sequence[Path]) -> None:
+        """Verify the signature; nothing happens yet."""
+        self.source, self.root, self.added = source, root, added
+        self.document, self.manifest = source.manifest(public_key)
+        self.release = root / "releases" / self.manifest.version
         self.staged = root / ".incoming"
-        self.added = added
         self.lock: int | None = None
 
     def current(self) -> str | None:
@@ -359,20 +293,28 @@ class Installation:
         lowest = lowest_version(trusted.read_bytes()) if trusted.is_file() else None
         if lowest is not None and version_key(manifest.version) < version_key(lowest):
             refuse(f"the release is version {manifest.version}, and the fleet's release keys allow none before {lowest}: install that one")
-        return self._interpreter()
-
-    def _interpreter(self) -> Path:
-        version = self.manifest.python
-        if "%d.%d" % sys.version_info[:2] == version:  # noqa: UP031 - Python 3.8
+        if "%d.%d" % sys.version_info[:2] == manifest.python:  # noqa: UP031 - Python 3.8
             return Path(sys.executable)
         # A Python that was installed on a board whose own is too old.
-        brought = sorted(self.root.glob("pythons/*/bin/python" + version))
-        candidates = [str(candidate) for candidate in brought] or [
-            candidate for candidate in [shutil.which("python" + version)] if candidate
-        ]
-        if not candidates:
-            refuse(f"the release is for Python {version}, here is {platform.python_version()}: build one for it")
-        return Path(candidates[0])
+        brought = sorted(self.root.glob("pythons/*/bin/python" + manifest.python))
+        python = str(brought[0]) if brought else shutil.which("python" + manifest.python)
+        if python is None:
+            refuse(f"the release is for Python {manifest.python}, here is {platform.python_version()}: build one for it")
+        return Path(python)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the lock of installations; leftovers of an earlier one hold it too, so that nothing else writes."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.lock = os.open(str(self.root / ".install.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX)
+            # What an interrupted installation left behind.
+            _remove(self.staged)
+            yield
+        finally:
+            _remove(self.staged)
+            os.close(self.lock)
 
     def is_finished(self) -> bool:
         """Return whether this release is installed."""
@@ -381,106 +323,65 @@ class Installation:
         except OSError:
             return False
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Hold the lock of installations; leftovers of an earlier one hold it too, so that nothing else writes."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        self.lock = os.open(str(self.root / ".install.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        until_s = time.monotonic() + WAIT_S
-        try:
-            while not self._has_locked():
-                if time.monotonic() > until_s:
-                    refuse(f"another installation has been running for {WAIT_S / 60:.0f} min: end it")
-                time.sleep(0.2)
-            # What an interrupted installation left behind.
-            _remove(self.staged)
-            yield
-        finally:
-            os.close(self.lock)
-
-    def _has_locked(self) -> bool:
-        try:
-            fcntl.flock(self.lock or 0, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
-
     def build(self, python: Path) -> None:
         """Build the release in place; on failure it is removed."""
         if self.current() == self.manifest.version:
             refuse(f"release {self.manifest.version} is running and is another build of the same version: raise the version")
+        self._stage()
         _remove(self.release)
+        self.release.parent.mkdir(exist_ok=True)
         try:
-            self._stage()
-            self._install(python)
+            self._run("the virtual environment", [str(python), "-m", "venv", "--without-pip", str(self.release)])
+            wheels = [str(wheel) for wheel in self.staged.glob("wheels/*.whl") if not wheel.name.startswith("pip-")]
+            self._pip("install", "--no-deps", *OFFLINE, *wheels)
+            self._install_further(self.lacking())
+            self._pip("check")
             self._compile()
-            self._smoke()
+            self._run("edgemeter --version", [str(self.release / "bin/python"), str(self.release / "bin/edgemeter"), "--version"])
+            self._import_runtimes()
             self._finish()
         except BaseException:
             _remove(self.release)
             raise
-        finally:
-            _remove(self.staged)
 
     def _stage(self) -> None:
-        files = self.manifest.files
-        free_bytes, staged_bytes = shutil.disk_usage(str(self.root)).free, sum(file.size_bytes for file in files)
-        self._room(free_bytes, staged_bytes)
-        for entry in files:
+        for entry in self.manifest.files:
             target = self.staged / entry.path
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as file:
                 self.source.copy(entry, file)
-        unpacked_bytes = sum(part.file_size for wheel in self._wheels() for part in zipfile.ZipFile(str(wheel)).infolist())
-        self._room(free_bytes, staged_bytes + int(unpacked_bytes * COMPILED_RATIO))
-
-    def _room(self, free_bytes: int, needed_bytes: int) -> None:
-        needed_bytes += SPARE_BYTES
+        wheels = self.staged.glob("wheels/*.whl")
+        unpacked_bytes = sum(part.file_size for wheel in wheels for part in zipfile.ZipFile(str(wheel)).infolist())
+        needed_bytes, free_bytes = int(unpacked_bytes * COMPILED_RATIO) + SPARE_BYTES, shutil.disk_usage(str(self.root)).free
         if free_bytes < needed_bytes:
             refuse(f"no space: the release needs {needed_bytes >> 20} MiB below {str(self.root)!r}, {free_bytes >> 20} MiB are free")
-
-    def _wheels(self) -> list[Path]:
-        return sorted(self.staged.glob("wheels/*.whl"))
-
-    def _install(self, python: Path) -> None:
-        self.release.parent.mkdir(exist_ok=True)
-        self._run("the virtual environment", [str(python), "-m", "venv", "--without-pip", str(self.release)])
-        wheels = [str(wheel) for wheel in self._wheels() if not wheel.name.startswith("pip-")]
-        self._pip("install", "--no-deps", *OFFLINE, *wheels)
-        self._install_further()
-        self._pip("check")
 
     def lacking(self) -> list[Path]:
         """Return the further wheels of this device that the release lacks: those that it keeps, and the added ones in their place."""
         wheels = {_project(wheel): wheel for wheel in [*sorted(self.root.glob("wheels/*.whl")), *self.added]}
-        return [wheel for wheel in wheels.values() if not (self.release / "further" / sha256(wheel)).exists()]
+        return [wheel for wheel in wheels.values() if not self._mark(wheel).exists()]
+
+    def _mark(self, wheel: Path) -> Path:
+        return self.release / "further" / hashlib.sha256(wheel.read_bytes()).hexdigest()
 
     def add(self) -> None:
         """Install the further wheels into the finished release, of which nothing changes if one is refused."""
-        try:
-            self._stage()
-            self._install_further()
-            self._compile()
-        finally:
-            _remove(self.staged)
+        self._stage()
+        self._install_further(self.lacking())
+        self._compile()
 
-    def _install_further(self) -> None:
-        wheels = self.lacking()
+    def _install_further(self, wheels: list[Path]) -> None:
         if not wheels:
             return
-        paths = [str(wheel) for wheel in wheels]
-        # Whether each fits this Python, and what it requires is there.
+        paths, trial = [str(wheel) for wheel in wheels], self.staged / "further"
+        # Whether each fits this Python, what it requires is there, and what it brings can be imported.
         self._pip("install", "--dry-run", *OFFLINE, *paths)
-        unpacked = self.staged / "further"
-        for wheel in wheels:
-            with zipfile.ZipFile(str(wheel)) as archive:
-                archive.extractall(str(unpacked))  # noqa: S202 - zipfile keeps to the folder
-        for wheel in wheels:
-            self._import(wheel, PYTHONPATH=str(unpacked))
+        self._pip("install", "--no-deps", *OFFLINE, "--target", str(trial), *paths)
+        self._import_runtimes(PYTHONPATH=str(trial))
         self._pip("install", "--no-deps", "--force-reinstall", *OFFLINE, *paths)
         (self.release / "further").mkdir(exist_ok=True)
         for wheel in wheels:
-            _write(self.release / "further" / sha256(wheel), (wheel.name + "\n").encode())
+            write(self._mark(wheel), (wheel.name + "\n").encode())
 
     def keep(self) -> None:
         """Keep the added wheels on this device for the releases that follow, in place of others of their project."""
@@ -490,15 +391,14 @@ class Installation:
             for former in folder.glob("*.whl"):
                 if _project(former) == _project(wheel):
                     former.unlink()
-            _write(folder / wheel.name, wheel.read_bytes())
+            write(folder / wheel.name, wheel.read_bytes())
 
-    def _pip(self, *arguments: str, fine: tuple[int, ...] = (0,)) -> tuple[int, list[str]]:
+    def _pip(self, *arguments: str) -> None:
         pip = sorted(self.staged.glob("wheels/pip-*.whl"))
         if not pip:
             refuse("the release has no wheel of pip")
         command = [str(self.release / "bin/python"), "-m", "pip", "--disable-pip-version-check", *arguments]
-        environment = {"PYTHONPATH": str(pip[0]), "PIP_CONFIG_FILE": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
-        return self._run("pip " + arguments[0], command, fine, **environment)
+        self._run("pip " + arguments[0], command, PYTHONPATH=str(pip[0]), PIP_CONFIG_FILE=os.devnull)
 
     def _compile(self) -> None:
         """Write the bytecode of every module: the agent's user may not, and boards compare only if all of them start from bytecode.
@@ -509,30 +409,23 @@ class Installation:
         # Status 1: a wheel holds a template or a file for another Python, which nothing imports.
         self._run("compileall", [str(self.release / "bin/python"), "-m", "compileall", *options, str(self.release / "lib")], (0, 1))
 
-    def _smoke(self) -> None:
-        for wheel in self._wheels():
-            self._import(wheel)
-        self._run("edgemeter --version", [str(self.release / "bin/python"), "-B", str(self.release / "bin/edgemeter"), "--version"])
+    def _import_runtimes(self, **variables: str) -> None:
+        """Import each runtime of the release in a process of its own, as its agent does before it reports that it is healthy."""
+        self._run("the import of its runtimes", [str(self.release / "bin/python"), "-m", "edgemeter.agent.update.imports"], **variables)
 
-    def _import(self, wheel: Path, **variables: str) -> None:
-        modules = extension_modules(wheel)
-        if modules:
-            self._run("the import of " + wheel.name, [str(self.release / "bin/python"), "-B", "-c", IMPORT, *modules], (0,), **variables)
-
-    def _run(self, task: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> tuple[int, list[str]]:
+    def _run(self, task: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "EDGEMETER_"))}
-        locks = () if self.lock is None else (self.lock,)
+        environment = {**inherited, "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1", **variables}
         try:
             completed = subprocess.run(
-                command, env={**inherited, "PYTHONNOUSERSITE": "1", **variables}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, timeout=STEP_S, check=False, pass_fds=locks, cwd=str(self.root),
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=STEP_S,
+                check=False, pass_fds=() if self.lock is None else (self.lock,), cwd=str(self.root),
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
             refuse(f"{task}: {error}")
         lines = [line.strip() for line in completed.stdout.decode(errors="replace").split("\n") if line.strip()]
         if completed.returncode not in fine:
             refuse(f"{task} {how_it_ended(completed.returncode)}{': ' + lines[-1][:400] if lines else ''}")
-        return completed.returncode, lines
 
     def _finish(self) -> None:
         for name in ("install.py", "supervisor.py", KEYS, "units"):
@@ -541,15 +434,19 @@ class Installation:
                 shutil.copytree(str(source), str(target))
             elif source.exists():
                 shutil.copyfile(str(source), str(target))
-        # All of it is on the disk before the manifest completes it.
-        _sync_folder(self.root, "file system")
-        _write(self.release / MANIFEST, self.document)
+        # All of it is on the disk before the manifest completes it: one file system only; glibc >= 2.14.
+        descriptor = os.open(str(self.root), os.O_RDONLY)
+        failed = ctypes.CDLL(None, use_errno=True).syncfs(descriptor)
+        os.close(descriptor)
+        if failed:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(self.root))
+        write(self.release / MANIFEST, self.document)
 
     def switch(self) -> None:
         """Make the release the current one, by one rename. Its installer and supervisor become those of the device."""
         for name in ("install.py", "supervisor.py"):
             if (self.release / name).exists():
-                _write(self.root / name, (self.release / name).read_bytes(), 0o755)
+                write(self.root / name, (self.release / name).read_bytes(), 0o755)
         link = self.root / ".current"
         with contextlib.suppress(FileNotFoundError):
             link.unlink()
@@ -581,20 +478,16 @@ def _remove(path: Path) -> None:
         shutil.rmtree(str(path))
 
 
-def _sync_folder(folder: Path, extent: str = "folder") -> None:
-    """Wait until a folder is on the disk, or all of its file system."""
+def _sync_folder(folder: Path) -> None:
     descriptor = os.open(str(folder), os.O_RDONLY)
     try:
-        if extent == "folder":
-            os.fsync(descriptor)
-        # One file system only; glibc >= 2.14.
-        elif ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
+def write(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write a file, whole or not at all, and sync it."""
     part = path.with_name("." + path.name + ".part")
     with part.open("wb") as file:
         file.write(content)
@@ -605,19 +498,19 @@ def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
     _sync_folder(path.parent)
 
 
-def install(source: UnverifiedRelease, root: Path, public_key: Path | None, switch: str, downgrade: str, added: Sequence[Path]) -> str:
+def install(
+    source: UnverifiedRelease, root: Path, public_key: Path | None, switch: str, downgrade: str,
+    added: Sequence[Path] = (), expected: str | None = None,
+) -> str:  # fmt: skip
     """Install the release; return in one line what was done, raise RefusedError if it is refused.
 
-    Without a key the release came over a trusted connection (SSH), and has no signature.
+    Without a `public_key` it came over a trusted connection (SSH), and no signature is needed; `expected` is the only version that is accepted.
     """
-    if public_key is None:
-        document = source.small(MANIFEST, MOST_MANIFEST_BYTES)
-        manifest = parse_manifest(document)
-    else:
-        document, manifest = verify(source, public_key)
-    installation = Installation(source, root, document, manifest, added)
+    installation = Installation(source, root, public_key, added)
+    version = installation.manifest.version
+    if expected is not None and version != expected:
+        refuse(f"the release holds version {version!r}, requested is {expected!r}")
     python = installation.check(downgrade)
-    verify_files(source, manifest)
     before, actions = installation.current(), []
     with installation.alone():
         if not installation.is_finished():
@@ -628,14 +521,14 @@ def install(source: UnverifiedRelease, root: Path, public_key: Path | None, swit
             actions.append("added wheels to")
         installation.keep()
         if public_key is not None and not (root / "release.pub").exists():
-            _write(root / "release.pub", public_key.read_bytes())
-        if switch == "yes" and before != manifest.version:
+            write(root / "release.pub", public_key.read_bytes())
+        if switch == "yes" and before != version:
             installation.switch()
             actions.append("switched to")
         # Whoever switches later may still have to roll back, and prunes by itself.
         if actions and switch == "yes":
-            installation.prune(before, manifest.version)
-    return "{} release {} in {!r}".format(" and ".join(actions) or "nothing to do:", manifest.version, str(root))
+            installation.prune(before, version)
+    return "{} release {} in {!r}".format(" and ".join(actions) or "nothing to do:", version, str(root))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -647,6 +540,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--unsigned", action="store_true", help="accept a release without a signature, from a trusted source")
     parser.add_argument("--switch", choices=("yes", "no"), default="yes", help="whether the release becomes the current one")
     parser.add_argument("--allow-downgrade", action="store_const", const="allowed", default="refused", help="allow an older version")
+    parser.add_argument("--expect-version", metavar="VERSION", help="refuse a release of any other version")
     parser.add_argument(
         "--with", dest="added", type=Path, action="append", default=[], metavar="FILE.whl",
         help="wheel to install in addition to those of this and later releases; may be repeated",
@@ -654,10 +548,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.umask(0o022)
     root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
+    public_key = None if options.unsigned else options.public_key or root / "release.pub"
     try:
         with contextlib.closing(UnverifiedRelease(options.release)) as source:
-            public_key = None if options.unsigned else options.public_key or root / "release.pub"
-            text = install(source, root, public_key, options.switch, options.allow_downgrade, options.added)
+            text = install(source, root, public_key, options.switch, options.allow_downgrade, options.added, options.expect_version)
     except (RefusedError, OSError, zipfile.BadZipFile) as error:
         sys.stderr.write("install: {}\n".format(" ".join(str(error).split())))
         return 1

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.base.durable_file import replacing
+from edgemeter.agent.base.durable_file import replacing, sha256_of
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.openssl import run_openssl
 from edgemeter.provisioning.release import install
@@ -79,17 +79,18 @@ def read_release(path: Path, public_key: Path) -> VerifiedRelease:
             "`edgemeter fleet init` makes both"
         )
     with open_unverified(path) as source:
-        document, manifest = install.verify(source, public_key)
-        install.verify_files(source, manifest)
+        document, manifest = source.manifest(public_key)
+        for entry in manifest.files:
+            source.copy(entry, None)
     return VerifiedRelease(path, manifest, document)
 
 
 def unsigned_release(path: Path) -> VerifiedRelease:
     """Return a release whose files equal its manifest, for which nobody has vouched; raises ConfigError if it is none, or differs."""
     with open_unverified(path) as source:
-        document = source.small(MANIFEST, install.MOST_MANIFEST_BYTES)
-        manifest = install.parse_manifest(document)
-        install.verify_files(source, manifest)
+        document, manifest = source.manifest(None)
+        for entry in manifest.files:
+            source.copy(entry, None)
     return VerifiedRelease(path, manifest, document, is_signed=False)
 
 
@@ -106,7 +107,7 @@ def file_entries(folder: Path) -> tuple[FileEntry, ...]:
     """Return the files below `folder` as a manifest lists them, by name."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     names = [(path, path.relative_to(folder).as_posix()) for path in paths]
-    return tuple(FileEntry(name, install.sha256(path), path.stat().st_size) for path, name in names if name not in FIRST)
+    return tuple(FileEntry(name, sha256_of(path), path.stat().st_size) for path, name in names if name not in FIRST)
 
 
 def pack_release(folder: Path, target: Path) -> None:
