@@ -21,7 +21,7 @@ from edgemeter.agent.identity.service_signature import read_refused_orders
 from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine, whole_number
 from edgemeter.agent.power import detect
-from edgemeter.agent.update.release import RELEASES_FOLDER, RUNNING_RELEASE, bad_versions
+from edgemeter.agent.update.release import RELEASES_FOLDER, RUNNING_RELEASE, read_journal
 
 STEP_RATIO = 0.1
 WORN_OUT = 0x0B
@@ -152,7 +152,7 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         told_ns=now_ns,
         release=RUNNING_RELEASE.version if RUNNING_RELEASE else None,
         previous_agent=other_release(Path(sys.prefix)),
-        bad_agents=tuple(sorted(bad_versions(home))),
+        bad_agents=tuple(sorted(read_journal().bad_versions)),
         serial=_serial(identity, machine),
         python=environment.libraries["python"],
         glibc=_glibc(),

@@ -67,9 +67,9 @@ WORK_FUNCTIONS: Mapping[type, str] = {
 }
 
 
-def update(context: OrderContext, work: Update) -> None:
+def update(context: OrderContext, _work: Update) -> None:
     """Begin an update; the daemon reports its end, perhaps from another release."""
-    update_orders().carry_out(context.task.order, context.content(work.bundle), Path(context.task.home))
+    update_orders().carry_out(context.task.order, Path(context.task.home))
 
 
 def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | None = None) -> None:

@@ -202,7 +202,7 @@ class JobsHandler:
             if isinstance(work, orders.Restart):
                 check_restart(work, self._context.home)
             if isinstance(work, orders.Update):
-                update_orders().check(work, self._context.home)
+                update_orders().check(work)
         except EdgemeterError as error:
             return str(error)
         return None
@@ -288,14 +288,14 @@ class JobsHandler:
         """Wait for an order that ends after a restart of the agent or of the board."""
         if not isinstance(entry.order.work, orders.Update):
             return RUNNING_POLL_S
-        if ended := update_orders().came_of(entry.order, self._context.home):
+        if ended := update_orders().came_of(entry.order):
             self._journal.ends(entry.place, *ended)
             return 0.0
         if self._started_place != entry.place:
             # Whether the update was requested before the restart is unknown; the supervisor ignores a second request for the same order.
             self._start(entry)
         else:
-            self._note_waiting(entry, update_orders().why_waiting(entry.order, self._context.home))
+            self._note_waiting(entry, update_orders().why_waiting(entry.order))
         return RUNNING_POLL_S
 
     def _begin(self, entry: journal.JournalEntry) -> float:

@@ -9,8 +9,9 @@ from typing import Any
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.orders import Restart
+from edgemeter.agent.machine import clock
 
-# The supervisor, which is root, reboots the board when this file appears, and removes it first.
+# The supervisor, which is root, reboots the board when this file names the present boot.
 REQUEST = Path("update") / "reboot"
 
 
@@ -30,7 +31,7 @@ def request_restart(work: Restart, home: Path, restart: Callable[[], None]) -> N
     path = home / REQUEST
     try:
         blank = path.with_name(f".{path.name}")
-        blank.write_text("ordered by the fleet's server\n", encoding="utf-8")
+        blank.write_text(f"{clock.boot_id()}\n", encoding="utf-8")
         blank.replace(path)
     except OSError as error:
         raise UnavailableError(f"cannot request a restart at {str(path)!r}: {error.strerror}") from error

@@ -29,6 +29,11 @@ class InstalledRelease:
         """The file that the supervisor keeps locked while it is there."""
         return self.root / "supervisor.lock"
 
+    @property
+    def journal(self) -> Path:
+        """The file in which the supervisor states what it does."""
+        return self.root / "supervisor" / "journal.json"
+
 
 def find_release(prefix: Path) -> InstalledRelease | None:
     """Return the release whose virtual environment is at `prefix`, None for one that was made in another way."""
@@ -54,14 +59,6 @@ class UpdateOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={"before":
     ended_ns: int
 
 
-class InterruptedUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """How often the installation of an update was interrupted, by a power cut or a kill; the supervisor resumes it."""
-
-    job: str
-    attempt: int
-    times: int
-
-
 class FailedRelease(msgspec.Struct, frozen=True, kw_only=True):
     """A version that failed here, and whether it is not to be tried again."""
 
@@ -71,17 +68,27 @@ class FailedRelease(msgspec.Struct, frozen=True, kw_only=True):
     ended_ns: int
 
 
-def last_outcome(home: Path) -> UpdateOutcome | None:
-    """Return what came of the last update, None where there was none."""
-    return durable_file.read_if_any(home / UPDATE_FOLDER / "outcome.json", UpdateOutcome)
+class RunningUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """An update in progress; `interrupted` is how often a power cut or a kill interrupted its installation."""
+
+    order: dict[str, str | None]
+    interrupted: int = 0
 
 
-def interrupted_update(home: Path) -> InterruptedUpdate | None:
-    """Return the update whose installation was interrupted and is resumed, None where there is none."""
-    return durable_file.read_if_any(home / UPDATE_FOLDER / "interrupted.json", InterruptedUpdate)
+class SupervisorJournal(msgspec.Struct, frozen=True, kw_only=True):
+    """What the supervisor states: the update in progress, the outcome of the last one, and the versions that failed here."""
+
+    update: RunningUpdate | None = None
+    outcome: UpdateOutcome | None = None
+    bad: dict[str, FailedRelease] = {}
+
+    @property
+    def bad_versions(self) -> dict[str, str]:
+        """Return the versions that are not to be tried again, and why."""
+        return {version: failed.reason for version, failed in self.bad.items() if failed.is_bad}
 
 
-def bad_versions(home: Path) -> dict[str, str]:
-    """Return the versions that are not to be tried again, and why."""
-    versions = durable_file.read_if_any(home / UPDATE_FOLDER / "bad.json", dict[str, FailedRelease])
-    return {version: failed.reason for version, failed in (versions or {}).items() if failed.is_bad}
+def read_journal(release: InstalledRelease | None = RUNNING_RELEASE) -> SupervisorJournal:
+    """Return what the supervisor of that release states; empty where there is none."""
+    journal = durable_file.read_if_any(release.journal, SupervisorJournal) if release is not None else None
+    return journal or SupervisorJournal()

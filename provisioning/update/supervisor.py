@@ -1,20 +1,19 @@
 """The supervisor of a device: installs a release and rolls it back if it is not healthy. A standalone script for Python 3.8 and later.
 
 It stays one file with the standard library only, because it is copied to boards and runs without a release. It runs as root beside the
-agent and trusts the agent only for which update it requests: the release's hash is checked here, its signature and files by `install.py`
-with the public key that came with the device.
+agent and trusts the agent only for which update it requests: `install.py` verifies signature and files with the public key that came with
+the device. The agent asks in files of `HOME/update`, which are only read here:
 
-    update/wanted.json     the agent's update request           update/outcome.json      the outcome
-    update/withdrawn.json  the request that no longer holds     update/interrupted.json  how often its installation was interrupted
-    update/healthy.json    the agent's health report            update/bad.json          the versions that failed
-    update/reboot          the agent's request for a reboot
+    wanted.json     the update request                 withdrawn.json  the request that no longer holds
+    healthy.json    the agent's health report          reboot          the boot in which the agent wants a reboot
+
+and reads `ROOT/supervisor/journal.json`, which is written whole before each step, so that after a kill or a power cut at any moment it
+continues there: the `update` in progress, the `outcome` of the last one, and the `bad` versions, which failed here. The steps are `taken`
+(waits for the end of the measurement), `installing` (beside the running release), `trying` (the new release runs and has to report that
+it is healthy), `going back` (rollback to the previous release) and `ended` (the disk is put in order). An interrupted installation is
+resumed, after a pause that grows, until it ends or is withdrawn; a trial that the board itself did not survive is repeated once.
 
 The run lock of the board, /run/lock/edgemeter-run.lock, is held by whatever measures, and here for a switch or a reboot.
-
-Every step is written to a journal on the disk before it begins, so that after a kill or a power cut at any moment it continues there:
-`taken` (waits for the end of the measurement), `installing` (beside the running release), `trying` (the new release runs and has to
-report that it is healthy), `going back` (rollback to the previous release), `ended`. An interrupted installation is resumed, after a pause
-that grows, until it ends or is withdrawn; a trial that the board itself did not survive is repeated once.
 """
 
 from __future__ import annotations
@@ -29,27 +28,48 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import socket
 import stat
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional  # noqa: UP035 - Python 3.8
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Record = dict[str, Any]
 
 logger = logging.getLogger("edgemeter-supervisor")
-
-Record = Dict[str, Any]  # noqa: UP006 - Python 3.8
 
 UNIT = "edgemeter-agent.service"
 # The keys that sign releases: those that this device trusts, and those that a release brings.
 TRUSTED_KEYS, BROUGHT_KEYS = "release.pub", "release.keys"
-MARK = "SUPERVISED_EDGEMETER_ROOT"
+SCRIPTS = ("install.py", "supervisor.py")
 LARGEST_FILE_BYTES = 64 << 10
-PIECE_BYTES = 1 << 20
-SYNC_BYTES = 32 << 20
+OPTIONS: dict[str, Any] = {
+    "root": Path("/opt/edgemeter"),
+    "home": Path(os.environ.get("EDGEMETER_HOME") or "/var/lib/edgemeter"),
+    # Held by whatever measures on this board; a relative one lies in the home.
+    "run_lock": os.environ.get("EDGEMETER_RUN_LOCK") or "/run/lock/edgemeter-run.lock",
+    "restart_command": f"systemctl --no-block restart {UNIT}",
+    # Prints the number of failed starts.
+    "starts_command": f"systemctl show --property=NRestarts --value {UNIT}",
+    "reboot_command": "systemctl reboot",
+    # A file that differs after a reboot.
+    "boot_id": Path("/proc/sys/kernel/random/boot_id"),
+    # The least time for a release to become healthy, a slow card has more; and how long it has to keep running then.
+    "healthy_within_s": 300.0,
+    "settle_s": 30.0,
+    # How long to wait for a measurement, for an installation, and after its first interruption.
+    "blocked_after_s": 6 * 3600.0,
+    "install_s": 1800.0,
+    "first_pause_s": 1.0,
+    "failed_starts": 5,
+    "count_every_s": 60.0,
+    "every_s": 1.0,
+}
 # A release is tried in so many boots, and is bad after so many failures that may not be its own.
 MOST_TRIES = 2
 # An installation that brings the board down each time is resumed this often in the end.
@@ -65,7 +85,7 @@ FORMS = {
     "sha256": r"[0-9a-f]{64}",
     "size_bytes": r"[1-9][0-9]{0,12}",
     "timeout_s": r"[1-9][0-9]{0,5}",
-    "even_if": r"|bad|older|older,bad|bad,older",
+    "even_if": r"|older",
 }
 
 
@@ -73,74 +93,45 @@ class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
     """The update is refused: why, in one line for people."""
 
 
-class Folder:
-    """The files in a folder that an unprivileged user may write: links are not followed, pipes not waited for."""
+def read_plain(path: Path) -> bytes:
+    """Return the content of a file that an unprivileged user may write, if there is one; no link is followed, no pipe waited for."""
+    try:
+        descriptor = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, LARGEST_FILE_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    finally:
+        os.close(descriptor)
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        home = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            self._owner = os.fstat(home)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path.name, 0o750, dir_fd=home)
-                os.chown(path.name, self._owner.st_uid, self._owner.st_gid, dir_fd=home, follow_symlinks=False)
-            self._folder = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=home)
-        finally:
-            os.close(home)
 
-    def is_there(self) -> bool:
-        """Return whether the path still leads here."""
-        try:
-            return self.path.lstat().st_ino == os.fstat(self._folder).st_ino
-        except FileNotFoundError:
-            return False
+def parse_record(content: bytes) -> Record:
+    """Return the JSON object; empty if it is none."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
-    def close(self) -> None:
-        """Close the folder."""
-        os.close(self._folder)
 
-    def has(self, name: str) -> bool:
-        """Return whether a file of that name exists."""
-        try:
-            os.stat(name, dir_fd=self._folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+def write(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write a file, whole or not at all, and sync it."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.chmod(mode)
+    os.replace(str(part), str(path))  # noqa: PTH105 - one name for all that replaces
+    _sync_folder(path.parent)
 
-    def open(self, name: str) -> int:
-        """Return a descriptor of the regular file, for reading."""
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(f"{name} is not a regular file")
-        return descriptor
 
-    def read(self, name: str) -> Record:
-        """Return the JSON object in that file; empty if none can be read."""
-        try:
-            with os.fdopen(self.open(name), "rb") as file:
-                document = json.loads(file.read(LARGEST_FILE_BYTES))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return document if isinstance(document, dict) else {}
-
-    def write(self, name: str, record: Record) -> None:
-        """Write the JSON object, whole or not at all, and sync it."""
-        self.remove(f".{name}")
-        descriptor = os.open(f".{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o640, dir_fd=self._folder)
-        with os.fdopen(descriptor, "w") as file:
-            os.fchown(file.fileno(), self._owner.st_uid, self._owner.st_gid)
-            json.dump(record, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f".{name}", name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        os.fsync(self._folder)
-
-    def remove(self, name: str) -> None:
-        """Remove the file, if it exists."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self._folder)
-            os.fsync(self._folder)
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(str(path), os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def pause(seconds: float) -> None:
@@ -157,9 +148,9 @@ def notify(state: str) -> None:
             channel.sendto(state.encode(), "\0" + name[1:] if name.startswith("@") else name)
 
 
-def run(command: list[str], log: Path, patience_s: float, marks: dict[str, str]) -> tuple[int | None, str]:
+def run(command: list[str], log: Path, patience_s: float) -> tuple[int | None, str]:
     """Run the command; return its status, None where it did not end by itself, and its last line. It is killed after `patience_s`."""
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **marks}
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
     try:
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
@@ -189,15 +180,20 @@ class Releases:
     def current(self) -> str | None:
         """Return the version that `current` names, None if it cannot run."""
         try:
-            target = Path(os.readlink(self.root / "current"))  # noqa: PTH115 - Python 3.8
+            version = Path(os.readlink(str(self.root / "current"))).name  # noqa: PTH115 - Python 3.8
         except OSError:
             return None
-        return target.name if self._runs(target.name) else None
+        return version if self.can_run(version) else None
+
+    def can_run(self, version: str) -> bool:
+        """Return whether that release is installed: an installation writes the manifest last."""
+        path = self.path(version)
+        return re.fullmatch(FORMS["version"], version) is not None and (path / "manifest.json").exists() and (path / "bin/python").exists()
 
     def installed(self) -> list[str]:
         """Return the installed versions, the newest installation first."""
         try:
-            paths = [path for path in (self.root / "releases").iterdir() if self._runs(path.name)]
+            paths = [path for path in (self.root / "releases").iterdir() if self.can_run(path.name)]
         except OSError:
             return []
         return [path.name for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)]
@@ -208,8 +204,8 @@ class Releases:
         with contextlib.suppress(FileNotFoundError):
             link.unlink()
         link.symlink_to(Path("releases") / version)
-        link.replace(self.root / "current")
-        _sync(self.root)
+        os.replace(str(link), str(self.root / "current"))  # noqa: PTH105 - as in `write`
+        _sync_folder(self.root)
 
     def keep(self, *versions: str | None) -> None:
         """Remove every release except these and the running one."""
@@ -220,56 +216,45 @@ class Releases:
 
     def size_bytes(self, version: str | None) -> int:
         """Return the disk space of that release."""
-        if version is None:
-            return 0
-        return sum(path.lstat().st_blocks * 512 for path in self.path(version).rglob("*"))
-
-    def _runs(self, version: str) -> bool:
-        # An installation writes the manifest last.
-        path = self.path(version)
-        return (
-            re.fullmatch(FORMS["version"], version) is not None and (path / "manifest.json").exists() and (path / "bin" / "python").exists()
-        )
+        return 0 if version is None else sum(path.lstat().st_blocks * 512 for path in self.path(version).rglob("*"))
 
 
 class Supervisor:
-    """One device's supervisor; `poll` is called repeatedly. It raises OSError if the disk fails, and the next poll continues."""
+    """One device's supervisor; `poll` is called repeatedly. It raises OSError if the disk fails, and a new one continues."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.releases = Releases(options.root)
         self.own = options.root / "supervisor"
-        self.own.mkdir(mode=0o700, exist_ok=True)
-        self.journal = Folder(self.own)
-        self.update = Folder(options.home / "update")
+        self.own.mkdir(mode=0o755, exist_ok=True)
+        self.requests = options.home / "update"
+        with contextlib.suppress(FileExistsError):
+            self.requests.mkdir(mode=0o750)
+            home = options.home.stat()
+            os.chown(str(self.requests), home.st_uid, home.st_gid, follow_symlinks=False)
         # The agent, who may not write in every /run/lock, finds it there.
         os.close(self._open_run_lock())
         # The failed starts to count from, and since when.
         self._starts: tuple[int, float] | None = None
         self._counted_s = 0.0
         self._complaint: str | None = None
-        self._keys_of: str | None = None
+        self._has_rebooted = False
         self._began_s = time.monotonic()
-        self._has_reported_interruption = False
-
-    def close(self) -> None:
-        """Close the folders."""
-        self.journal.close()
-        self.update.close()
+        self.journal = parse_record(read_plain(self.own / "journal.json"))
+        update = self.journal.get("update")
+        if update and update["step"] == "installing":
+            self._note({**update, "interrupted": update.get("interrupted", 0) + 1})
+            logger.info("the installation of %s was interrupted, resuming", update["order"]["version"])
 
     def poll(self) -> None:
         """Do what is due: continue an update, begin a requested one, reboot, or roll back an agent that does not start."""
-        if not self.update.is_there():
-            raise OSError(f"{str(self.update.path)!r} was replaced")
-        step = self.journal.read("journal.json")
-        if step.get("step"):
-            if not self._rests(step):
-                self._go_on(step)
-        elif self.releases.current() != self._keys_of:
-            self._take_keys()
-        elif self.update.has("wanted.json"):
-            self._take()
-        elif self.update.has("reboot"):
+        request = read_plain(self.requests / "wanted.json")
+        if self.journal.get("update"):
+            if not self._rests():
+                self._go_on()
+        elif request and hashlib.sha256(request).hexdigest() != self.journal.get("request"):
+            self._take(request)
+        elif self._wants_reboot():
             self._reboot()
         elif self.releases.current() is None:
             self._roll_back_from(None, "there was no release at `current`")
@@ -277,215 +262,159 @@ class Supervisor:
             self._counted_s = time.monotonic()
             self._count_starts()
 
-    def _take_keys(self) -> None:
-        """Trust the keys that the running release brings, if their number is greater: it was signed by a key trusted before.
+    def _write(self, **changes: Any) -> None:
+        journal = {**self.journal, **changes}
+        write(self.own / "journal.json", json.dumps(journal, indent=1).encode())
+        self.journal = journal
 
-        Nothing is noted: what is not done yet is seen in the two files, at every start.
-        """
-        running = self.releases.current()
-        if running is not None:
-            brought, trusted = self.releases.path(running) / BROUGHT_KEYS, self.options.root / TRUSTED_KEYS
-            keys = brought.read_bytes() if brought.is_file() else b""
-            if _key_number(keys) > _key_number(trusted.read_bytes() if trusted.is_file() else b"") and b"BEGIN PUBLIC KEY" in keys:
-                staged = self.own / TRUSTED_KEYS
-                staged.write_bytes(keys)
-                staged.chmod(0o644)
-                _sync(staged)
-                staged.replace(trusted)
-                _sync(self.options.root)
-                logger.info("releases are checked by the keys of %s from now on (number %d)", running, _key_number(keys))
-        self._keys_of = running
+    def _note(self, update: Record) -> None:
+        self._write(update=update)
 
-    def _take(self) -> None:
-        request, last = self.update.read("wanted.json"), self.update.read("outcome.json")
+    def _end(self, update: Record, state: str, reason: str, failure: Record | None = None) -> None:
+        logger.info("%s: %s", state, reason)
+        order = update["order"]
+        attempt = int(order["attempt"]) if order.get("attempt") else None
+        outcome = {"job": order.get("job"), "attempt": attempt, "version": order.get("version"), "from": update["from"]}
+        outcome.update(state=state, reason=reason, ended_ns=time.time_ns())
+        self._note({"step": "ended", "order": order, "outcome": outcome, "failure": failure})
+
+    def _take(self, content: bytes) -> None:
+        request, last = parse_record(content), self.journal.get("outcome", {})
         # Only fields of the right form are used.
         order = {name: str(request[name]) for name, form in FORMS.items() if name in request and re.fullmatch(form, str(request[name]))}
-        if request and (order.get("job"), order.get("attempt")) != (last.get("job"), str(last.get("attempt"))):
-            was_installed = order.get("version") in self.releases.installed()
-            step = {"step": "taken", "order": order, "from": self.releases.current(), "was_installed": was_installed}
-            try:
-                self._check(request, order)
-                if order["version"] == step["from"]:
-                    self._end(step, "done", f"version {order['version']} runs already")
-                else:
-                    self._note(step)
-            except Refused as why:
-                self._end(step, "failed", str(why))
-        self.update.remove("wanted.json")
-
-    def _check(self, request: Record, order: dict[str, str]) -> None:
+        # This one is not looked at again.
+        self._write(request=hashlib.sha256(content).hexdigest())
+        if not request or (order.get("job"), order.get("attempt")) == (last.get("job"), str(last.get("attempt"))):
+            return
+        was_installed = self.releases.can_run(order.get("version", ""))
+        update = {"step": "taken", "order": order, "from": self.releases.current(), "was_installed": was_installed}
         wrong = sorted((set(request) | set(FORMS)) - set(order))
         if wrong:
-            raise Refused(f"not an update request: unknown, missing or wrong fields: {', '.join(wrong)[:200]}")
-        bad = self._bad()
-        failure = bad.pop(order["version"], {})
-        if failure.get("is_bad"):
-            if "bad" not in order["even_if"]:
-                raise Refused(
-                    f"version {order['version']} failed here before ({failure.get('reason')}): it is retried only with `--even-if bad`"
-                )
-            self.update.write("bad.json", bad)
+            self._end(update, "failed", f"not an update request: unknown, missing or wrong fields: {', '.join(wrong)[:200]}")
+        elif order["version"] == update["from"]:
+            self._end(update, "done", f"version {order['version']} runs already")
+        else:
+            self._note(update)
 
-    def _bad(self) -> dict[str, Record]:
-        failures = self.update.read("bad.json")
-        return {
-            version: failure
-            for version, failure in failures.items()
-            if isinstance(failure, dict) and isinstance(failure.get("attempts"), int)
-        }
+    def _bad(self, version: str | None) -> Record:
+        """Return the note of a version that failed here, empty for any other."""
+        failure: Record = self.journal.get("bad", {}).get(version, {})
+        return failure
 
-    def _rests(self, step: Record) -> bool:
+    def _rests(self) -> bool:
         """Return whether to wait before an interrupted installation is resumed: at first a second, then twice as long each time."""
-        interrupted = step.get("tries", 0) if step["step"] == "installing" else 0
-        if interrupted == 0 or self._is_named_in("withdrawn.json", step):
+        update = self.journal["update"]
+        interrupted = update.get("interrupted", 0) if update["step"] == "installing" else 0
+        if interrupted == 0 or self._is_withdrawn(update):
             return False
-        if not self._has_reported_interruption:
-            named = {"job": step["order"]["job"], "attempt": int(step["order"]["attempt"])}
-            with contextlib.suppress(OSError):
-                self.update.write("interrupted.json", {**named, "times": interrupted})
-            logger.info("the installation of %s was interrupted (%d), resuming", step["order"]["version"], interrupted)
-            self._has_reported_interruption = True
-        return time.monotonic() - self._began_s < _pause_s(self.options.first_pause_s, interrupted)
+        pause_s = min(self.options.first_pause_s * 2.0 ** min(interrupted - 1, 20), LONGEST_PAUSE_S)
+        return time.monotonic() - self._began_s < pause_s
 
-    def _is_named_in(self, file: str, step: Record) -> bool:
-        """Return whether that file of the agent's is about this update."""
-        request = self.update.read(file)
-        return [str(request.get(name)) for name in ("job", "attempt")] == [step["order"].get(name) for name in ("job", "attempt")]
+    def _is_withdrawn(self, update: Record) -> bool:
+        request = parse_record(read_plain(self.requests / "withdrawn.json"))
+        return all(str(request.get(name)) == update["order"].get(name) for name in ("job", "attempt"))
 
-    def _go_on(self, step: Record) -> None:
-        if self._is_named_in("wanted.json", step):
-            self.update.remove("wanted.json")
-        _end_leftovers(self.options.root)
-        patience_s = self.options.blocked_after_s
-        if step["step"] == "taken":
-            patience_s = min(patience_s, float(step["order"]["timeout_s"]))
-        with self._quiet(patience_s if step["step"] != "ended" else 0.0) as is_quiet:
-            if step["step"] == "taken" and not is_quiet:
-                self._end(step, "failed", f"blocked by run: a measurement was going on for {patience_s:.0f} s")
-                return
+    def _go_on(self) -> None:
+        update, patience_s = self.journal["update"], self.options.blocked_after_s
+        if update["step"] == "taken":
+            patience_s = min(patience_s, float(update["order"]["timeout_s"]))
+        with self._quiet(patience_s if update["step"] != "ended" else 0.0) as is_quiet:
+            if update["step"] == "taken" and not is_quiet:
+                self._end(update, "failed", f"blocked by run: a measurement was going on for {patience_s:.0f} s")
             # A trial that has begun is completed, even if the lock is never released.
-            while step.get("step"):
+            while self.journal["update"]:
                 {
                     "taken": self._install,
                     "installing": self._install,
                     "trying": self._try,
                     "going back": self._roll_back,
-                    "ended": self._report,
-                }[step["step"]](step)
-                step = self.journal.read("journal.json")
+                    "ended": self._finish,
+                }[self.journal["update"]["step"]](self.journal["update"])
 
-    def _install(self, step: Record) -> None:
+    def _install(self, update: Record) -> None:
         """Install it beside the running release; an InterruptedError leaves the step as it is, to be resumed."""
-        order = step["order"]
-        self._note({**step, "step": "installing", "tries": step.get("tries", 0) + 1})
+        order = update["order"]
+        self._note({**update, "step": "installing"})
         try:
-            self._refuse_withdrawn(step)
+            self._refuse_withdrawn(update)
             self._make_room(order)
             began_s = time.monotonic()
-            self._build(order, self._staged(order))
-            self._refuse_withdrawn(step)
+            self._build(order)
+            self._refuse_withdrawn(update)
         except InterruptedError:
             raise
         except (Refused, OSError) as error:
             why = str(error) if isinstance(error, Refused) else f"cannot install version {order['version']}: {error.strerror or error}"
-            self._clear(step)
-            self._end(step, "failed", why)
+            if not update["was_installed"] or not self.releases.can_run(order["version"]):
+                shutil.rmtree(str(self.releases.path(order["version"])), ignore_errors=True)
+            shutil.rmtree(str(self.options.root / ".incoming"), ignore_errors=True)
+            self._end(update, "failed", why)
         else:
-            own_s = SLOW_FACTOR * (time.monotonic() - began_s + _imports_s(self.update.read("healthy.json")))
+            own_s = SLOW_FACTOR * (time.monotonic() - began_s + _imports_s(self._report()))
             within_s = max(self.options.healthy_within_s, min(own_s, LONGEST_TRIAL_S))
-            self._note({**step, "step": "trying", "tries": 0, "within_s": within_s})
+            self._note({**update, "step": "trying", "tries": 0, "within_s": within_s})
 
-    def _refuse_withdrawn(self, step: Record) -> None:
-        if self._is_named_in("withdrawn.json", step):
-            raise Refused(f"the update to {step['order']['version']} was withdrawn")
+    def _refuse_withdrawn(self, update: Record) -> None:
+        if self._is_withdrawn(update):
+            raise Refused(f"the update to {update['order']['version']} was withdrawn")
 
     def _make_room(self, order: Record) -> None:
-        """Refuse a release that does not fit, before anything is written: it takes about as much as the running one."""
-        size_bytes = int(order["size_bytes"])
-        needed_bytes = max(2 * size_bytes, size_bytes + self.releases.size_bytes(self.releases.current()))
+        """Remove the release before the running one, if there is no room for another; it takes about as much as the running one."""
+        needed_bytes = int(order["size_bytes"]) + self.releases.size_bytes(self.releases.current())
         if shutil.disk_usage(str(self.options.root)).free < needed_bytes:
             self.releases.keep(order["version"])
-        free_bytes = shutil.disk_usage(str(self.options.root)).free
-        if free_bytes < needed_bytes:
-            needs = f"version {order['version']} needs {needed_bytes >> 20} MiB below {str(self.options.root)!r}"
-            raise Refused(f"no space: {needs}, {free_bytes >> 20} MiB are free")
 
-    def _staged(self, order: Record) -> Path:
-        """Return a copy of the release that only root can change, with the requested hash."""
-        staged: Path = self.own / "bundle.tar"
-        digest = hashlib.sha256()
-        contents = Folder(self.options.home / "content")
-        try:
-            with os.fdopen(contents.open(order["sha256"]), "rb") as source, staged.open("wb") as target:
-                while (block := source.read(PIECE_BYTES)) and target.tell() < int(order["size_bytes"]):
-                    digest.update(block)
-                    target.write(block)
-                    if target.tell() % SYNC_BYTES == 0:
-                        # A slow card takes long: never sync so much at once that the watchdog expires.
-                        target.flush()
-                        os.fsync(target.fileno())
-                    notify("WATCHDOG=1")
-                target.flush()
-                os.fsync(target.fileno())
-        except FileNotFoundError as error:
-            raise Refused(f"the release {order['sha256'][:12]} is not in the device's content") from error
-        finally:
-            contents.close()
-        if digest.hexdigest() != order["sha256"]:
-            raise Refused(f"the release does not have the requested hash ({order['sha256'][:12]})")
-        return staged
-
-    def _build(self, order: Record, staged: Path) -> None:
-        version = _version(staged)
-        if version != order["version"]:
-            raise Refused(f"the release holds version {version!r}, requested is {order['version']!r}")
-        root = self.options.root
-        command = [sys.executable, root / "install.py", "--release", staged, "--root", root, "--public-key", root / TRUSTED_KEYS]
-        if "older" in order["even_if"]:
-            command.append("--allow-downgrade")
-        status, output = run([*map(str, command), "--switch", "no"], self.own / "install.log", self.options.install_s, {MARK: str(root)})
+    def _build(self, order: Record) -> None:
+        root, version, release = self.options.root, order["version"], self.options.home / "content" / order["sha256"]
+        if not stat.S_ISREG(release.lstat().st_mode):
+            raise Refused(f"the release {order['sha256'][:12]} is not a plain file in the device's content")
+        command = [sys.executable, root / "install.py", "--release", release, "--root", root, "--public-key", root / TRUSTED_KEYS]
+        command += ["--switch", "no", "--expect-version", version]
+        command += ["--allow-downgrade"] if "older" in order["even_if"] else []
+        status, output = run([str(word) for word in command], self.own / "install.log", self.options.install_s)
         if status is not None and status < 0:
             raise InterruptedError(f"the installation of {version} was killed by signal {-status}")
-        if status != 0 or version not in self.releases.installed():
+        if status != 0 or not self.releases.can_run(version):
             raise Refused(f"version {version} cannot be installed: {output}")
 
-    def _try(self, step: Record) -> None:
+    def _try(self, update: Record) -> None:
         """Start the release and wait for its health; a killed supervisor goes on waiting, after a reboot the release is started anew."""
-        order, boot = step["order"], self.options.boot_id.read_text()
-        if step.get("boot") != boot:
-            if step["tries"] == MOST_TRIES:
-                self._begin_rollback(step, f"{MOST_TRIES} times the board went down while it was tried")
+        version, boot = update["order"]["version"], self.options.boot_id.read_text()
+        if update.get("boot") != boot:
+            if update["tries"] == MOST_TRIES:
+                self._begin_rollback(update, f"{MOST_TRIES} times the board went down while it was tried")
                 return
-            step = {**step, "tries": step["tries"] + 1, "boot": boot, "until_s": None}
-            self._note(step)
-        if step["until_s"] is None:
-            self.update.remove("healthy.json")
-            self.releases.switch(order["version"])
+            update = {**update, "tries": update["tries"] + 1, "boot": boot, "until_s": None}
+            self._note(update)
+        if update["until_s"] is None:
+            self.releases.switch(version)
             self._restart()
-            step = {**step, "until_s": time.clock_gettime(time.CLOCK_BOOTTIME) + step["within_s"]}
-            self._note(step)
-        why = self._why_unhealthy(step)
+            update = {**update, "until_s": time.clock_gettime(time.CLOCK_BOOTTIME) + update["within_s"]}
+            self._note(update)
+        why = self._why_unhealthy(update)
         if why is None:
-            self._end(step, "done", f"version {order['version']} runs and is healthy")
+            self._end(update, "done", f"version {version} runs and is healthy")
         else:
-            self._begin_rollback(step, why)
+            self._begin_rollback(update, why)
 
-    def _begin_rollback(self, step: Record, why: str) -> None:
-        attempts = self._bad().get(step["order"]["version"], {}).get("attempts", 0) + 1
-        self._note({**step, "step": "going back", "reason": why, "attempts": attempts})
+    def _begin_rollback(self, update: Record, why: str) -> None:
+        attempts = self._bad(update["order"]["version"]).get("attempts", 0) + 1
+        self._note({**update, "step": "going back", "reason": why, "attempts": attempts})
 
-    def _why_unhealthy(self, step: Record) -> str | None:
+    def _why_unhealthy(self, update: Record) -> str | None:
         """Return None once the release has reported that it is healthy and has kept running for a while; else the reason."""
-        version, healthy_s, first = step["order"]["version"], None, self._failed_starts()
+        version, healthy_s, first = update["order"]["version"], None, self._failed_starts()
         why = "it never reported its health"
         while True:
-            report = self.update.read("healthy.json")
-            if report.get("release") == version:
-                ended = "it reported that it is healthy, and then ended"
-                why = ended if report.get("state") == "healthy" else str(report.get("reason") or "it gives no reason")[:500]
+            report = self._report()
+            # An earlier trial may have left one, too.
+            runs = report.get("release") == version and _is_running(report)
+            if runs and report.get("state") != "healthy":
+                why = str(report.get("reason") or "it gives no reason")[:500]
                 if report.get("state") == "broken":
                     return why
-            if report.get("release") == version and report.get("state") == "healthy" and _is_running(report):
+            if runs and report.get("state") == "healthy":
+                why = "it reported that it is healthy, and then ended"
                 healthy_s = healthy_s or time.monotonic()
                 if time.monotonic() - healthy_s >= self.options.settle_s:
                     return None
@@ -494,90 +423,69 @@ class Supervisor:
             failed = self._failed_starts()
             if failed is not None and failed - (first if first is not None and first <= failed else 0) >= self.options.failed_starts:
                 return f"it was started {self.options.failed_starts} times and ended each time"
-            if healthy_s is None and time.clock_gettime(time.CLOCK_BOOTTIME) > step["until_s"]:
-                return f"it was not healthy within {step['within_s']:.0f} s: {why}"
+            if healthy_s is None and time.clock_gettime(time.CLOCK_BOOTTIME) > update["until_s"]:
+                return f"it was not healthy within {update['within_s']:.0f} s: {why}"
             pause(self.options.every_s)
 
-    def _roll_back(self, step: Record) -> None:
-        if step["from"] is not None:
-            self.releases.switch(step["from"])
+    def _report(self) -> Record:
+        return parse_record(read_plain(self.requests / "healthy.json"))
+
+    def _roll_back(self, update: Record) -> None:
+        if update["from"] is not None:
+            self.releases.switch(update["from"])
             self._restart()
-        attempts = step["attempts"]
+        attempts, reason = update["attempts"], update["reason"]
         # The broker may be unreachable for both releases, and the power may have failed: only a second failure marks the release as bad.
-        is_bad = attempts >= MOST_TRIES or not any(cause in step["reason"] for cause in ("session with the broker", "the board went down"))
-        bad = {"attempts": attempts, "is_bad": is_bad, "reason": step["reason"], "ended_ns": time.time_ns()}
-        self._end(step, "failed", f"rolled back to {step['from']}, because {step['reason']}", bad)
+        is_bad = attempts >= MOST_TRIES or not any(cause in reason for cause in ("session with the broker", "the board went down"))
+        failure = {"attempts": attempts, "is_bad": is_bad, "reason": reason, "ended_ns": time.time_ns()}
+        self._end(update, "failed", f"rolled back to {update['from']}, because {reason}", failure)
 
-    def _end(self, step: Record, state: str, reason: str, bad: Record | None = None) -> None:
-        logger.info("%s: %s", state, reason)
-        order = {name: step["order"].get(name) for name in ("job", "attempt", "version")}
-        self._note({"step": "ended", "order": order, "from": step["from"], "state": state, "reason": reason, "bad": bad})
-
-    def _note(self, step: Record) -> None:
-        """Write the journal; if the disk is full, the copy of the release is emptied first."""
-        try:
-            self.journal.write("journal.json", step)
-        except OSError:
-            (self.own / "bundle.tar").write_bytes(b"")
-            self.journal.write("journal.json", step)
-
-    def _report(self, step: Record) -> None:
-        attempt = step["order"]["attempt"]
-        order = {**step["order"], "attempt": int(attempt) if attempt else None}
-        outcome = {**order, "from": step["from"], "state": step["state"], "reason": step["reason"], "ended_ns": time.time_ns()}
-        version = step["order"].get("version")
-        if step["bad"] is not None and version is not None:
-            self.update.write("bad.json", {**self._bad(), version: step["bad"]})
-            self.releases.keep(*(installed_version for installed_version in self.releases.installed() if installed_version != version))
-        if step["state"] == "done" and version != step["from"]:
-            self.releases.keep(version, step["from"])
-        self.update.write("outcome.json", outcome)
-        self.update.remove("withdrawn.json")
-        self.update.remove("interrupted.json")
-        with contextlib.suppress(FileNotFoundError):
-            (self.own / "bundle.tar").unlink()
-        self.journal.remove("journal.json")
-        if step["state"] == "done" and version is not None:
-            self._adopt(self.releases.path(version))
-
-    def _adopt(self, release: Path) -> None:
-        """Replace installer and supervisor by those of a healthy release; this process continues as the new one."""
-        is_other = False
-        for name in ("install.py", "supervisor.py"):
-            source, target = release / name, self.options.root / name
-            if source.is_file() and _is_program(source) and source.read_bytes() != (target.read_bytes() if target.exists() else b""):
-                staged = self.own / name
-                shutil.copyfile(str(source), str(staged))
-                staged.chmod(0o755)
-                _sync(staged)
-                staged.replace(target)
-                _sync(self.options.root)
-                is_other = is_other or name == "supervisor.py"
+    def _finish(self, update: Record) -> None:
+        """Put the disk in order, and then state the outcome."""
+        outcome, failure, bad = update["outcome"], update["failure"], self.journal.get("bad", {})
+        version = outcome["version"]
+        is_updated, is_other = outcome["state"] == "done" and version != outcome["from"], False
+        if failure is not None and version is not None:
+            self.releases.keep(*(installed for installed in self.releases.installed() if installed != version))
+            bad = {**bad, version: failure}
+        if is_updated:
+            bad = {other: note for other, note in bad.items() if other != version}
+            self.releases.keep(version, outcome["from"])
+            is_other = self._adopt(self.releases.path(version))
+        self._write(update=None, outcome=outcome, bad=bad)
         if is_other and Path(sys.argv[0]) == self.options.root / "supervisor.py":
-            logger.info("continuing as the supervisor of release %s", release.name)
+            logger.info("continuing as the supervisor of release %s", version)
             os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves
 
-    def _clear(self, step: Record) -> None:
-        if not step["was_installed"] or step["order"]["version"] not in self.releases.installed():
-            shutil.rmtree(str(self.releases.path(step["order"]["version"])), ignore_errors=True)
-        shutil.rmtree(str(self.options.root / ".incoming"), ignore_errors=True)
-        with contextlib.suppress(FileNotFoundError):
-            (self.own / "bundle.tar").unlink()
+    def _adopt(self, release: Path) -> bool:
+        """Replace installer, supervisor and keys by those of a healthy release, which was signed by a key trusted before.
+
+        Keys only by those of a greater number: a release of the past brings none back. Return whether the supervisor is another one.
+        """
+        adopted = []
+        for name in SCRIPTS:
+            source, target = release / name, self.options.root / name
+            if source.is_file() and _is_program(source) and source.read_bytes() != (target.read_bytes() if target.exists() else b""):
+                write(target, source.read_bytes(), 0o755)
+                adopted.append(name)
+        brought, trusted = release / BROUGHT_KEYS, self.options.root / TRUSTED_KEYS
+        keys = brought.read_bytes() if brought.is_file() else b""
+        if _key_number(keys) > _key_number(trusted.read_bytes() if trusted.is_file() else b"") and b"BEGIN PUBLIC KEY" in keys:
+            write(trusted, keys)
+        return "supervisor.py" in adopted
 
     def _roll_back_from(self, version: str | None, reason: str) -> None:
-        bad = [failed_version for failed_version, failure in self._bad().items() if failure.get("is_bad")]
-        candidates = [candidate for candidate in self.releases.installed() if candidate not in (version, *bad)]
-        if not candidates:
-            if reason != self._complaint:
-                logger.warning("%s, and there is no other release to roll back to", reason)
+        candidates = [other for other in self.releases.installed() if other != version and not self._bad(other).get("is_bad")]
+        if candidates:
+            update = {"order": {"version": version}, "from": candidates[0], "reason": reason, "attempts": MOST_TRIES}
+            self._note({**update, "step": "going back"})
+        elif reason != self._complaint:
+            logger.warning("%s, and there is no other release to roll back to", reason)
             self._complaint = reason
-            return
-        step = {"order": {"version": version}, "from": candidates[0]}
-        self._note({**step, "step": "going back", "reason": reason, "attempts": MOST_TRIES})
 
     def _count_starts(self) -> None:
         """Roll back if the agent was started repeatedly without being healthy in between."""
-        failed, report = self._failed_starts(), self.update.read("healthy.json")
+        failed, report = self._failed_starts(), self._report()
         is_healthy = report.get("state") == "healthy" and _is_running(report)
         if failed is None:
             self._starts = None
@@ -588,20 +496,24 @@ class Supervisor:
             self._roll_back_from(self.releases.current(), f"the agent was started {self.options.failed_starts} times and ended each time")
 
     def _failed_starts(self) -> int | None:
-        status, output = run(shlex.split(self.options.starts_command), self.own / "starts.log", 30.0, {})
+        status, output = run(shlex.split(self.options.starts_command), self.own / "starts.log", 30.0)
         return int(output) if status == 0 and re.fullmatch("[0-9]{1,9}", output) else None
 
     def _restart(self) -> None:
-        status, output = run(shlex.split(self.options.restart_command), self.own / "restart.log", 120.0, {})
+        status, output = run(shlex.split(self.options.restart_command), self.own / "restart.log", 120.0)
         if status != 0:
             logger.warning("cannot restart the agent: %s", output)
+
+    def _wants_reboot(self) -> bool:
+        # In another boot the request has been granted.
+        boot = read_plain(self.requests / "reboot").decode(errors="replace").strip()
+        return bool(boot) and boot == self.options.boot_id.read_text().strip() and not self._has_rebooted
 
     def _reboot(self) -> None:
         with self._quiet(0.0) as is_quiet:
             if is_quiet:
-                # First, or the board would reboot forever.
-                self.update.remove("reboot")
-                status, output = run(shlex.split(self.options.reboot_command), self.own / "restart.log", 120.0, {})
+                self._has_rebooted = True
+                status, output = run(shlex.split(self.options.reboot_command), self.own / "restart.log", 120.0)
                 if status != 0:
                     logger.warning("cannot reboot: %s", output)
 
@@ -621,26 +533,18 @@ class Supervisor:
             os.close(descriptor)
 
     def _open_run_lock(self) -> int:
-        """Open the board's run lock, or that of the home where there is no folder for it."""
+        """Open the board's run lock, or that of the home where there is no folder for it; every user may lock it."""
         board = self.options.home / self.options.run_lock
-        return _open_shared(board if board.parent.is_dir() else self.options.home / "run.lock")
-
-
-def _open_shared(path: Path) -> int:
-    """Open a file that every user may lock, owned by its creator; others may not open it with O_CREAT (fs.protected_regular)."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    with contextlib.suppress(FileNotFoundError):
-        return os.open(path, flags)
-    with contextlib.suppress(FileExistsError):
-        descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-        os.fchmod(descriptor, 0o666)
-        return descriptor
-    return os.open(path, flags)
-
-
-def _pause_s(first_s: float, interrupted: int) -> float:
-    """Return how long to wait after so many interruptions."""
-    return float(min(first_s * 2.0 ** min(interrupted - 1, 20), LONGEST_PAUSE_S))
+        path = board if board.parent.is_dir() else self.options.home / "run.lock"
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(str(path), flags)
+        # Whom it does not belong to may not open it with O_CREAT (fs.protected_regular).
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(str(path), flags | os.O_CREAT | os.O_EXCL, 0o666)
+            os.fchmod(descriptor, 0o666)
+            return descriptor
+        return os.open(str(path), flags)
 
 
 def _key_number(keys: bytes) -> int:
@@ -679,70 +583,19 @@ def _is_program(path: Path) -> bool:
     return True
 
 
-def _version(release: Path) -> Optional[str]:  # noqa: UP045 - Python 3.8
-    try:
-        with tarfile.open(str(release), "r:") as tar:
-            for member in tar:
-                if member.name in ("manifest.json", "./manifest.json") and member.isreg() and member.size < (1 << 22):
-                    file = tar.extractfile(member)
-                    version = json.loads(file.read())["version"] if file else None
-                    return version if isinstance(version, str) else None
-    except (tarfile.TarError, OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return None
-
-
-def _end_leftovers(root: Path) -> None:
-    """Kill what an installation of an earlier supervisor left running, as systemd does."""
-    mark = f"{MARK}={root}".encode()
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with contextlib.suppress(OSError):
-                if mark in (path / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(path.name), signal.SIGKILL)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _arguments() -> argparse.ArgumentParser:
+def read_options() -> argparse.Namespace:
+    """Return what the command line says."""
     parser = argparse.ArgumentParser(description="Switch releases of the edgemeter agent, and roll back a release that is not healthy.")
-    parser.add_argument("--root", type=Path, default=Path("/opt/edgemeter"))
-    parser.add_argument("--home", type=Path, default=Path(os.environ.get("EDGEMETER_HOME") or "/var/lib/edgemeter"))
-    parser.add_argument(
-        "--run-lock",
-        default=os.environ.get("EDGEMETER_RUN_LOCK") or "/run/lock/edgemeter-run.lock",
-        help="held by whatever measures on this board; a relative one lies in the home",
-    )
-    parser.add_argument("--restart-command", default=f"systemctl --no-block restart {UNIT}")
-    parser.add_argument(
-        "--starts-command", default=f"systemctl show --property=NRestarts --value {UNIT}", help="prints the number of failed starts"
-    )
-    parser.add_argument("--reboot-command", default="systemctl reboot")
-    parser.add_argument("--boot-id", type=Path, default=Path("/proc/sys/kernel/random/boot_id"), help="a file that differs after a reboot")
-    parser.add_argument(
-        "--healthy-within-s", type=float, default=300.0, help="the least time for a release to become healthy; a slow card has more"
-    )
-    parser.add_argument("--settle-s", type=float, default=30.0, help="how long a healthy agent has to keep running")
-    parser.add_argument("--blocked-after-s", type=float, default=6 * 3600.0, help="how long to wait for a measurement")
-    parser.add_argument("--install-s", type=float, default=1800.0)
-    parser.add_argument("--first-pause-s", type=float, default=1.0, help="how long to wait after the first interruption of an installation")
-    parser.add_argument("--failed-starts", type=int, default=5)
-    parser.add_argument("--count-every-s", type=float, default=60.0)
-    parser.add_argument("--every-s", type=float, default=1.0)
-    return parser
+    for name, default in OPTIONS.items():
+        parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default, help="default: %(default)s")
+    return parser.parse_args()
 
 
 def main() -> int:
     """Supervise until killed; return 1 if another supervisor is running."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    options = _arguments().parse_args()
-    lock = os.open(options.root / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    options = read_options()
+    lock = os.open(str(options.root / "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     # The agent checks for a moment whether it is held.
     until_s = time.monotonic() + 5.0
     while not _locked(lock):
@@ -758,10 +611,8 @@ def main() -> int:
             supervisor.poll()
         except OSError as error:
             logger.warning("cannot continue now: %s", error)
-            # Its folders may have been replaced.
-            if supervisor is not None:
-                supervisor.close()
-                supervisor = None
+            # A new one begins with what is on the disk.
+            supervisor = None
             pause(options.every_s)
         pause(options.every_s)
 

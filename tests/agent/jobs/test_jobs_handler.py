@@ -426,7 +426,7 @@ def begun_update(device, book):
 def test_an_update_that_waits_for_its_supervisor_reports_that_until_it_ends(device, book, monkeypatch):
     """Its request may be lost, so it is made again, once; the server reads the reason while it lasts, and the end by who runs then."""
     state = {"outcome": None, "why": "waiting for edgemeter-supervisor.service, which does not run"}
-    updates = SimpleNamespace(came_of=lambda _order, _home: state["outcome"], why_waiting=lambda *_: state["why"])
+    updates = SimpleNamespace(came_of=lambda _order: state["outcome"], why_waiting=lambda *_: state["why"])
     monkeypatch.setattr(jobs_handler, "update_orders", lambda: updates)
     begun_update(device, book)
     device.plays = lambda execution: execution.leave(0)

@@ -4,9 +4,6 @@ import time
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.update import order
-from edgemeter.agent.update.release import InstalledRelease
 from edgemeter.provisioning.release.install import public_keys
 from tests.fixtures import small_release
 from tests.fixtures.mqtt_peer import wait_until
@@ -50,11 +47,7 @@ def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(rotation):
     board.key = old
     assert updated(board, "4.0") == "failed"
     assert board.runs("3.0")
-    installed = InstalledRelease(board.root, "3.0")
-    with pytest.raises(ConfigError, match="not signed by this device's fleet"):
-        order.read_manifest(board.release("5.0"), installed)
     board.key = key
-    assert order.read_manifest(board.release("5.0"), installed).version == "5.0"
     # What an earlier release brings has a smaller number.
     assert updated(board, "6.0", {"release.keys": opened}) == "done", board.log()
     assert board.runs("6.0")

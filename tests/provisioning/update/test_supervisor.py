@@ -2,19 +2,25 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import random
 import shutil
 import signal
 import time
 
+import msgspec
 import pytest
 
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.orders import Content, Update
+from edgemeter.agent.update import order
+from edgemeter.agent.update.release import InstalledRelease
 from edgemeter.provisioning.update import supervisor
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import fill, small_disk
-from tests.fixtures.update_board import BROKEN, CRASHES, LONG_S, NO_BROKER, SILENT, copied
+from tests.fixtures.update_board import BROKEN, CRASHES, LONG_S, NO_BROKER, QUICK_INSTALLER, SILENT, copied
 
 pytestmark = pytest.mark.needs("openssl")
 # At length: EDGEMETER_UPDATES=9.
@@ -39,12 +45,11 @@ def test_a_good_release_is_gone_to_and_two_are_kept(board):
         assert board.runs(version)
     assert board.releases() == ["2.0", "3.0"]
     assert wait_until(lambda: board.step()[0] is None)
-    assert not (board.root / "supervisor" / "bundle.tar").exists()
-    assert not (board.home / "update" / "wanted.json").exists()
+    assert not (board.root / ".incoming").exists()
 
 
 def test_a_bad_release_is_rolled_back_and_not_tried_again(board):
-    """Until allowed: the version is known as bad, the disk is as it was, and a second order is refused without a switch."""
+    """Until allowed: the version is known as bad, the disk is as it was, and a second order is refused by the agent."""
     board.start()
     release = board.release("2.0", CRASHES)
     board.want(release, "2.0")
@@ -56,11 +61,14 @@ def test_a_bad_release_is_rolled_back_and_not_tried_again(board):
     assert board.releases() == ["1.0"]
     assert board.said("bad")["2.0"]["is_bad"] is True
     assert not (board.root / ".incoming").exists()
-    board.want(release, "2.0", job="again")
-    assert "failed here before" in board.outcome("again")["reason"]
-    board.want(board.release("2.0"), "2.0", job="told", even_if="bad")
+    again = Update(version="2.0", bundle=Content(sha256="a" * 64, size_bytes=1, name="2.0.tar"))
+    with pytest.raises(ConfigError, match="failed here before"):
+        order.check(again, InstalledRelease(board.root, "1.0"))
+    order.check(msgspec.structs.replace(again, even_if=("bad",)), InstalledRelease(board.root, "1.0"))
+    board.want(board.release("2.0"), "2.0", job="told")
     assert board.outcome("told")["state"] == "done"
     assert board.runs("2.0")
+    assert board.said("bad") == {}
 
 
 @pytest.mark.nightly
@@ -138,26 +146,31 @@ def test_an_update_request_with_anything_else_in_it_is_refused(board):
 @pytest.mark.parametrize("content", [b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
 def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, content):
     """In every file that the agent may write."""
-    for name in ("wanted", "healthy", "bad", "outcome"):
-        (board.home / "update" / f"{name}.json").write_bytes(content)
+    for name in ("wanted.json", "healthy.json", "withdrawn.json", "reboot"):
+        (board.home / "update" / name).write_bytes(content)
     board.start()
-    assert wait_until(lambda: not (board.home / "update" / "wanted.json").exists())
+    assert wait_until(lambda: board.journal().get("request"))
     board.want(board.release("2.0"), "2.0")
     assert board.outcome()["state"] == "done", board.log()
 
 
 @pytest.mark.nightly
 def test_a_link_or_a_pipe_in_place_of_a_file_harms_nothing(board, tmp_path):
-    """The agent has fewer rights than the supervisor: what it links to is neither read nor written."""
+    """The agent has fewer rights than the supervisor: what it links to is not read."""
     secret = tmp_path / "secret"
-    secret.write_text("{}")
-    for name in ("bad", "outcome", ".outcome"):
-        (board.home / "update" / f"{name}.json").symlink_to(secret)
+    secret.write_text('{"job": "update-1", "attempt": 1}')
+    (board.home / "update" / "withdrawn.json").symlink_to(secret)
     os.mkfifo(board.home / "update" / "healthy.json")
+    (board.home / "update" / "reboot").mkdir()
     board.start()
-    board.want(board.release("2.0"), "2.0")
+    release = board.release("2.0")
+    board.want(release, "2.0")
     assert board.outcome()["state"] == "done"
-    assert secret.read_text() == "{}"
+    board.want(release, "3.0", job="linked")
+    content = board.home / "content" / json.loads((board.home / "update" / "wanted.json").read_text())["sha256"]
+    content.rename(tmp_path / "elsewhere")
+    content.symlink_to(tmp_path / "elsewhere")
+    assert "not a plain file" in board.outcome("linked")["reason"]
 
 
 def test_it_waits_for_the_end_of_a_measurement(board):
@@ -217,8 +230,10 @@ def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path
         board.start()
         try:
             release = board.release("2.0")
-            board.want(release, "2.0", job="large", size_bytes=100 << 20)
-            assert board.outcome("large")["reason"].startswith("no space")
+            (disk / "other").write_bytes(bytes(20 << 20))
+            board.want(release, "2.0", job="large")
+            assert "no space" in board.outcome("large")["reason"]
+            (disk / "other").unlink()
             board.want(release, "2.0")
             assert wait_until((disk / "releases" / "2.0").exists, LONG_S)
             fill(disk / "ballast")
@@ -274,7 +289,6 @@ def interrupt(board, name, moment, path="", *, cuts_power):
     assert board.runs("2.0")
     assert board.said("bad") == {}
     assert wait_until(lambda: board.step()[0] is None)
-    assert not (board.home / "update" / "interrupted.json").exists()
 
 
 def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(board):
@@ -286,15 +300,49 @@ def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(boar
 @pytest.mark.parametrize(
     ("name", "moment", "cuts_power"),
     [
-        ("Supervisor._staged", "after", True),
+        ("Supervisor._make_room", "after", True),
         ("Releases.switch", "after", False),
         ("Supervisor._why_unhealthy", "before", False),
-        ("Supervisor._report", "before", True),
+        ("Supervisor._finish", "before", True),
     ],
 )
 def test_a_good_release_is_gone_to_through_interruptions_at_any_step(board, name, moment, cuts_power):
     """By power cuts before the switch and after the verdict, between them by kills."""
     interrupt(board, name, moment, cuts_power=cuts_power)
+
+
+@pytest.mark.parametrize("installer", [QUICK_INSTALLER, pytest.param(None, marks=pytest.mark.nightly)], ids=["quick", "real"])
+def test_a_power_cut_at_any_step_leaves_a_board_that_ends_the_update(first, tmp_path, installer):
+    """Before each sync, rename, removal and start of a program: the next boot completes it, nothing is in the way, no version is bad."""
+
+    def steps_of(number):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        board = copied(first, folder)
+        board.options = {"settle-s": 0.2, "every-s": 0.02}
+        board.plan_cut(number, installer)
+        try:
+            board.start()
+            board.want(board.release("2.0", tools={"supervisor.py": "# another one"}), "2.0")
+            if number:
+                board.restart_killed(1)
+                assert board.journal() is not None
+                board.restart_agent()
+            assert board.outcome()["state"] == "done", board.log()
+            assert board.runs("2.0")
+            assert (board.said("bad"), board.said("update"), board.releases()) == ({}, {}, ["1.0", "2.0"])
+            assert (board.root / "supervisor.py").read_text() == "# another one"
+            assert {path.name for path in board.root.glob(".*")} <= {".install.lock"}
+            assert not list(board.root.rglob("*.part"))
+            return board.steps()
+        finally:
+            board.close()
+
+    steps = steps_of(0)
+    assert len(steps) > 20
+    for number, step in enumerate(steps, 1):
+        with table_row(number, step):
+            steps_of(number)
 
 
 @pytest.mark.nightly
@@ -307,7 +355,7 @@ def test_an_interrupted_installation_that_is_withdrawn_is_not_resumed(board, mom
     release = board.release("2.0")
     board.want(release, "2.0")
     board.restart_killed(1)
-    assert wait_until(lambda: board.said("interrupted") == {"job": "update-1", "attempt": 1, "times": 1}, LONG_S), board.log()
+    assert wait_until(lambda: board.step() == ("installing", 1), LONG_S), board.log()
     board.withdraw("another")
     board.withdraw("update-1")
     assert "was withdrawn" in board.outcome()["reason"]
@@ -364,15 +412,20 @@ def test_a_link_that_was_lost_is_made_anew(board):
 
 @pytest.mark.nightly
 def test_the_board_is_started_again_once_and_never_during_a_measurement(board):
-    """The request is taken away before, or it would be granted for ever."""
-    rebooted = board.folder / "rebooted"
+    """The request is for one boot, or it would be granted for ever."""
+    rebooted, boot_id = board.folder / "rebooted", board.folder / "boot-id"
     with locked(board):
-        (board.home / "update" / "reboot").touch()
+        (board.home / "update" / "reboot").write_text(boot_id.read_text() + "\n")
         board.start()
         time.sleep(1)
         assert not rebooted.exists()
     assert wait_until(rebooted.exists)
-    assert not (board.home / "update" / "reboot").exists()
+    board.kill_supervisor()
+    boot_id.write_text("second boot")
+    rebooted.unlink()
+    board.start_supervisor()
+    time.sleep(1)
+    assert not rebooted.exists()
 
 
 @pytest.mark.nightly
