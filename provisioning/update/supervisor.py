@@ -241,6 +241,8 @@ class Supervisor:
         self._has_rebooted = False
         self._began_s = time.monotonic()
         self.journal = parse_record(read_plain(self.own / "journal.json"))
+        # Which request was looked at.
+        self._taken = self.journal.get("request")
         update = self.journal.get("update")
         if update and update["step"] == "installing":
             self._note({**update, "interrupted": update.get("interrupted", 0) + 1})
@@ -252,7 +254,7 @@ class Supervisor:
         if self.journal.get("update"):
             if not self._rests():
                 self._go_on()
-        elif request and hashlib.sha256(request).hexdigest() != self.journal.get("request"):
+        elif request and hashlib.sha256(request).hexdigest() != self._taken:
             self._take(request)
         elif self._wants_reboot():
             self._reboot()
@@ -263,7 +265,7 @@ class Supervisor:
             self._count_starts()
 
     def _write(self, **changes: Any) -> None:
-        journal = {**self.journal, **changes}
+        journal = {**self.journal, "request": self._taken, **changes}
         write(self.own / "journal.json", json.dumps(journal, indent=1).encode())
         self.journal = journal
 
@@ -282,9 +284,9 @@ class Supervisor:
         request, last = parse_record(content), self.journal.get("outcome", {})
         # Only fields of the right form are used.
         order = {name: str(request[name]) for name, form in FORMS.items() if name in request and re.fullmatch(form, str(request[name]))}
-        # This one is not looked at again.
-        self._write(request=hashlib.sha256(content).hexdigest())
+        self._taken = hashlib.sha256(content).hexdigest()
         if not request or (order.get("job"), order.get("attempt")) == (last.get("job"), str(last.get("attempt"))):
+            self._write()
             return
         was_installed = self.releases.can_run(order.get("version", ""))
         update = {"step": "taken", "order": order, "from": self.releases.current(), "was_installed": was_installed}
