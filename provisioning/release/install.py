@@ -411,7 +411,9 @@ class Installation:
 
     def _import_runtimes(self, **variables: str) -> None:
         """Import each runtime of the release in a process of its own, as its agent does before it reports that it is healthy."""
-        self._run("the import of its runtimes", [str(self.release / "bin/python"), "-m", "edgemeter.agent.update.imports"], **variables)
+        self._run(
+            "the import of its runtimes", [str(self.release / "bin/python"), "-m", "edgemeter.agent.update.imports"], (0,), **variables
+        )
 
     def _run(self, task: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "EDGEMETER_"))}

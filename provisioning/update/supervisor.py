@@ -309,7 +309,7 @@ class Supervisor:
         interrupted = update.get("interrupted", 0) if update["step"] == "installing" else 0
         if interrupted == 0 or self._is_withdrawn(update):
             return False
-        pause_s = min(self.options.first_pause_s * 2.0 ** min(interrupted - 1, 20), LONGEST_PAUSE_S)
+        pause_s: float = min(self.options.first_pause_s * 2.0 ** min(interrupted - 1, 20), LONGEST_PAUSE_S)
         return time.monotonic() - self._began_s < pause_s
 
     def _is_withdrawn(self, update: Record) -> bool:
