@@ -506,7 +506,7 @@ def install(
 ) -> str:  # fmt: skip
     """Install the release; return in one line what was done, raise RefusedError if it is refused.
 
-    Without a `public_key` it came over a trusted connection (SSH), and no signature is needed; `expected` is the only version that is accepted.
+    Without a `public_key` it came over a trusted connection (SSH), and needs no signature. `expected` is the only version that is accepted.
     """
     installation = Installation(source, root, public_key, added)
     version = installation.manifest.version

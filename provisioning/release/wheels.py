@@ -131,21 +131,6 @@ def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, fo
         )
 
 
-def check_wheels(extras: Sequence[str], target: ReleaseTarget, folder: Path) -> None:
-    """Check that `folder` has all wheels that edgemeter with these extras needs; raises ConfigError with the first that lacks."""
-    wheel = next(folder.glob("edgemeter-*.whl"), None)
-    if wheel is None:
-        raise ConfigError(f"the wheels are not complete for {target.words}: there is none of edgemeter")
-    _refuse_unknown(extras, wheel)
-    named = f"edgemeter[{','.join(extras)}]" if extras else "edgemeter"
-    with tempfile.TemporaryDirectory(prefix="edgemeter-wheels-") as scratch:
-        # None of the places that pip is configured to look in.
-        only_here = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": folder.absolute().as_uri()}
-        completed = _download([named, PIP], target, Path(scratch), **only_here)
-    if completed.returncode != 0:
-        raise ConfigError(f"the wheels are not complete for {target.words}: {_reason(completed)}")
-
-
 def _refuse_unknown(extras: Sequence[str], wheel: Path) -> None:
     # Pip only warns, and the board would come without a runtime.
     with zipfile.ZipFile(wheel) as archive:
