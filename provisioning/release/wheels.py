@@ -140,14 +140,14 @@ def _refuse_unknown(extras: Sequence[str], wheel: Path) -> None:
         raise ConfigError(f"edgemeter has no extra {', '.join(unknown)}: it has {', '.join(offered) or 'none'}")
 
 
-def _download(requirements: Sequence[str], target: ReleaseTarget, folder: Path, **variables: str) -> "subprocess.CompletedProcess[bytes]":
+def _download(requirements: Sequence[str], target: ReleaseTarget, folder: Path) -> "subprocess.CompletedProcess[bytes]":
     platforms = [word for tag in target.platforms() for word in ("--platform", tag)]
     version = f"{target.python[0]}{target.python[1]}"
     abis = [word for abi in (f"cp{version}", "abi3", "none") for word in ("--abi", abi)]
     with as_file(files(__package__).joinpath("pip_for_target.py")) as script:
         return _python_with_pip(
             str(script), json.dumps(target.markers()), "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:",
-            "--implementation", "cp", "--python-version", version, *abis, *platforms, "--dest", str(folder), *requirements, **variables,
+            "--implementation", "cp", "--python-version", version, *abis, *platforms, "--dest", str(folder), *requirements,
         )  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """Releases in the registry: signed files among the fleet's content, one row each; a version has one for each kind of board."""
 
-import tempfile
 import time
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -41,7 +40,9 @@ def read_releases(registry: Registry) -> list[Release]:
 
 
 def inspect_release(folder: FleetFolder, path: Path) -> VerifiedRelease:
-    """Return the release (folder or `.tar`), verified; raises ConfigError as `read_release`, or if no device takes its version."""
+    """Return the release in a `.tar`, verified; raises ConfigError as `read_release`, or if no device takes its version."""
+    if path.is_dir():
+        raise ConfigError(f"{str(path)!r} is a folder: name the .tar that `edgemeter fleet release build` has built")
     verified = manifest.read_release(path, folder.release_public_key)
     version, lowest = verified.manifest.version, read_keys(folder.release_public_key).lowest
     if version_key(version) < version_key(lowest or version):
@@ -51,22 +52,15 @@ def inspect_release(folder: FleetFolder, path: Path) -> VerifiedRelease:
     return verified
 
 
-def add_release(folder: FleetFolder, registry: Registry, verified_release: VerifiedRelease) -> Release:
-    """Keep the file and return the release, an existing one as it is; raises as `VerifiedRelease.unpack`, `ContentStore.put`."""
-    fields = verified_release.manifest
+def add_release(folder: FleetFolder, registry: Registry, verified: VerifiedRelease) -> None:
+    """Keep the file, unless it is there; raises as `ContentStore.put`."""
+    fields = verified.manifest
     name = f"edgemeter-{fields.version}-{fields.board}-{fields.arch}-py{fields.python}.tar".replace("+", "_")
-    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
-        # Packed again from verified files: a release has the same bytes, whether it came as a folder or a tar.
-        unpacked, packed = Path(scratch) / "files", Path(scratch) / name
-        unpacked.mkdir()
-        verified_release.unpack(unpacked)
-        manifest.pack_release(unpacked, packed)
-        content = ContentStore(folder.content).put(packed)
+    content = ContentStore(folder.content).put(verified.path, name)
     # Version, board, arch, Python and glibc come first in both.
     release = Release(content.sha256, content.size_bytes, name, *fields[:5], fields.built_ns, time.time_ns())
     with registry.transaction() as connection:
         connection.execute(_INSERT, astuple(release))
-    return release
 
 
 def releases_of_version(registry: Registry, version: str | None) -> list[Release]:

@@ -4,7 +4,6 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.release import boards, wheels
-from tests.fixtures.rows import table_row
 from tests.fixtures.small_release import write_wheel
 
 pytestmark = pytest.mark.services
@@ -56,25 +55,3 @@ def test_what_is_missing_is_named(index, tmp_path):  # noqa: ARG001 - the world
         collected(tmp_path, PI5, own_wheel(tmp_path, "nowhere>=3"))
     with pytest.raises(ConfigError, match="edgemeter has no extra lightrt"):
         collected(tmp_path, ORIN, own_wheel(tmp_path), ("lightrt",))
-
-
-def test_a_set_that_lacks_something_is_refused(index, tmp_path):
-    """With the target's markers, whoever collected the wheels: a place that pip is told to look in does not complete them."""
-    for number, (absent, put, why) in enumerate(
-        (
-            ("forarm-1.0", None, r"forarm; .*\(from runtime\)"),
-            ("runtime-1.0", ("runtime", "0.9", {"Provides_Extra": "fast"}), r"runtime>=1; .*\(from versions: 0.9\)"),
-            ("forarm-1.0", ("forarm", "1.0", {"Requires_Python": "<3.12"}), "'forarm' requires a different Python"),
-            ("pip-26.0", None, "pip>=23"),
-        )
-    ):
-        folder = tmp_path / f"set-{number}"
-        folder.mkdir()
-        own_wheel(folder)
-        for path in index.iterdir():
-            if not path.name.startswith((absent, "backport", "runtime-0.9")):
-                (folder / path.name).write_bytes(path.read_bytes())
-        if put:
-            write_wheel(folder, put[0], put[1], **put[2])
-        with table_row(absent, put), pytest.raises(ConfigError, match=why):
-            wheels.check_wheels(["litert"], PI5, folder)
