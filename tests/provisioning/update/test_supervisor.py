@@ -61,10 +61,10 @@ def test_a_bad_release_is_rolled_back_and_not_tried_again(board):
     assert board.releases() == ["1.0"]
     assert board.said("bad")["2.0"]["is_bad"] is True
     assert not (board.root / ".incoming").exists()
-    again = Update(version="2.0", bundle=Content(sha256="a" * 64, size_bytes=1, name="2.0.tar"))
+    repeated = Update(version="2.0", bundle=Content(sha256="a" * 64, size_bytes=1, name="2.0.tar"))
     with pytest.raises(ConfigError, match="failed here before"):
-        order.check(again, InstalledRelease(board.root, "1.0"))
-    order.check(msgspec.structs.replace(again, even_if=("bad",)), InstalledRelease(board.root, "1.0"))
+        order.check(repeated, InstalledRelease(board.root, "1.0"))
+    order.check(msgspec.structs.replace(repeated, even_if=("bad",)), InstalledRelease(board.root, "1.0"))
     board.want(board.release("2.0"), "2.0", job="told")
     assert board.outcome("told")["state"] == "done"
     assert board.runs("2.0")
