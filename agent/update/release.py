@@ -76,7 +76,7 @@ class RunningUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SupervisorJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """What the supervisor states: the update in progress, the outcome of the last one, and the versions that failed here."""
+    """The journal of the supervisor: the update in progress, the outcome of the last one, and the versions that failed here."""
 
     update: RunningUpdate | None = None
     outcome: UpdateOutcome | None = None
