@@ -18,8 +18,6 @@ MESSAGES: dict[TopicKind, tuple[type[msgspec.Struct], ...]] = {
     "progress": (messages.Progress,),
     "job": (orders.ExecutionReport,),
     "health": (health.Health,),
-    "want": (orders.Want,),
-    "content": (orders.Chunk,),
 }
 
 

@@ -15,7 +15,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 from edgemeter.agent.base.types import Count, Hex, TimeNs
 
 TopicKind = Literal[
-    "birth", "state", "result", "receipt", "command", "activity", "progress", "job", "health", "want", "content",
+    "birth", "state", "result", "receipt", "command", "activity", "progress", "job", "health",
 ]  # fmt: skip
 TOPIC_ROOT = "edgemeter/v1"
 # Retained, and the Will of each collector.

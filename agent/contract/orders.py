@@ -25,7 +25,6 @@ IntervalSeconds = Annotated[int, msgspec.Meta(ge=60, le=31 * 86_400)]
 LARGEST_ORDER_BYTES = 64 << 10
 # A report's text has up to 200,000 characters, each escaped as six at most.
 LARGEST_JOB_REPORT_BYTES = 2 << 20
-LARGEST_CHUNK_BYTES = 256 << 10
 LARGEST_DATA_BYTES = 2048 << 20  # Images of one data set, as one archive: the default limit of content on a device.
 
 
@@ -152,23 +151,7 @@ class ReportReceipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     state: JobState | None = None
 
 
-class Want(msgspec.Struct, frozen=True, kw_only=True):
-    """A device's request for `length` bytes of a content from `offset` on."""
-
-    sha256: Sha256
-    offset: Count
-    length: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_CHUNK_BYTES)]
-
-
-class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """The head of one piece of content; `size_bytes` is that of the whole, None when the server has no such content."""
-
-    sha256: Sha256
-    offset: Count
-    size_bytes: Count | None
-
-
-encode_order: Callable[[Order | ExecutionReport | ReportReceipt | Want], bytes] = msgspec.json.encode
+encode_order: Callable[[Order | ExecutionReport | ReportReceipt], bytes] = msgspec.json.encode
 
 
 def decode_command(payload: bytes) -> Order | ReportReceipt:
@@ -183,18 +166,6 @@ def decode_command(payload: bytes) -> Order | ReportReceipt:
 
 
 decode_report = decoder_of(ExecutionReport, "a report", LARGEST_JOB_REPORT_BYTES)
-decode_want = decoder_of(Want, "a request for content", None)
-
-
-def join_chunk(head: Chunk, content: bytes) -> bytes:
-    """Return the payload that carries `content`."""
-    return msgspec.json.encode(head) + b"\n" + content
-
-
-def split_chunk(payload: bytes) -> tuple[Chunk, bytes]:
-    """Return the head and the bytes of a piece of content; raises ConfigError if it is none."""
-    head, _, content = payload.partition(b"\n")
-    return decode_message(head, Chunk, "a chunk of content"), content
 
 
 # Source: PEP 440, without epochs, which are never published here.

@@ -1,39 +1,43 @@
-"""Content on the device: files named by their sha256 in `content/`, whole and checked, or `.part` while they are fetched."""
+"""Content on the device: files named by their sha256 in `content/`, whole and checked, or `.part` while they are fetched over HTTPS.
+
+A child process fetches one at a time, so that the daemon stays small; what has arrived survives a restart.
+"""
 
 import contextlib
+import logging
 import os
 import shutil
-from collections.abc import Collection
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.broker_url import files_of
+from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.contract.orders import Content
+from edgemeter.agent.daemon.handler import HandlerContext
 
-HERE, FAILED, WRONG_HASH, INCOMPLETE = 0, 1, 3, 4
-
-
-class FetchTask(msgspec.Struct, frozen=True, kw_only=True):
-    """The files to fetch, their source, and their destination; `tls` are CA, certificate and key."""
-
-    content: Content
-    part: str
-    final: str
-    url: str | None = None
-    tls: tuple[str | None, str | None, str | None] = (None, None, None)
-
+logger = logging.getLogger(__name__)
 
 CONTENT_FOLDER = "content"
 PART = ".part"
 DATA = ".data"
 
-# Twice the size: what is written beside it (a release that is built, results) needs room too.
+# Twice the size: what is written next to it (a release that is built, results) needs room too.
 FREE_RATIO = 2
+
+# The exit status of the child; with any other one, a later try may succeed.
+HERE, REFUSED, WRONG_HASH = 0, 3, 4
+CHILD_POLL_S = 0.2
+FIRST_PAUSE_S = 5.0
+LONGEST_PAUSE_S = 120.0
 
 
 class DeviceContent:
-    """The contents below `home`, of at most about `limit_bytes` beside what is in use."""
+    """The contents below `home`, of at most about `limit_bytes` besides what is in use."""
 
     def __init__(self, home: Path, limit_bytes: int) -> None:
         self.folder = home / CONTENT_FOLDER
@@ -60,8 +64,15 @@ class DeviceContent:
             with contextlib.suppress(OSError):
                 os.utime(path)
 
+    def arrived_bytes(self, content: Content) -> int:
+        """Return how much of it has arrived."""
+        try:
+            return self.part(content).stat().st_size
+        except OSError:
+            return 0
+
     def make_room(self, content: Content, in_use: Collection[str]) -> None:
-        """Remove what is used least until `content` fits; begin its file.
+        """Remove what is used least until `content` fits.
 
         Raises:
             UnavailableError: the disk has not twice its size free, or the folder cannot be written.
@@ -70,7 +81,7 @@ class DeviceContent:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             sizes = {path: _size_bytes(path) for path in sorted(self.folder.iterdir(), key=lambda path: path.lstat().st_mtime_ns)}
             kept_bytes = sum(sizes.values())
-            here_bytes = self.part(content).stat().st_size if self.part(content).exists() else 0
+            here_bytes = self.arrived_bytes(content)
             needed_bytes = FREE_RATIO * content.size_bytes - here_bytes
             for path, size_bytes in sizes.items():
                 is_short = self._free_bytes() < needed_bytes
@@ -113,3 +124,113 @@ def _remove(path: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
         path = path.rename(part)
     shutil.rmtree(path)
+
+
+class FetchTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A content to fetch from `url`, and the files to write; `tls` are CA, certificate and key."""
+
+    content: Content
+    part: str
+    final: str
+    url: str
+    tls: tuple[str | None, str | None, str | None] = (None, None, None)
+
+
+BeginFetch = Callable[[FetchTask], "subprocess.Popen[str]"]
+
+
+def begin_fetch(task: FetchTask) -> "subprocess.Popen[str]":
+    """Return the process that does it: its exit status is the outcome, and its output the reason for a failure."""
+    command = [sys.executable, "-m", "edgemeter.agent.jobs.fetch", msgspec.json.encode(task).decode()]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONSAFEPATH": "1"})
+
+
+class ContentFetcher:
+    """Fetches one content at a time; called from one thread."""
+
+    def __init__(
+        self,
+        context: HandlerContext,
+        store: DeviceContent,
+        clock_s: Callable[[], float] = time.monotonic,
+        begin_fetch: BeginFetch = begin_fetch,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._clock_s = clock_s
+        self._begin_fetch = begin_fetch
+        self._content: Content | None = None
+        self._child: subprocess.Popen[str] | None = None
+        self._due_s = 0.0
+        self._pause_s = FIRST_PAUSE_S
+        self._failure = ""
+
+    def fetch(self, contents: Iterable[Content], in_use: Collection[str]) -> float | None:
+        """Continue fetching; return None when all of `contents` are here, else the seconds to the next poll.
+
+        Raises:
+            UnavailableError: there is no space, no address to fetch from, or the server refuses.
+            EdgemeterError: the hash of what the server sent is wrong, twice.
+        """
+        missing = next((content for content in contents if not self._store.is_here(content)), None)
+        if missing is None:
+            self.stop()
+            return None
+        if self._content != missing:
+            self.stop()
+            self._store.make_room(missing, in_use)
+            self._content, self._due_s, self._pause_s, self._failure = missing, self._clock_s(), FIRST_PAUSE_S, ""
+        if self._child is not None:
+            return self._follow(self._child)
+        if (wait_s := self._due_s - self._clock_s()) > 0:
+            return wait_s
+        self._child = self._begin_fetch(self._task(missing))
+        return CHILD_POLL_S
+
+    def progress(self) -> str | None:
+        """Return the progress as text, None while nothing is fetched."""
+        content = self._content
+        if content is None:
+            return None
+        arrived_bytes = self._store.arrived_bytes(content)
+        return f"fetching {content.name}, {arrived_bytes / 1e6:.1f} of {content.size_bytes / 1e6:.1f} MB{self._failure}"
+
+    def stop(self) -> None:
+        """Stop; what was fetched so far stays."""
+        self._content = None
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.communicate()
+
+    def _task(self, content: Content) -> FetchTask:
+        settings = self._context.settings
+        if settings.content_url is None:
+            raise UnavailableError(f"cannot fetch {content.name!r}: set content_url in the configuration, or join the fleet again")
+        files = {name: str(path) for name, path in files_of(settings.broker).items()} if settings.broker else {}
+        return FetchTask(
+            content=content,
+            part=str(self._store.part(content)),
+            final=str(self._store.path(content)),
+            url=f"{settings.content_url.rstrip('/')}/{content.sha256}",
+            tls=(files.get("ca"), files.get("certificate"), files.get("key")),
+        )
+
+    def _follow(self, child: "subprocess.Popen[str]") -> float:
+        status = child.poll()
+        if status is None:
+            return CHILD_POLL_S
+        reason_text, _ = child.communicate()
+        self._child = None
+        if status in (HERE, REFUSED, WRONG_HASH):
+            self._content = None
+        if status == HERE:
+            return 0.0
+        if status == REFUSED:
+            raise UnavailableError(reason_text)
+        if status == WRONG_HASH:
+            raise EdgemeterError(reason_text)
+        logger.warning("%s: trying again in %.0f s", reason_text or f"fetching ended with status {status}", self._pause_s)
+        self._failure = f" ({reason_text})"
+        self._due_s, self._pause_s = self._clock_s() + self._pause_s, min(LONGEST_PAUSE_S, 2 * self._pause_s)
+        return self._due_s - self._clock_s()

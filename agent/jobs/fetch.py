@@ -1,62 +1,65 @@
-"""Brings one content to its end, in a process of its own: over HTTPS where the configuration names a server, then checks its hash.
+"""Fetches one content over HTTPS and checks its hash, in a process of its own: `python -m edgemeter.agent.jobs.fetch TASK`.
 
-`python -m edgemeter.agent.jobs.fetch` reads a Task from its standard input. What MQTT has brought so far is gone on with. Its exit status
-tells the daemon how to go on; a file has its final name only when its hash is right.
+A download that was cut is continued; a file has its final name only when its hash is right.
 """
 
-import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.download import download
-from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.tls import TlsFiles, tls_context
-from edgemeter.agent.jobs.content import FAILED, HERE, INCOMPLETE, WRONG_HASH, FetchTask
+from edgemeter.agent.jobs.content import HERE, REFUSED, WRONG_HASH, FetchTask
 
-logger = logging.getLogger(__name__)
+# A part that a power cut damaged is fetched again from its beginning.
+TRIES = 2
+FAILED = 1
 
 
-def bring(task: FetchTask) -> int:
-    """Return the exit status: HERE, WRONG_HASH (what there was is removed), or INCOMPLETE (the rest has to come another way).
+def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
+    """Put the content at its final path.
 
     Raises:
-        EdgemeterError: the file cannot be written, or the address or its certificates cannot be used.
+        TransientError: the connection broke, or the file cannot be written now; what has arrived stays.
+        UnavailableError: the server refuses, or has another file.
+        ConfigError: the address or its certificates cannot be used.
+        EdgemeterError: the hash of what the server sent is wrong, twice.
     """
-    part = Path(task.part)
+    part, content = Path(task.part), task.content
+    files = TlsFiles(*(Path(name) if name else None for name in task.tls))
+    context = tls_context(files) if task.url.startswith("https://") else None
     try:
-        if task.url and part.stat().st_size < task.content.size_bytes:
-            where = f"{task.url.rstrip('/')}/{task.content.sha256}"
-            files = TlsFiles(*(Path(name) if name else None for name in task.tls))
-            context = tls_context(files) if where.startswith("https://") else None
-            try:
-                download(where, part, task.content.size_bytes, task.content.size_bytes, context=context)
-            except (TransientError, UnavailableError) as error:
-                logger.warning("%s: the rest comes over MQTT", error)
-        if part.stat().st_size < task.content.size_bytes:
-            return INCOMPLETE
-        if part.stat().st_size > task.content.size_bytes or durable_file.sha256_of(part) != task.content.sha256:
-            part.unlink()
-            return WRONG_HASH
-        durable_file.sync(part)
-        part.replace(task.final)
-        durable_file.sync(part.parent)
+        for _ in range(TRIES):
+            if not part.exists() or part.stat().st_size < content.size_bytes:
+                download(task.url, part, content.size_bytes, content.size_bytes, context=context)
+            if durable_file.sha256_of(part) == content.sha256:
+                durable_file.sync(part)
+                part.replace(task.final)
+                durable_file.sync(part.parent)
+                return
+            part.write_bytes(b"")
     except OSError as error:
-        raise UnavailableError(f"cannot keep the content {task.content.name!r} at {task.final!r}: {error.strerror}") from error
-    return HERE
+        raise TransientError(f"cannot keep the content {content.name!r} at {task.final!r}: {error.strerror}") from error
+    raise EdgemeterError(f"what the server sent for {content.name!r} has not the hash {content.sha256[:12]}, {TRIES} times")
 
 
-def main() -> int:
-    """Do the task on standard input and return the exit status."""
-    logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
+def outcome(task: FetchTask, download: Callable[..., None] = download) -> tuple[int, str]:
+    """Fetch; return the exit status and the reason for a failure."""
     try:
-        return bring(msgspec.json.decode(sys.stdin.buffer.read(), type=FetchTask))
+        fetch(task, download)
+    except (TransientError, ConfigError, UnavailableError) as error:
+        status = FAILED if isinstance(error, TransientError) else REFUSED
+        return status, f"cannot fetch {task.content.name!r}: {error}"
     except EdgemeterError as error:
-        logger.error("%s", error)  # noqa: TRY400 - no traceback for what is known
-        return FAILED
+        return WRONG_HASH, str(error)
+    return HERE, ""
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status, reason_text = outcome(msgspec.json.decode(sys.argv[1], type=FetchTask))
+    sys.stdout.write(reason_text)
+    sys.exit(status)

@@ -15,9 +15,8 @@ from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
 from edgemeter.agent.identity.service_signature import ServiceSignature
 from edgemeter.agent.jobs import journal
-from edgemeter.agent.jobs.content import DeviceContent
+from edgemeter.agent.jobs.content import BeginFetch, ContentFetcher, DeviceContent, begin_fetch
 from edgemeter.agent.jobs.execution import Doing, ExecutionProcess, ExecutionTask
-from edgemeter.agent.jobs.fetching import BeginFetch, ContentFetcher, begin_fetch
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.agent.jobs.order_check import OrderCheck
 from edgemeter.agent.jobs.repeating import RepeatedOrders
@@ -87,7 +86,7 @@ class JobsHandler:
         begin_fetch: BeginFetch = begin_fetch,
         signature: ServiceSignature | None = None,
     ) -> None:
-        self.topics = (context.topic("command"), context.topic("content"))
+        self.topics = (context.topic("command"),)
         self._context = context
         self._boot_id = boot_id()
         self._clock_s = clock_s
@@ -112,15 +111,11 @@ class JobsHandler:
         """Resend unanswered reports, and report that no measurement is in progress if none is."""
         self._check.connected()
         self._reporting.connected()
-        self._fetching.connected()
         if self._running is None and not is_locked(self._lock.path):
             self._report_activity(None)
 
     def received(self, message: Message) -> None:
-        """Handle an order, an acknowledgement or a chunk of content."""
-        if message.topic == self.topics[1]:
-            self._fetching.received(message.payload)
-            return
+        """Handle an order or an acknowledgement."""
         # What the service has not signed for this device changes nothing here, and is not answered.
         signed = self._check.command(message.payload)
         if signed is None:

@@ -5,25 +5,20 @@ import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.orders import Content, FileName, Sha256, Work, contents_of
-
-if TYPE_CHECKING:
-    from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.agent.contract.orders import Content, FileName, Sha256
 
 PIECE_BYTES = 1 << 20
 
 # Content that nothing refers to yet may be about to be referred to by the command that has just stored it.
 YOUNG_NS = NS_PER_DAY
 _UNFINISHED = ".unfinished-"
-# Also those that devices repeat: one fetches their content whenever it needs it again, however long ago it was ordered.
-_WORKS = """SELECT works FROM jobs WHERE EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"""
 
 
 class ContentStore:
@@ -66,22 +61,6 @@ class ContentStore:
             return None
         path = self._folder / sha256
         return path if path.is_file() else None
-
-    def read(self, sha256: str, offset: int, length: int) -> tuple[int, bytes] | None:
-        """Return the size of a content and up to `length` of its bytes from `offset` on, None where there is none."""
-        path = self.path(sha256)
-        try:
-            if path is None:
-                return None
-            with path.open("rb") as file:
-                size_bytes = os.fstat(file.fileno()).st_size
-                # Beyond the end there is nothing, and a far seek is an error on some file systems.
-                file.seek(min(offset, size_bytes))
-                return size_bytes, file.read(length)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise UnavailableError(f"cannot read the content {str(path)!r}: {error.strerror}") from error
 
     def collect(self, named: Collection[str], now_ns: int, young_ns: int = YOUNG_NS) -> list[str]:
         """Remove contents that are not in `named`, and unfinished ones, unless they are young; return the removed hashes."""
@@ -178,12 +157,3 @@ def _named(name: str) -> str:
         raise ConfigError(
             f"{name!r} cannot be the name of content for devices: use letters, digits, dots, dashes and underscores, at most 128"
         ) from error
-
-
-def named_contents(registry: "Registry") -> set[str]:
-    """Return the hashes of all contents that open jobs and releases refer to."""
-    named = {row["sha256"] for row in registry.query("SELECT sha256 FROM releases")}
-    for row in registry.query(_WORKS):
-        for work in msgspec.json.decode(row["works"], type=tuple[Work, ...]):
-            named.update(content.sha256 for content in contents_of(work))
-    return named

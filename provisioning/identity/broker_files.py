@@ -27,8 +27,8 @@ from edgemeter.provisioning.registry import certificates
 from edgemeter.provisioning.registry.registry import Registry
 
 COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", SERVICE_NAME, "edgemeter-operator"
-DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want")
-DEVICE_READS = ("state", "receipt", "command", "content")
+DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health")
+DEVICE_READS = ("state", "receipt", "command")
 SERVICE_RULES: Mapping[str, tuple[tuple[Literal["read", "write"], str], ...]] = {
     COLLECTOR_USER: (
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("result", "birth", "state", "health", "activity")),
@@ -38,7 +38,7 @@ SERVICE_RULES: Mapping[str, tuple[tuple[Literal["read", "write"], str], ...]] = 
     ),
     SERVICE_USER: (
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in DEVICE_WRITES if kind != "result"),
-        *(("write", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("command", "content")),
+        ("write", f"{TOPIC_ROOT}/+/+/command"),
         ("read", EVERY_COLLECTOR_STATE),
         ("write", EVERY_JOB_STATE),
         # What the broker writes of its clients' coming and going: who took whose session.

@@ -71,12 +71,6 @@ def test_garbage_is_one_line():
             orders.decode_command(payload)
 
 
-def test_a_piece_of_content_comes_back_as_it_was_sent():
-    """Bytes that look like the head's end included."""
-    head = orders.Chunk(sha256="b" * 64, offset=4, size_bytes=10)
-    assert orders.split_chunk(orders.join_chunk(head, b"\n{}\n")) == (head, b"\n{}\n")
-
-
 def test_versions_rise_as_in_python():
     """In the same order as the installer has them; zeros at the end and a local part do not count, and what is no version is reported."""
     for older, newer in itertools.pairwise(RISING):

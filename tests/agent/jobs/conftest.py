@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.agent.jobs.driver import Driver
-from tests.agent.jobs.fleet_server import DEVICE, FLEET, LONG_S, FleetServer
+from tests.agent.jobs.fleet_server import DEVICE, FLEET, LONG_S, FleetServer, file_server
 from tests.fixtures.fleet_key import give_board
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import address_of, mosquitto
@@ -33,12 +33,14 @@ def server(broker, tmp_path):
 class Agent:
     """An agent that stays in a process of its own, as a service manager starts it."""
 
-    def __init__(self, home, broker, server):
+    def __init__(self, home, broker, server, content_url):
         self.home = home
-        self._broker = broker
         self._server = server
         self.config = home / "config.toml"
-        self.config.write_text(f'device = "{DEVICE}"\nfleet = "{FLEET}"\nbroker = "127.0.0.1:{broker.port}"\nunconfined_orders = "allow"\n')
+        self.config.write_text(
+            f'device = "{DEVICE}"\nfleet = "{FLEET}"\nbroker = "127.0.0.1:{broker.port}"\n'
+            f'content_url = "{content_url}"\nunconfined_orders = "allow"\n'
+        )
         self.process = None
         self.log = home / "agent.log"
 
@@ -68,9 +70,10 @@ class Agent:
 def agent(tmp_path, broker, server):
     """Return an agent that is not started yet."""
     home = give_board(tmp_path / "home")
-    new_agent = Agent(home, broker, server)
-    yield new_agent
-    new_agent.kill()
+    with file_server(server.content) as content_url:
+        new_agent = Agent(home, broker, server, content_url)
+        yield new_agent
+        new_agent.kill()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import Measuring, parse_topic
@@ -96,19 +96,20 @@ class PlayedExecution:
 
 
 class FetchHere:
-    """In the place of the process that checks a content."""
+    """In the place of the process that fetches a content: it does it at once, and `download` is its server."""
 
-    def __init__(self, task):
-        self._task = task
+    def __init__(self, task, download):
+        self._status, self._reason = fetch.outcome(task, download)
 
     def poll(self):
-        """Do it now, and return the status."""
-        return fetch.bring(self._task)
+        """Return the status."""
+        return self._status
+
+    def communicate(self):
+        """Return its output."""
+        return self._reason, None
 
     def kill(self):
-        """It has ended."""
-
-    def wait(self):
         """It has ended."""
 
 
@@ -117,7 +118,7 @@ class Driver(ServersEnd):
 
     def __init__(self, home, settings=None):
         self.home = home
-        self.settings = settings or config.Config()
+        self.settings = settings or config.Config(content_url="https://fleet.example/content")
         self._on_the_way = deque()
         # An acknowledgement is heard with the next poll, as over a line.
         super().__init__(lambda payload, kind: self._on_the_way.append((payload, kind)), PlainSigner())
@@ -130,7 +131,8 @@ class Driver(ServersEnd):
         self.restarts = 0
         self.handler = None
         self.boot_id = "boot-1"
-        self.change = lambda payload: payload
+        self.downloads = []
+        self.change = lambda data: data
         self.start()
 
     def start(self):
@@ -154,13 +156,27 @@ class Driver(ServersEnd):
 
     def means(self):
         """Return the clock of the handler, and what it starts instead of processes."""
-        return {"clock_s": lambda: self.now_s, "execute": self._execute, "begin_fetch": FetchHere}
+        return {"clock_s": lambda: self.now_s, "execute": self._execute, "begin_fetch": lambda task: FetchHere(task, self._download)}
 
     def _execute(self, *arguments):
         execution = PlayedExecution(*arguments)
         self.executions.append(execution)
         self.plays(execution)
         return execution
+
+    def _download(self, address, part, size_bytes, *_, **__):
+        """Append to `part` what `change` lets through of the rest; less than all of it is a cut connection."""
+        sha256, arrived_bytes = address.rpartition("/")[2], part.stat().st_size
+        self.downloads.append((sha256, arrived_bytes))
+        if sha256 not in self.contents:
+            message = f"{address}: the server responds 404 Not Found"
+            raise UnavailableError(message)
+        data = self.change(self.contents[sha256][arrived_bytes:])
+        with part.open("ab") as file:
+            file.write(data)
+        if arrived_bytes + len(data) < size_bytes:
+            message = "the connection was cut"
+            raise TransientError(message)
 
     def stop(self):
         """End it in good order."""
@@ -224,8 +240,4 @@ class Driver(ServersEnd):
         elif kind == "activity":
             assert (qos, lasting) == (0, "retained")
             self.activities.append(messages.decode_activity(payload).measuring)
-        elif kind == "want":
-            changed = self.change(orders.join_chunk(*self.chunk(orders.decode_want(payload))))
-            if changed is not None:
-                self._on_the_way.append((changed, "content"))
         return True

@@ -1,12 +1,15 @@
-"""The server's end of jobs in tests: gives orders over a real broker, keeps what devices report, acknowledges, and hands out content."""
+"""The server's end of jobs in tests: gives orders over a real broker, keeps what devices report, acknowledges, and serves content."""
 
+import functools
 import hashlib
+import http.server
 import threading
+from contextlib import contextmanager
 
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract import orders
 from edgemeter.agent.contract.messages import Topic, decode_state
-from edgemeter.agent.contract.orders import Chunk, Content, Order, ReportReceipt
+from edgemeter.agent.contract.orders import Content, Order, ReportReceipt
 from tests.fixtures.fleet_key import OrderSigner
 from tests.fixtures.mqtt_peer import wait_until
 
@@ -25,7 +28,6 @@ class ServersEnd:
     def __init__(self, send, signer):
         self.signer = signer
         self.reports = []
-        self.wants = []
         self.contents = {}
         self.acknowledges = True
         self._send = send
@@ -73,20 +75,36 @@ class ServersEnd:
     def _command(self, command):
         self._send(self.signer.sealed(orders.encode_order(command)), "command")
 
-    def chunk(self, want):
-        """Note a request for content, and return head and bytes of the chunk that it asks for."""
-        self.wants.append(want)
-        data = self.contents.get(want.sha256)
-        head = Chunk(sha256=want.sha256, offset=want.offset, size_bytes=None if data is None else len(data))
-        return head, b"" if data is None else data[want.offset : want.offset + want.length]
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    """Serves the files of a folder."""
+
+    def log_message(self, *_):
+        """Write nothing."""
+
+
+@contextmanager
+def file_server(folder):
+    """Yield the address at which the files in `folder` are served."""
+    files = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(QuietHandler, directory=str(folder)))
+    thread = threading.Thread(target=files.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{files.server_port}"
+    finally:
+        files.shutdown()
+        thread.join()
+        files.server_close()
 
 
 class FleetServer(ServersEnd):
-    """A server with one device over a real broker; `contents` by hash is what it hands out."""
+    """A server with one device over a real broker; `content` is the folder of what it serves."""
 
     def __init__(self, address, folder):
         # Not flushed: that would wait in the thread which receives.
         super().__init__(lambda payload, kind: self.session.publish(topic(kind), payload), OrderSigner(folder, FLEET, DEVICE))
+        self.content = folder / "content"
+        self.content.mkdir(parents=True)
         self.challenges = 0
         self._subscribed = threading.Event()
         self.session = MqttSession(address, SessionProfile("edgemeter-fleet"), self)
@@ -95,7 +113,7 @@ class FleetServer(ServersEnd):
 
     def connected(self):
         """Subscribe."""
-        self.session.subscribe([topic(kind) for kind in ("job", "want", "state")])
+        self.session.subscribe([topic(kind) for kind in ("job", "state")])
         self.session.publish("edgemeter-tests/marker", b"x")
 
     def disconnected(self, _reason):
@@ -112,11 +130,14 @@ class FleetServer(ServersEnd):
             if challenge := decode_state(message.payload).challenge:
                 self.challenged(challenge)
                 self.challenges += 1
-        elif kind == "want":
-            head, data = self.chunk(orders.decode_want(message.payload))
-            self._send(orders.join_chunk(head, data), "content")
         else:
             self.note(orders.decode_report(message.payload))
+
+    def hold(self, data, name):
+        """Keep content where it is served, and return what an order calls it."""
+        content = super().hold(data, name)
+        (self.content / content.sha256).write_bytes(data)
+        return content
 
     def order(self, work, **settings):
         """Give an order, and return when the broker has it."""

@@ -1,4 +1,4 @@
-"""Facts about bringing a content to its end: gone on with, and never put in place with a wrong hash."""
+"""Facts about fetching one content: continued, and never put in place with a wrong hash."""
 
 import hashlib
 import http.server
@@ -7,10 +7,10 @@ import threading
 import msgspec
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.contract.orders import Content
 from edgemeter.agent.jobs import fetch
-from edgemeter.agent.jobs.content import HERE, INCOMPLETE, WRONG_HASH, FetchTask
+from edgemeter.agent.jobs.content import HERE, REFUSED, WRONG_HASH, FetchTask, begin_fetch
 
 DATA = bytes(range(256)) * 5000
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -59,48 +59,74 @@ def server():
 
 @pytest.fixture
 def task(tmp_path):
-    """Return the task of bringing the data to its end, nothing of it here yet, and no server."""
-    (tmp_path / "x.part").touch()
+    """Return the task of fetching the data, nothing of it here yet, from nowhere."""
     content = Content(sha256=SHA256, size_bytes=len(DATA), name="m.tflite")
-    return FetchTask(content=content, part=str(tmp_path / "x.part"), final=str(tmp_path / SHA256))
+    return FetchTask(
+        content=content, part=str(tmp_path / "x.part"), final=str(tmp_path / SHA256), url=f"http://127.0.0.1:1/content/{SHA256}"
+    )
 
 
 @pytest.mark.services
 def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(task, tmp_path, server):
     """A download that breaks leaves what came; another size is not read; another content is not kept."""
     part = tmp_path / "x.part"
-    served = msgspec.structs.replace(task, url=f"http://127.0.0.1:{server.server_port}/content/")
+    served = msgspec.structs.replace(task, url=f"http://127.0.0.1:{server.server_port}/content/{SHA256}")
     server.cut_after = 5000
-    assert fetch.bring(served) == INCOMPLETE
+    with pytest.raises(TransientError, match="cut after 5000"):
+        fetch.fetch(served)
     assert part.read_bytes() == DATA[:5000]
     server.cut_after, server.data = None, DATA + b"more"
-    assert fetch.bring(served) == INCOMPLETE
+    with pytest.raises(UnavailableError, match="another file"):
+        fetch.fetch(served)
     server.data = DATA
-    assert fetch.bring(served) == HERE
+    fetch.fetch(served)
     assert (tmp_path / SHA256).read_bytes() == DATA
     assert not part.exists()
     assert [byte_range for _, byte_range in server.asked] == [None, "bytes=5000-", "bytes=5000-"]
     server.has_ranges = False
     part.write_bytes(b"?" * 1000)
-    assert fetch.bring(served) == HERE
+    fetch.fetch(served)
     server.data = b"?" * len(DATA)
-    part.touch()
-    assert fetch.bring(served) == WRONG_HASH
-    assert not part.exists()
-    part.touch()
-    for url in ("http://127.0.0.1:1/content", served.url.replace("content", "elsewhere")):
-        assert fetch.bring(msgspec.structs.replace(task, url=url)) == INCOMPLETE
+    with pytest.raises(EdgemeterError, match="has not the hash"):
+        fetch.fetch(served)
+    assert part.stat().st_size == 0
+    with pytest.raises(UnavailableError, match="404"):
+        fetch.fetch(msgspec.structs.replace(served, url=served.url.replace("content", "elsewhere")))
+    with pytest.raises(TransientError):
+        fetch.fetch(task)
 
 
-@pytest.mark.parametrize(
-    ("data", "status"), [(DATA, HERE), (DATA[:-1], INCOMPLETE), (DATA + b"x", WRONG_HASH), (b"?" * len(DATA), WRONG_HASH)]
-)
-def test_only_the_right_content_stands_under_its_name(task, tmp_path, data, status):
-    """What came another way is checked; what is too long or wrong is removed, what is short stays."""
+@pytest.mark.services
+def test_its_process_gives_status_and_reason(task, tmp_path, server):
+    """As the daemon reads them: whole, refused, and to be tried again."""
+    served = msgspec.structs.replace(task, url=f"http://127.0.0.1:{server.server_port}/content/{SHA256}")
+    for fetch_task, status, words in (
+        (served, HERE, ""),
+        (msgspec.structs.replace(served, url="file:///etc"), REFUSED, "file:///etc"),
+        (task, fetch.FAILED, "127.0.0.1:1"),
+    ):
+        child = begin_fetch(fetch_task)
+        reason_text, _ = child.communicate(timeout=100)
+        assert (child.returncode, words in reason_text) == (status, True)
+    assert (tmp_path / SHA256).read_bytes() == DATA
+
+
+@pytest.mark.parametrize("data", [DATA, DATA[:-1], DATA + b"x", b"?" * len(DATA)])
+def test_only_the_right_content_has_its_name(task, tmp_path, data):
+    """A part that is too long or wrong is fetched again from its beginning, a short one from its end."""
+    offsets = []
+
+    def download(_address, part, *_, **__):
+        arrived_bytes = part.stat().st_size
+        offsets.append(arrived_bytes)
+        with part.open("ab") as file:
+            file.write(DATA[arrived_bytes:])
+
     (tmp_path / "x.part").write_bytes(data)
-    assert fetch.bring(task) == status
-    assert (tmp_path / SHA256).exists() == (status == HERE)
-    assert (tmp_path / "x.part").exists() == (status == INCOMPLETE)
+    fetch.fetch(task, download)
+    assert (tmp_path / SHA256).read_bytes() == DATA
+    assert not (tmp_path / "x.part").exists()
+    assert offsets == ([] if data == DATA else [len(data) if DATA.startswith(data) else 0])
 
 
 def test_a_content_is_on_the_disk_before_it_has_its_name(task, tmp_path, monkeypatch):
@@ -108,11 +134,15 @@ def test_a_content_is_on_the_disk_before_it_has_its_name(task, tmp_path, monkeyp
     (tmp_path / "x.part").write_bytes(DATA)
     synced = []
     monkeypatch.setattr(fetch.durable_file, "sync", lambda path: synced.append((path.name, (tmp_path / SHA256).exists())))
-    assert fetch.bring(task) == HERE
+    fetch.fetch(task)
     assert synced == [("x.part", False), (tmp_path.name, True)]
 
 
-def test_an_address_that_is_none_is_reported(task):
-    """A file on this device is no server."""
-    with pytest.raises(ConfigError, match="file:///etc"):
-        fetch.bring(msgspec.structs.replace(task, url="file:///etc"))
+def test_a_folder_that_cannot_be_written_is_tried_again(task, tmp_path):
+    """It may be mounted later; the reason names the content."""
+    (tmp_path / SHA256).mkdir()
+    (tmp_path / SHA256 / "x").touch()
+    (tmp_path / "x.part").write_bytes(DATA)
+    status, reason_text = fetch.outcome(task)
+    assert status not in {HERE, REFUSED, WRONG_HASH}
+    assert "m.tflite" in reason_text

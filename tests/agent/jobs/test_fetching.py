@@ -1,13 +1,13 @@
-"""Facts about content that comes over MQTT: in order, gone on with after a restart, checked, and no more than was asked for."""
+"""Facts about content on its way to a device: continued after a cut and a restart, refused with a reason, and never two at once."""
 
 import os
 
 import pytest
 
-from edgemeter.agent.contract import orders
-from edgemeter.agent.contract.orders import Chunk, Content
-from edgemeter.agent.jobs import fetching, jobs_handler
-from edgemeter.agent.jobs.content import CONTENT_FOLDER, DeviceContent
+from edgemeter.agent.base import config
+from edgemeter.agent.contract.orders import Content
+from edgemeter.agent.jobs import jobs_handler
+from edgemeter.agent.jobs.content import CONTENT_FOLDER, FIRST_PAUSE_S, DeviceContent
 from tests.agent.jobs.driver import suite
 
 BIG = ("m.replay.json", bytes(600_000))
@@ -25,98 +25,105 @@ def ask(device):
     device.order(device.measure(suite(), (BIG,)))
 
 
-def offsets_of_wants(device, part):
-    """Return where the pieces of the big model begin that were asked for."""
-    return [want.offset for want in device.wants if want.sha256 == part.stem]
+def offsets(device, part):
+    """Return where the downloads of the big model began."""
+    return [offset for sha256, offset in device.downloads if sha256 == part.stem]
 
 
-def test_few_pieces_are_outstanding_and_a_lost_one_is_asked_for_again(device, part):
-    """However large the content is; all that is missing, after a pause that doubles while nothing comes."""
-    pieces = [number * fetching.PIECE_BYTES for number in range(5)]
-    device.change = lambda payload: None if orders.split_chunk(payload)[0].size_bytes == len(BIG[1]) else payload
+def test_a_cut_download_is_continued_after_a_pause_that_doubles(device, part):
+    """What has arrived stays; a server that is down for long is not asked again and again."""
+    device.change = lambda data: data[:100_000] if len(data) > 500_000 else b"" if len(data) == 500_000 else data
     ask(device)
     device.go_on()
-    assert offsets_of_wants(device, part) == pieces[: fetching.OUTSTANDING]
-    for seconds, times in ((fetching.TIMEOUT_S, 1), (0.1, 2), (2 * fetching.TIMEOUT_S, 2), (0.1, 3)):
+    assert offsets(device, part) == [0]
+    for seconds, count in ((FIRST_PAUSE_S - 0.1, 1), (0.1, 2), (2 * FIRST_PAUSE_S - 0.1, 2), (0.1, 3)):
         device.now_s += seconds
-        device.go_on(2)
-        assert offsets_of_wants(device, part) == pieces[: fetching.OUTSTANDING] * times
-    device.change = lambda payload: payload
-    device.handler.connected()
+        device.go_on(3)
+        assert offsets(device, part) == [0, 100_000, 100_000][:count]
+    assert part.stat().st_size == 100_000
+    device.change = lambda data: data
     assert device.final().state == "done"
-    assert offsets_of_wants(device, part)[-5:] == pieces
+    assert offsets(device, part)[-1] == 100_000
 
 
-def test_the_server_hears_how_far_it_is_and_when_all_is_here(device):
+def test_the_server_hears_how_far_it_is_what_hinders_it_and_when_all_is_here(device):
     """Name and size of what is fetched; the last word on it is not that something is missing."""
     device.order(device.measure())
     assert device.final().state == "done"
     assert (device.doings[0], device.doings[-1]) == ("fetching suite.toml, 0.0 of 0.0 MB", jobs_handler.GATHERED)
-    device.change = lambda _payload: None
+    device.change = lambda _data: b""
     device.doings.clear()
     device.order(device.measure(suite(), (("late.replay.json", bytes(700_000)),)), job="job-2")
     device.go_on()
     device.now_s += jobs_handler.FETCHING_REPORT_S
     device.go_on(1)
-    assert device.doings == ["fetching late.replay.json, 0.0 of 0.7 MB"] * 2
+    text = "fetching late.replay.json, 0.0 of 0.7 MB"
+    assert device.doings == [text, f"{text} (cannot fetch 'late.replay.json': the connection was cut)"]
 
 
 def test_what_came_survives_a_restart(device, part):
     """The next start asks for the rest."""
-    payloads = []
-
-    def drop_some(payload):
-        payloads.append(payload)
-        return payload if len(payloads) <= 3 else None
-
-    device.change = drop_some
+    device.change = lambda data: data[:200_000]
     ask(device)
     device.go_on()
     device.stop()
-    size = part.stat().st_size
-    assert size == 2 * fetching.PIECE_BYTES
-    device.wants.clear()
-    device.change = lambda payload: payload
+    assert part.stat().st_size == 200_000
+    device.downloads.clear()
+    device.change = lambda data: data
     device.start()
     assert device.final().state == "done"
-    assert min(offsets_of_wants(device, part)) == size
+    assert offsets(device, part) == [200_000]
 
 
-def test_a_piece_that_was_not_requested_is_rejected(device):
-    """Of another content, at another place, beyond the end, of nothing: not a byte of it is kept."""
-    changes = iter(
-        (
-            lambda head, data: (Chunk(sha256="b" * 64, offset=head.offset, size_bytes=head.size_bytes), data),
-            lambda head, data: (Chunk(sha256=head.sha256, offset=head.offset + 1, size_bytes=head.size_bytes), data),
-            lambda head, data: (Chunk(sha256=head.sha256, offset=2**52, size_bytes=head.size_bytes), data),
-            lambda head, data: (head, data + b"x" * (head.size_bytes or 0)),
-            lambda head, _piece: (head, b""),
-        )
-    )
-    device.change = lambda payload: orders.join_chunk(*next(changes)(*orders.split_chunk(payload)))
-    ask(device)
-    for count in range(1, 6):
-        device.turn()
-        assert [path.stat().st_size for path in (device.home / CONTENT_FOLDER).iterdir()] == [0]
-        assert len(device.wants) == count
-        device.handler.connected()
-
-
-def test_content_of_another_size_than_ordered_is_refused(device):
-    """The order says how large it is."""
-    device.change = lambda payload: orders.join_chunk(Chunk(sha256=orders.split_chunk(payload)[0].sha256, offset=0, size_bytes=5), b"12345")
-    ask(device)
-    assert "has 5 bytes instead of" in device.final().reason
-
-
-def test_a_wrong_hash_fails_the_job_at_the_second_time(device):
-    """Nothing wrong is ever put in place; once may be the line."""
-    device.change = lambda payload: payload[:-1] + bytes([payload[-1] ^ 1])
+def test_a_wrong_hash_fails_the_job_at_the_second_time(device, part):
+    """Nothing wrong is ever put in place; once may be a part that a power cut damaged."""
+    device.change = lambda data: data[:-1] + bytes([data[-1] ^ 1])
     ask(device)
     final = device.final()
     assert final.state == "failed"
     assert "has not the hash" in final.reason
+    assert len(offsets(device, part)) in {0, 2}
     assert [path.name for path in (device.home / CONTENT_FOLDER).iterdir() if len(path.name) == 64] == []
+
+
+def test_a_device_that_knows_no_address_refuses(device):
+    """In words that name the key."""
+    device.stop()
+    device.settings = config.Config()
+    device.start()
+    ask(device)
+    final = device.final()
+    assert final.state == "rejected"
+    assert "content_url" in final.reason
+
+
+def test_a_fetch_that_is_no_longer_needed_is_stopped(device):
+    """A cancelled order leaves no process behind."""
+    ended = []
+
+    class Endless:
+        """A download that hangs."""
+
+        def poll(self):
+            """It runs on."""
+
+        def kill(self):
+            """Be ended."""
+            ended.append("killed")
+
+        def communicate(self):
+            """Be waited for."""
+            ended.append("waited for")
+            return "", None
+
+    device.stop()
+    device.means = lambda: {"clock_s": lambda: device.now_s, "execute": None, "begin_fetch": lambda _task: Endless()}
+    device.start()
+    ask(device)
+    device.go_on()
+    assert ended == []
+    device.handler.close()
+    assert ended == ["killed", "waited for"]
 
 
 def test_what_is_used_least_goes_first_and_never_what_is_in_use(tmp_path):

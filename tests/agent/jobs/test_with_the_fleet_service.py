@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -29,6 +30,7 @@ class Births:
     """Hears only that the agent is there: the real service is the only one who answers it."""
 
     heard: Peer
+    content: Path
 
     @property
     def challenges(self):
@@ -37,10 +39,10 @@ class Births:
 
 
 @pytest.fixture
-def server(broker):
+def server(broker, tmp_path):
     """Return who hears of the agent; in the place of the server's end that other tests play."""
     with peer(address_of(broker), str(Topic(FLEET, DEVICE, "state"))) as heard:
-        yield Births(heard)
+        yield Births(heard, tmp_path / "fleet/content")
 
 
 @pytest.fixture
