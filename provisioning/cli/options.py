@@ -37,7 +37,7 @@ rehearsed_options = options.added(dry_run_option, change_options)
 def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_Command], _Command]:
     """Return what adds `--on` for the devices to do something with; it is required unless there is another value."""
     text = (
-        f"Devices to {purpose}: a name or tag, all, or KEY=PATTERN (keys: {', '.join(selection.KEYS)}), combined by & | ! ( ): "
+        f"Devices to {purpose}: a name or tag, all, or KEY=PATTERN (keys: {', '.join(selection.KEYS)}), combined by & | !: "
         "'board=pi5 & coral'."
     )
     if otherwise is None:

@@ -69,7 +69,7 @@ def test_the_replies_are_shown_device_by_device(service):
 
 def test_a_device_that_fails_states_why_and_the_command_fails(service):
     """The others are shown all the same; a board is rebooted instead of its agent."""
-    text, status, _ = service.call("logs", "--on", "'a b' | device=pi-[12]", "--lines", "50")
+    text, status, _ = service.call("logs", "--on", "a b | device=pi-[12]", "--lines", "50")
     answers = [line for line in text.splitlines() if line.startswith("==")]
     assert [(line.split(",")[0], line.partition(": ")[2]) for line in answers] == [
         ("== a b", "done"),

@@ -33,20 +33,19 @@ def test_a_selection_picks_these():
         ("board=pi5 & coral", ["pi5-01"]),
         ("board=pi5 | coral", ["pi5-01", "pi5-02", "pi4-01"]),
         ("coral & !trust=revoked", ["pi5-01"]),
-        ("!(coral|board=orin*)", ["pi5-02"]),
+        ("!coral & !board=orin*", ["pi5-02"]),
         ("device=pi5-*", ["pi5-01", "pi5-02"]),
         ("pi5-02", ["pi5-02"]),
         ("pi?-01", ["pi5-01", "pi4-01"]),
-        ('device="orin 1"', ["orin 1"]),
-        ("device='orin 1' | tag=coral", ["pi5-01", "pi4-01", "orin 1"]),
+        ("device=orin 1", ["orin 1"]),
+        ("orin 1 | tag=coral", ["pi5-01", "pi4-01", "orin 1"]),
         ("fleet=hall", ["orin 1"]),
-        ("serial=9*", ["orin 1"]),
         ("all", ["pi5-01", "pi5-02", "pi4-01", "orin 1"]),
         ("*", ["pi5-01", "pi5-02", "pi4-01", "orin 1"]),
+        ("!all", []),
         ("!!coral", ["pi5-01", "pi4-01"]),
         # & binds closer than |.
         ("pi5-02 | coral & board=pi4", ["pi5-02", "pi4-01"]),
-        ("(pi5-02 | coral) & board=pi4", ["pi4-01"]),
         ("Coral", []),
     ):
         with table_row(text):
@@ -54,25 +53,24 @@ def test_a_selection_picks_these():
             assert [candidate.device for candidate in FLEET if fits(candidate)] == expected
 
 
-def test_a_wrong_selection_points_at_the_place():
-    """One line with the column, and with what was expected there."""
-    for text, where in (
-        ("", "its end: a condition"),
-        ("   ", "its end: a condition"),
-        ("board=pi5 & & coral", r"column 13 \('&'\): a condition"),
-        ("board=pi5 coral", r"column 11 \('coral'\): an & or \|"),
-        ("boards=pi5", r"column 1 \('boards'\): it is not a key"),
-        ("a | (b & c", r"its end: a \) is missing"),
-        ("a)", r"column 2 \('\)'\)"),
-        ("board=", "its end: a pattern for board"),
-        ("board=&", r"column 7 \('&'\): a pattern"),
-        ('device="pi', r"column 8 \('\"pi'\): a quote"),
-        ("=pi5", r"column 1 \('='\)"),
-        ("!" * 80 + "a", "nested too deeply"),
-        ("(" * 5000, "nested too deeply"),
+def test_a_wrong_selection_names_the_condition():
+    """One line with what is wrong, and with what to write."""
+    for text, problem in (
+        ("", "a condition is missing"),
+        ("   ", "a condition is missing"),
+        ("board=pi5 & & coral", "a condition is missing"),
+        ("coral |", "a condition is missing"),
+        ("boards=pi5", "'boards' is not a key"),
+        ("a | (b & c)", r"'\(b' is not a condition"),
+        ("board=", "'board=' is not a condition"),
+        ("board=pi5=4", "'board=pi5=4' is not a condition"),
+        ("device='pi'", "is not a condition"),
+        ("=pi5", "'' is not a key"),
+        ("!", "'!' is not a condition"),
+        ("a!b", "'a!b' is not a condition"),
     ):
         with table_row(text):
-            with pytest.raises(ConfigError, match=where) as error:
+            with pytest.raises(ConfigError, match=problem) as error:
                 selection.parse(text)
             assert "\n" not in str(error.value)
 
@@ -80,22 +78,12 @@ def test_a_wrong_selection_points_at_the_place():
 def test_every_random_expression_means_what_python_means():
     """Against Python's own `and`, `or` and `not`, over expressions drawn at random."""
     draw = random.Random(9)  # noqa: S311 - a test
-    words = ["coral", "pi5-01", "pi5-02"]
-
-    def write(depth):
-        kind = draw.choice(["word", "and", "or", "not"]) if depth else "word"
-        if kind == "word":
-            word = draw.choice(words)
-            return word, f"{word!r} in has"
-        if kind == "not":
-            selection_text, python_text = write(depth - 1)
-            return f"!({selection_text})", f"(not {python_text})"
-        (selection_text, python_text), (selection_2, python_2) = write(depth - 1), write(depth - 1)
-        mark = "&" if kind == "and" else "|"
-        return f"({selection_text}){draw.choice(['', ' '])}{mark} ({selection_2})", f"({python_text} {kind} {python_2})"
-
     for _ in range(300):
-        selection_text, python_text = write(4)
+        words = [(draw.choice(["", "!"]), draw.choice(["coral", "pi5-01", "pi5-02"])) for _ in range(draw.randrange(1, 6))]
+        marks = [draw.choice(["&", "|"]) for _ in words[1:]] + [""]
+        selection_text = "".join(f"{sign}{word} {mark}" for (sign, word), mark in zip(words, marks, strict=True))
+        python = {"!": "not ", "": "", "&": "and ", "|": "or "}
+        python_text = "".join(f"{python[sign]}{word!r} in has {python[mark]}" for (sign, word), mark in zip(words, marks, strict=True))
         fits = selection.parse(selection_text).fits
         for candidate in FLEET:
             assert fits(candidate) == eval(python_text, {"has": {*candidate.tags, candidate.device}}), selection_text  # noqa: S307 - written above
