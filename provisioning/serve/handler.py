@@ -1,5 +1,6 @@
 """A handler: one part of the fleet's service, which receives some topics and does its own work at intervals."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 from typing import Literal, Protocol
@@ -12,7 +13,7 @@ HANDLERS: Mapping[str, str] = {
     "access": "edgemeter.provisioning.identity.enforcement:AccessHandler",
     "jobs": "edgemeter.provisioning.jobs.job_handler:JobHandler",
     "progress": "edgemeter.provisioning.jobs.progress:JobProgressHandler",
-    "content": "edgemeter.provisioning.content.content_handler:ContentHandler",
+    "content": "edgemeter.provisioning.content.collector:ContentCollector",
     "health": "edgemeter.provisioning.health.health_handler:FleetHealthHandler",
     "status": "edgemeter.provisioning.health.server_status:StatusHandler",
 }
@@ -33,7 +34,7 @@ class FleetHandler(Protocol):
     """
 
     topics: Sequence[str]
-    """The topics that it subscribes to, MQTT wildcards allowed."""
+    """The topics that it subscribes to; `+` stands for any level."""
 
     def received(self, message: Message) -> None:  # noqa: ARG002 - ignored here
         """Take one message whose topic matches `topics`."""
@@ -55,11 +56,6 @@ def make_handlers(folder: FleetFolder, registry: Registry, publish: FleetPublish
     return {name: resolve_name(kind)(folder, registry, publish) for name, kind in HANDLERS.items()}
 
 
-def covers(pattern: str, topic: str) -> bool:
-    """Return whether all that the topic or subscription `topic` matches is matched by `pattern`."""
-    parts, levels = pattern.split("/"), topic.split("/")
-    if parts[-1] == "#":
-        return len(levels) >= len(parts) - 1 and covers("/".join(parts[:-1]), "/".join(levels[: len(parts) - 1])) if parts[:-1] else True
-    return len(parts) == len(levels) and all(
-        level != "#" if part == "+" else part == level for part, level in zip(parts, levels, strict=True)
-    )
+def subscription(pattern: str) -> re.Pattern[str]:
+    """Return the expression that topics of a subscription match; its `+` stands for one level."""
+    return re.compile(re.escape(pattern).replace(r"\+", "[^/]+"))

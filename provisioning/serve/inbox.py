@@ -17,8 +17,8 @@ MOST_WAITING = 20_000
 MOST_OF_ONE = 256
 LARGEST_OF_ONE_BYTES = 4 << 20
 
-# Of one sender, for long and at once; a message costs one, and one for each 4 KiB. A board that fetches content over MQTT as fast as the
-# service sends it makes 130 requests a second. What it sent while the service was away comes at once, some hundreds a day.
+# Of one sender, for long and at once; a message costs one, and one for each 4 KiB. A board at work sends a few a second. What
+# it sent while the service was away comes at once, some hundreds a day.
 UNITS_PER_S = 250.0
 BURST_UNITS = 2000.0
 UNIT_BYTES = 4096

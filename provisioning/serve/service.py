@@ -5,7 +5,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
@@ -17,7 +16,7 @@ from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device
 from edgemeter.provisioning.serve import handler
-from edgemeter.provisioning.serve.handler import FleetHandler, covers
+from edgemeter.provisioning.serve.handler import FleetHandler
 from edgemeter.provisioning.serve.inbox import MessageSender, ServiceInbox
 
 logger = logging.getLogger(__name__)
@@ -29,7 +28,6 @@ STALLED_S = 60.0
 # A flood leaves a backlog at the broker, up to its limit, before the flooder is cut; others wait behind it.
 MOST_DROPPED = 2000
 RENEWAL_S = 3.0
-TOPICS_REMEMBERED = 50_000
 FLOODED = "it sent more messages than any board needs"
 
 
@@ -55,8 +53,9 @@ class FleetService:
         self._client_id = client_id(folder)
         self._session = MqttSession(address, SessionProfile(self._client_id, "persistent", acknowledges="later"), self)
         self._handlers = handler.make_handlers(folder, self._registry, self._publish)
-        self._topics = sorted({topic for fleet_handler in self._handlers.values() for topic in fleet_handler.topics})
-        self._receivers = lru_cache(TOPICS_REMEMBERED)(self._find_receivers)
+        topics = [(name, topic) for name, fleet_handler in self._handlers.items() for topic in fleet_handler.topics]
+        self._topics = sorted({topic for _, topic in topics})
+        self._routes = [(name, handler.subscription(topic)) for name, topic in topics]
         self._inbox = ServiceInbox(clock)
         self._ended = threading.Event()
         self._pass_s = clock()
@@ -121,8 +120,9 @@ class FleetService:
         self._pass_s = self._clock()
         message = self._inbox.take(max(0.0, self._due_s - self._clock()))
         if message is not None:
-            for name in self._receivers(message.topic):
-                self._do(name, self._handlers[name], message)
+            for name, topics in self._routes:
+                if topics.fullmatch(message.topic):
+                    self._do(name, self._handlers[name], message)
             self._session.acknowledge(message)
         if flooders := self._inbox.flooders():
             self._ban(flooders)
@@ -138,10 +138,6 @@ class FleetService:
     def _run(self) -> None:
         while not self._ended.is_set():
             self.work()
-
-    def _find_receivers(self, topic: str) -> tuple[str, ...]:
-        handlers = self._handlers.items()
-        return tuple(name for name, each in handlers if any(covers(pattern, topic) for pattern in each.topics))
 
     def _poll_all(self) -> None:
         try:

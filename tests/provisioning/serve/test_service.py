@@ -8,8 +8,9 @@ from edgemeter.agent.base.mqtt_session import TAKEN_OVER, Message
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates
 from edgemeter.provisioning.registry.certificates import active_bans
-from edgemeter.provisioning.serve.handler import covers
+from edgemeter.provisioning.serve.handler import subscription
 from edgemeter.provisioning.serve.service import FleetService, client_id
+from tests.fixtures.rows import table_row
 
 
 def test_a_handler_receives_what_fits_its_subscription():
@@ -18,10 +19,11 @@ def test_a_handler_receives_what_fits_its_subscription():
         ("edgemeter/v1/+/+/job", "edgemeter/v1/lab/pi/job", True),
         ("edgemeter/v1/+/+/job", "edgemeter/v1/lab/pi/state", False),
         ("edgemeter/v1/+/+/job", "edgemeter/v1/lab/job", False),
-        ("edgemeter/collector/#", "edgemeter/collector/abc/state", True),
-        ("edgemeter/collector/#", "edgemeter/v1/abc/state", False),
+        ("$SYS/broker/log/E", "$SYS/broker/log/E", True),
+        ("edgemeter/collector/+/state", "edgemeter/collector/a.b/state", True),
     ):
-        assert covers(pattern, topic) is expected, f"{pattern!r}, {topic!r}"
+        with table_row(pattern, topic):
+            assert (subscription(pattern).fullmatch(topic) is not None) is expected
 
 
 @pytest.fixture
