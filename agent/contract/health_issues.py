@@ -1,4 +1,4 @@
-"""The issues that a device's health report shows: the same in the fleet's list, on the collector's page, and in InfluxDB."""
+"""A device's health report in words: the same in the fleet's list, on the collector's page, and in InfluxDB."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -67,3 +67,23 @@ def _of_clock(clock: Clock) -> Iterator[DeviceIssue]:
         yield DeviceIssue("clock", "its clock is behind its last known time: no time server is reachable")
     elif clock.is_synchronised is False:
         yield DeviceIssue("clock", "its clock is not synchronised (NTP)")
+
+
+def clock_text(health: Health) -> str:
+    """Return the state of its clock in a word or two."""
+    if isinstance(health.clock.off_by_ns, int):
+        return off_by_text(health.clock.off_by_ns)
+    if health.clock.is_behind_floor:
+        return "set back"
+    return {True: "synchronised", False: "not synchronised", None: "unknown"}[health.clock.is_synchronised]
+
+
+def sensors_text(health: Health) -> str | None:
+    """Return the names of its sensors."""
+    return ", ".join(sensor.name for sensor in health.sensors) or None
+
+
+def last_words(health: Health) -> str:
+    """Return how the previous agent process ended."""
+    words = health.last_words
+    return f"{words.kind}: {words.text}" if words.text else words.kind

@@ -14,7 +14,6 @@ from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.health_issues import health_issues
 from edgemeter.agent.contract.messages import Birth, DeviceState
-from edgemeter.agent.contract.record_time import off_by_text
 
 _Report = TypeVar("_Report")
 
@@ -141,26 +140,6 @@ def certificate_days(health: Health, now_ns: int) -> float | None:
     """Return in how many days the device's certificate expires, negative if it has expired."""
     end_ns = health.certificate_not_after_ns
     return None if end_ns is None else (end_ns - now_ns) / NS_PER_DAY
-
-
-def clock_text(health: Health) -> str:
-    """Return the state of its clock in a word or two."""
-    if isinstance(health.clock.off_by_ns, int):
-        return off_by_text(health.clock.off_by_ns)
-    if health.clock.is_behind_floor:
-        return "set back"
-    return {True: "synchronised", False: "not synchronised", None: "unknown"}[health.clock.is_synchronised]
-
-
-def sensors_text(health: Health) -> str | None:
-    """Return the names of its sensors."""
-    return ", ".join(sensor.name for sensor in health.sensors) or None
-
-
-def last_words(health: Health) -> str:
-    """Return how the previous agent process ended."""
-    words = health.last_words
-    return f"{words.kind}: {words.text}" if words.text else words.kind
 
 
 @dataclass(frozen=True, slots=True)

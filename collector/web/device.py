@@ -10,9 +10,10 @@ from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, TPOT, TTFT, Figure, FigureView, figure, in_view
 from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.health_issues import clock_text, last_words, sensors_text
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import UNKNOWN_BOARD
-from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
+from edgemeter.agent.ledger.presence import certificate_days, needs_attention
 from edgemeter.collector.charts.chart import Chart
 from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.runs.figure_names import with_part

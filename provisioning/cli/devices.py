@@ -3,6 +3,7 @@
 import time
 
 import click
+from msgspec import to_builtins
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import format_option
@@ -10,7 +11,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.cli.options import in_folder, print_notes, selection_option
 from edgemeter.provisioning.health import overview
-from edgemeter.provisioning.health.device_view import device_document, device_sheet, fleet_summary, fleet_table, overview_document
+from edgemeter.provisioning.health.device_view import device_sheet, fleet_summary, fleet_table, overview_document
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import selection as selecting
 from edgemeter.provisioning.inventory.fleet_file import open_registry
@@ -26,7 +27,7 @@ MOST_ROWS = 300
 @format_option()
 @in_folder
 def list_devices(folder: FleetFolder, *, selection: str, form: Format) -> None:
-    """List the devices with their state, the most urgent first.
+    """List the devices with their state and what needs attention, the most urgent first.
 
     Example: edgemeter fleet list --on 'board=pi5'
     """
@@ -40,10 +41,7 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format) -> None:
     console = console_for(form)
     visible = lines[:MOST_ROWS] if console.is_terminal else lines
     if visible:
-        table, below = fleet_table(visible, now_ns, console.width)
-        console.print(table)
-        for note in below:
-            print_text(console, note)
+        console.print(fleet_table(visible, now_ns))
     if len(visible) < len(lines):
         print_text(console, f"... and {len(lines) - len(visible)} less urgent ones: narrow the list with --on, or pipe it")
     print_text(console, fleet_summary(lines))
@@ -61,9 +59,11 @@ def show(device: str, folder: FleetFolder, *, form: Format) -> None:
     """
     now_ns = time.time_ns()
     with open_registry(folder, read_only=True) as registry:
-        line = next((entry for entry in overview.read(folder, registry, now_ns) if entry.device.device == device), None)
+        line = next((line for line in overview.read(folder, registry, now_ns) if line.device.device == device), None)
         if line is None:
             raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
-        heard = find_presence(registry, device)
-    if not print_data(form, device_document(line, heard.health if heard else None), rows=""):
+        reported = find_presence(registry, device)
+    # With its health as it reported it, whether that can be true or not.
+    health = reported and reported.health
+    if not print_data(form, {**overview_document(line), "said": health and to_builtins(health)}, rows=""):
         console_for(form).print(device_sheet(line, now_ns))

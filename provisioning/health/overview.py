@@ -1,18 +1,16 @@
-"""Every device of a fleet with all that is known of it, and its issues, the most urgent first."""
+"""Every device of a fleet with all that is known of it, and what needs attention, the most urgent first."""
 
 import shlex
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from edgemeter.agent.base.figures import age
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
-from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.health_issues import DeviceIssue, health_issues
-from edgemeter.agent.contract.messages import Measuring
-from edgemeter.provisioning.health.server_status import read_status
+from edgemeter.provisioning.health.server_status import ServerStatus, read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import day
 from edgemeter.provisioning.inventory.selection import read_devices
@@ -24,182 +22,140 @@ from edgemeter.provisioning.registry.registry import Registry
 SILENT_DAYS = 2
 # Between the end of a run, by the device's clock, and that of its job, by the server's.
 REPORT_SLACK_NS = 30 * NS_PER_S
-
-# The most urgent first.
-ISSUE_ORDER = (
-    "banned",
-    "lost",
-    "certificate",
-    "asks",
-    "taken over",
-    "orders",
-    "disk",
-    "clock",
-    "implausible",
-    "sensor",
-    "power",
-    "outbox",
-    "release",
-    "ended",
-    "silent",
-    "offline",
-)
-TAKES_NO_ORDERS = "online, but takes no orders (`systemctl status edgemeter-agent` there shows why)"
+# The kinds of issues, the most urgent first, and what to do; "" where the issue itself says so.
+REMEDIES = {
+    "banned": "`edgemeter fleet accept {device}` ends the ban",
+    "lost": "check its power and its network",
+    "certificate": "`edgemeter fleet logs --on {device}` shows why it was not renewed",
+    "asks": "`edgemeter fleet accept {device}`",
+    "taken over": "",
+    "orders": "`systemctl status edgemeter-agent` there shows why",
+    "disk": "free space, or replace its card",
+    "clock": "check its time server (NTP)",
+    "implausible": "update its agent, or flash it anew",
+    "sensor": "`edgemeter fleet doctor --on {device}` shows how to read it",
+    "power": "give it a stronger power supply, or cool it",
+    "outbox": "`edgemeter fleet logs --on {device}` shows why",
+    "release": "update it to another release",
+    "ended": "`edgemeter fleet logs --on {device}` shows what came before",
+    "silent": "`edgemeter fleet restart --on {device}`",
+    "offline": "start its agent there, `edgemeter agent up`",
+}
 # Of each device the last job that brought runs.
-_LAST_MEASURED = """SELECT device, ended_ns, state, runs FROM (
-    SELECT device, ended_ns, state, runs, row_number() OVER (PARTITION BY device ORDER BY ended_ns DESC) AS n
-    FROM executions WHERE ended_ns IS NOT NULL AND runs <> '[]') AS ended WHERE n = 1"""
-
-
-def issues_of(device: Device, heard: Presence | None, now_ns: int) -> tuple[DeviceIssue, ...]:
-    """Return what needs a look, the most urgent first."""
-    if device.trust == "revoked":
-        return ()
-    issues = [*_of_presence(device, heard, now_ns)]
-    if heard is not None and heard.health is not None:
-        issues.extend(health_issues(heard.health, now_ns))
-        if heard.state == "online" and now_ns - heard.health.told_ns > SILENT_DAYS * NS_PER_DAY and heard.health.clock.is_synchronised:
-            issues.append(DeviceIssue("silent", f"no health report for {age(now_ns - heard.health.told_ns)}"))
-    return tuple(sorted(issues, key=lambda issue: ISSUE_ORDER.index(issue.kind)))
-
-
-def ban_text(ban: Ban, now_ns: int) -> str:
-    """Return until when a device is banned and why, and the command that ends it."""
-    return (
-        f"banned until {day(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}; "
-        f"`edgemeter fleet accept {shlex.quote(ban.device)}` ends it"
-    )
-
-
-def urgency_rank(issues: Sequence[DeviceIssue]) -> int:
-    """Return how urgent the worst of them is; 0 is the most urgent."""
-    return ISSUE_ORDER.index(issues[0].kind) if issues else len(ISSUE_ORDER)
-
-
-def _of_presence(device: Device, heard: Presence | None, now_ns: int) -> Iterator[DeviceIssue]:
-    if device.trust == "pending":
-        yield DeviceIssue("asks", "waits for approval: `edgemeter fleet accept`, or `revoke`, which rejects it")
-    if heard is None or heard.state is None or heard.since_ns is None:
-        return
-    since = age(now_ns - heard.since_ns)
-    if heard.state == "lost":
-        yield DeviceIssue("lost", f"lost for {since}")
-    elif heard.state == "offline":
-        no_health = " without a health report: start its agent, `edgemeter agent up`" if heard.health is None else ""
-        yield DeviceIssue("offline", f"it signed off {since} ago{no_health}")
-    elif heard.takes_no_orders:
-        yield DeviceIssue("orders", TAKES_NO_ORDERS)
+_LAST_MEASURED = """SELECT device, max(ended_ns) AS ended_ns, state, json_array_length(runs) AS runs FROM executions
+WHERE ended_ns IS NOT NULL AND runs <> '[]' GROUP BY device"""
 
 
 @dataclass(frozen=True, slots=True)
-class LastMeasured:
-    """The last job with runs that a device has ended: a job's end is known before the device's next health report."""
+class MeasuredJob:
+    """A job with runs that a device has ended."""
 
-    device: str
     ended_ns: int
     state: str
-    runs: tuple[str, ...]
+    runs: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOverview:
-    """One device: `heard` is its last report, None where it never reported; `job` what it is busy with; `issues` the worst first."""
+    """One device: its `state` since when (UTC, by the server's clock), its last reports, its issues, the worst first, and its job.
+
+    `heard` has only what can be true, and `implausible` is what was left out; `newer_job` is the last one with runs, where it ended after
+    the last health report.
+    """
 
     device: Device
-    heard: Presence | None
-    job: Execution | None
-    issues: tuple[DeviceIssue, ...] = ()
-    last_measured: LastMeasured | None = None
-    ban: Ban | None = None
+    state: str
+    since_ns: int | None
+    heard: Presence
+    issues: tuple[DeviceIssue, ...]
     implausible: tuple[str, ...] = ()
-
-    @property
-    def health(self) -> Health | None:
-        """Its last health report, as far as that can be true; None where there is none."""
-        return self.heard.health if self.heard else None
-
-    @property
-    def presence(self) -> str | None:
-        """Whether it is online, None where it never reported; `revoked` or `banned` where that is so, whatever it reported last."""
-        if self.device.trust == "revoked":
-            return "revoked"
-        return "banned" if self.ban else self.heard.state if self.heard else None
-
-    @property
-    def measuring(self) -> Measuring | None:
-        """The current measurement, None where none is known."""
-        return self.heard.measuring if self.heard else None
-
-    @property
-    def newer_job(self) -> LastMeasured | None:
-        """Its last job with runs, if its health report does not know that yet."""
-        last_ns = self.health.runs.last_ns if self.health else None
-        # The report's time is the device's own: a run ends somewhat before its job does.
-        is_known = self.last_measured is None or (last_ns is not None and last_ns >= self.last_measured.ended_ns - REPORT_SLACK_NS)
-        return None if is_known else self.last_measured
-
-    @property
-    def presence_text(self) -> str:
-        """Its presence in words; a board that joined without reporting yet is distinguished from one whose token is unused."""
-        if self.presence is not None:
-            return self.presence
-        return "joined, silent" if self.device.trust == "accepted" else "not joined"
-
-    @property
-    def presence_since_ns(self) -> int | None:
-        """Since when that is so (UTC, by the server's clock), None where it never reported."""
-        if self.device.trust == "revoked":
-            return self.device.changed_ns
-        return self.ban.since_ns if self.ban else self.heard.since_ns if self.heard else None
+    job: Execution | None = None
+    newer_job: MeasuredJob | None = None
 
     @property
     def board(self) -> str | None:
         """Its board as fleet.toml names it, else as the device reports it."""
-        return self.device.board or (self.heard.board if self.heard else None)
+        return self.device.board or self.heard.board
 
-    @property
-    def agent(self) -> str | None:
-        """The version of its agent, None where it never reported."""
-        return self.heard.agent if self.heard else None
-
-
-def believed(presence: Presence | None, not_after_ns: Collection[int]) -> tuple[Presence | None, tuple[str, ...]]:
-    """Return the reports of a device as far as they can be true, and what of its health was left out.
-
-    `not_after_ns` are the ends of the certificates that were issued to it: these are known, whatever it reports.
-    """
-    health = presence.health if presence else None
-    end_ns = health.certificate_not_after_ns if health else None
-    if presence is None or health is None or end_ns is None or not not_after_ns:
-        return presence, ()
-    if any(abs(end_ns - known_ns) <= NS_PER_S for known_ns in not_after_ns):
-        return presence, ()
-    return replace(presence, health=msgspec.structs.replace(health, certificate_not_after_ns=max(not_after_ns))), ("certificate",)
+    def remedy(self, issue: DeviceIssue) -> str:
+        """Return what to do about one of its issues, "" where the issue itself says so."""
+        return REMEDIES[issue.kind].format(device=shlex.quote(self.device.device))
 
 
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
     """Return every device, also one that only reports, the most urgent first, then by fleet and name; raises as `read_devices`."""
-    heard = read_presence(registry)
+    presences = read_presence(registry)
     jobs = {execution.device: execution for execution in unfinished_executions(registry) if execution.state in IN_FLIGHT}
-    named = {device.device: device for device in read_devices(folder, registry)}
-    status = read_status(folder)
+    devices = {device.device: device for device in read_devices(folder, registry)}
+    status = read_status(folder) or ServerStatus(written_ns=0)
     bans = active_bans(registry, now_ns)
-    for name in bans.keys() - named.keys():
-        named[name] = Device(name, "")
+    devices |= {name: Device(name, "") for name in bans.keys() - devices.keys()}
     ends_ns: defaultdict[str, list[int]] = defaultdict(list)
     for row in registry.query("SELECT device, not_after_ns FROM certificates WHERE revoked_ns IS NULL"):
         ends_ns[row["device"]].append(row["not_after_ns"])
-    measured = {ended.device: ended for ended in registry.rows(LastMeasured, _LAST_MEASURED)}
-    lines = []
-    for name, device in named.items():
-        believed_presence, doubts = believed(heard.get(name), ends_ns[name])
-        line = DeviceOverview(device, believed_presence, jobs.get(name), (), measured.get(name), bans.get(name), doubts)
-        issues = issues_of(device, believed_presence, now_ns)
-        if doubts:
-            issues = (*issues, DeviceIssue("implausible", f"it reports what cannot be true: {', '.join(doubts)}"))
-        if status is not None and (text := status.take_over_text(name, now_ns)) is not None:
-            issues = (*issues, DeviceIssue("taken over", text))
-        if line.ban is not None and device.trust != "revoked":
-            issues = (*issues, DeviceIssue("banned", ban_text(line.ban, now_ns)))
-        lines.append(replace(line, issues=tuple(sorted(issues, key=lambda issue: ISSUE_ORDER.index(issue.kind)))))
-    return sorted(lines, key=lambda line: (urgency_rank(line.issues), line.device.fleet, line.device.device))
+    measured = {row["device"]: row for row in registry.query(_LAST_MEASURED)}
+    overviews = []
+    for name, device in devices.items():
+        heard, implausible = _believed(presences.get(name) or Presence(name, device.fleet), ends_ns[name])
+        issues = [*_issues(device, heard, now_ns, bans.get(name))]
+        if implausible:
+            issues.append(DeviceIssue("implausible", f"it reports what cannot be true: {', '.join(implausible)}"))
+        if text := status.take_over_text(name, now_ns):
+            issues.append(DeviceIssue("taken over", text))
+        issues.sort(key=lambda issue: [*REMEDIES].index(issue.kind))
+        state, since_ns = _state(device, heard, bans.get(name))
+        newer = measured.get(name)
+        # A run ends somewhat before its job does, and the time of a report is the device's own.
+        last_ns = heard.health.runs.last_ns if heard.health else None
+        is_newer = newer is not None and (last_ns is None or newer["ended_ns"] > last_ns + REPORT_SLACK_NS)
+        newer_job = MeasuredJob(newer["ended_ns"], newer["state"], newer["runs"]) if newer is not None and is_newer else None
+        overviews.append(DeviceOverview(device, state, since_ns, heard, tuple(issues), implausible, jobs.get(name), newer_job))
+    rank = {kind: number for number, kind in enumerate(REMEDIES)}
+    return sorted(
+        overviews, key=lambda line: (rank[line.issues[0].kind] if line.issues else len(rank), line.device.fleet, line.device.device)
+    )
+
+
+def _believed(presence: Presence, ends_ns: Collection[int]) -> tuple[Presence, tuple[str, ...]]:
+    """Return the reports of a device as far as they can be true, and what of its health was left out.
+
+    `ends_ns` are the ends of the certificates that were issued to it: these are known, whatever it reports.
+    """
+    end_ns = presence.health.certificate_not_after_ns if presence.health else None
+    if presence.health is None or end_ns is None or not ends_ns or any(abs(end_ns - issued_ns) <= NS_PER_S for issued_ns in ends_ns):
+        return presence, ()
+    return replace(presence, health=msgspec.structs.replace(presence.health, certificate_not_after_ns=max(ends_ns))), ("certificate",)
+
+
+def _state(device: Device, heard: Presence, ban: Ban | None) -> tuple[str, int | None]:
+    if device.trust == "revoked":
+        return "revoked", device.changed_ns
+    if ban is not None:
+        return "banned", ban.since_ns
+    if device.trust == "pending":
+        return "pending", None
+    if heard.state is not None:
+        return heard.state, heard.since_ns
+    # A board that joined without reporting yet, or one whose token is unused.
+    return ("joined, silent" if device.trust == "accepted" else "not joined"), None
+
+
+def _issues(device: Device, heard: Presence, now_ns: int, ban: Ban | None) -> Iterator[DeviceIssue]:
+    if device.trust == "revoked":
+        return
+    if ban is not None:
+        yield DeviceIssue("banned", f"banned until {day(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}")
+    if device.trust == "pending":
+        yield DeviceIssue("asks", "waits for approval")
+    health, since = heard.health, age(now_ns - (heard.since_ns or now_ns))
+    if heard.state == "lost":
+        yield DeviceIssue("lost", f"lost for {since}")
+    elif heard.state == "offline":
+        yield DeviceIssue("offline", f"it signed off {since} ago{'' if health else ' without a health report'}")
+    elif heard.takes_no_orders:
+        yield DeviceIssue("orders", "online, but takes no orders")
+    if health is None:
+        return
+    yield from health_issues(health, now_ns)
+    if heard.state == "online" and now_ns - health.told_ns > SILENT_DAYS * NS_PER_DAY and health.clock.is_synchronised:
+        yield DeviceIssue("silent", f"no health report for {age(now_ns - health.told_ns)}")

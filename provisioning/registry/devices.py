@@ -1,18 +1,19 @@
-"""Devices in the registry: who they are, what they last reported, .
+"""Devices in the registry: who they are, and what they last reported.
 
 A name is a label, the board's serial number is the identity, the key can be replaced.
 """
 
+import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import Activity, Birth, DeviceState, Measuring
-from edgemeter.provisioning.registry.registry import Registry, put_row
+from edgemeter.provisioning.registry.registry import Registry
 
 # expected: in fleet.toml or given a token, not heard of yet; pending: waits for approval; revoked: out for good.
 TrustState = Literal["expected", "pending", "accepted", "revoked"]
@@ -24,7 +25,7 @@ ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.stat
     since_ns = CASE WHEN presence.state = excluded.state AND presence.session = excluded.session THEN presence.since_ns
         ELSE excluded.since_ns END
 WHERE (excluded.state = 'online' OR presence.session IS NULL OR presence.session = excluded.session)
-    AND NOT EXISTS (SELECT 1 FROM devices WHERE devices.device = presence.device AND standing = 'revoked')"""
+    AND NOT EXISTS (SELECT 1 FROM devices WHERE devices.device = presence.device AND trust = 'revoked')"""
 _REPORTED = """INSERT INTO presence (device, fleet, {0}, heard_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (device) DO UPDATE SET {0} = excluded.{0}, heard_ns = excluded.heard_ns"""
 # What the broker brings again after a restart of the service was received before.
@@ -32,6 +33,7 @@ _ACTIVITY = """INSERT INTO presence (device, fleet, activity, activity_ns, heard
 ON CONFLICT (device) DO UPDATE SET activity = excluded.activity, activity_ns = excluded.activity_ns
 WHERE presence.activity IS NULL OR presence.activity <> excluded.activity"""
 _LATEST = {Birth: _REPORTED.format("birth"), Health: _REPORTED.format("health")}
+_REPORTS: dict[str, type] = {"birth": Birth, "health": Health, "activity": Activity}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Device:
     serial: str | None = None
     board: str | None = None
     tags: tuple[str, ...] = ()
-    trust: TrustState = field(default="expected", metadata={"column": "standing"})
+    trust: TrustState = "expected"
     enrolled_ns: int | None = None
     changed_ns: int = 0
 
@@ -52,22 +54,31 @@ def put(statements: Statements, device: Device) -> None:
     """Write `device`, within the caller's transaction."""
     # A board has one name: another loses its number.
     statements.execute("UPDATE devices SET serial = NULL WHERE serial = ? AND device <> ?", (device.serial, device.device))
-    put_row(statements, "devices", device, "device")
+    tags = msgspec.json.encode(device.tags).decode()
+    values = (device.device, device.fleet, device.serial, device.board, tags, device.trust, device.enrolled_ns, device.changed_ns)
+    statements.execute("INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def read(registry: Registry) -> list[Device]:
     """Return every device, by fleet and name."""
-    return registry.rows(Device, "SELECT * FROM devices ORDER BY fleet, device")
+    return [_device(row) for row in registry.query("SELECT * FROM devices ORDER BY fleet, device")]
 
 
 def find(registry: Registry, device: str) -> Device | None:
     """Return the device of that name, None when there is none."""
-    return registry.row(Device, "SELECT * FROM devices WHERE device = ?", device)
+    return next(map(_device, registry.query("SELECT * FROM devices WHERE device = ?", device)), None)
 
 
 def find_by_serial(registry: Registry, serial: str) -> Device | None:
     """Return the device with that serial number, None when there is none."""
-    return registry.row(Device, "SELECT * FROM devices WHERE serial = ?", serial)
+    return next(map(_device, registry.query("SELECT * FROM devices WHERE serial = ?", serial)), None)
+
+
+def _device(row: sqlite3.Row) -> Device:
+    return Device(**{**row, "tags": tuple(msgspec.json.decode(row["tags"]))})
+
+
+ReportedMessage: TypeAlias = DeviceState | Birth | Health | Activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +87,7 @@ class DeviceReport:
 
     device: str
     fleet: str
-    message: DeviceState | Birth | Health | Activity
+    message: ReportedMessage
     heard_ns: int
 
 
@@ -89,12 +100,12 @@ class Presence:
 
     device: str
     fleet: str
-    state: str | None
-    session: int | None
-    since_ns: int | None
-    birth: Birth | None
-    health: Health | None
-    heard_ns: int
+    state: str | None = None
+    session: int | None = None
+    since_ns: int | None = None
+    birth: Birth | None = None
+    health: Health | None = None
+    heard_ns: int = 0
     activity: Activity | None = None
     activity_ns: int | None = None
     challenge: str | None = None
@@ -144,15 +155,20 @@ def put_offline(statements: Statements, device: str, now_ns: int) -> None:
 def put_revoked_offline(statements: Statements, now_ns: int) -> None:
     """Note within the caller's transaction that no revoked device is online: its last report may be written after its revocation."""
     query = """UPDATE presence SET state = 'offline', since_ns = ? WHERE state = 'online'
-    AND device IN (SELECT device FROM devices WHERE standing = 'revoked')"""
+    AND device IN (SELECT device FROM devices WHERE trust = 'revoked')"""
     statements.execute(query, (now_ns,))
 
 
 def read_presence(registry: Registry) -> dict[str, Presence]:
     """Return every device that ever reported, by name."""
-    return {presence.device: presence for presence in registry.rows(Presence, "SELECT * FROM presence ORDER BY device")}
+    return {row["device"]: _presence(row) for row in registry.query("SELECT * FROM presence ORDER BY device")}
 
 
 def find_presence(registry: Registry, device: str) -> Presence | None:
     """Return what a device last reported, None where it never did."""
-    return registry.row(Presence, "SELECT * FROM presence WHERE device = ?", device)
+    return next(map(_presence, registry.query("SELECT * FROM presence WHERE device = ?", device)), None)
+
+
+def _presence(row: sqlite3.Row) -> Presence:
+    reports = {name: None if row[name] is None else msgspec.json.decode(row[name], type=kind) for name, kind in _REPORTS.items()}
+    return Presence(**{**row, **reports})

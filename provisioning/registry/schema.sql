@@ -4,7 +4,7 @@ CREATE TABLE devices (
     serial TEXT UNIQUE,
     board TEXT,
     tags TEXT NOT NULL DEFAULT '[]',
-    standing TEXT NOT NULL,
+    trust TEXT NOT NULL,
     enrolled_ns INTEGER,
     changed_ns INTEGER NOT NULL
 );

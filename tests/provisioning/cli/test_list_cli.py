@@ -1,4 +1,4 @@
-"""`edgemeter fleet list`, `show` and `clear`: what people see of their devices."""
+"""`edgemeter fleet list` and `show`: what people see of their devices."""
 
 import json
 import time
@@ -61,12 +61,22 @@ def test_the_most_urgent_comes_first(lab):
 
 
 def test_the_table_shows_what_each_device_reported(lab):
-    """Board, agent, last run, verdict share, sensors, certificate, clock, disk, and what needs attention."""
+    """Board, agent, last run, and the issue with its remedy; the sheet has the rest."""
     text = fleet("--folder", lab.folder.path, "list")
-    (good,) = [line for line in text.splitlines() if line.startswith("pi-good")]
-    for cell in ("pi5", "online", "1.0", "1 h ago, ok", "97 of 100", "pi5_pmic", "300 d left", "in sync", "20 GB"):
-        assert cell in good
-    assert "7 devices: 4 online, 1 lost, 2 not joined" in text
+    rows = {line.split()[0]: line for line in text.splitlines() if line}
+    for cell in ("pi5", "online", "1.0", "measured 1 h ago, ok"):
+        assert cell in rows["pi-good"]
+    for device, issue in (
+        ("pi-lost", "; check its power and its network"),
+        ("pi-card", "its certificate expires in 5 d; `edgemeter fleet logs --on pi-card` shows why it was not renewed"),
+        ("pi-asks", "waits for approval; `edgemeter fleet accept pi-asks`"),
+        ("pi-full", "its disk is full: 100 MB free; free space, or replace its card"),
+    ):
+        assert issue in rows[device]
+    assert "7 devices: 4 online, 1 lost, 1 not joined, 1 pending" in text
+    sheet = fleet("--folder", lab.folder.path, "show", "pi-good")
+    for cell in ("coral", "97 ok, 3 disturbed", "pi5_pmic", "expires 20", "synchronised", "20 GB of 30 GB free"):
+        assert cell in sheet
 
 
 def test_a_device_without_a_health_report_has_no_empty_columns(tmp_path):
@@ -76,8 +86,8 @@ def test_a_device_without_a_health_report_has_no_empty_columns(tmp_path):
     lab.says("pi-1", "offline")
     lab.passes(1)
     heading, row, *_ = fleet("--folder", tmp_path, "list").splitlines()
-    assert heading.split() == ["device", "presence", "note"]
-    assert row.endswith("ago without a health report: start its agent, `edgemeter agent up`")
+    assert heading.split() == ["device", "presence", "issue"]
+    assert row.endswith("ago without a health report; start its agent there, `edgemeter agent up`")
     lab.registry.close()
 
 
@@ -93,7 +103,19 @@ def test_a_job_that_just_ended_is_shown_before_the_next_report(lab):
         assert (document["device"], document["newer_job"] is not None) == ("pi-good", is_newer)
         assert ("last job" in fleet("--folder", lab.folder.path, "show", "pi-good")) == is_newer
     (good,) = [line for line in fleet("--folder", lab.folder.path, "list").splitlines() if line.startswith("pi-good")]
-    assert "1 min ago, done" in good
+    assert "measured 1 min ago, done" in good
+
+
+def test_a_ban_is_listed_first_with_its_end(lab):
+    """A device that is not in the registry can be banned, too; one of another name is an error."""
+    with lab.registry.transaction() as connection:
+        for device in ("pi-good", "pi-9"):
+            certificates.ban_device(connection, lab.registry, device, "it floods", lab.now_ns)
+    documents = json.loads(fleet("--folder", lab.folder.path, "list", "--format", "json"))["devices"]
+    assert [(document["device"], document["presence"]) for document in documents[:2]] == [("pi-9", "banned"), ("pi-good", "banned")]
+    assert documents[0]["issues"][0]["text"].endswith("it floods")
+    result = CliRunner().invoke(fleet_command, ["--folder", str(lab.folder.path), "show", "pi-8"])
+    assert "no device is named 'pi-8'" in str(result.exception)
 
 
 def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
@@ -109,8 +131,9 @@ def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
     text = fleet("--folder", tmp_path, "list")
     (row,) = [line for line in text.splitlines() if line.startswith("pi-1 ")]
     assert row.isprintable()
-    assert "200 d" in row
-    for output in (text, fleet("--folder", tmp_path, "show", "pi-1")):
+    sheet = fleet("--folder", tmp_path, "show", "pi-1")
+    assert time.strftime("expires %Y-%m-%d", time.gmtime((lab.now_ns + 200 * DAY) / S)) in sheet
+    for output in (text, sheet):
         assert "\u202e" not in output
         assert "it reports what cannot be true: certificate" in output
     assert json.loads(fleet("--folder", tmp_path, "show", "pi-1", "--format", "json"))["implausible"] == ["certificate"]

@@ -18,11 +18,11 @@ def test_an_online_device_without_a_challenge_takes_no_orders_and_the_list_has_t
     def noted():
         (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)
         is_stated = device_view.overview_document(line)["takes_no_orders"]
-        return line.presence, is_stated, [issue.text for issue in line.issues if issue.kind == "orders"]
+        return line.state, is_stated, [line.remedy(issue) for issue in line.issues if issue.kind == "orders"]
 
     lab.says("a", "online", challenge=None)
     lab.passes(1)
-    assert noted() == ("online", True, [overview.TAKES_NO_ORDERS])
+    assert noted() == ("online", True, ["`systemctl status edgemeter-agent` there shows why"])
     lab.says("a", "online")
     lab.passes(1)
     assert noted() == ("online", False, [])
@@ -68,7 +68,7 @@ def test_what_a_device_measures_is_listed_until_it_is_gone(lab):
 
     def listed():
         (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)
-        return line.measuring and line.measuring.run
+        return line.heard.measuring and line.heard.measuring.run
 
     lab.says("pi-1", "online", session=5)
     for run in (3, 4):

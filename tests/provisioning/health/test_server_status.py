@@ -59,8 +59,7 @@ def test_a_server_without_a_service_is_named_with_its_broker(lab):
     lock = start_service(lab)
     assert "no collector" in server_status.server_issues(lab.folder, 145 * S)[0]
     assert "does not answer the fleet's service" in server_status.server_issues(lab.folder, 146 * S)[0]
-    collectors = {"1": server_status.CollectorSeen(state="online", heard_ns=100 * S)}
-    lab.folder.status.write_bytes(msgspec.json.encode(ServerStatus(written_ns=100 * S, collectors=collectors)))
+    lab.folder.status.write_bytes(msgspec.json.encode(ServerStatus(written_ns=100 * S, collectors={"1": 100 * S})))
     assert server_status.server_issues(lab.folder, 110 * S) == []
     lock.release()
 
@@ -174,4 +173,7 @@ def test_who_floods_the_collector_is_banned(watched):
     state = CollectorState(state="online", flooding=("pi-2",))
     watched.handler.received(Message("edgemeter/collector/1/state", encode_message(state)))
     assert watched.banned() == {"pi-2"}
-    assert server_status.read_status(watched.folder).collectors["1"].state == "online"
+    assert server_status.read_status(watched.folder).collectors.keys() == {"1"}
+    watched.handler.received(Message("edgemeter/collector/1/state", encode_message(CollectorState(state="offline"))))
+    watched.handler.poll(1_000_000_001 * S)
+    assert server_status.read_status(watched.folder).collectors == {}
