@@ -6,7 +6,7 @@
 #                a thousand draws, what needs a quiet machine
 # make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
 #                with ARGS='--ledger postgresql' three collectors share one: 300 faults while 300,000 records are delivered
-# make fleet     1,000 replay devices take jobs, two of them in waves, and an update, while broker, service and collector are killed (ARGS='--boards 10000')
+# make fleet     20 boards on this machine join, measure jobs in waves and are updated while everything is killed; one is revoked; then it is counted
 # make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; two hours);
 #                arm64-short: a release installs under qemu-user and measures, in 3 minutes of one core
 # make fuzz      10,000,000 mutated messages through what reads them
@@ -77,7 +77,7 @@ cluster: .venv/.dev
 	$(BIN)/python -m tests.chaos.cluster
 
 fleet: .venv/.dev
-	$(BIN)/python -m tests.fleet --boards 1000 $(ARGS)
+	$(BIN)/python -m tests.fleet $(ARGS)
 
 # Exit status 77 says with its reason that no board can be emulated here.
 arm64: .venv/.dev

@@ -9,8 +9,9 @@ import pytest
 from edgemeter.provisioning.release import boards, build
 from tests import requirements
 from tests.arm64 import card, emulation
-from tests.arm64.fleet_server import served
+from tests.arm64.board import HOST
 from tests.fixtures import small_release
+from tests.fleet.fleet_server import served
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,6 @@ def board_files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A fleet's server with a release for the board's system."""
-    with served(tmp_path_factory.mktemp("server")) as running:
+    with served(tmp_path_factory.mktemp("server"), HOST) as running:
         running.command("release", "build", "--board", "pi4", "--python", "3.13", "--output", running.folder.parent / "pi4.tar")
         yield running

@@ -6,9 +6,8 @@ import shutil
 import pytest
 
 from edgemeter.provisioning.release import manifest
-from tests.arm64.fleet_server import served
 from tests.arm64.namespace import run_inside
-from tests.fixtures.servers import LOOPBACK
+from tests.fleet.fleet_server import served
 
 pytestmark = [pytest.mark.arm64, pytest.mark.nightly, pytest.mark.mosquitto]
 
@@ -31,7 +30,7 @@ def test_a_release_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, 
     folder.mkdir()
     manifest.read_release(pi4.path, pi4.public).unpack(folder)
     shutil.copy(pi4.public, folder)
-    with served(tmp_path, LOOPBACK) as server:
+    with served(tmp_path) as server:
         shutil.copy(server.join_file("emulated-01"), folder / "join.toml")
         run_inside(system, folder, THERE, HOME=os.environ.get("HOME", "/"))
         run, spoken = server.runs("emulated-01")

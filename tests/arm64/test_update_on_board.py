@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.arm64.board import Board
-from tests.arm64.fleet_server import FleetServer
 from tests.arm64.joining import awaited, prepared
+from tests.fleet.fleet_server import FleetServer
 
 pytestmark = [pytest.mark.nightly, pytest.mark.arm64, pytest.mark.emulated_board, pytest.mark.mosquitto]
 

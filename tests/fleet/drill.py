@@ -1,94 +1,175 @@
-"""The drill: a job, two in waves and an update on a crowd of devices, with kills at given points, and what came of it."""
+"""The drill of a whole fleet on this machine: boards join, a job in waves, an update, a revocation, and kills all the time.
 
+It uses the commands of `edgemeter fleet` alone. Whether nothing was lost or doubled is counted in what they print and in the ledger.
+"""
+
+import random
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
-from tests.fleet.fleet_world import KILLS, FleetWorld
+from tests.chaos.supervised import Supervised
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fleet.boards import LoopbackBoard, install
+from tests.fleet.fleet_server import FleetServer, served
 
-LOOK_S = 0.2
+PAUSE_S = 1.0
+LONG_S = 600.0
+REPLAY = """{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2.5],
+ "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}], "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
+SUITE = 'name = "replayed"\n[[case]]\nmodel = "m.replay.json"\nmode = "rapid"\nseconds = {seconds}\nidle_seconds = 0\nrepeats = 1\n'
+Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Came:
-    """What came of a drill; it holds when every job was executed once on every device."""
+@dataclass(slots=True)
+class Outcome:
+    """What came of a drill; `faults` are sentences about what does not hold."""
 
-    devices: int
-    runs_expected: int
-    runs_executed: int
-    updates_done: int
-    executed_twice: int
-    never_executed: int
-    overlaps: int
-    states: dict[str, int]
-    jobs: dict[str, int]
-    records_in_ledger: int
-    kills: int
-    in_time: bool
-
-    @property
-    def holds(self) -> bool:
-        """Whether each job was executed once, everything is covered, and every record arrived."""
-        return (
-            self.in_time
-            and self.executed_twice == self.never_executed == self.overlaps == 0
-            and self.states == {"done": 3 * self.devices}
-            and self.updates_done == self.devices
-            and self.jobs == {"done": 3}
-            and self.records_in_ledger == self.runs_expected == self.runs_executed
-        )
+    boards: int
+    kills: int = 0
+    executions: int = 0
+    runs: int = 0
+    updated: int = 0
+    took_s: dict[str, float] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
 
     def document(self) -> dict[str, object]:
         """Return it as JSON shows it."""
-        return {**asdict(self), "holds": self.holds}
+        return {**asdict(self), "holds": not self.faults}
 
 
-def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda _: None) -> Came:
-    """Run it in a world that is up."""
-    began_s, job = time.monotonic(), world.begin()
-    say(f"{job}: {len(world.names)} devices")
-    kills, in_time = list(KILLS), True
-    while not (_is_over(world) and _has_ended(world)):
-        if time.monotonic() - began_s > limit_s:
-            in_time = False
-            say("CAME TO A STANDSTILL")
-            break
-        if kills and world.progress() >= kills[0][0]:
-            _, names, down_s = kills.pop(0)
-            say(f"{world.progress():.0%}: {', '.join(names)}")
-            for name in names:
-                getattr(world, name).kill(down_s / len(names))
-        time.sleep(LOOK_S)
-    return _judge(world, job, len(KILLS) - len(kills), in_time=in_time)
+class Drill:
+    """A fleet with boards of these names; `say` gets a line for each step, `stack` ends what is started."""
+
+    def __init__(self, server: FleetServer, names: Sequence[str], stack: ExitStack, draw: random.Random, say: Say) -> None:
+        self.server = server
+        self.names = names
+        self.stack = stack
+        self.boards: list[LoopbackBoard] = []
+        self.outcome = Outcome(len(names))
+        self._draw = draw
+        self._say = say
+
+    @property
+    def servers(self) -> list[Supervised]:
+        """The processes of the server."""
+        return [self.server.broker, self.server.service, self.server.collector]
+
+    def order(self, *options: object, on: str = "all", seconds: float = 0.0) -> str:
+        """Order the replayed suite, and return the job's name."""
+        folder = self.server.folder.parent
+        (folder / "suite.toml").write_text(SUITE.format(seconds=seconds))
+        (folder / "m.replay.json").write_text(REPLAY)
+        return str(
+            self.server.read("run", folder / "suite.toml", "--on", on, "--detach", "--timeout", 600, "--retries", 10, *options)["job"]
+        )
+
+    def note_unless(self, holds: object, text: str) -> None:
+        """Note a fault unless it holds."""
+        if not holds:
+            self.outcome.faults.append(text)
+
+    def killed_until_done(self, jobs: Sequence[str], kills: int, victims: Sequence[Supervised]) -> None:
+        """Kill one of the victims again and again while the jobs go on, then wait for their end."""
+        deadline, left = time.monotonic() + LONG_S + 60 * kills, kills
+        while not self._are_over(jobs) and time.monotonic() < deadline:
+            time.sleep(self._draw.uniform(0.2, 2.0) * PAUSE_S)
+            if left:
+                victim = self._draw.choice(victims)
+                victim.kill(self._draw.uniform(0.0, PAUSE_S))
+                self._say(f"killed {victim.name}")
+                self.outcome.kills += 1
+                left -= 1
+
+    def judge_measured(self, jobs: Sequence[str], names: Sequence[str]) -> None:
+        """Note each execution that is not done, and each job that is not in the ledger once for each of these devices."""
+        executions = [(job, execution) for job in jobs for execution in self.server.read("jobs", job)["executions"]]
+        reported = {run for _, execution in executions for run in execution["runs"]}
+        wait_until(lambda: {run.id for run in self.server.runs()} >= reported, 60.0)
+        counted = Counter((run.device, run.job) for run in self.server.runs() if run.job in jobs)
+        expected = {(name, job) for name in names for job in jobs}
+        faults = [
+            f"{execution['device']}, {job}: {execution['state']}: {execution['reason']}"
+            for job, execution in executions
+            if execution["state"] != "done"
+        ]
+        faults += [f"{name}, {job}: is not in the ledger" for name, job in sorted(expected - set(counted))]
+        faults += [f"{name}, {job}: was not ordered" for name, job in sorted(set(counted) - expected)]
+        faults += [f"{name}, {job}: measured {times} times" for (name, job), times in sorted(counted.items()) if times > 1]
+        self.outcome.executions += len(executions)
+        self.outcome.runs += sum(counted.values())
+        self.outcome.faults += faults
+
+    def _are_over(self, jobs: Sequence[str]) -> bool:
+        return all(self.server.read("jobs", job)["state"] not in {"running", "paused"} for job in jobs)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Say that a step begins, and note how long it took."""
+        self._say(name)
+        begun_s = time.monotonic()
+        yield
+        self.outcome.took_s[name] = round(time.monotonic() - begun_s, 1)
+
+    def presence(self) -> dict[str, str]:
+        """Return how the fleet sees each device."""
+        return {device["device"]: device["presence"] for device in self.server.read("list")["devices"]}
 
 
-def _is_over(world: FleetWorld) -> bool:
-    return world.progress() >= 1.0 and not world.crowd.missing_receipts()
+@contextmanager
+def joined(folder: Path, count: int, seed: int, say: Say) -> Iterator[Drill]:
+    """Give a fleet of so many boards that have joined with tokens and run the release `release-0.tar` in the folder."""
+    with ExitStack() as stack:
+        server = stack.enter_context(served(folder))
+        released(server, 0)
+        installed = install(folder / "release-0.tar", server.folder / "release.pub", folder)
+        names = [f"board-{number:02d}" for number in range(count)]
+        drill = Drill(server, names, stack, random.Random(seed), say)  # noqa: S311 - the same for the same seed
+        with drill.step("joined"):
+            server.command("token", *names, "--output", folder / "join")
+            for number, name in enumerate(names):
+                board = LoopbackBoard(name, number, folder / "boards", installed)
+                drill.boards.append(board)
+                board.join(folder / "join" / f"{name}.join.toml")
+                board.start(stack)
+            drill.note_unless(wait_until(lambda: set(drill.presence().values()) == {"online"}, 60.0), f"not all online: {drill.presence()}")
+        yield drill
 
 
-def _has_ended(world: FleetWorld) -> bool:
-    time.sleep(LOOK_S)
-    return all(world.status(job)["state"] == "done" for job in world.in_waves)
+def run_drill(folder: Path, count: int, kills: int, seed: int, say: Say) -> Outcome:
+    """Run it with so many boards, and so many kills in the job as in the update."""
+    with joined(folder, count, seed, say) as drill:
+        server, boards = drill.server, drill.boards
+        agents = [board.agent for board in boards]
+        with drill.step("jobs in waves"):
+            jobs = [drill.order("--waves", "2,50%", seconds=1.0), drill.order()]
+            drill.killed_until_done(jobs, kills, [*drill.servers, *agents])
+            drill.judge_measured(jobs, drill.names)
+        with drill.step("an update in waves"):
+            version = released(server, 1)
+            update = server.read("update", version, "--on", "all", "--waves", "2,50%", "--detach")["job"]
+            drill.killed_until_done([update], kills, [*drill.servers, *agents, *(board.supervisor for board in boards)])
+            drill.outcome.updated = sum(board.release() == version for board in boards)
+            drill.note_unless(drill.outcome.updated == count, f"{count - drill.outcome.updated} boards do not run release {version}")
+        with drill.step("one revoked"):
+            gone, *others = drill.names
+            server.command("revoke", gone)
+            server.service.kill(0.0)
+            drill.note_unless(wait_until(lambda: drill.presence()[gone] == "revoked", 60.0), f"{gone} is {drill.presence()[gone]}")
+            last = drill.order()
+            drill.killed_until_done([last], 1, [server.service])
+            drill.judge_measured([last], others)
+        return drill.outcome
 
 
-def _judge(world: FleetWorld, job: str, kills: int, *, in_time: bool) -> Came:
-    measured = [world.status(name) for name in (job, *world.in_waves)]
-    executed, count = world.crowd.executed, len(world.names)
-    jobs = {job, world.update, *world.in_waves}
-    states = Counter(execution["state"] for ordered in measured for execution in ordered["executions"])
-    updates = world.updates_done()
-    return Came(
-        devices=count,
-        runs_expected=3 * count,
-        runs_executed=sum(times for (_, name), times in executed.items() if name != world.update),
-        updates_done=updates,
-        executed_twice=sum(times > 1 for times in executed.values()),
-        never_executed=sum(not executed[name, job] for name in world.names for job in jobs),
-        overlaps=len(world.crowd.overlaps),
-        states=dict(states),
-        jobs=dict(Counter(ordered["state"] for ordered in measured)),
-        records_in_ledger=sum(world.in_ledger().values()),
-        kills=kills,
-        in_time=in_time,
-    )
+def released(server: FleetServer, number: int) -> str:
+    """Build the nth release for this machine and add it; return its version."""
+    path = server.folder.parent / f"release-{number}.tar"
+    extras = ",".join(["serial"] * number)
+    server.command("release", "build", "--board", "pc", "--python", "{}.{}".format(*sys.version_info), "--extras", extras, "--output", path)
+    newest, *_ = server.read("release", "add", path)
+    return str(newest["version"])

@@ -1,16 +1,26 @@
-"""A hundred replay devices through kills of broker, service and collector; `python -m tests.fleet --boards 1000` is the long one."""
+"""Boards on this machine with real agents, through kills of whatever runs; `python -m tests.fleet` is the long one."""
 
 import pytest
 
-from tests.fleet.drill import drill
-from tests.fleet.fleet_world import FleetWorld
+from tests.fleet.drill import joined, run_drill
+
+pytestmark = [pytest.mark.mosquitto, pytest.mark.nightly, pytest.mark.needs("unshare")]
 
 
-@pytest.mark.mosquitto
-@pytest.mark.nightly
-def test_each_job_is_executed_once_and_waves_reach_all_whoever_is_killed():
-    """A job, two in waves and an update, seven SIGKILLs: no run twice, none lost, every record in the ledger."""
-    with FleetWorld(100, run_s=1.0) as world:
-        came = drill(world, limit_s=300)
-        assert world.crowd.overlaps == []
-    assert came.holds, came
+def test_a_fleet_loses_and_doubles_nothing_whoever_is_killed(tmp_path):
+    """Boards join, measure jobs in waves and are updated; one is revoked."""
+    outcome = run_drill(tmp_path, 3, 8, 5, print)
+    assert not outcome.faults
+    assert (outcome.executions, outcome.runs, outcome.updated) == (8, 8, 3)
+
+
+def test_each_job_is_measured_once_beside_a_second_agent(tmp_path):
+    """A copy of the board's card is in use too, and 45 processes are killed: the boards' agents, the copy's, the servers'."""
+    with joined(tmp_path, 2, 7, print) as drill:
+        copied = drill.boards[0].copy()
+        copied.start(drill.stack)
+        jobs = [drill.order(seconds=number % 3) for number in range(12)]
+        drill.killed_until_done(jobs, 45, [*drill.servers, copied.agent, *(board.agent for board in drill.boards)])
+        drill.judge_measured(jobs, drill.names)
+    assert not drill.outcome.faults
+    assert (drill.outcome.executions, drill.outcome.runs) == (24, 24)

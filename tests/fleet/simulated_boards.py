@@ -1,8 +1,8 @@
-"""Replay devices: many devices over a few connections, each with a journal, the contract's own messages, and a real record for each run.
+"""Simulated boards: many in one process, each with a certificate, a connection, a journal and a real record for each run.
 
-What a device on a board does is `agent/jobs/`; here only its protocol is played: journal first, one order at a time, a report again and
-again at growing intervals until it is acknowledged, a record until its receipt, none while the broker has yet to take the last one. Time
-is simulated by waiting a little for each run.
+A board joins as a real one does. What its agent does with orders is `agent/jobs/`; here only its protocol is played: journal first, one
+order at a time, a report again and again at growing intervals until it is acknowledged, a record until its receipt, none while the broker
+has yet to take the last one. Time is simulated by waiting a little for each run.
 """
 
 import heapq
@@ -13,23 +13,28 @@ import threading
 import time
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base import config as configuration
+from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import Topic
-from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, Update
+from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt
 from edgemeter.agent.contract.record import encode
+from edgemeter.agent.identity.joining import JoinPaths, join_fleet
 from edgemeter.agent.jobs.jobs_handler import FIRST_REPORT_PAUSE_S
+from edgemeter.agent.machine.machine import Machine
 from tests.fixtures.fleet_key import command_in, online
 from tests.fixtures.record_factory import make_record
 
 LONGEST_PAUSE_S = 60.0
 TICK_S = 0.02
-CONNECTIONS = 4
+CONNECT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -72,12 +77,21 @@ class _Sent:
         return self
 
 
-class Crowd:
-    """The devices `names` of a fleet at a broker; `start` once, `stop` once. Counts are read at any time."""
+def join(join_file: Path, folder: Path, number: int) -> BrokerAddress:
+    """Join as the nth board with the token in a file, and return where this board finds its broker."""
+    (folder / "etc").mkdir(parents=True)
+    (folder / "etc" / "machine-id").write_text(f"{number + 1:032x}\n")
+    config = folder / "config.toml"
+    join_fleet(join_file, JoinPaths(folder, config), Machine(folder))
+    return parse_address(configuration.read(config).broker or "")
 
-    def __init__(self, address: BrokerAddress, fleet: str, names: list[str], run_s: float, seed: int = 1) -> None:
+
+class SimulatedBoards:
+    """Boards of a fleet, each with the address of its broker; `start` once, `stop` once. Counts are read at any time."""
+
+    def __init__(self, addresses: Mapping[str, BrokerAddress], fleet: str, run_s: float, seed: int = 1) -> None:
         self.fleet = fleet
-        self.devices = {name: Device(name, secrets.randbits(50) | 1) for name in names}
+        self.devices = {name: Device(name, secrets.randbits(50) | 1) for name in addresses}
         # How often each (device, job) was carried out to its end, and how often an order came while another was open.
         self.executed: Counter[tuple[str, str]] = Counter()
         self.overlaps: list[str] = []
@@ -92,23 +106,20 @@ class Crowd:
         self._receipts: dict[tuple[int, int], tuple[str, bytes, _Sent]] = {}
         self._unsaid: dict[tuple[str, tuple[str, int]], _Sent] = {}
         self._ended = threading.Event()
-        self._lines = [
-            _Line(self, address, f"replay-{number}", names[number::CONNECTIONS]) for number in range(min(CONNECTIONS, len(names)))
-        ]
-        self._by_name = {name: line for line in self._lines for name in line.names}
+        self._lines = {name: _Line(self, address, name) for name, address in addresses.items()}
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         """Connect, and say that everybody is there."""
-        for line in self._lines:
-            line.session.connect(20)
+        for line in self._lines.values():
+            line.session.connect(CONNECT_S)
         self._thread.start()
 
     def stop(self) -> None:
         """End it without a goodbye."""
         self._ended.set()
         self._thread.join()
-        for line in self._lines:
+        for line in self._lines.values():
             line.session.close()
 
     def missing_receipts(self) -> int:
@@ -206,24 +217,29 @@ class Crowd:
             return
         self.executed[device.name, entry.order.job] += 1
         entry.state = "done"
-        if isinstance(entry.order.work, Update):
-            return
         device.sequence += 1
         key = (device.session, device.sequence)
         run = uuid.UUID(int=device.session << 64 | device.sequence).hex
         payload = encode(
             msgspec.structs.replace(
-                self._record, id=run, device=device.name, fleet=self.fleet, session=key[0], seq=key[1], started_at_ns=time.time_ns()
+                self._record,
+                id=run,
+                job=entry.order.job,
+                device=device.name,
+                fleet=self.fleet,
+                session=key[0],
+                seq=key[1],
+                started_at_ns=time.time_ns(),
             )
         )
         self._receipts[key] = (device.name, payload, _Sent(self._publish(device, "result", payload)))
         entry.runs = (run,)
 
     def _publish(self, device: Device, kind: str, payload: bytes) -> int:
-        return self._by_name[device.name].session.publish(str(Topic(self.fleet, device.name, kind)), payload)
+        return self._lines[device.name].session.publish(str(Topic(self.fleet, device.name, kind)), payload)
 
     def _is_due(self, name: str, sent: "_Sent", now_s: float) -> bool:
-        return sent.again_s <= now_s and not self._by_name[name].session.is_on_its_way(sent.number)
+        return sent.again_s <= now_s and not self._lines[name].session.is_on_its_way(sent.number)
 
     def _run(self) -> None:
         while not self._ended.wait(TICK_S):
@@ -242,28 +258,25 @@ class Crowd:
 
 
 class _Line:
-    """One connection, for several devices."""
+    """The connection of one board."""
 
-    def __init__(self, crowd: Crowd, address: BrokerAddress, name: str, names: list[str]) -> None:
-        self.names = names
-        self._crowd = crowd
-        self.session = MqttSession(address, SessionProfile(f"{name}-{secrets.token_hex(3)}", "persistent"), self)
+    def __init__(self, boards: SimulatedBoards, address: BrokerAddress, name: str) -> None:
+        self._boards = boards
+        self._name = name
+        self.session = MqttSession(address, SessionProfile(name, "persistent"), self)
 
     def connected(self) -> None:
-        """Subscribe for each device, and say that it is there."""
-        topics = [str(Topic(self._crowd.fleet, name, kind)) for name in self.names for kind in ("command", "receipt")]
-        for position in range(0, len(topics), 100):
-            self.session.subscribe(topics[position : position + 100])
-        for name in self.names:
-            state = online(self._crowd.devices[name].session)
-            self.session.publish(str(Topic(self._crowd.fleet, name, "state")), state, lasting="retained")
+        """Subscribe, and report that the board is there."""
+        self.session.subscribe([str(Topic(self._boards.fleet, self._name, kind)) for kind in ("command", "receipt")])
+        state = online(self._boards.devices[self._name].session)
+        self.session.publish(str(Topic(self._boards.fleet, self._name, "state")), state, lasting="retained")
 
     def disconnected(self, reason: str) -> None:
         """It comes back by itself."""
 
     def received(self, message: Message) -> None:
         """Take a message."""
-        self._crowd.received(message)
+        self._boards.received(message)
 
     def answered(self, refusal: str | None) -> None:
         """Take the broker's answer: reports and records have their own."""
