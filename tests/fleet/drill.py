@@ -75,15 +75,15 @@ class Drill:
 
     def killed_until_done(self, jobs: Sequence[str], kills: int, victims: Sequence[Supervised]) -> None:
         """Kill one of the victims again and again while the jobs go on, then wait for their end."""
-        deadline, left = time.monotonic() + LONG_S + 60 * kills, kills
+        deadline, planned = time.monotonic() + LONG_S + 60 * kills, kills
         while not self._are_over(jobs) and time.monotonic() < deadline:
             time.sleep(self._draw.uniform(0.2, 2.0) * PAUSE_S)
-            if left:
+            if planned:
                 victim = self._draw.choice(victims)
                 victim.kill(self._draw.uniform(0.0, PAUSE_S))
                 self._say(f"killed {victim.name}")
                 self.outcome.kills += 1
-                left -= 1
+                planned -= 1
 
     def judge_measured(self, jobs: Sequence[str], names: Sequence[str]) -> None:
         """Note each execution that is not done, and each job that is not in the ledger once for each of these devices."""
@@ -156,13 +156,13 @@ def run_drill(folder: Path, count: int, kills: int, seed: int, say: Say) -> Outc
             drill.outcome.updated = sum(board.release() == version for board in boards)
             drill.note_unless(drill.outcome.updated == count, f"{count - drill.outcome.updated} boards do not run release {version}")
         with drill.step("one revoked"):
-            gone, *others = drill.names
+            gone, *staying = drill.names
             server.command("revoke", gone)
             server.service.kill(0.0)
             drill.note_unless(wait_until(lambda: drill.presence()[gone] == "revoked", 60.0), f"{gone} is {drill.presence()[gone]}")
             last = drill.order()
             drill.killed_until_done([last], 1, [server.service])
-            drill.judge_measured([last], others)
+            drill.judge_measured([last], staying)
         return drill.outcome
 
 

@@ -28,8 +28,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fleet.thousand", description="Join, order, count; and what it costs.")
     parser.add_argument("--boards", type=int, default=1000)
     arguments = parser.parse_args()
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    files_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files_limit, files_limit))
     with tempfile.TemporaryDirectory(prefix="edgemeter-fleet-") as name, ExitStack() as stack:
         folder = Path(name)
         server = stack.enter_context(served(folder))
