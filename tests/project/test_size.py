@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1140,
     "provisioning/serve": 382,
     "provisioning/update": 853,
-    "tests": 80088,
+    "tests": 80215,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
