@@ -4,7 +4,6 @@ Every step looks first and changes only what differs, so that a repeated run cha
 """
 
 import contextlib
-import ipaddress
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -237,16 +236,9 @@ def of_fleet(names: Sequence[str], fleet: FleetFile | None) -> list[ApplyRequest
     return requests
 
 
-def of_host(target: SshTarget, name: str | None, fleet: FleetFile | None) -> ApplyRequest:
-    """Return the device at `target`, called `name`, else as the host; raises ConfigError if that is an address, which is not a name."""
-    if name is None:
-        try:
-            ipaddress.ip_address(target.host)
-        except ValueError:
-            name = target.host.split(".", 1)[0]
-        else:
-            raise ConfigError(f"{target.host!r} is not a name for a device: `edgemeter fleet apply NAME --host {target.login}`")
-    return _request(replace(target, name=name), (fleet.device.get(name) if fleet else None) or DeviceEntry())
+def of_host(target: SshTarget, fleet: FleetFile | None) -> ApplyRequest:
+    """Return the device of this name at `target`, with its settings in fleet.toml, if it is there."""
+    return _request(target, (fleet.device.get(target.name) if fleet else None) or DeviceEntry())
 
 
 def _request(target: SshTarget, entry: DeviceEntry) -> ApplyRequest:

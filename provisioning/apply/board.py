@@ -169,7 +169,7 @@ class Board(contextlib.AbstractContextManager["Board"]):
             raise UnavailableError(f"{login} is not root and has no sudo: install sudo and allow this user to use it, or log in as root")
         if self.facts.rights != "password":
             return
-        remedy = "with --ask-sudo-password or --sudo-password-file FILE"
+        remedy = "with --sudo-password-file FILE, or - to type it"
         if self._sudo_password is None:
             raise ConfigError(f"sudo needs a password for {login}: give it {remedy}")
         result = self.run([*_SUDO["password"], "true"], f"{self._sudo_password}\n".encode())

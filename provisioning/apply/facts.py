@@ -12,8 +12,6 @@ from edgemeter.provisioning.release.boards import OLDEST_GLIBC, OLDEST_PYTHON, n
 LOOK = Path(__file__).with_name("look.sh")
 # unneeded: below --prefix; sudo: without a password; password: sudo asks for one.
 Rights: TypeAlias = Literal["root", "sudo", "password", "none", "unneeded"]
-# Major release of Linux for Tegra to JetPack. Source: NVIDIA's JetPack archive.
-JETPACK = {"32": "4", "34": "5", "35": "5", "36": "6", "38": "7", "39": "7"}
 ARCH_32_BIT = {"aarch64": "armv7l", "x86_64": "i686"}
 
 
@@ -92,7 +90,7 @@ def parse_facts(text: str, otherwise: str) -> BoardFacts:
     home_disk, home_free_bytes = _room(last.get("home_room", ""))
     return BoardFacts(
         arch=ARCH_32_BIT.get(machine, machine) if last.get("bits") == "32" else machine,
-        system=_system(last),
+        system=last.get("os") or "unknown system",
         model=last.get("model") or None,
         pythons=tuple(Interpreter(*value.split(" ", 1)) for value in values["python"] if " " in value),
         glibc=(int(libc[1]), int(libc[2])) if libc else None,
@@ -108,17 +106,6 @@ def parse_facts(text: str, otherwise: str) -> BoardFacts:
         further=tuple(last.get("further", "").split()),
         releases={Path(folder).name: sha256 for sha256, _, folder in (value.partition(" ") for value in values["release"])},
     )
-
-
-def _system(values: dict[str, str]) -> str:
-    name = values.get("os") or values.get("os_id") or "unknown system"
-    if tegra := values.get("tegra"):
-        release = re.search(r"R(\d+).*REVISION: ([\d.]+)", tegra)
-        generation = JETPACK.get(release[1]) if release else None
-        return f"JetPack {generation} (L4T {release[1]}.{release[2]}, {name})" if release and generation else f"Jetson ({name})"
-    if values.get("mendel"):
-        return f"Mendel {values['mendel']}"
-    return f"Armbian {values['armbian']} ({name})" if values.get("armbian") else name
 
 
 def _room(text: str) -> tuple[str, int]:

@@ -3,7 +3,7 @@
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,53 +33,35 @@ _STYLE = {"ok": "green", "changed": "cyan", "failed": "red"}
 @click.option(
     "--on", "selection", metavar="SELECTION", help="Apply to these devices (as in `edgemeter fleet list --on`), in addition to those named."
 )
+@click.option("--host", metavar="[USER@]HOST[:PORT]", help="Apply to the one DEVICE at this host, which fleet.toml need not have.")
 @click.option(
-    "--host", metavar="[USER@]HOST[:PORT]", help="Apply to this host, which fleet.toml need not have; DEVICE is then its name in the fleet."
-)
-@click.option(
-    "--release",
-    "releases",
-    type=PATH,
-    multiple=True,
-    required=True,
+    "--release", "releases", type=PATH, multiple=True, required=True,
     help="A release (folder or .tar) of `edgemeter fleet release build`; repeatable: each device gets the first that fits.",
-)
+)  # fmt: skip
 @click.option(
-    "--with",
-    "wheels",
-    type=FILE,
-    multiple=True,
-    metavar="FILE.whl",
+    "--with", "wheels", type=FILE, multiple=True, metavar="FILE.whl",
     help="Wheel to install in addition to those of this and later releases, such as a maker's runtime for its accelerator; repeatable.",
-)
+)  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Number of devices handled in parallel.")
-@click.option("--ask-sudo-password", is_flag=True, help="Prompt for the sudo password of the devices.")
-@click.option("--sudo-password-file", type=FILE, help="File with the sudo password in its first line.")
+@click.option("--sudo-password-file", type=FILE, help="File with the sudo password of the devices in its first line; - asks for it.")
 @click.option(
-    "--ssh-option",
-    "ssh_options",
-    multiple=True,
-    metavar="KEY=VALUE",
+    "--ssh-option", "ssh_options", multiple=True, metavar="KEY=VALUE",
     help="As `ssh -o`, e.g. IdentityFile=FILE, ProxyJump=HOST or StrictHostKeyChecking=yes; repeatable.",
-)
+)  # fmt: skip
 @click.option("--rejoin", "rejoins", is_flag=True, help="Join again, with a new token, boards that have joined already.")
 @click.option("--prefix", default="", help="Install below this folder of the device instead of its root; nothing is started.")
 @dry_run_option
-@format_option('{"devices": [...]}')  # fmt: skip
+@format_option('{"devices": [...]}')
 def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: bool, form: Format, **options: Any) -> None:
     """Install the agent on running boards over SSH; a repeated run changes nothing, an interrupted one is resumed.
 
     Example: edgemeter fleet apply pi5-01 pi5-02 --release edgemeter-pi5.tar
     """
     requests = _requests(folder, devices, options["selection"], options["host"])
-    prefix, password_file = options["prefix"], options["sudo_password_file"]
+    prefix = options["prefix"]
     if prefix and not prefix.startswith("/"):
         raise click.UsageError(f"--prefix has to be an absolute folder of the device: {prefix!r} is not")
-    if options["ask_sudo_password"] and password_file is not None:
-        raise click.UsageError("give --ask-sudo-password or --sudo-password-file, not both")
-    password = None if password_file is None else read_passphrase(password_file)
-    if options["ask_sudo_password"]:
-        password = click.prompt("sudo password of the devices", hide_input=True, err=True)
+    password = _sudo_password(options["sudo_password_file"])
     with tempfile.TemporaryDirectory(prefix="edgemeter-apply-") as scratch, Console(stderr=True).status("") as status:
         application = Applying(
             offers=[bring.read_offer(release, folder.release_public_key, Path(scratch)) for release in options["releases"]],
@@ -103,7 +85,7 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: 
 
         def ended(outcome: ApplyOutcome) -> None:
             activities.pop(outcome.device, None)
-            print_text(status.console, f"{outcome.device}: {outcome.state}" + (f": {outcome.remedy}" if outcome.remedy else ""))
+            print_text(status.console, f"{outcome.device}: {outcome.state}")
 
         outcomes = application.to_all(requests, jobs, report, ended)
     if not print_data(form, {"dry_run": dry_run, "devices": [{**asdict(outcome), "result": outcome.state} for outcome in outcomes]}):
@@ -111,12 +93,18 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: 
     sys.exit(FAILED if any(outcome.state == "failed" for outcome in outcomes) else DONE)
 
 
+def _sudo_password(file: Path | None) -> str | None:
+    if file == Path("-"):
+        return str(click.prompt("sudo password of the devices", hide_input=True, err=True))
+    return None if file is None else read_passphrase(file)
+
+
 def _requests(folder: FleetFolder, devices: Sequence[str], selection: str | None, host: str | None) -> list[ApplyRequest]:
     fleet = read_if_present(folder)
     if host is not None:
-        if len(devices) > 1 or selection is not None:
-            raise click.UsageError("--host is one device: give at most one DEVICE with it, and no --on")
-        return [applying.of_host(parse_target(f"ssh://{host}", "--host"), devices[0] if devices else None, fleet)]
+        if len(devices) != 1 or selection is not None:
+            raise click.UsageError("--host is one device: give its name with it, and no --on")
+        return [applying.of_host(replace(parse_target(f"ssh://{host}", "--host"), name=devices[0]), fleet)]
     if selection is None and not devices:
         raise click.UsageError("give DEVICE..., --on SELECTION or --host HOST")
     selected: list[str] = []

@@ -14,12 +14,9 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import fleet_folder
-from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, open_registry
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.jobs import ordering, packing
 from edgemeter.provisioning.jobs.job_view import follow_job, one_line
-from edgemeter.provisioning.jobs.packing import PackedSuite
-from edgemeter.provisioning.jobs.scheduler import WAITS_FOR_DEVICE, WaitReasons
 from edgemeter.provisioning.jobs.waves import cancel
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.jobs import Execution, NewJob
@@ -48,7 +45,8 @@ def measure(selection: str, work: RemoteWork) -> Iterator[RemoteOutcome]:
     with open_registry(folder) as registry:
         picked = ordering.pick(folder, registry, selection)
         work.results.check()
-        packed = _packed(folder, work)
+        with Console(stderr=True, quiet=is_quiet()).status("packing"):
+            packed = packing.pack(work.written, work.folder, ContentStore(folder.content))
         for note in (*picked.notes, packed.size_note, *server_issues(folder, time.time_ns())):
             work.report(f"edgemeter: {note}")
         new = NewJob((packed.work,), packed.title, work.timeout_s, retries=0)
@@ -71,7 +69,7 @@ def measure(selection: str, work: RemoteWork) -> Iterator[RemoteOutcome]:
     arrived = work.results.find({execution.device: execution.runs for execution in executions})
     for execution in executions:
         records = [arrived[run] for run in execution.runs if run in arrived]
-        yield _outcome(execution, records, folder, work, patience.reasons.get(execution.device), is_interrupted=is_interrupted)
+        yield _outcome(execution, records, work, patience.reasons.get(execution.device), is_interrupted=is_interrupted)
     if interruption is not None:
         raise interruption
 
@@ -86,13 +84,8 @@ def _cancelled(registry: Registry, job: str) -> list[Execution]:
         time.sleep(POLL_S)
 
 
-def _packed(folder: FleetFolder, work: RemoteWork) -> PackedSuite:
-    with Console(stderr=True, quiet=is_quiet()).status("packing"):
-        return packing.pack(work.written, work.folder, ContentStore(folder.content))
-
-
 def _outcome(
-    execution: Execution, records: list[RunRecord], folder: FleetFolder, work: RemoteWork, given_up: str | None, *, is_interrupted: bool
+    execution: Execution, records: list[RunRecord], work: RemoteWork, given_up: str | None, *, is_interrupted: bool
 ) -> RemoteOutcome:
     """Return what the collector received of a device, with what went wrong."""
     device, errors = execution.device, list[EdgemeterError]()
@@ -108,7 +101,7 @@ def _outcome(
     if missing := len(execution.runs) - len(records):
         errors.append(
             TransientError(
-                f"{device}: {missing} of {count(len(execution.runs), 'run')} did not come through {_broker(folder)} into the collector's "
+                f"{device}: {missing} of {count(len(execution.runs), 'run')} did not arrive in the collector's "
                 f"ledger {work.results} in {work.results.wait_s:.0f} s: `edgemeter fleet list` shows whether a collector answers, "
                 "--ledger names its ledger; the device delivers them later"
             )
@@ -120,13 +113,6 @@ def _why_not_done(execution: Execution) -> str:
     reason = one_line(execution.reason or "it gave no reason")
     remedy = "; its agent is older than this one: update it (`edgemeter fleet update`)" if UNKNOWN_TO_AGENT in reason else ""
     return f"{execution.state.replace('_', ' ')}: {reason}{remedy}"
-
-
-def _broker(folder: FleetFolder) -> str:
-    try:
-        return str(fleet_broker_address(folder))
-    except EdgemeterError:
-        return "the fleet's broker"
 
 
 class Patience:
@@ -150,22 +136,16 @@ class Patience:
         presence = devices.find_presence(self._registry, execution.device)
         is_online = presence is not None and presence.state == "online"
         key = execution.device, has_begun
-        if has_begun and is_online:
+        # A device that measures, or is busy with other orders, may take long.
+        if is_online and (has_begun or execution.state == "queued"):
             self._since_s.pop(key, None)
             return None
         if self._clock_s() - self._since_s.setdefault(key, self._clock_s()) < (AWAY_S if has_begun else UNANSWERED_S):
             return None
-        if presence is None or presence.state is None:
-            state = "it has never connected"
-        else:
+        state = "it has never connected"
+        if presence is not None and presence.state is not None:
             state = f"it has been {presence.state} for {age(time.time_ns() - (presence.since_ns or time.time_ns()))}"
         if has_begun:
             return f"given up while it measured: {state}; it stops when it is back, and what it had measured is delivered then"
-        why = WaitReasons(self._registry, time.time_ns()).why(execution)
-        if is_online and execution.state == "queued" and why not in {None, WAITS_FOR_DEVICE}:
-            # It is busy: that may last. What disappeared while it measured counts as busy until it is back.
-            del self._since_s[key]
-            return None
-        refusal = f"; {why}" if execution.state == "sent" and why else ""
         remedy = f"see `edgemeter fleet show {execution.device}`"
-        return f"no answer to the order in {UNANSWERED_S:.0f} s, so it is cancelled ({state}{refusal}): {remedy}"
+        return f"no answer to the order in {UNANSWERED_S:.0f} s, so it is cancelled ({state}): {remedy}"

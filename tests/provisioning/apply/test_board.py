@@ -14,7 +14,6 @@ PI = """arch=aarch64
 bits=64
 libc=glibc 2.41
 os=Debian GNU/Linux 13 (trixie)
-os_id=debian
 model=Raspberry Pi 5 Model B Rev 1.0
 python=3.13 /usr/bin/python3
 openssl=/usr/bin/openssl
@@ -60,21 +59,6 @@ def test_a_raspberry_pi_is_read():
     assert read(model="Pi\x1b[2J\x07 5").model == "Pi[2J 5"
 
 
-def test_systems_are_called_by_their_names():
-    """Each maker's own file gives the name and the version."""
-    for values, system in (
-        ({"tegra": "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64"}, "JetPack 6 (L4T 36.4.3, "),
-        ({"tegra": "# R32 (release), REVISION: 7.1, GCID: 29818004, BOARD: t210ref"}, "JetPack 4 (L4T 32.7.1, "),
-        ({"tegra": "# R35 (release), REVISION: 4.1"}, "JetPack 5 (L4T 35.4.1, "),
-        ({"tegra": "# R99 (release), REVISION: 1.0"}, "Jetson ("),
-        ({"tegra": ""}, "Debian"),
-        ({"mendel": "5.3", "os": "Mendel GNU/Linux 5 (Eagle)"}, "Mendel 5.3"),
-        ({"armbian": "25.8 Orange Pi 5", "os": "Armbian 25.8 bookworm"}, "Armbian 25.8 Orange Pi 5 ("),
-        ({"os": None, "os_id": None}, "unknown system"),
-    ):
-        assert read(**values).system.startswith(system), f"{values!r}"
-
-
 def test_half_a_reply_is_none():
     """A connection that broke, a login that runs a menu."""
     for text in ("", "Permission denied\n", PI.replace("end=yes", ""), "\0\0garbage=="):
@@ -101,11 +85,10 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
     offered = a_release(tmp_path)
     for values, message in (
         (
-            {"python": "3.6 /usr/bin/python3", "tegra": "# R32 (release), REVISION: 7.1"},
-            r"Python >= 3\.10 .* JetPack 4.*tar -xz -C /opt",
+            {"python": "3.6 /usr/bin/python3", "os": "Ubuntu 18.04.6 LTS"},
+            r"Python >= 3\.10 .* Ubuntu 18\.04.*sudo tar -xz -C /opt/edg",
         ),
-        ({"python": "3.8 /usr/bin/python3", "tegra": "# R35 (release), REVISION: 4.1"}, r"JetPack 5.*install_only"),
-        ({"python": "3.7 /usr/bin/python3", "mendel": "5.3"}, r"Mendel 5\.3.*aarch64-unknown-linux-gnu-install_only"),
+        ({"python": "3.8 /usr/bin/python3", "os": None}, r"unknown system.*aarch64-unknown-linux-gnu-install_only"),
         ({"python": None, "root": "/home/pi/.cache/edgemeter"}, r"'mkdir -p /home/pi/\.cache/edgemeter/pythons"),
         ({"bits": "32"}, "64-bit system"),
         ({"libc": "musl"}, "glibc"),

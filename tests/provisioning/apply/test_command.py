@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.apply import applying, board
+from edgemeter.provisioning.apply import applying
 from edgemeter.provisioning.apply.board import SshTarget
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
@@ -30,12 +30,11 @@ def test_fleet_toml_states_where_a_device_is_and_how_it_is_to_run():
     assert (pi.target.login, pi.target.port) == ("pi@pi.example", None)
     assert (pi.governor, pi.power_mode) == ("performance", None)
     assert (nano.target.login, nano.target.port, nano.power_mode) == ("192.0.2.7", 2222, "15W")
-    pi = applying.of_host(board.parse_target("ssh://root@192.0.2.9:22", "--host"), "pi", FLEET)
-    assert (pi.target, pi.governor) == (SshTarget("pi", "192.0.2.9", "root", 22), "performance")
-    other = applying.of_host(board.parse_target("ssh://me@new.example", "--host"), None, FLEET)
-    assert (other.target.name, other.target.login, other.governor) == ("new", "me@new.example", None)
-    with pytest.raises(ConfigError, match="not a name"):
-        applying.of_host(SshTarget("192.0.2.9", "192.0.2.9"), None, FLEET)
+    target = SshTarget("pi", "192.0.2.9", "root", 22)
+    pi = applying.of_host(target, FLEET)
+    assert (pi.target, pi.governor) == (target, "performance")
+    other = applying.of_host(SshTarget("new", "new.example"), FLEET)
+    assert (other.target.login, other.governor) == ("new.example", None)
 
 
 def test_a_device_without_a_host_names_the_lines_to_add():
@@ -90,8 +89,8 @@ def test_a_wrong_command_line_is_a_usage_error(tmp_path):
     for arguments in (
         [],
         ["a", "b", "--host", "h"],
+        ["--host", "h"],
         ["--host", "h", "--on", "all"],
-        ["board", "--host", "h", "--ask-sudo-password", "--sudo-password-file", "f"],
         ["board", "--host", "h", "--prefix", "p"],
     ):
         with table_row(arguments):

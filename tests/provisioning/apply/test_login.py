@@ -128,7 +128,7 @@ def _watched(secret):
 def test_a_wrong_password_and_none_are_reported():
     """Without a password the remedy names its option, a wrong one is refused: both before anything is copied."""
     with _another_user("ALL=(ALL) ALL") as bench:
-        assert "--ask-sudo-password" in bench.apply().remedy
+        assert "--sudo-password-file" in bench.apply().remedy
         assert "refuses the password" in bench.apply(sudo_password="wrong").remedy
         assert not bench.stage.exists()
 
