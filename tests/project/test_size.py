@@ -69,10 +69,10 @@ LINES = {
     "models/convert": 2833,
     "models/fetch": 560,
     "provisioning": 1,
-    "provisioning/apply": 1091,
-    "provisioning/cli": 1341,
+    "provisioning/apply": 1070,
+    "provisioning/cli": 1329,
     "provisioning/content": 201,
-    "provisioning/elsewhere": 602,
+    "provisioning/elsewhere": 582,
     "provisioning/health": 577,
     "provisioning/https": 305,
     "provisioning/identity": 1524,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1140,
     "provisioning/serve": 382,
     "provisioning/update": 853,
-    "tests": 80215,
+    "tests": 80197,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
