@@ -14,7 +14,7 @@ boards=${1:-}
 suite=${EDGEMETER_ARM64_SUITE:-trixie}
 # What the tests' scripts call (a shell, coreutils), what releases need of a system, and a Python package that a release can share.
 root_packages="base-files base-passwd coreutils dash python3 python3-yaml openssl libgomp1 libstdc++6"
-board_packages=systemd-sysv,udev,dbus,cloud-init,netplan.io,systemd-resolved,python3,openssl,ca-certificates,iproute2,kmod,libgomp1
+board_packages=systemd-sysv,udev,dbus,cloud-init,netplan.io,systemd-resolved,python3,openssl,ca-certificates,iproute2,kmod,libgomp1,bubblewrap
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 # A user's PATH may lack the folders of administration, where chroot is.
 PATH="$PATH:/usr/sbin:/sbin"
