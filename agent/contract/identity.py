@@ -62,7 +62,7 @@ decode_answer = decoder_of(EnrolmentAnswer, "an answer of the enrolment service"
 
 
 class JoinFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of the join file; a board asks for its certificate at `service` (https://HOST:PORT), `wifi` is for the first boot."""
+    """The content of the join file; a board asks for its certificate at `service` (https://HOST:PORT)."""
 
     fleet: Name
     device: Name | None = None
@@ -70,7 +70,6 @@ class JoinFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     service: str
     ca: str
     token: str | None = None
-    wifi: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"JoinFile(fleet={self.fleet!r}, device={self.device!r}, broker={self.broker!r})"
@@ -97,4 +96,4 @@ def join_file_text(join: JoinFile) -> str:
     fields = {name: getattr(join, name) for name in ("fleet", "device", "broker", "service", "token")}
     # Only the certificate is on several lines: `wipe_secrets` looks for secrets on one.
     ca = f"ca = '''\n{join.ca.strip()}\n'''\n"
-    return toml_document(fields) + ca + (f"\n{toml_document({'wifi': join.wifi})}" if join.wifi else "")
+    return toml_document(fields) + ca

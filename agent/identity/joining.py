@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 CONFIG_PATH = Path("/etc/edgemeter/config.toml")
 JOIN_TIMEOUT_S = 600.0
 _TRIES = 3
-# Keys whose values are secrets; a value is a string on one line, as `text` and people write it.
-_SECRET = re.compile(rb"""^([ \t]*(?:token|psk|password|passphrase)[ \t]*=[ \t]*)("(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')""", re.MULTILINE)
-_LINE = re.compile(rb"^[ \t]*(?:token|psk|password|passphrase)[ \t]*=.*(?:\r?\n|\Z)", re.MULTILINE)
+# The secret of a join file; its value is a string on one line, as `join_file_text` and people write it.
+_SECRET = re.compile(rb"""^([ \t]*token[ \t]*=[ \t]*)("(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')""", re.MULTILINE)
+_LINE = re.compile(rb"^[ \t]*token[ \t]*=.*(?:\r?\n|\Z)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,15 +143,12 @@ make_user() {
     done
 }
 
-# The installer verifies what it reads from the card, does nothing if this release is installed, and rebuilds an unfinished release.
+# The installer verifies what it reads from the card, does nothing if this release is installed, and rebuilds an unfinished one.
 install_release() {
     # What a PC leaves beside the files that it looked at.
     rm -f "$CARD"/wheels/._* 2>/dev/null || true
     python3 "$CARD/install.py" --release "$CARD" --root "$OPT" --public-key "$CARD/release.pub" >>"$LOG"
-    copy "$CARD/release.pub" "$OPT/release.pub" 644
-    copy "$CARD/install.py" "$OPT/install.py" 755
-    copy "$CARD/supervisor.py" "$OPT/supervisor.py" 755
-    for file in "$CARD"/units/*; do
+    for file in "$OPT"/current/units/*; do
         case "$file" in
             *.service | *.timer) copy "$file" "$UNITS/${file##*/}" 644 ;;
             *.rules) copy "$file" "$RULES/${file##*/}" 644 ;;
