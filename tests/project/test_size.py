@@ -16,7 +16,7 @@ LINES = {
     "agent/base": 5811,
     "agent/bundle": 635,
     "agent/cli": 2700,
-    "agent/contract": 3947,
+    "agent/contract": 3946,
     "agent/daemon": 349,
     "agent/datasets": 1351,
     "agent/delivery": 1953,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1140,
     "provisioning/serve": 382,
     "provisioning/update": 853,
-    "tests": 80197,
+    "tests": 80193,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
