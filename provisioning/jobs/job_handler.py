@@ -42,7 +42,7 @@ PAUSE_S, PATIENCE_S = 10.0, 60.0
 BEFORE_RETRY_S = 5.0
 LONGEST_PROGRESS = 200
 REVOKED = "its device was revoked"
-_REVOKED = "SELECT device FROM devices WHERE standing = 'revoked'"
+_REVOKED = "SELECT device FROM devices WHERE trust = 'revoked'"
 
 
 class OrderSender:
