@@ -136,6 +136,11 @@ def _handshake_error(where: object, error: ssl.SSLError) -> ConfigError | Unavai
     if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
         message = f"the broker at {where} requires a client certificate: name it in the address, mqtts://HOST?certificate=FILE&key=FILE"
         return ConfigError(message)
+    if "REVOKED" in reason:
+        return ConfigError(
+            f"the broker at {where} refuses our certificate ({reason}): this device is revoked, or banned for a time; "
+            "`edgemeter fleet list` on the server says which"
+        )
     if "ALERT" in reason:
         return ConfigError(
             f"the broker at {where} rejects our certificate ({reason}): check that the broker's CA signed it, and that it is still valid"

@@ -1,11 +1,11 @@
 """Makes the running broker apply what the registry holds: which certificates it refuses, and whose sessions end now."""
 
 import logging
-import re
 import resource
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -57,34 +57,25 @@ def run_reload_command(server: ServerEntry) -> None:
         raise UnavailableError(f"the command that reloads the broker failed ({error}): correct broker_reload in fleet.toml") from error
 
 
-_LIMIT = re.compile(r"^Max open files\s+(\d+)", re.MULTILINE)
-
-
 def raise_limit() -> None:
     """Let this process open as many files as the system allows it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def low_limits(folder: FleetFolder, server: ServerEntry, proc: Path = Path("/proc")) -> list[str]:
+def low_limits(folder: FleetFolder, server: ServerEntry) -> list[str]:
     """Return which of service and broker may open too few files, with the remedy; a broker elsewhere is not looked at."""
     issues = []
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= limit < FEWEST:
         issues.append(f"the service may open {limit:,} files only: {_REMEDY}")
-    broker = broker_process(folder, server, proc)
-    connections = _open_files(proc / str(broker) / "limits") if broker is not None else None
-    if connections is not None and connections < FEWEST:
-        issues.append(f"the broker may hold {connections:,} connections only, so a stranger can take them all: {_REMEDY}")
+    broker = broker_process(folder, server)
+    # It may have ended by now, or be another user's.
+    with suppress(OSError):
+        connections, _ = resource.prlimit(broker, resource.RLIMIT_NOFILE) if broker is not None else (FEWEST, FEWEST)
+        if 0 <= connections < FEWEST:
+            issues.append(f"the broker may hold {connections:,} connections only, so a stranger can take them all: {_REMEDY}")
     return issues
-
-
-def _open_files(limits: Path) -> int | None:
-    try:
-        match = _LIMIT.search(limits.read_text())
-    except OSError:
-        return None
-    return int(match[1]) if match else None
 
 
 class _TakenSession(SessionEvents):

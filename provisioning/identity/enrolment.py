@@ -61,11 +61,8 @@ class Enrolment:
                 return _refused(enrolment, "this token was used with another key: make another with `edgemeter fleet token`")
             if (certificate := self._held(enrolment, token)) is not None:
                 return _accepted(enrolment, certificate, token.fleet)
-            before = self._decided_before(enrolment)
-            if before is None:
-                answer = self._judged(statements, enrolment)
-                return answer or self._issue(statements, enrolment, request, token.device)
-            return self._decided(statements, before, enrolment, request)
+            answer = self._by_decision(statements, enrolment, request) or self._judged(statements, enrolment)
+            return answer or self._issue(statements, enrolment, request, token.device)
 
     def with_certificate(self, device: str, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to a device with a certificate: a new one, or pending for another board; raises ConfigError as `_read`."""
@@ -115,8 +112,7 @@ class Enrolment:
             owner = devices.find(self.registry, certificate.device)
             return _accepted(enrolment, certificate, owner.fleet if owner else None)
         why = f"a copied card: it has the key of {registered.device!r}, whose board has serial {registered.serial!r}"
-        before = self._decided_before(enrolment)
-        return self._decided(statements, before, enrolment, request) if before else self._pending(statements, enrolment, why)
+        return self._by_decision(statements, enrolment, request) or self._pending(statements, enrolment, why)
 
     def _held(self, enrolment: EnrolmentRequest, token: EnrolmentToken) -> Certificate | None:
         """Return the certificate of this board for this key; it may have been accepted under another name than the token's."""
@@ -126,17 +122,15 @@ class Enrolment:
                 return certificate
         return None
 
-    def _decided_before(self, enrolment: EnrolmentRequest) -> EnrolmentRequest | None:
-        """Return the request of this board that waits, or was decided; a decision on another key is none."""
+    def _by_decision(self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest) -> EnrolmentAnswer | None:
+        """Return the answer to a board that waits for a person or was decided on; None for any other, and for another key of it."""
         before = certificates.find_request(self.registry, enrolment.request)
-        is_other_key = before is not None and before.decision != "rejected" and before.key_sha256 != enrolment.key_sha256
-        return None if is_other_key else before
-
-    def _decided(
-        self, statements: Statements, before: EnrolmentRequest, enrolment: EnrolmentRequest, request: SigningRequest
-    ) -> EnrolmentAnswer:
+        if before is None:
+            return None
         if before.decision == "rejected":
             return _refused(enrolment, "the fleet's operator rejected this board")
+        if before.key_sha256 != enrolment.key_sha256:
+            return None
         if before.decision is None:
             return self._pending(statements, enrolment, before.why)
         certificates.delete_request(statements, before.request)

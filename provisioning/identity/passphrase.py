@@ -4,6 +4,7 @@ import getpass
 import os
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
@@ -25,6 +26,12 @@ def ask_passphrase(environ: Mapping[str, str] = os.environ) -> str:
         raise ConfigError(
             f"ca.key needs a passphrase, and there is no terminal to ask on: name a file that holds it in ${AUTHORITY_VARIABLE}"
         )
+    return _typed()
+
+
+@cache
+def _typed() -> str:
+    # The service needs it in two places.
     return _not_empty(getpass.getpass("Passphrase of ca.key: "), "what was typed")
 
 

@@ -1,7 +1,7 @@
 """Who may join and who belongs: certificates, enrolment tokens, requests to decide, sessions to end, and bans."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
@@ -31,18 +31,7 @@ class Certificate:
 
 def put(statements: Statements, certificate: Certificate) -> None:
     """Write a certificate that was issued."""
-    values = (
-        certificate.number,
-        certificate.device,
-        certificate.serial,
-        certificate.key_sha256,
-        certificate.pem,
-        certificate.issued_ns,
-        certificate.not_after_ns,
-        certificate.revoked_ns,
-        certificate.reason,
-    )
-    statements.execute("INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    statements.execute("INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(certificate))
 
 
 def of_device(registry: Registry, device: str) -> list[Certificate]:
@@ -104,8 +93,7 @@ class EnrolmentToken:
 def put_token(statements: Statements, token: EnrolmentToken) -> None:
     """Write a new token, and close those that the device had before: one device, one token."""
     close_tokens_of(statements, token.device, token.made_ns)
-    values = (token.token_id, token.device, token.fleet, token.made_ns, token.expires_ns, token.key_sha256, token.closed_ns)
-    statements.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+    statements.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", astuple(token))
 
 
 def find_token(registry: Registry, token_id: str) -> EnrolmentToken | None:
@@ -162,21 +150,7 @@ class EnrolmentRequest:
 
 def put_request(statements: Statements, request: EnrolmentRequest) -> None:
     """Write a request in the place of the one before of this board; at most `KEPT_UNDECIDED` are kept in all."""
-    values = (
-        request.request,
-        request.token_id,
-        request.device,
-        request.fleet,
-        request.serial,
-        request.serial_source,
-        request.board,
-        request.key_sha256,
-        request.why,
-        request.asked_ns,
-        request.decision,
-        request.name,
-    )
-    statements.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    statements.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(request))
     oldest = "SELECT asked_ns FROM requests WHERE decision IS NULL ORDER BY asked_ns DESC LIMIT 1 OFFSET ?"
     statements.execute(f"DELETE FROM requests WHERE decision IS NULL AND asked_ns <= ({oldest})", (KEPT_UNDECIDED,))  # noqa: S608 - our own text
 
@@ -272,7 +246,7 @@ def ban_device(statements: Statements, registry: Registry, device: str, reason: 
     count = before.count + 1 if before is not None and now_ns - before.until_ns < FORGOTTEN_NS else 1
     length_ns = min(LONGEST_BAN_NS, FIRST_BAN_NS * GROWTH ** min(count - 1, 10))
     ban = Ban(device, count, now_ns, now_ns + length_ns, reason)
-    statements.execute("INSERT OR REPLACE INTO bans VALUES (?, ?, ?, ?, ?)", (device, count, now_ns, ban.until_ns, reason))
+    statements.execute("INSERT OR REPLACE INTO bans VALUES (?, ?, ?, ?, ?)", astuple(ban))
     put_pending_disconnect(statements, device, now_ns)
     return ban
 

@@ -147,11 +147,14 @@ def test_limits_that_are_too_low_are_named(folder, monkeypatch):
     """Those of the service and of the broker's process, as strangers' silent connections would take what is left."""
     monkeypatch.setattr(enforcement.resource, "getrlimit", lambda _: (1024, 1024))
     assert ["1,024" in issue for issue in enforcement.low_limits(folder, SERVER)] == [True]
-    process = folder.path / "proc" / "77"
-    process.mkdir(parents=True)
-    (folder.broker / "mosquitto.pid").write_text("77\n")
-    (process / "comm").write_text("mosquitto\n")
+    monkeypatch.setattr(enforcement, "broker_process", lambda *_: 77)
     monkeypatch.setattr(enforcement.resource, "getrlimit", lambda _: (65536, 65536))
     for limit, count in ((4095, 1), (4096, 0)):
-        (process / "limits").write_text(f"Max processes  1  1  processes\nMax open files            {limit}       524288          files\n")
-        assert len(enforcement.low_limits(folder, SERVER, folder.path / "proc")) == count
+        monkeypatch.setattr(enforcement.resource, "prlimit", lambda process, _, limit=limit: (limit, process))
+        assert len(enforcement.low_limits(folder, SERVER)) == count
+
+    def end(*_):
+        raise ProcessLookupError
+
+    monkeypatch.setattr(enforcement.resource, "prlimit", end)
+    assert enforcement.low_limits(folder, SERVER) == []

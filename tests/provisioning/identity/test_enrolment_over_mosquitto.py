@@ -1,5 +1,6 @@
 """Joining and being put out, at the real mosquitto with the configuration that `fleet init` writes; the rules are in test_enrolment.py."""
 
+import json
 import shutil
 import socket
 import ssl
@@ -35,12 +36,18 @@ def is_refused(client, topic):
     return client.answers[-1] == "Not authorized"
 
 
+def states(operator, device):
+    """Return the states of a device that the operator heard."""
+    topic = f"edgemeter/v1/lab/{device}/state"
+    return [json.loads(message.payload)["state"] for message in operator.messages if message.topic == topic]
+
+
 def is_out(address):
     """Return whether the broker refuses a client by its certificate."""
     try:
         Peer(address, client_id="who-knows").close()
     except EdgemeterError as error:
-        return "rejects our certificate" in str(error)
+        return "refuses our certificate" in str(error)
     return False
 
 
@@ -123,6 +130,7 @@ def test_a_revoked_device_is_out_and_stays_out(lab):
     assert wait_until(lambda: is_out(board.address()) and is_out(third.address()))
     assert "revoked, or another client came" in device.reasons[0]
     assert wait_until(lambda: any("refuses our certificate (revoked" in reason for reason in device.reasons))
+    assert wait_until(lambda: states(operator, "pi-1")[-1:] == ["revoked"])
     heard = len(operator.messages)
     for name in ("pi-1", "pi-2"):
         fleet_client.session.publish(f"edgemeter/v1/lab/{name}/command", b"x")
