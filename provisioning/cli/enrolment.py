@@ -30,7 +30,7 @@ from edgemeter.provisioning.registry.certificates import undecided_requests
 from edgemeter.provisioning.registry.registry import Registry
 
 # Of more files than these, only the names are shown.
-MOST_STEP_LINES = 3
+MOST_LINES = 3
 
 
 @click.command()
@@ -64,28 +64,24 @@ def init(folder: FleetFolder, *, form: Format, **options: Any) -> None:
 
     Example: edgemeter fleet init --broker broker.example --broker-name 192.0.2.10
     """
-    from edgemeter.provisioning.identity.fleet_init import InitOptions, after_init, init_steps
+    from edgemeter.provisioning.identity.fleet_init import FleetInit, InitOptions
     from edgemeter.provisioning.identity.fleet_units import install_lines
 
     if options["ca_passphrase_file"] is not None:
-        # The steps after the first one sign with the key.
+        # What follows the authority is signed with its key.
         os.environ[AUTHORITY_VARIABLE] = str(options["ca_passphrase_file"])
-    made_steps = []
-    for step in init_steps(folder, InitOptions(**options), datetime.now(timezone.utc)):
-        step.make()
-        made_steps.append(step)
-    notes = after_init(folder, made_steps)
-    files = [{"path": str(step.path), "why": step.why} for step in made_steps]
-    if print_data(form, {"folder": str(folder.path), "made": files}):
+    work = FleetInit(folder, InitOptions(**options), datetime.now(timezone.utc))
+    notes = work.run()
+    if print_data(form, {"folder": str(folder.path), "made": [{"path": str(path), "why": why} for path, why in work.made.items()]}):
         pass
-    elif not made_steps:
+    elif not work.made:
         click.echo(f"nothing to make: the fleet in {str(folder.path)!r} is complete")
-    elif len(made_steps) <= MOST_STEP_LINES:
-        for step in made_steps:
-            click.echo(f"made {step.path}: {step.why}")
+    elif len(work.made) <= MOST_LINES:
+        for path, why in work.made.items():
+            click.echo(f"made {path}: {why}")
     else:
-        names = (step.path.relative_to(folder.path).parts[:1] for step in made_steps if step.path.is_relative_to(folder.path))
-        click.echo(f"made in {folder.path}: {', '.join(dict.fromkeys(name for parts in names for name in parts))}")
+        names = (name for path in work.made if path.is_relative_to(folder.path) for name in path.relative_to(folder.path).parts[:1])
+        click.echo(f"made in {folder.path}: {', '.join(dict.fromkeys(names))}")
         click.echo("start broker, service and collector, now and with the system:", err=True)
         for line in install_lines(folder):
             click.echo(f"  {line}", err=True)

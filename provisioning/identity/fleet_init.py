@@ -1,11 +1,9 @@
-"""The work of `edgemeter fleet init`: it creates whatever is missing of a fleet's files."""
+"""The work of `edgemeter fleet init`: it makes whatever is missing of a fleet's files."""
 
 import ipaddress
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -47,56 +45,130 @@ class InitOptions:
     ca_passphrase_file: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InitStep:
-    """One thing to make: its file, why, and how."""
+class FleetInit:
+    """Makes what is missing in `folder`; `made` are the files, and why each was made."""
 
-    path: Path
-    why: str
-    make: Callable[[], object]
+    def __init__(self, folder: FleetFolder, options: InitOptions, now: datetime) -> None:
+        self.made: dict[Path, str] = {}
+        self._folder = folder
+        self._options = options
+        self._now = now
 
+    def run(self) -> list[str]:
+        """Make everything; bring new files to a broker elsewhere, by fleet.toml's command; return what is left to people.
 
-def init_steps(folder: FleetFolder, options: InitOptions, now: datetime) -> Iterator[InitStep]:
-    """Yield the steps for what is missing, in order; each is computed when the one before was done.
-
-    Raises:
-        ConfigError: one file of a pair is missing, existing files contradict `options`, or no broker is named.
-        UnavailableError: the library of certificates is not installed.
-    """
-    require_extra("sign", "a fleet's certificates need the library cryptography", "cryptography")
-    text = None if folder.fleet_file.exists() else _fleet_toml(options)
-    inventory = _agreed(folder, options) if text is None else _checked(text, options)
-    server = inventory.server or ServerEntry(broker="")
-    if options.release_public_key is not None:
+        Raises:
+            ConfigError: one file of a pair is missing, existing files contradict the options, or no broker is named.
+            UnavailableError: the library of certificates is not installed, or that command fails.
+        """
+        require_extra("sign", "a fleet's certificates need the library cryptography", "cryptography")
+        folder, options = self._folder, self._options
+        text = None if folder.fleet_file.exists() else _fleet_toml(options)
+        inventory = _agreed(folder, options) if text is None else _checked(text, options)
+        server = inventory.server or ServerEntry(broker="")
         # A file without a key is refused before anything is made.
-        first_keys(options.release_public_key)
-    for path, why in ((folder.path, "the fleet's folder"), (config.home(), "for the collector's ledger")):
+        release_key = first_keys(options.release_public_key) if options.release_public_key else None
+        self._make_folder(folder.path, "the fleet's folder")
+        self._make_folder(config.home(), "for the collector's ledger")
+        self._make_authority(inventory.fleet)
+        self._make_broker_certificate(server)
+        for name, common_name in SERVICE_CERTIFICATES.items():
+            certificate, key = folder.certificate(name), folder.key(name)
+            if not certificate.exists() or not key.exists():
+                pair = broker_files.authority(folder).issue_client(common_name, self._now)
+                self._write_pair(pair, certificate, key, f"the certificate of {common_name}")
+        self._make_release_key(release_key)
+        if text is not None:
+            self._write(folder.fleet_file, text.encode(), "the inventory")
+        self._configure_broker(inventory.fleet, server)
+        return self._notes(server)
+
+    def _notes(self, server: ServerEntry) -> list[str]:
+        folder, notes = self._folder, []
+        if any(path.is_relative_to(folder.broker) for path in self.made):
+            run_reload_command(server)
+            if broker_process(folder, server) is not None:
+                notes.append(
+                    "restart the broker: it runs with its previous files (sudo systemctl restart edgemeter-broker); nothing is lost"
+                )
+        if folder.release_key.exists() and folder.release_public_key in self.made:
+            notes.append(_RELEASE_KEY_HERE.format(path=str(folder.release_key), command=folder.command))
+        return notes
+
+    def _write(self, path: Path, content: bytes, why: str, mode: int = 0o600) -> None:
+        durable_file.write(path, content, mode)
+        self.made[path] = why
+
+    def _write_pair(self, pair: KeyPair, certificate: Path, key: Path, why: str) -> None:
+        # The key first: a certificate without its key would look complete.
+        durable_file.write(key, pair.key)
+        self._write(certificate, pair.certificate, why, 0o644)
+
+    def _make_folder(self, path: Path, why: str) -> None:
         if not path.exists():
-            yield _folder(path, why)
-    yield from _authority(folder, inventory.fleet, options, now)
-    yield from _broker_certificate(folder, options, server, now)
-    for name, common_name in SERVICE_CERTIFICATES.items():
-        certificate, key = folder.certificate(name), folder.key(name)
-        if not certificate.exists() or not key.exists():
-            pair = broker_files.authority(folder).issue_client(common_name, now)
-            yield InitStep(certificate, f"the certificate of {common_name}", partial(_write_pair, pair, certificate, key))
-    yield from _release_key(folder, options.release_public_key)
-    if text is not None:
-        yield _file(folder.fleet_file, text, "the inventory")
-    yield from _broker_configuration(folder, inventory.fleet, server, now)
+            with os_error_as(ConfigError, f"cannot make the folder {str(path)!r}", "name another with --folder"):
+                path.mkdir(parents=True, mode=0o700)
+            self.made[path] = why
 
+    def _make_authority(self, fleet: str) -> None:
+        folder = self._folder
+        present = [path for path in (folder.ca_certificate, folder.ca_key) if path.exists()]
+        # The key is written first: where nothing was issued yet, a key alone is left by an interrupted command.
+        if len(present) == 1 and (present != [folder.ca_key] or (folder.broker / "broker.crt").exists()):
+            raise ConfigError(
+                f"of ca.crt and ca.key in {str(folder.path)!r} only {present[0].name} is left: restore the other from a backup"
+            )
+        if len(present) < 2:
+            pair = authority.make_authority(f"edgemeter fleet {fleet}"[: authority.LONGEST_NAME], self._now)
+            self._write_pair(pair, folder.ca_certificate, folder.ca_key, "the fleet's authority")
+        key = folder.ca_key.read_bytes()
+        if self._options.ca_passphrase_file is not None and not is_encrypted(key):
+            protected = authority.encrypted(key, read_passphrase(self._options.ca_passphrase_file))
+            self._write(folder.ca_key, protected, "the authority's key, protected by the passphrase")
 
-def after_init(folder: FleetFolder, steps: Sequence[InitStep]) -> list[str]:
-    """Bring new files to a broker elsewhere, by fleet.toml's command; return what is left to people. Raises if that command fails."""
-    server = fleet_file.read(folder.fleet_file).server or ServerEntry(broker="")
-    notes = []
-    if any(step.path.is_relative_to(folder.broker) for step in steps):
-        run_reload_command(server)
-        if broker_process(folder, server) is not None:
-            notes.append("restart the broker: it runs with its previous files (sudo systemctl restart edgemeter-broker); nothing is lost")
-    if folder.release_key.exists() and folder.release_public_key in {step.path for step in steps}:
-        notes.append(_RELEASE_KEY_HERE.format(path=str(folder.release_key), command=folder.command))
-    return notes
+    def _make_broker_certificate(self, server: ServerEntry) -> None:
+        certificate, key = self._folder.broker / "broker.crt", self._folder.broker / "broker.key"
+        names = {_normal_name(name) for name in (server.broker, server.service_host, *server.names, *self._options.names)}
+        certified = authority.names_of(certificate.read_bytes()) if certificate.exists() and key.exists() else set()
+        if not names <= certified:
+            pair = broker_files.authority(self._folder).issue_server(server.broker, names | certified, self._now)
+            added = f", with {', '.join(sorted(names - certified))}" if certified else ""
+            self._write_pair(pair, certificate, key, f"the certificate of broker and service{added}")
+
+    def _make_release_key(self, public_key: bytes | None) -> None:
+        """Make the pair, or take the public key of a pair whose private key stays elsewhere."""
+        folder, path = self._folder, self._folder.release_public_key
+        if path.exists():
+            if public_key is not None and public_key not in read_keys(path).keys:
+                command = f"{folder.command} release keys --rotate --public-key FILE"
+                raise ConfigError(f"the fleet has another release key already: replace it with `{command}`")
+        elif public_key is not None:
+            self._write(path, public_key, "the public key of releases, which are signed elsewhere", 0o644)
+        else:
+            if not folder.release_key.exists():
+                durable_file.write(folder.release_key, authority.make_release_key()[0])
+            self._write(path, authority.public_of(folder.release_key.read_bytes()), "the key pair that signs releases", 0o644)
+
+    def _configure_broker(self, fleet: str, server: ServerEntry) -> None:
+        folder = self._folder
+        for path in (folder.broker / "conf.d", folder.broker / "data", folder.revoked_lists):
+            self._make_folder(path, "for the broker")
+        if not folder.registry.exists() or not folder.revoked.exists():
+            with open_registry(folder) as registry:
+                folder.registry.chmod(0o600)
+                broker_files.renew_list(folder, registry, broker_files.authority(folder), self._now)
+            self.made[folder.registry] = "the registry, and the list of revoked certificates"
+        with open_registry(folder, read_only=True) as registry:
+            # After a fleet was renamed, some devices still have its previous name.
+            fleets = {fleet, *(device.fleet for device in devices.read(registry))}
+        for path, text, why in (
+            (folder.broker / "mosquitto.conf", broker_files.configuration(folder, server), "the broker's configuration"),
+            (folder.broker / "openssl.cnf", broker_files.OPENSSL_CONFIGURATION, "the broker's TLS settings"),
+            (folder.broker / "acl", broker_files.access_rules(fleets), "the broker's rules"),
+            *((folder.path / name, text, "for systemd") for name, text in fleet_units.unit_texts(folder).items()),
+        ):
+            if not path.exists() or path.read_bytes() != text.encode():
+                self._write(path, text.encode(), why)
 
 
 def _agreed(folder: FleetFolder, options: InitOptions) -> FleetFile:
@@ -138,97 +210,8 @@ def _checked(text: str, options: InitOptions) -> FleetFile:
         raise ConfigError(f"cannot make a fleet {options.fleet!r} with the broker {options.broker!r}: {error}") from error
 
 
-def _folder(path: Path, why: str) -> InitStep:
-    def make() -> None:
-        with os_error_as(ConfigError, f"cannot make the folder {str(path)!r}", "name another with --folder"):
-            path.mkdir(parents=True, mode=0o700)
-
-    return InitStep(path, why, make)
-
-
-def _file(path: Path, text: str, why: str, mode: int = 0o600) -> InitStep:
-    return InitStep(path, why, lambda: durable_file.write(path, text.encode(), mode))
-
-
-def _write_pair(pair: KeyPair, certificate: Path, key: Path) -> None:
-    # The key first: a certificate without its key would look complete.
-    durable_file.write(key, pair.key)
-    durable_file.write(certificate, pair.certificate, 0o644)
-
-
-def _authority(folder: FleetFolder, fleet: str, options: InitOptions, now: datetime) -> Iterator[InitStep]:
-    present = [path for path in (folder.ca_certificate, folder.ca_key) if path.exists()]
-    # The key is written first: where nothing was issued yet, a key alone is left by an interrupted command.
-    is_interrupted = present == [folder.ca_key] and not (folder.broker / "broker.crt").exists()
-    if len(present) == 1 and not is_interrupted:
-        raise ConfigError(f"of ca.crt and ca.key in {str(folder.path)!r} only {present[0].name} is left: restore the other from a backup")
-    if len(present) < 2:
-        pair = authority.make_authority(f"edgemeter fleet {fleet}"[: authority.LONGEST_NAME], now)
-        yield InitStep(folder.ca_certificate, "the fleet's authority", lambda: _write_pair(pair, folder.ca_certificate, folder.ca_key))
-    key = folder.ca_key.read_bytes()
-    if options.ca_passphrase_file is not None and not is_encrypted(key):
-        protected = authority.encrypted(key, read_passphrase(options.ca_passphrase_file)).decode()
-        yield _file(folder.ca_key, protected, "the authority's key, protected by the passphrase")
-
-
-def _broker_certificate(folder: FleetFolder, options: InitOptions, server: ServerEntry, now: datetime) -> Iterator[InitStep]:
-    certificate, key = folder.broker / "broker.crt", folder.broker / "broker.key"
-    names = {_normal_name(name) for name in (server.broker, server.service_host, *server.names, *options.names)}
-    certified = authority.names_of(certificate.read_bytes()) if certificate.exists() and key.exists() else set()
-    if names <= certified:
-        return
-    why = "the certificate of broker and service" + (f", with {', '.join(sorted(names - certified))}" if certified else "")
-    pair = broker_files.authority(folder).issue_server(server.broker, names | certified, now)
-    yield InitStep(certificate, why, lambda: _write_pair(pair, certificate, key))
-
-
 def _normal_name(name: str) -> str:
     """Return a host name or address as a certificate holds it: one way of writing each."""
     with suppress(ValueError):
         return str(ipaddress.ip_address(name))
     return name.lower()
-
-
-def _broker_configuration(folder: FleetFolder, fleet: str, server: ServerEntry, now: datetime) -> Iterator[InitStep]:
-    for path in (folder.broker / "conf.d", folder.broker / "data", folder.revoked_lists):
-        if not path.exists():
-            yield _folder(path, "for the broker")
-    if not folder.registry.exists() or not folder.revoked.exists():
-        yield InitStep(folder.registry, "the registry, and the list of revoked certificates", lambda: _begin_registry(folder, now))
-    with open_registry(folder, read_only=True) as registry:
-        # After a fleet was renamed, some devices still have its previous name.
-        fleets = {fleet, *(device.fleet for device in devices.read(registry))}
-    for path, text, why in (
-        (folder.broker / "mosquitto.conf", broker_files.configuration(folder, server), "the broker's configuration"),
-        (folder.broker / "openssl.cnf", broker_files.OPENSSL_CONFIGURATION, "the broker's TLS settings"),
-        (folder.broker / "acl", broker_files.access_rules(fleets), "the broker's rules"),
-        *((folder.path / name, text, "for systemd") for name, text in fleet_units.unit_texts(folder).items()),
-    ):
-        if not path.exists() or path.read_bytes() != text.encode():
-            yield _file(path, text, why)
-
-
-def _begin_registry(folder: FleetFolder, now: datetime) -> None:
-    with open_registry(folder) as registry:
-        folder.registry.chmod(0o600)
-        broker_files.renew_list(folder, registry, broker_files.authority(folder), now)
-
-
-def _release_key(folder: FleetFolder, public_key: Path | None) -> Iterator[InitStep]:
-    """Yield the step that makes the pair, or takes the public key of a pair whose private key stays elsewhere."""
-    path = folder.release_public_key
-    if path.exists():
-        if public_key is not None and first_keys(public_key) not in read_keys(path).keys:
-            raise ConfigError(
-                f"the fleet has another release key already: replace it with `{folder.command} release keys --rotate --public-key FILE`"
-            )
-    elif public_key is not None:
-        yield _file(path, first_keys(public_key).decode(), "the public key of releases, which are signed elsewhere", 0o644)
-    else:
-        yield InitStep(path, "the key pair that signs releases", lambda: _make_release_key(folder))
-
-
-def _make_release_key(folder: FleetFolder) -> None:
-    if not folder.release_key.exists():
-        durable_file.write(folder.release_key, authority.make_release_key()[0])
-    durable_file.write(folder.release_public_key, authority.public_of(folder.release_key.read_bytes()), 0o644)
