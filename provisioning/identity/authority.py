@@ -83,13 +83,15 @@ class Authority:
     def issue_server(self, name: str, names: Iterable[str], now: datetime) -> KeyPair:
         """Return a certificate for a server `name` that is reached by `names` (host names and addresses), with a new key."""
         alternatives = x509.SubjectAlternativeName([_general_name(name) for name in sorted(set(names))])
-        key = _new_key()
-        return KeyPair(_pem(self._sign(name[:LONGEST_NAME], key.public_key(), now, AUTHORITY_DAYS, alternatives)), _private_pem(key))
+        return self._issue(name[:LONGEST_NAME], now, alternatives)
 
     def issue_client(self, common_name: str, now: datetime) -> KeyPair:
         """Return a certificate for a service of the fleet, with a new key."""
-        key = _new_key()
-        return KeyPair(_pem(self._sign(common_name, key.public_key(), now, AUTHORITY_DAYS)), _private_pem(key))
+        return self._issue(common_name, now)
+
+    def _issue(self, common_name: str, now: datetime, alternatives: "x509.SubjectAlternativeName | None" = None) -> KeyPair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        return KeyPair(_pem(self._sign(common_name, key.public_key(), now, AUTHORITY_DAYS, alternatives)), _private_pem(key))
 
     def issue_device(self, request: SigningRequest, device: str, serial: str, now_ns: int, days: int = DEVICE_DAYS) -> Certificate:
         """Return a certificate of the name `device` for the key of the request, whatever name that requests, on the board `serial`."""
@@ -148,7 +150,7 @@ class Authority:
 
 def make_authority(name: str, now: datetime) -> KeyPair:
     """Return a new authority named `name`; raises UnavailableError if the library is not installed."""
-    key = _new_key()
+    key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(name, key.public_key(), now, AUTHORITY_DAYS)
     builder = builder.issuer_name(_subject(name)).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_key_usage(is_authority=True), critical=True)
@@ -160,17 +162,14 @@ def encrypted(key: bytes, passphrase: str) -> bytes:
     return _private_pem(_opened(key), passphrase)
 
 
-def make_release_key() -> tuple[bytes, bytes]:
-    """Return a new private key that signs releases, and its public key, PEM; raises UnavailableError if the library is not installed."""
-    key = _new_key()
-    return _private_pem(key), public_of(_private_pem(key))
+def make_key() -> bytes:
+    """Return a new private key, PEM; raises UnavailableError if the library is not installed."""
+    return _private_pem(ec.generate_private_key(ec.SECP256R1()))
 
 
 def public_of(private: bytes) -> bytes:
     """Return the public half of a private key, PEM; raises ConfigError if it is not a private key."""
-    key = _opened(private)
-    public: bytes = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return public
+    return _public_pem(_opened(private).public_key())
 
 
 def signer(private: bytes) -> Callable[[bytes], bytes]:
@@ -187,6 +186,10 @@ def checked_public(pem: bytes, path: Path) -> bytes:
         raise ConfigError(f"{str(path)!r} holds no readable public key: make it with `openssl ec -in release.key -pubout`") from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ConfigError(f"the public key in {str(path)!r} is not on P-256: make its pair with `openssl ecparam -name prime256v1 -genkey`")
+    return _public_pem(key)
+
+
+def _public_pem(key: "ec.EllipticCurvePublicKey") -> bytes:
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -236,10 +239,6 @@ def _opened(private: bytes) -> Any:
         return serialization.load_pem_private_key(private, password=None)
     except (ValueError, TypeError) as error:
         raise ConfigError(f"it is not a private key in PEM without a passphrase ({error}): restore it from a backup") from error
-
-
-def _new_key() -> "ec.EllipticCurvePrivateKey":
-    return ec.generate_private_key(ec.SECP256R1())
 
 
 def _builder(common_name: str, key: "ec.EllipticCurvePublicKey", now: datetime, days: int) -> "x509.CertificateBuilder":

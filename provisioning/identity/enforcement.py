@@ -65,14 +65,12 @@ def raise_limit() -> None:
 
 def low_limits(folder: FleetFolder, server: ServerEntry) -> list[str]:
     """Return which of service and broker may open too few files, with the remedy; a broker elsewhere is not looked at."""
-    issues = []
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= limit < FEWEST:
-        issues.append(f"the service may open {limit:,} files only: {_REMEDY}")
+    issues = [f"the service may open {limit:,} files only: {_REMEDY}"] if 0 <= limit < FEWEST else []
     broker = broker_process(folder, server)
     # It may have ended by now, or be another user's.
     with suppress(OSError):
-        connections, _ = resource.prlimit(broker, resource.RLIMIT_NOFILE) if broker is not None else (FEWEST, FEWEST)
+        connections = FEWEST if broker is None else resource.prlimit(broker, resource.RLIMIT_NOFILE)[0]
         if 0 <= connections < FEWEST:
             issues.append(f"the broker may hold {connections:,} connections only, so a stranger can take them all: {_REMEDY}")
     return issues

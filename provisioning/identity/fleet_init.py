@@ -146,7 +146,7 @@ class FleetInit:
             self._write(path, public_key, "the public key of releases, which are signed elsewhere", 0o644)
         else:
             if not folder.release_key.exists():
-                durable_file.write(folder.release_key, authority.make_release_key()[0])
+                durable_file.write(folder.release_key, authority.make_key())
             self._write(path, authority.public_of(folder.release_key.read_bytes()), "the key pair that signs releases", 0o644)
 
     def _configure_broker(self, fleet: str, server: ServerEntry) -> None:

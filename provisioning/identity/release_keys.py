@@ -73,7 +73,7 @@ def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) ->
         raise ConfigError("release.key is not on this machine: make the new pair where it is, and give --public-key FILE")
     else:
         # Written first: a public key whose private one was lost would be of no use.
-        private = folder.next_release_key.read_bytes() if folder.next_release_key.exists() else authority.make_release_key()[0]
+        private = folder.next_release_key.read_bytes() if folder.next_release_key.exists() else authority.make_key()
         durable_file.write(folder.next_release_key, private)
         new = authority.public_of(private)
     if new in current.keys:

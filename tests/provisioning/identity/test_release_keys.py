@@ -27,9 +27,9 @@ def offline(tmp_path):
 
 def make_keys(folder):
     """Write a key pair."""
-    private, public = authority.make_release_key()
+    private = authority.make_key()
     (folder / "release.key").write_bytes(private)
-    (folder / "release.pub").write_bytes(public)
+    (folder / "release.pub").write_bytes(authority.public_of(private))
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_rotation_that_was_killed_is_completed_by_the_same_command(server):
 def test_a_file_that_holds_no_public_key_is_refused(server, offline, tmp_path):
     """A private key, a key on another curve, two keys: no fleet is made."""
     other = tmp_path / "other.pub"
-    two = (offline / "release.pub").read_bytes() + authority.make_release_key()[1]
+    two = (offline / "release.pub").read_bytes() + authority.public_of(authority.make_key())
     curve = ec.generate_private_key(ec.SECP384R1()).public_key()
     foreign = curve.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     for message, content in (("no public key", (offline / "release.key").read_bytes()), ("2 public keys", two), ("not on P-256", foreign)):
