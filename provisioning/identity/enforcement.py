@@ -76,15 +76,8 @@ def low_limits(folder: FleetFolder, server: ServerEntry) -> list[str]:
     return issues
 
 
-class _TakenSession(SessionEvents):
-    """The operator's session with a device's client id; it notes what the broker refuses."""
-
-    def __init__(self) -> None:
-        self.refusal: str | None = None
-
-    def answered(self, refusal: str | None) -> None:
-        """Session event: the broker's answer to a publish."""
-        self.refusal = refusal
+class _Operator(SessionEvents):
+    """The operator has nothing to hear."""
 
 
 def end_session(address: BrokerAddress, client_id: str, state: tuple[str, bytes] | None) -> None:
@@ -94,8 +87,7 @@ def end_session(address: BrokerAddress, client_id: str, state: tuple[str, bytes]
         UnavailableError: no broker answers.
         ConfigError: it refuses the operator.
     """
-    events = _TakenSession()
-    session = MqttSession(address, SessionProfile(client_id), events)
+    session = MqttSession(address, SessionProfile(client_id), _Operator())
     session.connect(CONNECT_S)
     try:
         if state is not None:
@@ -103,23 +95,12 @@ def end_session(address: BrokerAddress, client_id: str, state: tuple[str, bytes]
             session.flush(CONNECT_S)
     finally:
         session.close()
-    if events.refusal is not None:
-        message = (
-            "%r is disconnected, but its retained state is out of date: the broker refuses the update (%s); run `edgemeter fleet init`"
-        )
-        logger.warning(message, client_id, events.refusal)
 
 
 class Enforcement:
-    """Keeps one fleet's broker up to date: `enforce` repeatedly, or `settle` once."""
+    """Keeps one fleet's broker up to date."""
 
-    def __init__(
-        self,
-        folder: FleetFolder,
-        registry: Registry,
-        signing: Authority,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, folder: FleetFolder, registry: Registry, signing: Authority, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
         self._clock = clock
         self._registry = registry
