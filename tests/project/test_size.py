@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 483,
-    "agent/base": 5811,
+    "agent/base": 5816,
     "agent/bundle": 635,
     "agent/cli": 2700,
     "agent/contract": 3946,
@@ -70,20 +70,20 @@ LINES = {
     "models/fetch": 560,
     "provisioning": 1,
     "provisioning/apply": 1070,
-    "provisioning/cli": 1329,
+    "provisioning/cli": 1325,
     "provisioning/content": 201,
     "provisioning/elsewhere": 582,
     "provisioning/health": 577,
     "provisioning/https": 305,
-    "provisioning/identity": 1524,
+    "provisioning/identity": 1477,
     "provisioning/image": 637,
     "provisioning/inventory": 387,
     "provisioning/jobs": 1447,
-    "provisioning/registry": 758,
+    "provisioning/registry": 732,
     "provisioning/release": 1140,
     "provisioning/serve": 382,
     "provisioning/update": 853,
-    "tests": 80193,
+    "tests": 80204,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
