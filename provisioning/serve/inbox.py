@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -24,26 +24,20 @@ BURST_UNITS = 2000.0
 UNIT_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class MessageSender:
-    """Who sent a message, by its topic, which the broker's rules bind to the certificate; `kind` is None for a part of the server."""
+def sender_of(topic: str) -> str:
+    """Return the device that sent a message on this topic, which the broker's rules bind to its certificate.
 
-    name: str
-    kind: str | None
-
-
-def sender_of(topic: str) -> MessageSender:
-    """Return who sent a message on this topic: a `device`, or the server's own part that has this topic."""
-    if topic.startswith(f"{TOPIC_ROOT}/"):
-        name = topic.split("/")[3]
-        return MessageSender(name, None if name.startswith(RESERVED_PREFIX) else "device")
-    return MessageSender(topic, None)
+    Return the topic itself, which is no name, where a part of the server sent it.
+    """
+    if topic.startswith(f"{TOPIC_ROOT}/") and not (name := topic.split("/")[3]).startswith(RESERVED_PREFIX):
+        return name
+    return topic
 
 
 @dataclass(slots=True)
 class _Share:
     messages: deque[Message] = field(default_factory=deque)
-    bytes: int = 0
+    size_bytes: int = 0
 
 
 class ServiceInbox:
@@ -51,12 +45,11 @@ class ServiceInbox:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._allowance = Allowance(UNITS_PER_S, BURST_UNITS, clock)
-        self._waiting: dict[MessageSender, _Share] = {}
-        self._turns: deque[MessageSender] = deque()
+        # In the order of their turns.
+        self._waiting: OrderedDict[str, _Share] = OrderedDict()
         self._count = 0
         # Of flooders, by quality of service.
         self._dropped = [0, 0]
-        self._flooders: set[MessageSender] = set()
         self._banned: Collection[str] = ()
         self._changed = threading.Condition()
 
@@ -67,13 +60,9 @@ class ServiceInbox:
         """Add a message, and return those that nobody will take: of a sender who is banned, floods, or has newer ones than its share."""
         sender = sender_of(message.topic)
         with self._changed:
-            if sender.name in self._banned:
+            is_device = sender != message.topic
+            if sender in self._banned or (is_device and not self._allowance.spend(sender, 1.0 + len(message.payload) / UNIT_BYTES)):
                 self._dropped[message.qos] += 1
-                return [message]
-            if sender.kind is not None and not self._allowance.spend(sender.name, 1.0 + len(message.payload) / UNIT_BYTES):
-                self._dropped[message.qos] += 1
-                self._flooders.add(sender)
-                self._changed.notify_all()
                 return [message]
             if message.qos == 0 and self._count >= MOST_WAITING:
                 return [message]
@@ -82,27 +71,21 @@ class ServiceInbox:
             return superseded
 
     def take(self, timeout_s: float) -> Message | None:
-        """Return the next message of the sender whose turn it is, None where none comes within `timeout_s`, or somebody floods."""
+        """Return the next message of the sender whose turn it is, None where none comes within `timeout_s`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._turns or self._flooders, timeout_s)
-            if not self._turns:
+            if not self._changed.wait_for(lambda: self._waiting, timeout_s):
                 return None
-            sender = self._turns.popleft()
-            waiting = self._waiting[sender]
-            message = waiting.messages.popleft()
-            waiting.bytes -= len(message.payload)
+            sender, share = self._waiting.popitem(last=False)
+            message = share.messages.popleft()
+            share.size_bytes -= len(message.payload)
             self._count -= 1
-            if waiting.messages:
-                self._turns.append(sender)
-            else:
-                del self._waiting[sender]
+            if share.messages:
+                self._waiting[sender] = share
             return message
 
-    def flooders(self) -> set[MessageSender]:
+    def flooders(self) -> list[str]:
         """Return who sent more than it may since the last call."""
-        with self._changed:
-            flooders, self._flooders = self._flooders, set()
-        return flooders
+        return self._allowance.exceeded()
 
     def ban(self, names: Collection[str]) -> None:
         """Drop what comes of these senders from now on, and of no others."""
@@ -116,17 +99,14 @@ class ServiceInbox:
         """Expect another session: count what is dropped anew."""
         self._dropped = [0, 0]
 
-    def _add(self, sender: MessageSender, message: Message) -> list[Message]:
-        waiting = self._waiting.get(sender)
-        if waiting is None:
-            waiting = self._waiting[sender] = _Share()
-            self._turns.append(sender)
-        waiting.messages.append(message)
-        waiting.bytes += len(message.payload)
+    def _add(self, sender: str, message: Message) -> list[Message]:
+        share = self._waiting.setdefault(sender, _Share())
+        share.messages.append(message)
+        share.size_bytes += len(message.payload)
         self._count += 1
         superseded = []
-        while len(waiting.messages) > 1 and (len(waiting.messages) > MOST_OF_ONE or waiting.bytes > LARGEST_OF_ONE_BYTES):
-            superseded.append(waiting.messages.popleft())
-            waiting.bytes -= len(superseded[-1].payload)
+        while len(share.messages) > 1 and (len(share.messages) > MOST_OF_ONE or share.size_bytes > LARGEST_OF_ONE_BYTES):
+            superseded.append(share.messages.popleft())
+            share.size_bytes -= len(superseded[-1].payload)
             self._count -= 1
         return superseded

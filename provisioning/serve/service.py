@@ -17,7 +17,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device
 from edgemeter.provisioning.serve import handler
 from edgemeter.provisioning.serve.handler import FleetHandler
-from edgemeter.provisioning.serve.inbox import MessageSender, ServiceInbox
+from edgemeter.provisioning.serve.inbox import ServiceInbox
 
 logger = logging.getLogger(__name__)
 
@@ -165,16 +165,16 @@ class FleetService:
             return
         self._inbox.reset()
 
-    def _ban(self, flooders: set[MessageSender]) -> None:
+    def _ban(self, flooders: list[str]) -> None:
         """Ban devices for a time; the handler of access makes the broker apply it at its next poll."""
         now_ns = time.time_ns()
         try:
             with self._registry.transaction() as connection:
-                for flooder in flooders:
-                    if (ban := ban_device(connection, self._registry, flooder.name, FLOODED, now_ns)) is not None:
-                        logger.warning("%s is banned for %s: %s", ban.device, age(ban.until_ns - now_ns), FLOODED)
+                for device in flooders:
+                    if (ban := ban_device(connection, self._registry, device, FLOODED, now_ns)) is not None:
+                        logger.warning("%s is banned for %s: %s", device, age(ban.until_ns - now_ns), FLOODED)
         except EdgemeterError as error:
-            logger.warning("cannot ban %s: %s", ", ".join(sorted(flooder.name for flooder in flooders)), error)
+            logger.warning("cannot ban %s: %s", ", ".join(flooders), error)
 
     def _do(self, name: str, fleet_handler: FleetHandler, message: Message | None) -> None:
         try:

@@ -9,8 +9,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob
-from edgemeter.provisioning.registry.registry import Registry, insert_rows
-from edgemeter.provisioning.update.releases import Release
+from edgemeter.provisioning.registry.registry import Registry
 
 
 def test_what_an_open_job_or_a_release_names_is_kept(tmp_path):
@@ -36,7 +35,8 @@ def test_what_an_open_job_or_a_release_names_is_kept(tmp_path):
                 connection.execute(
                     "UPDATE executions SET state = ?, ended_ns = ? WHERE job = ?", (state, 1 if state == "done" else None, job)
                 )
-            insert_rows(connection, "releases", [Release(released.sha256, 1, "x", "1.0", "pi5", "aarch64", "3.11", "2.36", 1, 1)])
+            release = (released.sha256, 1, "x", "1.0", "pi5", "aarch64", "3.11", "2.36", 1, 1)
+            connection.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", release)
         collector = ContentCollector(folder, registry, lambda *_: None)
         collector.poll(time.time_ns())
         assert store.path(forgotten.sha256)

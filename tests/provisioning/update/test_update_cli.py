@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 from collections import Counter
+from dataclasses import astuple
 
 import pytest
 
@@ -20,7 +21,7 @@ from edgemeter.provisioning.jobs.progress import JobProgressHandler
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.devices import Device
-from edgemeter.provisioning.registry.registry import Registry, insert_rows
+from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.update.releases import Release
 from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.fleet_key import command_in, give_service, online
@@ -63,7 +64,7 @@ class World:
         put = ContentStore(self.folder.content).put_bytes(f"{version} {fields}".encode(), "release.tar")
         with self.registry.transaction() as connection:
             release = Release(put.sha256, put.size_bytes, put.name, version, built_ns=1, added_ns=1, **fields)
-            insert_rows(connection, "releases", [release])
+            connection.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(release))
 
     def orders(self):
         """Return the versions that devices are ordered to go to."""
