@@ -131,7 +131,7 @@ def test_a_wrong_option_is_an_error_before_anything_is_written(lab):
     """A mistake in the suite before one in the selection."""
     for arguments, message in (
         (("run", "nothing.toml", "--on", "nobody"), "cannot read the suite"),
-        (("run", "SUITE", "--on", "board=("), "column 7"),
+        (("run", "SUITE", "--on", "board=("), "is not a condition"),
         (("run", "SUITE", "--on", "all", "--exclusive", "meter"), "none of these devices has the tag 'meter'"),
         (("run", "SUITE", "--on", "gone"), "revoked.*edgemeter fleet accept"),
         (("run", "SUITE", "--on", "new"), r"none accepts orders \(expected\)"),
