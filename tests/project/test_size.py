@@ -70,7 +70,7 @@ LINES = {
     "models/fetch": 560,
     "provisioning": 1,
     "provisioning/apply": 1070,
-    "provisioning/cli": 1325,
+    "provisioning/cli": 1324,
     "provisioning/content": 201,
     "provisioning/elsewhere": 582,
     "provisioning/health": 577,
@@ -79,11 +79,11 @@ LINES = {
     "provisioning/image": 637,
     "provisioning/inventory": 387,
     "provisioning/jobs": 1447,
-    "provisioning/registry": 732,
+    "provisioning/registry": 663,
     "provisioning/release": 1140,
-    "provisioning/serve": 382,
+    "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80204,
+    "tests": 80205,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
