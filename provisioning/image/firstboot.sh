@@ -17,7 +17,6 @@ UNITS=$PREFIX/etc/systemd/system
 RULES=$PREFIX/etc/udev/rules.d
 CLOUD=$PREFIX/etc/cloud
 SYSTEMCTL=${EDGEMETER_SYSTEMCTL:-systemctl}
-SEED=$PREFIX/run/edgemeter/seed
 UNIT=edgemeter-firstboot.service
 LOG=$STATE/firstboot.log
 # The folder of the boot partition and ours on it, empty if it is missing.
@@ -25,18 +24,10 @@ BOOT=
 CARD=
 STEP='find the boot partition'
 
-# Prints the boot partition's folder; a stick labelled CIDATA is mounted first.
+# Prints the boot partition's folder; what starts the installation has mounted a stick at the last of them.
 find_boot() {
-    for place in "$PREFIX/boot/firmware" "$PREFIX/boot" "$PREFIX/boot/efi" "$SEED"; do
+    for place in "$PREFIX/boot/firmware" "$PREFIX/boot" "$PREFIX/boot/efi" "$PREFIX/run/edgemeter/seed"; do
         if [ -f "$place/edgemeter/firstboot.sh" ]; then echo "$place"; return 0; fi
-    done
-    [ -z "$PREFIX" ] || return 1
-    for label in CIDATA cidata; do
-        mkdir -p "$SEED"
-        if mount -o rw "LABEL=$label" "$SEED" 2>/dev/null; then
-            if [ -f "$SEED/edgemeter/firstboot.sh" ]; then echo "$SEED"; return 0; fi
-            umount "$SEED"
-        fi
     done
     return 1
 }
@@ -232,7 +223,7 @@ run() {
     CARD=${BOOT:+$BOOT/edgemeter}
     # Once joined, nothing of the card is needed any more.
     if [ ! -e "$STATE/joined" ]; then
-        [ -n "$CARD" ] || fail 'the boot partition with the folder edgemeter is missing: insert the card or stick again'
+        [ -n "$CARD" ] || fail 'the boot partition with the folder edgemeter is missing: insert the card or stick, and restart the board'
         mend_network
         step 'create the user and the folders (1 of 4)'
         make_user
