@@ -47,7 +47,12 @@ def release(folder: Path, key: Path, version: str = "0.0.1") -> Path:
     release_folder = folder / f"release-{version}"
     (release_folder / "wheels").mkdir(parents=True)
     shutil.copy2(compiled_pip(), release_folder / "wheels")
-    files = {"small_agent.py": AGENT, "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n"}
+    files = {
+        "small_agent.py": AGENT,
+        # The installer runs it; there are no runtimes here.
+        "edgemeter/agent/update/imports.py": "",
+        "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n",
+    }
     small_release.write_wheel(release_folder / "wheels", "edgemeter", version, files=files)
     build.add_scripts(release_folder)
     build.seal_release(build.ReleaseRequest(small_release.this_target(), (), key), release_folder, version)
