@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -33,7 +33,6 @@ ON_DEVICE = Path(__file__).with_name("on_device.py")
 GOVERNOR_UNIT = Path(provisioning.__file__).with_name("units") / "edgemeter-governor.service.in"
 ROOT = "/opt/edgemeter"
 JOIN_S, START_S = 120.0, 900.0
-SSH_PORT = 22
 # The token is used within minutes; one that is left unused expires soon.
 TOKEN_HOURS = 1.0
 PYTHON_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/supervisor.py\n"
@@ -75,8 +74,7 @@ class ApplyRequest:
     """A device, how to reach it, and its settings in fleet.toml."""
 
     target: SshTarget
-    power_mode: str | None = None
-    governor: str | None = None
+    settings: DeviceEntry = field(default_factory=DeviceEntry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +176,9 @@ class Applying:
             "dry": self.is_dry,
             "public_key": self.public_key,
             "python_drop_in": None if interpreter == "/usr/bin/python3" else PYTHON_DROP_IN.format(interpreter),
-            "governor_unit": GOVERNOR_UNIT.read_text().format(request.governor or ""),
-            "power_mode": request.power_mode,
-            "governor": request.governor,
+            "governor_unit": GOVERNOR_UNIT.read_text().format(request.settings.governor or ""),
+            "power_mode": request.settings.power_mode,
+            "governor": request.settings.governor,
             "rejoin": self.rejoins,
             "join": None,
             "install_s": bring.INSTALL_S,
@@ -232,19 +230,13 @@ def of_fleet(names: Sequence[str], fleet: FleetFile | None) -> list[ApplyRequest
         if entry is None or entry.host is None:
             lacking = f'`host = "..."` to [device.{name}]' if entry else f'[device.{name}] with `host = "..."`'
             raise ConfigError(f"fleet.toml has no host for {name!r}: add {lacking}, or give --host")
-        requests.append(_request(SshTarget(name, entry.host), entry))
+        requests.append(ApplyRequest(SshTarget(name, entry.host, entry.user, entry.port), entry))
     return requests
 
 
 def of_host(target: SshTarget, fleet: FleetFile | None) -> ApplyRequest:
     """Return the device of this name at `target`, with its settings in fleet.toml, if it is there."""
-    return _request(target, (fleet.device.get(target.name) if fleet else None) or DeviceEntry())
-
-
-def _request(target: SshTarget, entry: DeviceEntry) -> ApplyRequest:
-    # 22 is the default: ssh's configuration may have another port.
-    port = target.port or (entry.port if entry.port != SSH_PORT else None)
-    return ApplyRequest(replace(target, user=target.user or entry.user, port=port), entry.power_mode, entry.governor)
+    return ApplyRequest(target, (fleet.device.get(target.name) if fleet else None) or DeviceEntry())
 
 
 def make_join_file(folder: FleetFolder, device: str) -> str:

@@ -7,6 +7,7 @@ one that is there in part is continued, and all are compared at the end.
 
 import contextlib
 import hashlib
+import mmap
 import re
 import shlex
 import shutil
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.provisioning.apply.facts import LOOK, BoardFacts, parse_facts
 
@@ -37,8 +39,8 @@ REMEDIES = {
     "Could not resolve hostname": "the host name is unknown: correct it, or give an address",
     "Connection refused": "nothing listens there: enable SSH (`sudo systemctl enable --now ssh`), or correct the port",
     "timed out": "it does not respond: is it switched on and on this network?",
+    "unreachable": "it cannot be reached from here: is this machine on its network?",
     "No route to host": "it does not respond: is it switched on and on this network?",
-    "Network is unreachable": "it cannot be reached from here: is this machine on its network?",
 }
 FORM = "write ssh://USER@HOST, ssh://HOST:PORT or ssh://USER@[IPV6]:PORT"
 # No user and no host begins with a dash: ssh would take it for an option.
@@ -57,8 +59,6 @@ _BEGIN = b"#edgemeter\n"
 _SKIP = 'while IFS= read -r line; do [ "$line" = "#edgemeter" ] && exec "$@"; done; exit 97'
 # -k: sudo asks even if it remembers the password; -p '': without a prompt.
 _SUDO = {"root": [], "unneeded": [], "sudo": ["sudo", "-n", "--"], "password": ["sudo", "-k", "-S", "-p", "", "--"]}
-# What sudo, and sudo in Rust, print to users without permission.
-_NOT_ALLOWED = ("not in the sudoers", "not allowed", "may not run", "afraid I can't do that")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,11 @@ class FileToCopy:
     name: str
     sha256: str
     size_bytes: int
+
+    @classmethod
+    def of(cls, path: Path, name: str | None = None) -> "FileToCopy":
+        """Return a file with this name, by default its own."""
+        return cls(path, name or path.name, sha256_of(path), path.stat().st_size)
 
 
 class Board(contextlib.AbstractContextManager["Board"]):
@@ -173,10 +178,11 @@ class Board(contextlib.AbstractContextManager["Board"]):
         if self._sudo_password is None:
             raise ConfigError(f"sudo needs a password for {login}: give it {remedy}")
         result = self.run([*_SUDO["password"], "true"], f"{self._sudo_password}\n".encode())
-        if any(words in result.stderr for words in _NOT_ALLOWED):
-            raise UnavailableError(f"{login} may not use sudo: `adduser {self.target.user or 'USER'} sudo` as root there, or use another")
         if result.returncode != 0:
-            raise ConfigError(f"sudo refuses the password of {login} ({last_line(result.stderr, 200)}): give the right one {remedy}")
+            raise ConfigError(
+                f"sudo refuses the password of {login} ({last_line(result.stderr, 200)}): give the right one {remedy}, "
+                f"or let the user use sudo (`adduser {self.target.user or 'USER'} sudo` as root there)"
+            )
 
     def run_as_root(self, interpreter: list[str], program: bytes, timeout_s: float) -> subprocess.CompletedProcess[str]:
         """Return the result of `program`, which `interpreter` reads from standard input as root.
@@ -208,25 +214,20 @@ class Board(contextlib.AbstractContextManager["Board"]):
 
         Raises:
             UnavailableError: there is no space, or no permission to write.
-            TransientError: the connection was lost, or a file arrived corrupted twice.
+            TransientError: the connection was lost, or a file arrived corrupted.
         """
-        copied_bytes = 0
-        for _attempt in (1, 2):
-            missing = self.missing(folder, files)
-            for file, offset in missing:
-                report(f"copying {file.name}, {(file.size_bytes - offset) / MB:.1f} MB")
-                with file.path.open("rb") as content:
-                    content.seek(offset)
-                    command = ["sh", "-c", _WRITE, "sh", f"{folder}/{file.name}", str(offset)]
-                    result = self.run(command, content, 120 + file.size_bytes / SLOWEST_BYTES_PER_S)
-                if result.returncode != 0:
-                    raise self._refused(folder, result.stderr)
-                copied_bytes += file.size_bytes - offset
-            if not missing:
-                return copied_bytes
-        if names := ", ".join(file.name for file, _ in self.missing(folder, files)):
-            raise TransientError(f"{self.target.login}: {names} arrived corrupted twice; check the board's card and memory")
-        return copied_bytes
+        missing = self.missing(folder, files)
+        for file, offset in missing:
+            report(f"copying {file.name}, {(file.size_bytes - offset) / MB:.1f} MB")
+            with file.path.open("rb") as content:
+                content.seek(offset)
+                command = ["sh", "-c", _WRITE, "sh", f"{folder}/{file.name}", str(offset)]
+                result = self.run(command, content, 120 + file.size_bytes / SLOWEST_BYTES_PER_S)
+            if result.returncode != 0:
+                raise self._refused(folder, result.stderr)
+        if missing and (names := ", ".join(file.name for file, _ in self.missing(folder, files))):
+            raise TransientError(f"{self.target.login}: {names} arrived corrupted: run it again, and check the board's card and memory")
+        return sum(file.size_bytes - offset for file, offset in missing)
 
     def _refused(self, folder: str, errors: str) -> UnavailableError:
         remedy = "free some room there" if "No space left" in errors else "check that folder"
@@ -239,9 +240,5 @@ def last_line(text: str, length: int, otherwise: str = "no message") -> str:
 
 
 def _hash_of_start(path: Path, size_bytes: int) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while size_bytes and (block := file.read(min(size_bytes, 1 << 20))):
-            digest.update(block)
-            size_bytes -= len(block)
-    return digest.hexdigest()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size_bytes, access=mmap.ACCESS_READ) as start:
+        return hashlib.sha256(start).hexdigest()

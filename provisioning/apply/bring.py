@@ -116,21 +116,16 @@ def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
     return ReleaseTarget(board, facts.arch, numbers(python.version), facts.glibc or OLDEST_GLIBC)
 
 
-def file_to_copy(path: Path, name: str | None = None) -> FileToCopy:
-    """Return a file to copy under this name, by default its own."""
-    return FileToCopy(path, name or path.name, sha256_of(path), path.stat().st_size)
-
-
 def further_wheel(path: Path) -> FileToCopy:
     """Return a wheel that is installed in addition to those of a release; raises ConfigError if it is none."""
     if path.suffix != ".whl" or not zipfile.is_zipfile(path):
         raise ConfigError(f"{str(path)!r} is not a wheel: give a .whl for the board's Python and processor (--with)")
-    return file_to_copy(path)
+    return FileToCopy.of(path)
 
 
 def copy_release(board: Board, offer: OfferedRelease, further: Sequence[FileToCopy], report: Callable[[str], None]) -> int:
     """Copy a release with its installer and further wheels into the stage, if all fits, and return how many bytes were missing there."""
-    files = [file_to_copy(offer.path, RELEASE_NAME), file_to_copy(INSTALLER, INSTALLER_NAME), *further]
+    files = [FileToCopy.of(offer.path, RELEASE_NAME), FileToCopy.of(INSTALLER, INSTALLER_NAME), *further]
     stage = f"{board.facts.home}/{STAGE}"
     check_room(board.facts, sum(file.size_bytes - offset for file, offset in board.missing(stage, files)), offer.installed_bytes())
     return board.copy(stage, files, report)

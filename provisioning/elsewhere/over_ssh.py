@@ -105,7 +105,7 @@ def _bring_release(board: Board, suite: "_Suite", path: Path | None, scratch: Pa
         usable = facts.usable_pythons(address)
         # Wheels for this version are certainly there.
         python = next((python for python in usable if numbers(python.version) == sys.version_info[:2]), usable[0])
-        offer = bring.made_release(facts, python, suite.extras(), note)
+        offer = bring.made_release(facts, python, extras_of(suite.cases, suite.folder), note)
     version, this_version = offer.manifest.version, metadata.version("edgemeter")
     if version.partition("+")[0] != this_version.partition("+")[0]:
         raise ConfigError(
@@ -133,9 +133,7 @@ class _Suite:
         self.folder = scratch / "suite"
         self.folder.mkdir()
         for content in packed.work.contents:
-            if (path := store.path(content.sha256)) is None:
-                raise UnavailableError(f"{content.name} is not among the packed files any more: run it again")
-            (self.folder / content.name).symlink_to(path)
+            (self.folder / content.name).symlink_to(cast("Path", store.path(content.sha256)))
         self._archives = [self.folder / archive.name for archive in packed.work.data]
         document = (self.folder / SUITE_NAME).read_bytes()
         self.cases = order_suite.read(document).case
@@ -146,10 +144,6 @@ class _Suite:
         (self.folder / SUITE_NAME).unlink()
         (self.folder / SUITE_NAME).write_text(toml_document(suite))
         self.size_bytes = sum(path.stat().st_size for path in self.folder.iterdir())
-
-    def extras(self) -> tuple[str, ...]:
-        """Return the extras that bring what the cases need: their runtimes, and a reader of videos."""
-        return extras_of(self.cases, self.folder)
 
     def files(self) -> Iterator[tuple[str, int, IO[bytes]]]:
         """Yield each file with its path below the folder there and its size; the suite comes last, so that a part is no suite."""
@@ -165,7 +159,7 @@ class _Suite:
 
 
 def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
-    """Return the extras that bring what these cases need, whose models are in `models`."""
+    """Return the extras that bring what these cases need: runtimes for the models in `models`, and a reader of videos."""
     offered = set(metadata.metadata("edgemeter").get_all("Provides-Extra") or ())
     extras = set()
     for case in cases:

@@ -29,7 +29,7 @@ class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tags: tuple[Tag, ...] = ()
     host: str | None = None
     user: str | None = None
-    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 22
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
     power_mode: str | None = None
     governor: str | None = None
 

@@ -28,13 +28,13 @@ def test_fleet_toml_states_where_a_device_is_and_how_it_is_to_run():
     """Port 22 is left to ssh's own configuration; a device named twice is one; the command line has the last word."""
     pi, nano = applying.of_fleet(["pi", "nano", "pi"], FLEET)
     assert (pi.target.login, pi.target.port) == ("pi@pi.example", None)
-    assert (pi.governor, pi.power_mode) == ("performance", None)
-    assert (nano.target.login, nano.target.port, nano.power_mode) == ("192.0.2.7", 2222, "15W")
+    assert (pi.settings.governor, pi.settings.power_mode) == ("performance", None)
+    assert (nano.target.login, nano.target.port, nano.settings.power_mode) == ("192.0.2.7", 2222, "15W")
     target = SshTarget("pi", "192.0.2.9", "root", 22)
     pi = applying.of_host(target, FLEET)
-    assert (pi.target, pi.governor) == (target, "performance")
+    assert (pi.target, pi.settings.governor) == (target, "performance")
     other = applying.of_host(SshTarget("new", "new.example"), FLEET)
-    assert (other.target.login, other.governor) == ("new.example", None)
+    assert (other.target.login, other.settings.governor) == ("new.example", None)
 
 
 def test_a_device_without_a_host_names_the_lines_to_add():
