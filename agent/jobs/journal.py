@@ -107,6 +107,11 @@ class Journal(Database):
         """Return what is repeated until it is cancelled, in the order of arrival."""
         return [_execution(row) for row in self.query("SELECT * FROM executions WHERE state = 'repeating' ORDER BY place")]
 
+    def last_repetition(self, job: str) -> JournalEntry | None:
+        """Return the latest order by which that job was repeated, None before the first."""
+        rows = self.query("SELECT * FROM executions WHERE repeats = ? ORDER BY place DESC LIMIT 1", job)
+        return _execution(rows[0]) if rows else None
+
     def last_attempt(self, job: str) -> int:
         """Return the highest attempt known of that job, 0 for none."""
         return int(self.query("SELECT COALESCE(MAX(attempt), 0) AS n FROM executions WHERE job = ?", job)[0]["n"])

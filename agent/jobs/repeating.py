@@ -63,6 +63,7 @@ class RepeatedOrders:
             due_ns = entry.next_ns or 0
             if due_ns > now_ns:
                 next_ns = min(next_ns, due_ns)
+                self._report_failure(entry)
             elif self._is_right():
                 self._repeat(entry, now_ns)
             else:
@@ -75,7 +76,7 @@ class RepeatedOrders:
         if not isinstance(work, Measure):
             raise TypeError(work)
         job = entry.order.job
-        if any(earlier.repeats == job for earlier in self._journal.open_ones()):
+        if (last := self._journal.last_repetition(job)) is not None and not last.is_final:
             self._give_reason(entry, f"skipped {local(now_ns)}: the previous one has not ended")
         else:
             order = Order(
@@ -89,6 +90,12 @@ class RepeatedOrders:
                 self._journal.add(order, repeats=job)
             self._give_reason(entry, repetition_text(work))
         self._journal.repeat_next(entry.place, next_time_ns(work, entry.next_ns or now_ns, now_ns))
+
+    def _report_failure(self, entry: JournalEntry) -> None:
+        """Report how the last one failed, until the next one begins; repetitions have no reports of their own."""
+        last, work = self._journal.last_repetition(entry.order.job), entry.order.work
+        if last is not None and last.is_final and last.state != "done" and isinstance(work, Measure):
+            self._give_reason(entry, f"{repetition_text(work)}; the last one {last.state.replace('_', ' ')}: {last.reason}")
 
     def _give_reason(self, entry: JournalEntry, reason: str) -> None:
         if entry.reason != reason:

@@ -140,6 +140,18 @@ def test_a_time_that_comes_during_the_run_before_is_left_out_and_reported(board)
     assert board.entry.reason == "every 60 s"
 
 
+def test_a_repetition_that_failed_is_reported_until_the_next_one(board):
+    """The server hears of it by the order that is repeated."""
+    board.order(every_s=HOUR_S)
+    board.at(0)
+    board.book.ends(board.begun()[0].place, "failed", "no such runtime")
+    board.at(60)
+    assert board.entry.reason == "every 3600 s; the last one failed: no such runtime"
+    assert b"no such runtime" in board.book.due(1)[0][1]
+    board.at(HOUR_S)
+    assert board.entry.reason == "every 3600 s"
+
+
 def test_a_clock_that_may_be_wrong_begins_nothing_and_is_reported(board):
     """When it is right the missed time is made up."""
     board.is_right = False
