@@ -99,7 +99,13 @@ def timeout_option(default_s: float) -> Callable[[_Command], _Command]:
 @click.option("--every", "every_s", callback=_interval_s, metavar="INTERVAL", help="Repeat it at this interval: 30m, 6h, 1d.")
 @waves_options
 @timeout_option(RUN_TIMEOUT_S)
-@click.option("--retries", type=click.IntRange(0, 10), default=1, show_default=True, help="Retries after a time-out or an interruption.")
+@click.option(
+    "--retries",
+    type=click.IntRange(0, 10),
+    default=1,
+    show_default=True,
+    help="Retries after a time-out; three times as many after interruptions.",
+)
 @click.option("--exclusive", metavar="TAG", help="Let one device with this tag measure at a time, as where they share a power meter.")
 @rehearsed_options
 def run(

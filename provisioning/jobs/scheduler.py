@@ -23,6 +23,8 @@ GRACE_S = 60.0
 INTERRUPTED = "interrupted"
 # After the first attempt that timed out or was interrupted; doubled each time.
 RETRY_PAUSE_S = 30.0
+# Power cuts and restarts are not the job's fault: it is retried so many times as often after them.
+INTERRUPTIONS_PER_RETRY = 3
 _RANK = {"sent": 0, "accepted": 1, "running": 2, "repeating": 2}
 _LAST_RANK = 3
 WAITS_FOR_DEVICE = "waiting for its device"
@@ -128,7 +130,7 @@ def _closed(execution: Execution, now_ns: int) -> Execution:
 
 
 def _again_or(execution: Execution, job: Job, now_ns: int, ended: Execution) -> Execution:
-    if execution.attempt > job.retries:
+    if execution.attempt > (job.retries if ended.state == "timed_out" else INTERRUPTIONS_PER_RETRY * job.retries):
         return ended
     pause_s = RETRY_PAUSE_S * 2.0 ** (execution.attempt - 1)
     reason = f"attempt {execution.attempt} {ended.state.replace('_', ' ')}: {ended.reason or 'no reason given'}"

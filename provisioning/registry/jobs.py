@@ -85,8 +85,8 @@ class Target(NamedTuple):
 class NewJob:
     """A job to add, with one work, or one for each kind of device.
 
-    `timeout_s` counts from when a device accepts it; `retries` are for what timed out or was interrupted. A wave follows when at most
-    `max_failed_ratio` (0..1) of the one before has failed or not ended; where more of one has failed, the job stops.
+    `timeout_s` counts from when a device accepts it; `retries` are for what timed out, and three times as many for what was interrupted.
+    A wave follows when at most `max_failed_ratio` (0..1) of the one before has failed or not ended; where more have failed, the job stops.
     """
 
     works: tuple[Work, ...]
