@@ -26,7 +26,7 @@ LINES = {
     "agent/generators": 1243,
     "agent/health": 584,
     "agent/identity": 810,
-    "agent/jobs": 1884,
+    "agent/jobs": 1896,
     "agent/ledger": 1949,
     "agent/machine": 1431,
     "agent/operating": 295,
@@ -70,7 +70,7 @@ LINES = {
     "models/fetch": 560,
     "provisioning": 1,
     "provisioning/apply": 1054,
-    "provisioning/cli": 1324,
+    "provisioning/cli": 1330,
     "provisioning/content": 201,
     "provisioning/elsewhere": 576,
     "provisioning/health": 577,
@@ -78,12 +78,12 @@ LINES = {
     "provisioning/identity": 1477,
     "provisioning/image": 637,
     "provisioning/inventory": 387,
-    "provisioning/jobs": 1447,
+    "provisioning/jobs": 1449,
     "provisioning/registry": 663,
     "provisioning/release": 1140,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80210,
+    "tests": 80222,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
