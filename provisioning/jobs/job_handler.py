@@ -38,7 +38,8 @@ CANDIDATES_POLL_S = REVOKED_POLL_S = 2.0
 PROGRESS_S = 2.0
 # After a pause of the service or the broker, devices have this long to report what happened meanwhile before they are given up.
 PAUSE_S, PATIENCE_S = 10.0, 60.0
-# A device that reconnects may bring the end of an attempt that was given up: it has this long to report before the next one is sent.
+# A device that reconnects may bring the end of an attempt that was given up, or be another agent with its key while the first carries out
+# the order: it has this long to report before the next attempt is sent, and a session that follows another before an order is sent again.
 BEFORE_RETRY_S = 5.0
 LONGEST_PROGRESS = 200
 REVOKED = "its device was revoked"
@@ -196,6 +197,9 @@ class JobHandler:
         # The next execution of each device that is online and idle: whether it measures, its earliest start, its id.
         self._ready: dict[str, tuple[bool, int, int]] = {}
         self._moved: set[str] = set()
+        # By device: the session that was last online; those which another has replaced since the last poll.
+        self._sessions: dict[str, int] = {}
+        self._replaced: set[str] = set()
         self._came_ns: dict[str, int] = {}
         # What revoked devices were working on: one that comes back is told at once that it is over, not when it next reports.
         self._dropped: dict[str, Execution] = {}
@@ -214,6 +218,9 @@ class JobHandler:
             state = messages.decode_state(message.payload)
             if self._sender.reported(topic.device, state):
                 self._moved.add(topic.device)
+                if state.state == "online" and self._sessions.setdefault(topic.device, state.session) != state.session:
+                    self._sessions[topic.device] = state.session
+                    self._replaced.add(topic.device)
                 if state.state == "online" and state.challenge is None:
                     asking = encode_addressed(topic.fleet, topic.device, None, b"{}")
                     self._publish(str(replace(topic, kind="command")), self._key.seal(asking))
@@ -280,12 +287,14 @@ class JobHandler:
         for device in self._moved:
             self._came_ns[device] = now_ns
             is_online = self._sender.is_online(device)
+            pause_ns = int(BEFORE_RETRY_S * NS_PER_S) if device in self._replaced else 0
             for execution in queue.to_send(device) if is_online else ():
-                self._sender.begin(execution, now_ns)
+                self._sender.begin(execution, now_ns + pause_ns)
             if is_online and (over := self._dropped.pop(device, None)) is not None:
                 self._send(*order_message(over, queue.job(over)))
             self._find_candidate(queue, device)
         self._moved.clear()
+        self._replaced.clear()
 
     def _follow(self, queue: JobQueue, changed: Iterable[Execution], now_ns: int) -> None:
         for execution in changed:
