@@ -9,7 +9,8 @@ from tests.chaos.database import Node, Pair
 from tests.chaos.faults import FAULTS, Fault, disturb, fill_disk
 from tests.chaos.freezing import freeze, freeze_s
 from tests.chaos.judge import Verdict
-from tests.chaos.world import EDGEMETER, Size, World
+from tests.chaos.world import Size, World
+from tests.fixtures.collecting import EDGEMETER
 
 COLLECTORS = 3
 

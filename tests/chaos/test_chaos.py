@@ -14,7 +14,7 @@ from tests import requirements
 from tests.chaos import agents
 from tests.chaos.judge import expected, in_ledger, judge
 from tests.chaos.supervised import Supervised
-from tests.chaos.world import EDGEMETER
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import LOOPBACK, free_port
 

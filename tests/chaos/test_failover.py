@@ -13,7 +13,7 @@ from tests.chaos.agents import Agent
 from tests.chaos.database import Pair
 from tests.chaos.judge import expected, in_ledger, judge
 from tests.chaos.supervised import Supervised
-from tests.chaos.world import EDGEMETER
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import LOOPBACK, mosquitto
 

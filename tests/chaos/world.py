@@ -17,9 +17,9 @@ from tests.chaos.disk import Disk
 from tests.chaos.judge import Verdict, expected, in_influx, in_ledger, judge
 from tests.chaos.proxy import Proxy
 from tests.chaos.supervised import Supervised, await_port
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.servers import LOOPBACK, Influx, free_port, mosquitto
 
-EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0", "persistence true")
 DEVICES_A_PROCESS = 2
 # Of a record with its raw samples in the ledger, generously.
