@@ -78,12 +78,12 @@ LINES = {
     "provisioning/identity": 1477,
     "provisioning/image": 637,
     "provisioning/inventory": 387,
-    "provisioning/jobs": 1449,
+    "provisioning/jobs": 1458,
     "provisioning/registry": 663,
     "provisioning/release": 1140,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80222,
+    "tests": 80234,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
