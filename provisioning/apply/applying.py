@@ -21,7 +21,7 @@ from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract.identity import join_file_text
 from edgemeter.agent.operating import board_settings
 from edgemeter.provisioning.apply import bring
-from edgemeter.provisioning.apply.board import MB, Board, FileToCopy, SshTarget, last_line
+from edgemeter.provisioning.apply.board import MB, Board, SshTarget, last_line
 from edgemeter.provisioning.apply.bring import OfferedRelease
 from edgemeter.provisioning.apply.facts import Interpreter
 from edgemeter.provisioning.identity.admission import invite
@@ -81,7 +81,7 @@ class ApplyRequest:
 class Applying:
     """The agent as it is applied to devices; `join_file` makes join.toml with a new token for a device that has not joined.
 
-    `wheels` are installed in addition to those of the release; `ssh_options` are for `ssh -o`.
+    `ssh_options` are for `ssh -o`.
     """
 
     offers: Sequence[OfferedRelease]
@@ -93,7 +93,6 @@ class Applying:
     sysfs: str = "/sys"
     is_dry: bool = False
     rejoins: bool = False
-    wheels: tuple[FileToCopy, ...] = ()
 
     def to_all(
         self, requests: Sequence[ApplyRequest], jobs: int, report: ReportStep, ended: Callable[[ApplyOutcome], None]
@@ -141,17 +140,15 @@ class Applying:
                 "openssl is missing there, which verifies signatures and makes the device's key: `sudo apt-get install openssl`"
             )
         offer, python = bring.choose_offer(self.offers, facts, board.target.address)
-        version, wheels = offer.manifest.version, [wheel for wheel in self.wheels if wheel.sha256 not in facts.further]
+        version = offer.manifest.version
         has_newer = is_newer(facts.current, version)
-        if has_newer and wheels:
-            raise ConfigError(f"{facts.current} is installed, which is newer than {version}: give that release, to install wheels with it")
         is_current = facts.current == version and facts.releases.get(version) == offer.sha256
-        lacks = bool(wheels) or not (has_newer or is_current)
+        lacks = not (has_newer or is_current)
         if lacks and not self.is_dry:
-            copied_bytes = bring.copy_release(board, offer, wheels, report)
+            copied_bytes = bring.copy_release(board, offer, report)
             add(ApplyStep("copy", "changed" if copied_bytes else "ok", f"{copied_bytes / MB:.1f} MB"))
         plan = self._plan(request, python.path) | {
-            "install": bring.install_command(facts, python, facts.root, wheels) if lacks else None,
+            "install": bring.install_command(facts, python, facts.root) if lacks else None,
             "release": f"{facts.current} is installed, newer than {version}" if has_newer else f"{facts.current} -> {version}",
             "is_newer": has_newer,
         }

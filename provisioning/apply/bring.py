@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.durable_file import make_folder, sha256_of
-from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
+from edgemeter.agent.base.errors import UnavailableError, os_error_as
 from edgemeter.provisioning.apply.board import MB, Board, FileToCopy
 from edgemeter.provisioning.apply.facts import BoardFacts, Interpreter
 from edgemeter.provisioning.release import build, install, manifest, wheels
@@ -116,16 +116,9 @@ def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
     return ReleaseTarget(board, facts.arch, numbers(python.version), facts.glibc or OLDEST_GLIBC)
 
 
-def further_wheel(path: Path) -> FileToCopy:
-    """Return a wheel that is installed in addition to those of a release; raises ConfigError if it is none."""
-    if path.suffix != ".whl" or not zipfile.is_zipfile(path):
-        raise ConfigError(f"{str(path)!r} is not a wheel: give a .whl for the board's Python and processor (--with)")
-    return FileToCopy.of(path)
-
-
-def copy_release(board: Board, offer: OfferedRelease, further: Sequence[FileToCopy], report: Callable[[str], None]) -> int:
-    """Copy a release with its installer and further wheels into the stage, if all fits, and return how many bytes were missing there."""
-    files = [FileToCopy.of(offer.path, RELEASE_NAME), FileToCopy.of(INSTALLER, INSTALLER_NAME), *further]
+def copy_release(board: Board, offer: OfferedRelease, report: Callable[[str], None]) -> int:
+    """Copy a release with its installer into the stage, if all fits, and return how many bytes were missing there."""
+    files = [FileToCopy.of(offer.path, RELEASE_NAME), FileToCopy.of(INSTALLER, INSTALLER_NAME)]
     stage = f"{board.facts.home}/{STAGE}"
     check_room(board.facts, sum(file.size_bytes - offset for file, offset in board.missing(stage, files)), offer.installed_bytes())
     return board.copy(stage, files, report)
@@ -144,10 +137,7 @@ def check_room(facts: BoardFacts, home_bytes: int, root_bytes: int) -> None:
             )
 
 
-def install_command(facts: BoardFacts, python: Interpreter, root: str, further: Sequence[FileToCopy] = ()) -> list[str]:
+def install_command(facts: BoardFacts, python: Interpreter, root: str) -> list[str]:
     """Return the command that installs the release of the stage below `root`."""
     stage = f"{facts.home}/{STAGE}"
-    command = [python.path, f"{stage}/{INSTALLER_NAME}", "--release", f"{stage}/{RELEASE_NAME}", "--root", root]
-    for wheel in further:
-        command += ["--with", f"{stage}/{wheel.name}"]
-    return command
+    return [python.path, f"{stage}/{INSTALLER_NAME}", "--release", f"{stage}/{RELEASE_NAME}", "--root", root]

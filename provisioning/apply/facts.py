@@ -27,8 +27,7 @@ class Interpreter:
 class BoardFacts:
     """The facts of a board; `disk` is that of `root`, where releases are, `home_disk` that of the home folder.
 
-    `releases` are the versions that are installed, with the hash of their manifest; `current` is the one that runs, `further` the hashes of
-    the wheels that were added to it.
+    `releases` are the versions that are installed, with the hash of their manifest; `current` is the one that runs.
     """
 
     arch: str
@@ -45,7 +44,6 @@ class BoardFacts:
     home_disk: str
     home_free_bytes: int
     current: str | None
-    further: tuple[str, ...]
     releases: dict[str, str]
 
     @property
@@ -103,7 +101,6 @@ def parse_facts(text: str, otherwise: str) -> BoardFacts:
         home_disk=home_disk,
         home_free_bytes=home_free_bytes,
         current=Path(last["current"]).name if last.get("current") else None,
-        further=tuple(last.get("further", "").split()),
         releases={Path(folder).name: sha256 for sha256, _, folder in (value.partition(" ") for value in values["release"])},
     )
 

@@ -28,7 +28,6 @@ fi
 put home "$HOME"
 put root "$root"
 put current "$(readlink "$root/current" 2>/dev/null)"
-put further "$(ls "$root/current/further" 2>/dev/null)"
 for manifest in "$root"/releases/*/manifest.json; do
     [ -r "$manifest" ] && put release "$(sha256sum <"$manifest" | cut -d ' ' -f 1) ${manifest%/manifest.json}"
 done

@@ -38,10 +38,6 @@ _STYLE = {"ok": "green", "changed": "cyan", "failed": "red"}
     "--release", "releases", type=PATH, multiple=True, required=True,
     help="A release (folder or .tar) of `edgemeter fleet release build`; repeatable: each device gets the first that fits.",
 )  # fmt: skip
-@click.option(
-    "--with", "wheels", type=FILE, multiple=True, metavar="FILE.whl",
-    help="Wheel to install in addition to those of this and later releases, such as a maker's runtime for its accelerator; repeatable.",
-)  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Number of devices handled in parallel.")
 @click.option("--sudo-password-file", type=FILE, help="File with the sudo password of the devices in its first line; - asks for it.")
 @click.option(
@@ -72,7 +68,6 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: 
             prefix=prefix.rstrip("/"),
             is_dry=dry_run,
             rejoins=options["rejoins"],
-            wheels=tuple(bring.further_wheel(path) for path in options["wheels"]),
         )
 
         activities = dict[str, str]()

@@ -41,6 +41,14 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
 )
 @click.option("--wheel", type=FILE, help="Wheel of edgemeter. Default: made of what is installed here.")
 @click.option(
+    "--with",
+    "further",
+    type=FILE,
+    multiple=True,
+    metavar="FILE.whl",
+    help="Wheel to include that no index has, such as a maker's runtime for its accelerator; repeatable.",
+)
+@click.option(
     "--signing-key-file",
     "key",
     type=FILE,
@@ -56,6 +64,7 @@ def build(
     glibc: str | None,
     extras: tuple[str, ...],
     wheel: Path | None,
+    further: tuple[Path, ...],
     key: Path | None,
     out: Path | None,
     form: Format,
@@ -71,7 +80,7 @@ def build(
     public = folder.release_public_key if folder.release_public_key.exists() else None
     # A fleet whose release key is elsewhere has the public one alone.
     signing = key or (None if public is not None and not folder.release_key.exists() else folder.release_key)
-    request = ReleaseRequest(target, extras, signing, wheel, public)
+    request = ReleaseRequest(target, extras, signing, wheel, public, further)
     built = build_release(request, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None)
     manifest, size_bytes = built.manifest, built.path.stat().st_size
     files = [file._asdict() for file in manifest.files]

@@ -112,7 +112,7 @@ def _bring_release(board: Board, suite: "_Suite", path: Path | None, scratch: Pa
             f"--release {version} is not of this edgemeter ({this_version}), which reads no results of others: build one here"
         )
     if facts.releases.get(version) != offer.sha256:
-        copied_bytes = bring.copy_release(board, offer, (), note)
+        copied_bytes = bring.copy_release(board, offer, note)
         note(f"copied {copied_bytes / MB:.1f} MB; installing {offer.words}")
         command = [*bring.install_command(facts, python, facts.root), "--unsigned", "--allow-downgrade"]
         result = board.run(command, timeout_s=bring.INSTALL_S)

@@ -26,7 +26,8 @@ UNIT_SUFFIXES = (".service", ".rules")
 class ReleaseRequest:
     """A requested release: its target and extras, the key that signs it, and our wheel, by default made of what is installed here.
 
-    Without a `key` it is not signed. `public_keys` are those that devices trust from it on; None: as before.
+    Without a `key` it is not signed. `public_keys` are those that devices trust from it on; None: as before. `further` are wheels that no
+    index has, such as a maker's runtime for its accelerator.
     """
 
     target: ReleaseTarget
@@ -34,6 +35,7 @@ class ReleaseRequest:
     key: Path | None
     wheel: Path | None = None
     public_keys: Path | None = None
+    further: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
         report("making edgemeter's wheel" if request.wheel is None else f"using {request.wheel.name}")
         wheel = make_own_wheel(Path(scratch)) if request.wheel is None else _checked_wheel(request.wheel)
         report(f"collecting wheels for {request.target.words}")
-        wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels")
+        wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels", request.further)
         add_scripts(folder)
         if request.public_keys is not None:
             shutil.copyfile(request.public_keys, folder / KEYS)

@@ -264,9 +264,9 @@ def version_key(version: str) -> tuple[object, ...]:
 class Installation:
     """One installation below `root`."""
 
-    def __init__(self, source: UnverifiedRelease, root: Path, public_key: Path | None, added: Sequence[Path]) -> None:
+    def __init__(self, source: UnverifiedRelease, root: Path, public_key: Path | None) -> None:
         """Verify the signature; nothing happens yet."""
-        self.source, self.root, self.added = source, root, added
+        self.source, self.root = source, root
         self.document, self.manifest = source.manifest(public_key)
         self.release = root / "releases" / self.manifest.version
         self.staged = root / ".incoming"
@@ -334,11 +334,11 @@ class Installation:
             self._run("the virtual environment", [str(python), "-m", "venv", "--without-pip", str(self.release)])
             wheels = [str(wheel) for wheel in self.staged.glob("wheels/*.whl") if not wheel.name.startswith("pip-")]
             self._pip("install", "--no-deps", *OFFLINE, *wheels)
-            self._install_further(self.lacking())
             self._pip("check")
             self._compile()
             self._run("edgemeter --version", [str(self.release / "bin/python"), str(self.release / "bin/edgemeter"), "--version"])
-            self._import_runtimes()
+            # Each in a process of its own, as its agent does before it reports that it is healthy.
+            self._run("the import of its runtimes", [str(self.release / "bin/python"), "-m", "edgemeter.agent.update.imports"])
             self._finish()
         except BaseException:
             _remove(self.release)
@@ -356,43 +356,6 @@ class Installation:
         if free_bytes < needed_bytes:
             refuse(f"no space: the release needs {needed_bytes >> 20} MiB below {str(self.root)!r}, {free_bytes >> 20} MiB are free")
 
-    def lacking(self) -> list[Path]:
-        """Return the further wheels of this device that the release lacks: those that it keeps, and the added ones in their place."""
-        wheels = {_project(wheel): wheel for wheel in [*sorted(self.root.glob("wheels/*.whl")), *self.added]}
-        return [wheel for wheel in wheels.values() if not self._mark(wheel).exists()]
-
-    def _mark(self, wheel: Path) -> Path:
-        return self.release / "further" / hashlib.sha256(wheel.read_bytes()).hexdigest()
-
-    def add(self) -> None:
-        """Install the further wheels into the finished release, of which nothing changes if one is refused."""
-        self._stage()
-        self._install_further(self.lacking())
-        self._compile()
-
-    def _install_further(self, wheels: list[Path]) -> None:
-        if not wheels:
-            return
-        paths, trial = [str(wheel) for wheel in wheels], self.staged / "further"
-        # Whether each fits this Python, what it requires is there, and what it brings can be imported.
-        self._pip("install", "--dry-run", *OFFLINE, *paths)
-        self._pip("install", "--no-deps", *OFFLINE, "--target", str(trial), *paths)
-        self._import_runtimes(PYTHONPATH=str(trial))
-        self._pip("install", "--no-deps", "--force-reinstall", *OFFLINE, *paths)
-        (self.release / "further").mkdir(exist_ok=True)
-        for wheel in wheels:
-            write(self._mark(wheel), (wheel.name + "\n").encode())
-
-    def keep(self) -> None:
-        """Keep the added wheels on this device for the releases that follow, in place of others of their project."""
-        folder = self.root / "wheels"
-        for wheel in self.added:
-            folder.mkdir(exist_ok=True)
-            for former in folder.glob("*.whl"):
-                if _project(former) == _project(wheel):
-                    former.unlink()
-            write(folder / wheel.name, wheel.read_bytes())
-
     def _pip(self, *arguments: str) -> None:
         pip = sorted(self.staged.glob("wheels/pip-*.whl"))
         if not pip:
@@ -408,12 +371,6 @@ class Installation:
         options = ["-q", "-q", "--invalidation-mode", "unchecked-hash", "-x", NEVER_IMPORTED]
         # Status 1: a wheel holds a template or a file for another Python, which nothing imports.
         self._run("compileall", [str(self.release / "bin/python"), "-m", "compileall", *options, str(self.release / "lib")], (0, 1))
-
-    def _import_runtimes(self, **variables: str) -> None:
-        """Import each runtime of the release in a process of its own, as its agent does before it reports that it is healthy."""
-        self._run(
-            "the import of its runtimes", [str(self.release / "bin/python"), "-m", "edgemeter.agent.update.imports"], (0,), **variables
-        )
 
     def _run(self, task: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "EDGEMETER_"))}
@@ -467,11 +424,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
-def _project(wheel: Path) -> str:
-    """Return the one form of the name of a wheel's distribution. Source: PEP 503."""
-    return re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()
-
-
 def _remove(path: Path) -> None:
     # The manifest first: without it the release counts as incomplete.
     with contextlib.suppress(OSError):
@@ -501,14 +453,13 @@ def write(path: Path, content: bytes, mode: int = 0o644) -> None:
 
 
 def install(
-    source: UnverifiedRelease, root: Path, public_key: Path | None, switch: str, downgrade: str,
-    added: Sequence[Path] = (), expected: str | None = None,
-) -> str:  # fmt: skip
+    source: UnverifiedRelease, root: Path, public_key: Path | None, switch: str, downgrade: str, expected: str | None = None
+) -> str:
     """Install the release; return in one line what was done, raise RefusedError if it is refused.
 
     Without a `public_key` it came over a trusted connection (SSH), and needs no signature. `expected` is the only version that is accepted.
     """
-    installation = Installation(source, root, public_key, added)
+    installation = Installation(source, root, public_key)
     version = installation.manifest.version
     if expected is not None and version != expected:
         refuse(f"the release holds version {version!r}, requested is {expected!r}")
@@ -518,10 +469,6 @@ def install(
         if not installation.is_finished():
             installation.build(python)
             actions.append("installed")
-        elif installation.lacking():
-            installation.add()
-            actions.append("added wheels to")
-        installation.keep()
         if public_key is not None and not (root / "release.pub").exists():
             write(root / "release.pub", public_key.read_bytes())
         if switch == "yes" and before != version:
@@ -543,17 +490,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--switch", choices=("yes", "no"), default="yes", help="whether the release becomes the current one")
     parser.add_argument("--allow-downgrade", action="store_const", const="allowed", default="refused", help="allow an older version")
     parser.add_argument("--expect-version", metavar="VERSION", help="refuse a release of any other version")
-    parser.add_argument(
-        "--with", dest="added", type=Path, action="append", default=[], metavar="FILE.whl",
-        help="wheel to install in addition to those of this and later releases; may be repeated",
-    )  # fmt: skip
     options = parser.parse_args(arguments)
     os.umask(0o022)
     root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
     public_key = None if options.unsigned else options.public_key or root / "release.pub"
     try:
         with contextlib.closing(UnverifiedRelease(options.release)) as source:
-            text = install(source, root, public_key, options.switch, options.allow_downgrade, options.added, options.expect_version)
+            text = install(source, root, public_key, options.switch, options.allow_downgrade, options.expect_version)
     except (RefusedError, OSError, zipfile.BadZipFile) as error:
         sys.stderr.write("install: {}\n".format(" ".join(str(error).split())))
         return 1

@@ -115,16 +115,20 @@ def _write_wheel(target: Path, record: str, contents: Mapping[str, bytes]) -> No
             archive.writestr(entry, content)
 
 
-def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, folder: Path) -> None:
-    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's.
+def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, folder: Path, further: Sequence[Path] = ()) -> None:
+    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, `further` ones with what they need, and pip's.
 
     Raises:
         ConfigError: there are no such wheels for the target, or an extra is unknown.
         UnavailableError: pip cannot be started.
     """
+    for path in further:
+        if path.suffix != ".whl" or not zipfile.is_zipfile(path):
+            raise ConfigError(f"{str(path)!r} is not a wheel: give a .whl for the board's Python and processor (--with)")
     _refuse_unknown(extras, wheel)
     named = f"edgemeter[{','.join(extras)}]" if extras else "edgemeter"
-    completed = _download([f"{named} @ {wheel.absolute().as_uri()}", PIP], target, folder)
+    requirements = [f"{named} @ {wheel.absolute().as_uri()}", *(str(path) for path in further), PIP]
+    completed = _download(requirements, target, folder)
     if completed.returncode != 0:
         raise ConfigError(
             f"no wheels for {target.words}: {_reason(completed)}; choose other extras or another Python, or check pip's configuration"

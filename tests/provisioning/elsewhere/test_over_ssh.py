@@ -136,7 +136,7 @@ def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
     """An agent that cannot measure: one line, by the board's name, and no folder stays."""
     this_version = over_ssh.metadata.version("edgemeter").partition("+")[0]
     for version, kind, message in (
-        (f"{this_version}+1", UnavailableError, "No module named 'edgemeter'"),
+        (f"{this_version}+1", UnavailableError, "No module named 'edgemeter"),
         ("0.0.9", ConfigError, "is not of this"),
     ):
         release = device_release.make(tmp_path / version, FleetFolder(tmp_path / "fleet"), version)
@@ -163,7 +163,7 @@ PYTHON = Interpreter(TARGET.python_text, "/usr/bin/python3")
 BOARD = BoardFacts(
     arch=TARGET.arch, system="Debian", model="Raspberry Pi 5 Model B Rev 1.0", pythons=(PYTHON,), glibc=TARGET.glibc, rights="none",
     has_openssl=False, home="/home/pi", root="/home/pi/.cache/edgemeter", disk="/", free_bytes=0, home_disk="/", home_free_bytes=0,
-    current=None, further=(), releases={},
+    current=None, releases={},
 )  # fmt: skip
 
 

@@ -270,29 +270,6 @@ def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp
 
 
 @pytest.mark.nightly
-def test_a_further_wheel_stays_beside_the_releases_of_the_device(releases, tmp_path):
-    """Installed beside the running release, and with the next one; another version takes its place; again it changes nothing."""
-    root = tmp_path / "opt"
-    files = {version: {"vendor.py": f"VERSION = {version!r}\n"} for version in ("1.0", "2.0")}
-    wheels = {version: small_release.write_wheel(tmp_path, "vendor", version, ("msgspec",), files[version]) for version in files}
-
-    def added(release, version):
-        result = start(release, root, releases.public, "--with", str(wheels[version]))
-        script = "import vendor, importlib.metadata; print(vendor.VERSION, importlib.metadata.version('vendor'))"
-        imported = subprocess.run([root / "current/bin/python", "-c", script], capture_output=True, text=True, check=True).stdout
-        return result.returncode, result.stdout.split("release")[0], imported
-
-    assert start(releases.v10, root, releases.public).returncode == 0
-    assert added(releases.v10, "1.0") == (0, "install: added wheels to ", "1.0 1.0\n")
-    assert added(releases.v10, "1.0") == (0, "install: nothing to do: ", "1.0 1.0\n")
-    assert added(releases.v10, "2.0") == (0, "install: added wheels to ", "2.0 2.0\n")
-    assert start(releases.v11, root, releases.public).returncode == 0
-    assert (release_of(root), [path.name for path in root.glob("wheels/*")]) == ("1.1", ["vendor-2.0-py3-none-any.whl"])
-    assert list(root.glob("releases/1.1/lib/python*/site-packages/vendor-2.0.dist-info"))
-    assert not (root / ".incoming").exists()
-
-
-@pytest.mark.nightly
 def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(releases, tmp_path):
     """SIGKILL of the installer and all that it started, at random moments of an installation: what ran runs, and then the new one does."""
     root = tmp_path / "opt"

@@ -4,6 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.release import boards, wheels
+from tests.fixtures.rows import table_row
 from tests.fixtures.small_release import write_wheel
 
 pytestmark = pytest.mark.services
@@ -32,11 +33,11 @@ def own_wheel(tmp_path, *needs):
     return write_wheel(tmp_path, "edgemeter", "1.0", ("runtime>=1; extra == 'litert'", *needs), Provides_Extra="litert")
 
 
-def collected(tmp_path, target, wheel, extras=("litert",)):
+def collected(tmp_path, target, wheel, extras=("litert",), further=()):
     """Return the names of the wheels that are collected."""
     folder = tmp_path / "-".join(target.words.split())
-    folder.mkdir()
-    wheels.collect_wheels(wheel, extras, target, folder)
+    folder.mkdir(parents=True)
+    wheels.collect_wheels(wheel, extras, target, folder, further)
     return {path.name.split("-")[0] for path in folder.iterdir()}
 
 
@@ -47,6 +48,22 @@ def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - th
     assert collected(tmp_path, ORIN, wheel) == {"edgemeter", "pip", "runtime", "forarm", "backport"}
     assert collected(tmp_path, PC, wheel) == {"edgemeter", "pip", "runtime", "backport"}
     assert collected(tmp_path, boards.release_target("pi4"), wheel, ()) == {"edgemeter", "pip"}
+
+
+def test_a_wheel_that_no_index_has_is_included_with_what_it_needs(index, tmp_path):  # noqa: ARG001 - the world
+    """A maker's runtime; one for another processor or Python, or whose requirements are nowhere, is refused."""
+    wheel, shop = own_wheel(tmp_path), tmp_path / "shop"
+    shop.mkdir()
+    maker = write_wheel(shop, "maker", "1.0", ("backport",))
+    assert collected(tmp_path, PI5, wheel, (), [maker]) == {"edgemeter", "pip", "maker", "backport"}
+    needy = write_wheel(shop, "needy", "1.0", ("nowhere",))
+    for other, why in (
+        (maker.rename(shop / "maker-1.0-cp310-cp310-linux_aarch64.whl"), "not a supported wheel"),
+        (needy, "nowhere"),
+        (shop / "absent-1.0-py3-none-any.whl", "is not a wheel"),
+    ):
+        with table_row(other.name), pytest.raises(ConfigError, match=why):
+            collected(tmp_path / other.name, PI5, wheel, (), [other])
 
 
 def test_what_is_missing_is_named(index, tmp_path):  # noqa: ARG001 - the world
