@@ -69,8 +69,8 @@ LINES = {
     "models/convert": 2833,
     "models/fetch": 560,
     "provisioning": 1,
-    "provisioning/apply": 1054,
-    "provisioning/cli": 1330,
+    "provisioning/apply": 1038,
+    "provisioning/cli": 1334,
     "provisioning/content": 201,
     "provisioning/elsewhere": 576,
     "provisioning/health": 577,
@@ -80,10 +80,10 @@ LINES = {
     "provisioning/inventory": 387,
     "provisioning/jobs": 1458,
     "provisioning/registry": 663,
-    "provisioning/release": 1140,
+    "provisioning/release": 1089,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80234,
+    "tests": 80228,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
