@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 # The fields of an order in the journal that JSON has as they are.
-SHOWN_FIELDS = ("repeats", "next_ns", "state", "reason", "done_ratio", "runs", "arrived_ns", "started_ns", "ended_ns")
+SHOWN_FIELDS = ("repeats", "next_ns", "state", "reason", "runs", "arrived_ns", "started_ns", "ended_ns")
 
 
 @click.command(short_help="Show the orders received, with their results.")

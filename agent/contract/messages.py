@@ -204,10 +204,11 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """The current work of a device, for people to read; not stored anywhere."""
+    """The current work of a device, for people to read, and how much of its order is done; sent at QoS 0."""
 
     session: Count
     doing: str
+    done_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
 
 
 def decode_message(payload: bytes, kind: type[_Message], title: str, largest_bytes: int | None = None) -> _Message:

@@ -134,7 +134,6 @@ class ExecutionReport(msgspec.Struct, frozen=True, kw_only=True):
     state: JobState
     session: Count
     reason: Reason | None = None
-    done_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     runs: tuple[str, ...] = ()
     text: Annotated[str, msgspec.Meta(max_length=200_000)] | None = None
 

@@ -63,10 +63,6 @@ MOST_WAITING = 20
 LOCK_POLL_S = 2.0
 RUNNING_POLL_S = 5.0
 
-# How often, and after how much more, the progress of a job is reported.
-PROGRESS_S = 15.0
-PROGRESS_RATIO = 0.05
-
 # How often the progress of fetching is reported, which may take hours.
 FETCHING_REPORT_S = 2.0
 GATHERED = "has fetched everything the order needs"
@@ -101,7 +97,6 @@ class JobsHandler:
         self._running: ExecutionProcess | None = None
         self._reported: Doing | None = None
         self._measuring: messages.Measuring | None = None
-        self._proceeded_s = 0.0
         self._fetching_reported_s: float | None = None
         self._deadlines_s: dict[int, float] = {}
         self._started_place: int | None = None
@@ -155,7 +150,7 @@ class JobsHandler:
 
     def _end_cut_off(self, entry: journal.JournalEntry, reason: str) -> None:
         """End an order whose process did not: once its last run is in the outbox it is done, and not to be measured again."""
-        self._journal.ends(entry.place, "done" if entry.done_ratio == 1.0 else "failed", reason)
+        self._journal.ends(entry.place, "done" if entry.is_measured else "failed", reason)
 
     def _refuse(self, payload: bytes, error: ConfigError) -> None:
         """Report to the server which order is rejected, if that can be read at all; nothing of it is kept."""
@@ -267,17 +262,10 @@ class JobsHandler:
         return True
 
     def _follow(self, running: ExecutionProcess) -> None:
-        latest, now_s = running.latest, self._clock_s()
-        if latest is None or latest == self._reported:
-            return
-        self._reported = latest
-        self._report(latest.doing)
-        entry = self._journal.read(running.place)
-        if latest.done_ratio is None or entry is None or now_s - self._proceeded_s < PROGRESS_S:
-            return
-        if latest.done_ratio >= (entry.done_ratio or 0.0) + PROGRESS_RATIO:
-            self._proceeded_s = now_s
-            self._journal.proceeds(running.place, latest.done_ratio)
+        latest = running.latest
+        if latest is not None and latest != self._reported:
+            self._reported = latest
+            self._report(latest.doing, latest.done_ratio)
 
     def _await(self, entry: journal.JournalEntry) -> float:
         """Wait for an order that ends after a restart of the agent or of the board."""
@@ -333,8 +321,8 @@ class JobsHandler:
             self._fetching_reported_s = now_s
             self._report(progress)
 
-    def _report(self, doing: str) -> None:
-        message = messages.Progress(session=self._context.session, doing=doing)
+    def _report(self, doing: str, done_ratio: float | None = None) -> None:
+        message = messages.Progress(session=self._context.session, doing=doing, done_ratio=done_ratio)
         self._context.publish(self._context.topic("progress"), messages.encode_message(message), qos=0)
 
     def _report_activity(self, measuring: messages.Measuring | None) -> None:
@@ -368,7 +356,7 @@ class JobsHandler:
         )
         lock = self._lock.descriptor() if _needs_quiet(entry) else None
         self._running = self._execute(task, self._context.wake, self._report_activity, lock)
-        self._reported, self._proceeded_s, self._started_place = None, self._clock_s(), entry.place
+        self._reported, self._started_place = None, entry.place
         # From here on only the child holds it, until it ends.
         self._lock.release()
 

@@ -33,7 +33,7 @@ _SCHEMA = """CREATE TABLE executions (
     next_ns INTEGER,
     state TEXT NOT NULL,
     reason TEXT,
-    done_ratio REAL,
+    is_measured INTEGER NOT NULL DEFAULT 0,
     runs TEXT NOT NULL DEFAULT '[]',
     text TEXT,
     version INTEGER NOT NULL,
@@ -58,7 +58,7 @@ FORMAT = FileFormat(
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One order as it stands.
+    """One order as it stands; `is_measured` when its last run is in the outbox.
 
     `repeats` names the job that this device repeats here, None where the server ordered it; `next_ns` is when a repeating one is due.
     """
@@ -69,7 +69,7 @@ class JournalEntry:
     next_ns: int | None
     state: JobState
     reason: str | None
-    done_ratio: float | None
+    is_measured: bool
     runs: tuple[str, ...]
     text: str | None
     boot_id: str | None
@@ -157,15 +157,11 @@ class Journal(Database):
         with self.transaction() as connection:
             connection.execute("UPDATE executions SET next_ns = ? WHERE place = ?", (next_ns, number))
 
-    def proceeds(self, number: int, done_ratio: float) -> bool:
-        """Note how much of it is done."""
-        return self._change(number, "done_ratio = ?", done_ratio, states=("running",))
-
     def kept(self, number: int, run: str, *, is_last: bool = False) -> None:
         """Note a run that is in the outbox; with the last one all is done, whatever becomes of the process before it ends."""
-        statement = "UPDATE executions SET runs = json_insert(runs, '$[#]', ?), done_ratio = coalesce(?, done_ratio) WHERE place = ?"
+        statement = "UPDATE executions SET runs = json_insert(runs, '$[#]', ?), is_measured = ? WHERE place = ?"
         with self.transaction() as connection:
-            connection.execute(statement, (run, 1.0 if is_last else None, number))
+            connection.execute(statement, (run, is_last, number))
 
     def ends(self, number: int, state: JobState, reason: str | None = None, *, text: str | None = None) -> bool:
         """Note how it ended; return False when that was settled already."""
@@ -187,7 +183,7 @@ class Journal(Database):
             for row in connection.execute(
                 "SELECT * FROM executions WHERE repeats IS NULL AND report IS NULL AND noted_change < change ORDER BY place"
             ).fetchall():
-                reported = {name: row[name] for name in ("job", "attempt", "state", "reason", "done_ratio", "text")}
+                reported = {name: row[name] for name in ("job", "attempt", "state", "reason", "text")}
                 report = encode_order(ExecutionReport(expected_version=row["version"], session=session, **reported, runs=_runs(row)))
                 connection.execute("UPDATE executions SET report = ?, report_change = change WHERE place = ?", (report, row["place"]))
         return [(number, report) for number, report in self.query("SELECT place, report FROM executions WHERE report IS NOT NULL")]
@@ -225,7 +221,8 @@ def _runs(row: sqlite3.Row) -> tuple[str, ...]:
 
 
 def _execution(row: sqlite3.Row) -> JournalEntry:
-    decoded: dict[str, Any] = {"runs": _runs(row), "order": msgspec.json.decode(row["encoded"], type=Order)}
+    order = msgspec.json.decode(row["encoded"], type=Order)
+    decoded: dict[str, Any] = {"runs": _runs(row), "order": order, "is_measured": bool(row["is_measured"])}
     return JournalEntry(**{field.name: decoded[field.name] if field.name in decoded else row[field.name] for field in fields(JournalEntry)})
 
 

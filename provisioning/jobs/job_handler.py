@@ -16,7 +16,7 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import DeviceState, Topic, parse_topic, topics_of
+from edgemeter.agent.contract.messages import DeviceState, Progress, Topic, parse_topic, topics_of
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, decode_report, encode_order
 from edgemeter.agent.contract.sealed import encode_addressed
 from edgemeter.provisioning.identity.authority import ServiceKey
@@ -193,7 +193,7 @@ class JobHandler:
         self._reports = WaitingReports()
         # Reports on unknown jobs since the last poll, by device.
         self._unknown: Counter[str] = Counter()
-        self._progress: dict[str, str] = {}
+        self._progress: dict[str, Progress] = {}
         # The next execution of each device that is online and idle: whether it measures, its earliest start, its id.
         self._ready: dict[str, tuple[bool, int, int]] = {}
         self._moved: set[str] = set()
@@ -225,7 +225,7 @@ class JobHandler:
                     asking = encode_addressed(topic.fleet, topic.device, None, b"{}")
                     self._publish(str(replace(topic, kind="command")), self._key.seal(asking))
         elif topic.kind == "progress":
-            self._progress[topic.device] = messages.decode_progress(message.payload).doing[:LONGEST_PROGRESS]
+            self._progress[topic.device] = messages.decode_progress(message.payload)
 
     def _report(self, topic: Topic, report: ExecutionReport) -> None:
         if self._unknown[topic.device] >= MOST_UNKNOWN:
@@ -375,8 +375,12 @@ class JobHandler:
         if not self._has_progress(now_ns):
             return
         self._progress_ns = now_ns + int(PROGRESS_S * NS_PER_S)
-        for device, doing in self._progress.items():
-            execution = queue.in_flight(device)
-            if execution is not None and execution.state != "sent" and execution.doing != doing:
-                decisions.note(replace(execution, doing=doing))
+        for device, progress in self._progress.items():
+            execution, doing = queue.in_flight(device), progress.doing[:LONGEST_PROGRESS]
+            if (
+                execution is not None
+                and execution.state != "sent"
+                and (doing, progress.done_ratio) != (execution.doing, execution.done_ratio)
+            ):
+                decisions.note(replace(execution, doing=doing, done_ratio=progress.done_ratio))
         self._progress.clear()

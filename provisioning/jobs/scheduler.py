@@ -80,7 +80,6 @@ def apply_report(execution: Execution, job: Job, report: ExecutionReport, now_ns
         accepted_ns=now_ns if is_new else execution.accepted_ns,
         running_ns=now_ns if report.state == "running" and execution.running_ns is None else execution.running_ns,
         deadline_ns=None if report.state == "repeating" else now_ns + _ns(job.timeout_s + GRACE_S) if is_new else execution.deadline_ns,
-        done_ratio=execution.done_ratio if report.done_ratio is None else report.done_ratio,
     )
 
 

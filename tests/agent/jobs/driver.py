@@ -123,7 +123,7 @@ class Driver(ServersEnd):
         # An acknowledgement is heard with the next poll, as over a line.
         super().__init__(lambda payload, kind: self._on_the_way.append((payload, kind)), PlainSigner())
         self.now_s = 1000.0
-        self.doings = []
+        self.doings, self.ratios = [], []
         self.activities = []
         self.executions = []
         self.plays = PlayedExecution.finish
@@ -236,7 +236,9 @@ class Driver(ServersEnd):
         if kind == "job":
             self.note(orders.decode_report(payload))
         elif kind == "progress":
-            self.doings.append(messages.decode_progress(payload).doing)
+            progress = messages.decode_progress(payload)
+            self.doings.append(progress.doing)
+            self.ratios.append(progress.done_ratio)
         elif kind == "activity":
             assert (qos, lasting) == (0, "retained")
             self.activities.append(messages.decode_activity(payload).measuring)

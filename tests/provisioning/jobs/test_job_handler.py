@@ -37,7 +37,7 @@ def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(ben
     assert bench.held(job, "a").state == "sent"
     version = order.version
     for state in ("accepted", "running", "running", "done"):
-        fields = {"runs": ("r1",)} if state == "done" else {"done_ratio": 0.5}
+        fields = {"runs": ("r1",)} if state == "done" else {}
         assert bench.report_and_poll("a", order, state, version, **fields) == [
             ("a", ReportReceipt(noted=job, attempt=1, version=version + 1, state=state))
         ]

@@ -47,15 +47,17 @@ def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(w
     job = world.add("a", "b", "c")
     world.online("a", "b")
     orders = dict(world.poll())
-    world.report("a", orders["a"], "running", 2, done_ratio=0.25)
+    world.report("a", orders["a"], "running", 2)
     world.report("b", orders["b"], "failed", 2, reason="no such\nruntime")
+    world.poll()
+    world.do("a", "run 2 of 4", 0.25)
     present, count = world.published()
     report = present[job]
     counts = {"done": 0, "failed": 1, "running": 1, "waiting": 1, "wave": 1, "waves": 1, "total": 3}
     assert {name: getattr(report, name) for name in counts} == counts
     assert (report.title, report.state) == ("t", "running")
     assert [(line.device, line.state, line.done_ratio, line.note) for line in report.executions] == [
-        ("a", "running", 0.25, None),
+        ("a", "running", 0.25, "run 2 of 4"),
         ("b", "failed", None, "no such runtime"),
     ]
     assert count == 1
