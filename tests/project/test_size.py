@@ -26,7 +26,7 @@ LINES = {
     "agent/generators": 1243,
     "agent/health": 584,
     "agent/identity": 810,
-    "agent/jobs": 1896,
+    "agent/jobs": 1881,
     "agent/ledger": 1949,
     "agent/machine": 1431,
     "agent/operating": 295,
@@ -78,12 +78,12 @@ LINES = {
     "provisioning/identity": 1477,
     "provisioning/image": 637,
     "provisioning/inventory": 387,
-    "provisioning/jobs": 1458,
+    "provisioning/jobs": 1461,
     "provisioning/registry": 663,
     "provisioning/release": 1089,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80228,
+    "tests": 80238,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
