@@ -9,15 +9,13 @@ OpenSSL reads a new list when the next client connects.
 
 import os
 import pwd
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.nanoseconds import NS_PER_S
-from edgemeter.agent.contract.messages import EVERY_COLLECTOR_STATE, EVERY_JOB_STATE, TOPIC_ROOT
 from edgemeter.agent.contract.sealed import SERVICE_NAME
 from edgemeter.provisioning.identity.authority import Authority, KeyPair, revoked_numbers
 from edgemeter.provisioning.identity.passphrase import ask_passphrase, is_encrypted
@@ -27,50 +25,18 @@ from edgemeter.provisioning.registry import certificates
 from edgemeter.provisioning.registry.registry import Registry
 
 COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", SERVICE_NAME, "edgemeter-operator"
-DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health")
-DEVICE_READS = ("state", "receipt", "command")
-SERVICE_RULES: Mapping[str, tuple[tuple[Literal["read", "write"], str], ...]] = {
-    COLLECTOR_USER: (
-        *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("result", "birth", "state", "health", "activity")),
-        ("read", EVERY_JOB_STATE),
-        ("write", f"{TOPIC_ROOT}/+/+/receipt"),
-        ("write", EVERY_COLLECTOR_STATE),
-    ),
-    SERVICE_USER: (
-        *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in DEVICE_WRITES if kind != "result"),
-        ("write", f"{TOPIC_ROOT}/+/+/command"),
-        ("read", EVERY_COLLECTOR_STATE),
-        ("write", EVERY_JOB_STATE),
-        # What the broker writes of its clients' coming and going: who took whose session.
-        ("read", "$SYS/broker/log/#"),
-    ),
-    # A device that is refused cannot publish its state: the operator, who takes over its session, does.
-    OPERATOR_USER: (("read", f"{TOPIC_ROOT}/#"), ("write", f"{TOPIC_ROOT}/+/+/command"), ("write", f"{TOPIC_ROOT}/+/+/state")),
-}
 MOST_CLIENTS = 50_000
-_CONFIGURATION = Path(__file__).with_name("mosquitto.conf.in")
-# A client that resumes a TLS session is not asked for its certificate, so no list keeps it out: the broker gives no tickets for that.
-OPENSSL_CONFIGURATION = """\
-openssl_conf = init
-[init]
-ssl_conf = ssl
-[ssl]
-system_default = defaults
-[defaults]
-MinProtocol = TLSv1.3
-NumTickets = 0
-"""
 
 
 def access_rules(fleets: Iterable[str]) -> str:
     """Return the ACL: devices in these `fleets`, and services."""
-    lines = []
-    for fleet in sorted(fleets):
-        lines += [f"pattern write {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_WRITES]
-        lines += [f"pattern read {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_READS]
-    for user, rules in SERVICE_RULES.items():
-        lines += ["", f"user {user}", *(f"topic {access} {topic}" for access, topic in rules)]
-    return "\n".join(lines) + "\n"
+    of_devices, _, of_services = _template("acl").partition("\n\n")
+    return "\n".join([*(of_devices.format(fleet=fleet) for fleet in sorted(fleets)), "", of_services])
+
+
+def tls_settings() -> str:
+    """Return OpenSSL's configuration for the broker."""
+    return _template("openssl.cnf")
 
 
 def authority(folder: FleetFolder) -> Authority:
@@ -89,7 +55,7 @@ def configuration(folder: FleetFolder, server: ServerEntry) -> str:
     broker = str(folder.broker.absolute())
     if "\n" in broker or broker != broker.strip():
         raise ConfigError(f"the fleet's folder {broker!r} has a line break, or a space at the end, in its name: rename it")
-    return _CONFIGURATION.read_text(encoding="utf-8").format(
+    return _template("mosquitto.conf").format(
         broker=broker,
         user=_user(),
         port=server.broker_port,
@@ -97,6 +63,10 @@ def configuration(folder: FleetFolder, server: ServerEntry) -> str:
         ca=folder.ca_certificate.absolute(),
         crl=folder.revoked.absolute(),
     )
+
+
+def _template(name: str) -> str:
+    return Path(__file__).with_name(f"{name}.in").read_text(encoding="utf-8")
 
 
 def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> bool:

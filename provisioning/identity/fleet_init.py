@@ -163,7 +163,7 @@ class FleetInit:
             fleets = {fleet, *(device.fleet for device in devices.read(registry))}
         for path, text, why in (
             (folder.broker / "mosquitto.conf", broker_files.configuration(folder, server), "the broker's configuration"),
-            (folder.broker / "openssl.cnf", broker_files.OPENSSL_CONFIGURATION, "the broker's TLS settings"),
+            (folder.broker / "openssl.cnf", broker_files.tls_settings(), "the broker's TLS settings"),
             (folder.broker / "acl", broker_files.access_rules(fleets), "the broker's rules"),
             *((folder.path / name, text, "for systemd") for name, text in fleet_units.unit_texts(folder).items()),
         ):

@@ -18,7 +18,7 @@ from edgemeter.collector.receive.collector import Collector
 from edgemeter.collector.receive.monitor import CollectorMetrics
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
-from edgemeter.provisioning.identity.broker_files import DEVICE_READS, DEVICE_WRITES, SERVICE_RULES
+from edgemeter.provisioning.identity import broker_files
 from tests.docs.reference.tables import anchor, table
 
 METRICS_HEAD = """# Metrics
@@ -126,13 +126,21 @@ def _others() -> list[tuple[str, str, str]]:
 
 
 def _direction(kind: TopicKind) -> str:
-    servers = {user.removeprefix("edgemeter-"): rules for user, rules in SERVICE_RULES.items()}
-    topic = f"{TOPIC_ROOT}/+/+/{kind}"
-    readers = [user for user, rules in servers.items() if ("read", topic) in rules]
-    writers = [user for user, rules in servers.items() if ("write", topic) in rules]
-    ways = [f"device to {', '.join(readers)}"] if kind in DEVICE_WRITES else []
-    ways += [f"{', '.join(writers)} to device"] if kind in DEVICE_READS and writers else []
+    rules = broker_files.access_rules(["+"]).splitlines()
+    readers, writers = (_services(rules, f"topic {access} {TOPIC_ROOT}/+/+/{kind}") for access in ("read", "write"))
+    is_written, is_read = (f"pattern {access} {TOPIC_ROOT}/+/%u/{kind}" in rules for access in ("write", "read"))
+    ways = [f"device to {', '.join(readers)}"] if is_written else []
+    ways += [f"{', '.join(writers)} to device"] if is_read and writers else []
     return "; ".join(ways)
+
+
+def _services(rules: list[str], wanted: str) -> list[str]:
+    """Return the services that have a rule, without their prefix."""
+    user, names = "", []
+    for rule in rules:
+        user = rule.removeprefix("user edgemeter-") if rule.startswith("user ") else user
+        names += [user] if rule == wanted else []
+    return names
 
 
 def _links(kind: TopicKind) -> str:
