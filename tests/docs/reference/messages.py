@@ -134,12 +134,12 @@ def _direction(kind: TopicKind) -> str:
     return "; ".join(ways)
 
 
-def _services(rules: list[str], wanted: str) -> list[str]:
+def _services(rules: list[str], rule_text: str) -> list[str]:
     """Return the services that have a rule, without their prefix."""
     user, names = "", []
     for rule in rules:
         user = rule.removeprefix("user edgemeter-") if rule.startswith("user ") else user
-        names += [user] if rule == wanted else []
+        names += [user] if rule == rule_text else []
     return names
 
 
