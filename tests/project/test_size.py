@@ -75,7 +75,7 @@ LINES = {
     "provisioning/elsewhere": 576,
     "provisioning/health": 577,
     "provisioning/https": 305,
-    "provisioning/identity": 1477,
+    "provisioning/identity": 1447,
     "provisioning/image": 637,
     "provisioning/inventory": 387,
     "provisioning/jobs": 1461,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1089,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80238,
+    "tests": 80245,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
