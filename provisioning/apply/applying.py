@@ -24,6 +24,7 @@ from edgemeter.provisioning.apply import bring
 from edgemeter.provisioning.apply.board import MB, Board, SshTarget, last_line
 from edgemeter.provisioning.apply.bring import OfferedRelease
 from edgemeter.provisioning.apply.facts import Interpreter
+from edgemeter.provisioning.apply.on_device import INSTALL_S
 from edgemeter.provisioning.identity.admission import invite
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -32,7 +33,7 @@ from edgemeter.provisioning.release.install import RefusedError, version_key
 ON_DEVICE = Path(__file__).with_name("on_device.py")
 GOVERNOR_UNIT = Path(provisioning.__file__).with_name("units") / "edgemeter-governor.service.in"
 ROOT = "/opt/edgemeter"
-JOIN_S, START_S = 120.0, 900.0
+START_S = 900.0
 # The token is used within minutes; one that is left unused expires soon.
 TOKEN_HOURS = 1.0
 PYTHON_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/supervisor.py\n"
@@ -90,7 +91,6 @@ class Applying:
     ssh_options: Sequence[str] = ()
     sudo_password: str | None = None
     prefix: str = ""
-    sysfs: str = "/sys"
     is_dry: bool = False
     rejoins: bool = False
 
@@ -169,7 +169,6 @@ class Applying:
         interpreter = python.removeprefix(self.prefix)
         return {
             "prefix": self.prefix,
-            "sysfs": self.sysfs,
             "dry": self.is_dry,
             "public_key": self.public_key,
             "python_drop_in": None if interpreter == "/usr/bin/python3" else PYTHON_DROP_IN.format(interpreter),
@@ -178,14 +177,12 @@ class Applying:
             "governor": request.settings.governor,
             "rejoin": self.rejoins,
             "join": None,
-            "install_s": bring.INSTALL_S,
-            "join_s": JOIN_S,
         }
 
     def _on_device(self, board: Board, python: Interpreter, plan: dict[str, object], names: list[str]) -> Iterator[ApplyStep]:
         """Yield the results of these steps, which `on_device.py` runs as root on the device."""
         program = device_program(plan | {"steps": names}).encode()
-        result = board.run_as_root([python.path, "-"], program, bring.INSTALL_S + START_S)
+        result = board.run_as_root([python.path, "-"], program, INSTALL_S + START_S)
         completed = []
         for line in result.stdout.splitlines():
             # A login shell may have printed something of its own before.

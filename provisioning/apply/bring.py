@@ -26,8 +26,6 @@ INSTALLER = Path(install.__file__)
 RELEASE_NAME, INSTALLER_NAME = "release.tar", "install.py"
 # Below the home there: what is being copied, from which an interrupted copy goes on.
 STAGE = ".cache/edgemeter/stage"
-# The installer unpacks a hundred megabytes on a slow card.
-INSTALL_S = 1800.0
 # How many releases stay here that were made for boards: those that were used last.
 CACHED = 4
 

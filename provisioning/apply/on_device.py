@@ -35,6 +35,8 @@ DEVICE_GROUPS = ("video", "render", "gpio", "spi", "dialout", "plugdev", "apex")
 AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.service", "edgemeter-governor.service"
 # Longer than an update's switch holds the lock; a measurement may hold it longer.
 LOCK_S = 20.0
+# The installer unpacks a hundred megabytes on a slow card.
+INSTALL_S, JOIN_S = 1800.0, 120.0
 
 StepResult = tuple[str, str]
 
@@ -139,7 +141,7 @@ class LocalDevice:
             changed.append(self.plan["release"])
             self.mark(self.restart)
             with self.quiet():
-                self.do(*self.plan["install"], timeout_s=self.plan["install_s"])
+                self.do(*self.plan["install"], timeout_s=INSTALL_S)
         return ("skipped", self.plan["release"]) if self.plan["is_newer"] else outcome(changed)
 
     def service(self) -> StepResult:
@@ -208,7 +210,7 @@ class LocalDevice:
     def governor(self) -> StepResult:
         """Set the CPU governor, now and after each boot."""
         self.check_as_found()
-        governor, files = self.plan["governor"], governor_files(Path(self.plan["sysfs"]))
+        governor, files = self.plan["governor"], governor_files(self.below("/sys"))
         if not files:
             return "skipped", "the kernel has no CPU governors here"
         check_governor(files, governor)
@@ -229,11 +231,11 @@ class LocalDevice:
             return "changed", "would join"
         if not self.plan["join"]:
             return "skipped", "has not joined"
-        path, wait_s = self.etc / "join.toml", self.plan["join_s"]
+        path = self.etc / "join.toml"
         self.put(path, self.plan["join"].encode(), 0o600)
-        where = ["--home", str(self.home), "--config", str(self.etc / "config.toml"), "--timeout", str(wait_s)]
+        where = ["--home", str(self.home), "--config", str(self.etc / "config.toml"), "--timeout", str(JOIN_S)]
         try:
-            self.do(str(self.root / "current/bin/edgemeter"), "agent", "join", str(path), *where, timeout_s=wait_s + 60)
+            self.do(str(self.root / "current/bin/edgemeter"), "agent", "join", str(path), *where, timeout_s=JOIN_S + 60)
         finally:
             # The token is used up, or expires within the hour.
             path.unlink()

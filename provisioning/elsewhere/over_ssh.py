@@ -40,6 +40,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.session.checks import EXTRAS
 from edgemeter.provisioning.apply import bring
 from edgemeter.provisioning.apply.board import LOST, MB, Board, SshTarget, last_line
+from edgemeter.provisioning.apply.on_device import INSTALL_S
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import SUITE_NAME
@@ -115,7 +116,7 @@ def _bring_release(board: Board, suite: "_Suite", path: Path | None, scratch: Pa
         copied_bytes = bring.copy_release(board, offer, note)
         note(f"copied {copied_bytes / MB:.1f} MB; installing {offer.words}")
         command = [*bring.install_command(facts, python, facts.root), "--unsigned", "--allow-downgrade"]
-        result = board.run(command, timeout_s=bring.INSTALL_S)
+        result = board.run(command, timeout_s=INSTALL_S)
         if result.returncode != DONE:
             reason = last_line(result.stderr, 500, f"the installation {install.how_it_ended(result.returncode)}")
             raise UnavailableError(f"{board.target.login}: {reason.removeprefix('install: ')}")

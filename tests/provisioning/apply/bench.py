@@ -43,7 +43,6 @@ class Bench:
             "join_file": self.join_file,
             "ssh_options": self.device.options(),
             "prefix": str(self.prefix),
-            "sysfs": str(self.folder / "sys"),
         }
         return Applying(**{**settings, **changed})
 

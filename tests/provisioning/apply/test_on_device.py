@@ -26,7 +26,7 @@ class Inside:
     """A device below `prefix`, whose programs are those of `bin` before this machine's."""
 
     def __init__(self, folder):
-        self.prefix, self.bin, self.sysfs = folder / "prefix", folder / "bin", folder / "sys"
+        self.prefix, self.bin, self.sysfs = folder / "prefix", folder / "bin", folder / "prefix/sys"
         for path in (self.prefix / "etc", self.bin, self.sysfs):
             path.mkdir(parents=True)
         self.environment = {}
@@ -35,7 +35,6 @@ class Inside:
         """Return the plan of one step."""
         return {
             "prefix": str(self.prefix),
-            "sysfs": str(self.sysfs),
             "dry": False,
             "steps": [name],
             "install": None,
