@@ -13,8 +13,8 @@ from rich.text import Text
 
 from edgemeter.agent.base.errors import DONE, FAILED
 from edgemeter.agent.base.options import PATH, format_option
-from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import plain_table, print_text
+from edgemeter.agent.base.tables import Format, print_table
+from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.apply import applying, bring
 from edgemeter.provisioning.apply.applying import Applying, ApplyOutcome, ApplyRequest
 from edgemeter.provisioning.apply.board import parse_target
@@ -23,8 +23,6 @@ from edgemeter.provisioning.identity.passphrase import read_passphrase
 from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
-
-_STYLE = {"ok": "green", "changed": "cyan", "failed": "red"}
 
 
 @click.command(short_help="Install the agent on running boards over SSH.")
@@ -80,11 +78,12 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: 
 
         def ended(outcome: ApplyOutcome) -> None:
             activities.pop(outcome.device, None)
-            print_text(status.console, f"{outcome.device}: {outcome.state}")
+            print_text(status.console, f"{outcome.device}: {outcome.state}" + (f": {outcome.remedy}" if outcome.remedy else ""))
 
         outcomes = application.to_all(requests, jobs, report, ended)
-    if not print_data(form, {"dry_run": dry_run, "devices": [{**asdict(outcome), "result": outcome.state} for outcome in outcomes]}):
-        _print_summary(outcomes, console_for(form), is_dry=dry_run)
+    changed = "would change" if dry_run else "changed"
+    rows = [_row(outcome, changed) for outcome in outcomes]
+    print_table(form, "devices", rows, {name: name for name in ("device", "result", changed, "skipped", "found")})
     sys.exit(FAILED if any(outcome.state == "failed" for outcome in outcomes) else DONE)
 
 
@@ -109,18 +108,8 @@ def _requests(folder: FleetFolder, devices: Sequence[str], selection: str | None
     return applying.of_fleet([*devices, *selected], fleet)
 
 
-def _print_summary(outcomes: Sequence[ApplyOutcome], console: Console, *, is_dry: bool) -> None:
-    """Print a row per device, and below the table the remedies for those that failed; outside a terminal no row is folded."""
-    table = plain_table()
-    for heading in ("device", "result", "would change" if is_dry else "changed", "skipped", "found"):
-        table.add_column(heading, overflow="fold", no_wrap=heading in {"device", "result"})
-    for outcome in outcomes:
-        changed, skipped = (
-            ", ".join(step.step for step in outcome.steps if step.state == state) or "-" for state in ("changed", "skipped")
-        )
-        result = Text("would change" if is_dry and outcome.state == "changed" else outcome.state, style=_STYLE[outcome.state])
-        table.add_row(Text(outcome.device), result, *map(Text, (changed, skipped, outcome.found or "-")))
-    console.print(table)
-    for outcome in outcomes:
-        if outcome.remedy is not None:
-            print_text(console, f"{outcome.device}: {outcome.remedy}")
+def _row(outcome: ApplyOutcome, changed: str) -> dict[str, Any]:
+    """Return the outcome with the names of its steps by their states."""
+    names = {state: ", ".join(step.step for step in outcome.steps if step.state == state) or "-" for state in ("changed", "skipped")}
+    result = changed if outcome.state == "changed" else outcome.state
+    return {**asdict(outcome), "result": result, changed: names["changed"], "skipped": names["skipped"]}

@@ -25,7 +25,7 @@ from edgemeter.provisioning.registry.registry import Registry
 # How long a device may take to answer the order, and may be away while it measures: a board that starts again is back by then.
 UNANSWERED_S, AWAY_S = 60.0, 180.0
 # How long devices may take to report which runs had ended before the order was cancelled, and those to arrive.
-CANCELLED_S, POLL_S = 10.0, 0.2
+CANCELLED_S = 10.0
 UNKNOWN_TO_AGENT = "unknown field"
 
 
@@ -63,7 +63,9 @@ def measure(selection: str, work: RemoteWork) -> Iterator[RemoteOutcome]:
             work.report(f"edgemeter: order {job} is cancelled on {', '.join(execution.device for execution in cancelled) or 'no device'}")
             if not isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            interruption, executions = error, _cancelled(registry, job)
+            # Devices report which runs had ended.
+            interruption, end_s = error, time.monotonic() + CANCELLED_S
+            executions = follow_job(registry, job, Console(quiet=True), gives_up=lambda _: time.monotonic() > end_s)
             work = replace(work, results=replace(work.results, wait_s=min(work.results.wait_s, CANCELLED_S)))
     is_interrupted = interruption is not None
     arrived = work.results.find({execution.device: execution.runs for execution in executions})
@@ -72,16 +74,6 @@ def measure(selection: str, work: RemoteWork) -> Iterator[RemoteOutcome]:
         yield _outcome(execution, records, work, patience.reasons.get(execution.device), is_interrupted=is_interrupted)
     if interruption is not None:
         raise interruption
-
-
-def _cancelled(registry: Registry, job: str) -> list[Execution]:
-    """Return the executions of an order that is cancelled, when the devices have reported, or were given the time to."""
-    end_s = time.monotonic() + CANCELLED_S
-    while True:
-        executions = jobs.executions_of_job(registry, job)
-        if all(execution.is_final for execution in executions) or time.monotonic() > end_s:
-            return executions
-        time.sleep(POLL_S)
 
 
 def _outcome(
