@@ -69,10 +69,10 @@ LINES = {
     "models/convert": 2833,
     "models/fetch": 560,
     "provisioning": 1,
-    "provisioning/apply": 1038,
-    "provisioning/cli": 1334,
+    "provisioning/apply": 1035,
+    "provisioning/cli": 1323,
     "provisioning/content": 201,
-    "provisioning/elsewhere": 576,
+    "provisioning/elsewhere": 569,
     "provisioning/health": 577,
     "provisioning/https": 305,
     "provisioning/identity": 1447,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1089,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80245,
+    "tests": 80243,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
