@@ -3,6 +3,7 @@
 A download that was cut is continued; a file has its final name only when its hash is right.
 """
 
+import fcntl
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
     """Put the content at its final path.
 
     Raises:
-        TransientError: the connection broke, or the file cannot be written now; what has arrived stays.
+        TransientError: the connection broke, or the file cannot be written now, or another process writes it; what has arrived stays.
         UnavailableError: the server refuses, or has another file.
         ConfigError: the address or its certificates cannot be used.
         EdgemeterError: the hash of what the server sent is wrong, twice.
@@ -33,15 +34,20 @@ def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
     files = TlsFiles(*(Path(name) if name else None for name in task.tls))
     context = tls_context(files) if task.url.startswith("https://") else None
     try:
-        for _ in range(TRIES):
-            if not part.exists() or part.stat().st_size < content.size_bytes:
-                download(task.url, part, content.size_bytes, content.size_bytes, context=context)
-            if durable_file.sha256_of(part) == content.sha256:
-                durable_file.sync(part)
-                part.replace(task.final)
-                durable_file.sync(part.parent)
-                return
-            part.write_bytes(b"")
+        with part.open("ab") as locked:
+            # The child of an agent that was killed may still be at it.
+            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for _ in range(TRIES):
+                if part.stat().st_size < content.size_bytes:
+                    download(task.url, part, content.size_bytes, content.size_bytes, context=context)
+                if durable_file.sha256_of(part) == content.sha256:
+                    durable_file.sync(part)
+                    part.replace(task.final)
+                    durable_file.sync(part.parent)
+                    return
+                part.write_bytes(b"")
+    except BlockingIOError as error:
+        raise TransientError("another process fetches it") from error
     except OSError as error:
         raise TransientError(f"cannot keep the content {content.name!r} at {task.final!r}: {error.strerror}") from error
     raise EdgemeterError(f"what the server sent for {content.name!r} has not the hash {content.sha256[:12]}, {TRIES} times")

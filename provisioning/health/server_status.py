@@ -116,9 +116,8 @@ class StatusHandler(FleetHandler):
         self._registry = registry
         self._status = ServerStatus(written_ns=0)
         self._connects = Allowance(CONNECTS_PER_S, CONNECTS_AT_ONCE, clock)
-        # By device, why it is to be banned; who connected, as one that may not is disconnected again.
+        # By device, why it is to be banned.
         self._offenders: dict[str, str] = {}
-        self._returned: set[str] = set()
         # By client id, which device connected with it; None for one that has gone.
         self._sessions: dict[str, str | None] = {}
         self._taken: str | None = None
@@ -139,11 +138,10 @@ class StatusHandler(FleetHandler):
 
     def poll(self, now_ns: int) -> None:
         """Ban offenders; write the file when something changed, and every ten seconds."""
-        if self._offenders or self._returned or self._sessions:
+        if self._offenders or self._sessions:
             with self._registry.transaction() as statements:
                 self._note(statements, now_ns)
             self._offenders.clear()
-            self._returned.clear()
             self._sessions.clear()
         if self._is_new or not 0 <= now_ns - self._status.written_ns < WRITE_NS:
             recent = {name: entry for name, entry in self._status.take_overs.items() if now_ns - entry.last_ns < TAKE_OVER_NS}
@@ -155,12 +153,12 @@ class StatusHandler(FleetHandler):
         for device, reason in self._offenders.items():
             if (ban := ban_device(statements, self._registry, device, reason, now_ns)) is not None:
                 logger.warning("%s is banned for %s: %s", device, age(ban.until_ns - now_ns), reason)
+        opened = {client_id: device for client_id, device in self._sessions.items() if device is not None}
         banned = active_bans(self._registry, now_ns)
-        for device in self._returned:
+        for device in set(opened.values()):
             registered = devices.find(self._registry, device)
             if device in banned or (registered is not None and registered.trust == "revoked"):
                 put_pending_disconnect(statements, device, now_ns)
-        opened = {client_id: device for client_id, device in self._sessions.items() if device is not None}
         note_sessions(statements, opened, self._sessions.keys() - opened.keys())
 
     def _read_log(self, line: str, now_ns: int) -> None:
@@ -175,9 +173,7 @@ class StatusHandler(FleetHandler):
             if user.startswith(RESERVED_PREFIX):
                 return
             owner = client_id.partition("~")[0]
-            if devices.find(self._registry, user) is not None:
-                self._sessions[client_id] = user
-            self._returned.add(user)
+            self._sessions[client_id] = user
             if is_taken:
                 self._count(client_id, None, now_ns)
             if not self._connects.spend(user):

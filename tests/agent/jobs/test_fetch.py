@@ -1,5 +1,6 @@
 """Facts about fetching one content: continued, and never put in place with a wrong hash."""
 
+import fcntl
 import hashlib
 import http.server
 import threading
@@ -136,6 +137,17 @@ def test_a_content_is_on_the_disk_before_it_has_its_name(task, tmp_path, monkeyp
     monkeypatch.setattr(fetch.durable_file, "sync", lambda path: synced.append((path.name, (tmp_path / SHA256).exists())))
     fetch.fetch(task)
     assert synced == [("x.part", False), (tmp_path.name, True)]
+
+
+def test_two_processes_do_not_write_one_part(task, tmp_path):
+    """An agent that was killed leaves a child behind, which may bring the content to its end."""
+    with (tmp_path / "x.part").open("ab") as part:
+        fcntl.flock(part, fcntl.LOCK_EX)
+        with pytest.raises(TransientError, match="another process fetches it"):
+            fetch.fetch(task)
+    (tmp_path / "x.part").write_bytes(DATA)
+    fetch.fetch(task)
+    assert (tmp_path / SHA256).exists()
 
 
 def test_a_folder_that_cannot_be_written_is_tried_again(task, tmp_path):
