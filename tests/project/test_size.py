@@ -26,7 +26,7 @@ LINES = {
     "agent/generators": 1243,
     "agent/health": 584,
     "agent/identity": 810,
-    "agent/jobs": 1881,
+    "agent/jobs": 1887,
     "agent/ledger": 1949,
     "agent/machine": 1431,
     "agent/operating": 295,
@@ -73,7 +73,7 @@ LINES = {
     "provisioning/cli": 1323,
     "provisioning/content": 201,
     "provisioning/elsewhere": 569,
-    "provisioning/health": 577,
+    "provisioning/health": 573,
     "provisioning/https": 305,
     "provisioning/identity": 1447,
     "provisioning/image": 637,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1089,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80243,
+    "tests": 80255,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
