@@ -24,8 +24,6 @@ IN_FLIGHT = frozenset({"sent", "accepted", "running"})
 # Its device has it, or is about to: to cancel it takes a request.
 ON_DEVICE = IN_FLIGHT | {"repeating"}
 FAILURES = ("failed", "rejected", "timed_out")
-# paused: by hand; stopped: too many failed.
-ProgressState: TypeAlias = Literal["running", "paused", "stopped", "done", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +98,12 @@ class NewJob:
 class Job(NewJob):
     """A job in the registry: waves up to `wave` of `waves` (from 0) may start; `reason` is why it is in its state.
 
-    Failures up to the serial `judged_from` do not count: it was resumed in spite of them.
+    It is paused by hand, and stopped where too many failed. Failures up to the serial `judged_from` count no more: it was resumed.
     """
 
     job: str
     made_ns: int
-    state: ProgressState
+    state: Literal["running", "paused", "stopped", "done", "cancelled"]
     reason: str | None
     wave: int
     waves: int

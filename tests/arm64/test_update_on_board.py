@@ -53,7 +53,7 @@ def works(server: FleetServer) -> bool:
     """Return whether the device is online and does what it is asked for."""
     if device_status(server)["presence"] != "online":
         return False
-    server.command("logs", DEVICE, "--lines", "5")
+    server.command("logs", "--on", DEVICE, "--lines", "5")
     return True
 
 
