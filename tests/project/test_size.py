@@ -79,7 +79,7 @@ LINES = {
     "provisioning/image": 637,
     "provisioning/inventory": 387,
     "provisioning/jobs": 1461,
-    "provisioning/registry": 663,
+    "provisioning/registry": 661,
     "provisioning/release": 1089,
     "provisioning/serve": 362,
     "provisioning/update": 853,
