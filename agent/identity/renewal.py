@@ -5,12 +5,13 @@ own and asks for a name by the certificate that it came with.
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.identity import CertificateRequest, decode_answer, encode_identity
 from edgemeter.agent.daemon.handler import Handler, HandlerContext
 from edgemeter.agent.identity import joining
@@ -28,51 +29,33 @@ from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 logger = logging.getLogger(__name__)
 
-MOVED_CARD_TIMEOUT_S = 600.0
 
-
-def settle_moved_card(
-    home: Path, machine: Machine = THIS_MACHINE, alive: Callable[[], object] = lambda: None, timeout_s: float | None = None
-) -> bool:
+def settle_moved_card(home: Path, machine: Machine = THIS_MACHINE, alive: Callable[[], object] = lambda: None) -> bool:
     """Return when the identity in `home` is this board's, or there is none; whether it changed. `alive` is called while it waits.
 
     Raises:
         ConfigError: the fleet refuses this board.
-        TransientError: it was not approved within `timeout_s`; without one it waits for ever.
         UnavailableError: a file cannot be written, or there is no openssl.
     """
-    joining.settle_identity(IdentityFiles(home))
-    if not is_other_board(home, machine):
-        return False
+    files = IdentityFiles(home)
+    joining.settle_identity(files)
     identity = read_identity(home)
-    if identity is None:
+    if identity is None or not is_other_board(home, machine):
         return False
     logger.warning(
         "this card belongs to device %r on the board with serial %s, and this is another board: it asks for a name of its own",
         identity.device,
         identity.serial,
     )
-    while True:
-        try:
-            renewed = _request(home, identity, machine, alive, timeout_s or MOVED_CARD_TIMEOUT_S)
-        except TransientError as error:
-            if timeout_s is not None:
-                raise
-            logger.warning("%s", error)
-        else:
-            logger.info("this board is device %r now", renewed.device)
-            return True
-
-
-def _request(home: Path, identity: Identity, machine: Machine, alive: Callable[[], object], timeout_s: float) -> Identity:
-    files = IdentityFiles(home)
     serial = read_board_serial(machine)
     client = EnrolmentClient(identity.service, files.tls, alive)
     request = CertificateRequest(csr="", serial=serial.serial, serial_source=serial.source, board=joining.board_name(machine))
-    answer = joining.ask_certificate(files, request, identity.device, lambda signed: client.request("/renew", signed, timeout_s))
+    answer = joining.ask_certificate(files, request, identity.device, lambda signed: client.request("/renew", signed, math.inf))
     if answer.state != "accepted":
         raise ConfigError(f"the fleet refuses this board, whose card belongs to {identity.device!r}: {answer.reason}")
-    return joining.take_certificate(files, answer, serial, identity.broker, identity.service, None)
+    renewed = joining.take_certificate(files, answer, serial, identity.broker, identity.service, None)
+    logger.info("this board is device %r now", renewed.device)
+    return True
 
 
 POLL_S = 3600.0

@@ -42,16 +42,11 @@ class Enrolment:
     signing: Authority
     fleet_file: FleetFile
 
-    def token(self, asking: CertificateRequest, now_ns: int) -> EnrolmentToken | None:
-        """Return the open token of a request; None where it has none, or that was used or has expired."""
-        token = certificates.find_token(self.registry, identity.token_id(asking.token)) if asking.token else None
-        return token if token is not None and token.closed_ns is None and token.expires_ns > now_ns else None
-
     def with_token(self, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to a board that came with a token; raises ConfigError if its CSR is invalid."""
         with self.registry.transaction() as statements:
-            token = self.token(asking, now_ns)
-            if token is None:
+            token = certificates.find_token(self.registry, identity.token_id(asking.token or ""))
+            if token is None or token.closed_ns is not None or token.expires_ns <= now_ns:
                 reason = "this token was used, has expired or is another fleet's: make another with `edgemeter fleet token`"
                 return EnrolmentAnswer(state="refused", now_ns=now_ns, reason=reason)
             request, enrolment = _read(asking, token.device, token.fleet, now_ns, token.token_id)
