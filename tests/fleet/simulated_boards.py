@@ -1,4 +1,6 @@
-"""Simulated boards: many in one process, each with a certificate, a connection, a journal and a real record for each run.
+"""Simulated boards, many in one process: `python -m tests.fleet.simulated_boards FOLDER FIRST COUNT`, until SIGTERM.
+
+Each has a certificate, a connection, a journal and a real record for each run; the tokens are in FOLDER/join.
 
 A board joins as a real one does. What its agent does with orders is `agent/jobs/`; here only its protocol is played: journal first, one
 order at a time, a report again and again at growing intervals until it is acknowledged, a record until its receipt, none while the broker
@@ -9,11 +11,13 @@ import heapq
 import itertools
 import random
 import secrets
+import signal
+import sys
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +39,9 @@ from tests.fixtures.record_factory import make_record
 LONGEST_PAUSE_S = 60.0
 TICK_S = 0.02
 CONNECT_S = 60.0
+# So many join at a time.
+AT_ONCE = 4
+OVERLAP = "two orders at a time"
 
 
 @dataclass(slots=True)
@@ -77,6 +84,11 @@ class _Sent:
         return self
 
 
+def board_name(number: int) -> str:
+    """Return the name of the nth board."""
+    return f"board-{number:04d}"
+
+
 def join(join_file: Path, folder: Path, number: int) -> BrokerAddress:
     """Join as the nth board with the token in a file, and return where this board finds its broker."""
     (folder / "etc").mkdir(parents=True)
@@ -87,15 +99,13 @@ def join(join_file: Path, folder: Path, number: int) -> BrokerAddress:
 
 
 class SimulatedBoards:
-    """Boards of a fleet, each with the address of its broker; `start` once, `stop` once. Counts are read at any time."""
+    """Boards of a fleet, each with the address of its broker; `start` once, `stop` once."""
 
     def __init__(self, addresses: Mapping[str, BrokerAddress], fleet: str, run_s: float, seed: int = 1) -> None:
         self.fleet = fleet
         self.devices = {name: Device(name, secrets.randbits(50) | 1) for name in addresses}
-        # How often each (device, job) was carried out to its end, and how often an order came while another was open.
-        self.executed: Counter[tuple[str, str]] = Counter()
-        self.overlaps: list[str] = []
-        self.flaky: dict[str, int] = {}
+        # Every tenth is interrupted at its first attempt of each job, and does it at the second.
+        self._flaky = set([*addresses][::10])
         self._record = make_record()
         self._run_s = run_s
         self._draw = random.Random(seed)  # noqa: S311 - a test
@@ -121,10 +131,6 @@ class SimulatedBoards:
         self._thread.join()
         for line in self._lines.values():
             line.session.close()
-
-    def missing_receipts(self) -> int:
-        """Return how many records no collector has confirmed."""
-        return len(self._receipts)
 
     def received(self, message: Message) -> None:
         """Take what the broker brings, on any connection."""
@@ -167,7 +173,7 @@ class SimulatedBoards:
         elif entry is None:
             still = [other for other, execution in device.journal.items() if execution.state not in FINAL]
             if still:
-                self.overlaps.append(f"{device.name}: {key} while {still}")
+                print(f"{OVERLAP}: {device.name}: {key} while {still}", flush=True)
             entry = device.journal[key] = Entry(order, "accepted", order.version)
             device.waiting.append(key)
             if len(device.waiting) == 1:
@@ -212,10 +218,9 @@ class SimulatedBoards:
         self._report(device, entry)
 
     def _finish(self, device: Device, entry: Entry) -> None:
-        if self.flaky.get(device.name, 0) >= entry.order.attempt:
+        if device.name in self._flaky and entry.order.attempt == 1:
             entry.state, entry.reason = "failed", "interrupted by a restart"
             return
-        self.executed[device.name, entry.order.job] += 1
         entry.state = "done"
         device.sequence += 1
         key = (device.session, device.sequence)
@@ -280,3 +285,22 @@ class _Line:
 
     def answered(self, refusal: str | None) -> None:
         """Take the broker's answer: reports and records have their own."""
+
+
+def main() -> None:
+    """Join as the boards FIRST, FIRST + 1, ... of FOLDER, and play them until SIGTERM."""
+    folder, first, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    numbers = range(first, first + count)
+    names = [board_name(number) for number in numbers]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        addresses = pool.map(join, [folder / "join" / f"{name}.join.toml" for name in names], [folder / name for name in names], numbers)
+        boards = SimulatedBoards(dict(zip(names, addresses, strict=True)), "lab", run_s=2.0)
+    boards.start()
+    signal.sigwait({signal.SIGTERM})
+    boards.stop()
+
+
+if __name__ == "__main__":
+    # Threads inherit it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    main()
