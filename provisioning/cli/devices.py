@@ -41,7 +41,7 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format) -> None:
     console = console_for(form)
     visible = lines[:MOST_ROWS] if console.is_terminal else lines
     if visible:
-        console.print(fleet_table(visible, now_ns))
+        console.print(fleet_table(visible, now_ns, console.width))
     if len(visible) < len(lines):
         print_text(console, f"... and {len(lines) - len(visible)} less urgent ones: narrow the list with --on, or pipe it")
     print_text(console, fleet_summary(lines))

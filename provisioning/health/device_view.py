@@ -10,20 +10,25 @@ from rich.table import Table
 from rich.text import Text
 
 from edgemeter.agent.base.figures import age, count, size
+from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.contract.health_issues import clock_text, last_words, sensors_text
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
 from edgemeter.provisioning.health.overview import DeviceOverview
-from edgemeter.provisioning.inventory.formatting import ABSENT, day, narrow_table, plain, stamp
+from edgemeter.provisioning.inventory.formatting import ABSENT, day, plain, stamp
 
 STATES = ("online", "offline", "lost", "joined, silent", "not joined", "pending", "banned", "revoked")
-HEADINGS = ("device", "board", "presence", "agent", "activity", "issue")
+# The columns, and which of them a narrow terminal drops first.
+HEADINGS = {"device": 0, "board": 2, "presence": 0, "agent": 3, "activity": 1, "issue": 0}
 
 
-def fleet_table(lines: Sequence[DeviceOverview], now_ns: int) -> Table:
-    """Return the devices, a row each, in the columns that at least one has something in."""
-    rows = [_cells(line, now_ns) for line in lines]
-    filled = [index for index in range(len(HEADINGS)) if any(row[index] != ABSENT for row in rows)]
-    return narrow_table([HEADINGS[index] for index in filled], [[row[index] for index in filled] for row in rows], folded={"issue"})
+def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> Table:
+    """Return the devices, a row each, in the columns that have something to show and fit."""
+    cells = zip(*(_cells(line, now_ns) for line in lines), strict=True)
+    columns = [
+        TableColumn(heading, column, "left", rank, narrowed="folds" if heading == "issue" else "")
+        for (heading, rank), column in zip(HEADINGS.items(), cells, strict=True)
+    ]
+    return fitted_table(columns, width, remedy="`edgemeter fleet show DEVICE` has them")
 
 
 def _cells(line: DeviceOverview, now_ns: int) -> list[str]:

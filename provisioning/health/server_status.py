@@ -5,7 +5,6 @@ Take-overs are read from mosquitto's log, which the fleet's configuration publis
 
 import logging
 import re
-import socket
 import time
 from collections.abc import Callable
 
@@ -13,7 +12,6 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.allowance import Allowance
-from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.figures import age, count
 from edgemeter.agent.base.file_lock import DeviceLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
@@ -21,7 +19,6 @@ from edgemeter.agent.base.nanoseconds import NS_PER_HOUR, NS_PER_S
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.identity import RESERVED_PREFIX
 from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, EVERY_COLLECTOR_STATE, decode_collector_state
-from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device, note_sessions, put_pending_disconnect
@@ -37,7 +34,6 @@ WRITE_NS = 10 * NS_PER_S
 STALE_NS = 45 * NS_PER_S
 COLLECTOR_STALE_NS = int(3 * COLLECTOR_STATE_S * NS_PER_S)
 MOST_COLLECTORS = 1000
-PROBE_S = 2.0
 # Take-overs older than this are forgotten; a line that breaks now and then makes one or two.
 TAKE_OVER_NS = NS_PER_HOUR
 USUAL_TAKE_OVERS = 2
@@ -82,21 +78,11 @@ def read_status(folder: FleetFolder) -> ServerStatus | None:
     return durable_file.read_if_any(folder.status, ServerStatus)
 
 
-def _answers(folder: FleetFolder) -> bool:
-    try:
-        address = fleet_broker_address(folder)
-        socket.create_connection((address.host, address.port), PROBE_S).close()
-    except (OSError, EdgemeterError):
-        return False
-    return True
-
-
-def server_issues(folder: FleetFolder, now_ns: int, answers: Callable[[FleetFolder], bool] = _answers) -> list[str]:
-    """Return which of service, broker and collector is down, and what to do."""
+def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
+    """Return which of service, broker and collector is down, and what to do; what the service would know is unknown without it."""
     status = read_status(folder)
     if not is_locked(DeviceLock(folder.registry, SERVICE_ID).path):
-        issues = ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
-        return issues if answers(folder) else [*issues, "the fleet's broker does not answer: start it, or correct `broker` in fleet.toml"]
+        return ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
     if status is None or now_ns - status.written_ns > STALE_NS:
         return ["the broker does not answer the fleet's service: look at its log and start it"]
     if all(now_ns - reported_ns >= COLLECTOR_STALE_NS for reported_ns in status.collectors.values()):

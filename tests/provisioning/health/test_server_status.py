@@ -33,12 +33,11 @@ def problems(lab):
 
 @pytest.mark.mosquitto
 def test_what_is_down_is_listed(broker_lab):
-    """The service and the broker, then the service, then the collector, then nothing, then the collector again."""
+    """The service, then the collector, then nothing, then the collector again."""
     lab = broker_lab
-    assert len(problems(lab)) == 2
+    assert problems(lab)[0].startswith("the fleet's service is not running")
     lab.broker.start()
     lab.stack.callback(lab.broker.kill)
-    assert len(problems(lab)) == 1
     lab.stack.callback(start_service(lab).release)
     lab.serve()
     assert wait_until(lambda: problems(lab) == ["no collector answers"])
@@ -52,10 +51,9 @@ def test_what_is_down_is_listed(broker_lab):
 
 
 def test_a_server_without_a_service_is_named_with_its_broker(lab):
-    """Each with its own line; by the age of the status, where the service runs and has no broker."""
+    """By the age of the status, where the service runs and has no broker."""
     lab.folder.status.write_bytes(msgspec.json.encode(ServerStatus(written_ns=100 * S)))
-    assert len(server_status.server_issues(lab.folder, 100 * S, lambda _: True)) == 1
-    assert len(server_status.server_issues(lab.folder, 100 * S, lambda _: False)) == 2
+    assert "service is not running" in server_status.server_issues(lab.folder, 100 * S)[0]
     lock = start_service(lab)
     assert "no collector" in server_status.server_issues(lab.folder, 145 * S)[0]
     assert "does not answer the fleet's service" in server_status.server_issues(lab.folder, 146 * S)[0]
