@@ -73,7 +73,7 @@ LINES = {
     "provisioning/cli": 1323,
     "provisioning/content": 201,
     "provisioning/elsewhere": 569,
-    "provisioning/health": 573,
+    "provisioning/health": 564,
     "provisioning/https": 305,
     "provisioning/identity": 1442,
     "provisioning/image": 637,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1089,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80275,
+    "tests": 80273,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
