@@ -129,7 +129,7 @@ def _check(target: ReleaseTarget, family: BoardFamily) -> None:
     if target.python[0] != 3 or target.python < OLDEST_PYTHON:
         remedy = f"use {newer.name} (--python {newer.python}), or install" if newer else "install"
         message = f"no release for {target.words}: the agent needs Python 3.10 or newer; {remedy} a newer Python on the board "
-        hint = "(python-build-standalone, `install_only`; `edgemeter fleet apply --python-tar`) and give its version: --python 3.11"
+        hint = "(a python-build-standalone in /opt/edgemeter/pythons/3.11, see docs/tasks/fleet.md) and give its version: --python 3.11"
         raise ConfigError(message + hint)
     if target.glibc[0] != 2 or target.glibc < OLDEST_GLIBC:
         raise ConfigError(f"no release for {target.words}: wheels need glibc 2.17 or newer; musl has none that fit")
