@@ -61,7 +61,7 @@ def read_offer(path: Path, public_key: Path | None, scratch: Path) -> OfferedRel
 
     It is verified by the key, if one is given. Raises ConfigError if it is no release, or not signed by that key.
     """
-    verified = manifest.unsigned_release(path) if public_key is None else manifest.read_release(path, public_key)
+    verified = manifest.read_release(path, public_key)
     packed = path
     if path.is_dir():
         folder = Path(tempfile.mkdtemp(dir=scratch))

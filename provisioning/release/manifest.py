@@ -40,12 +40,12 @@ class VerifiedRelease:
     path: Path
     manifest: Manifest
     document: bytes
-    is_signed: bool = True
+    is_signed: bool
 
     def unpack(self, folder: Path) -> None:
         """Write all files below `folder`, each checked meanwhile; raises ConfigError if one has changed, or cannot be written."""
         task = f"cannot unpack the release {str(self.path)!r} in {str(folder)!r}"
-        with os_error_as(ConfigError, task), open_unverified(self.path) as source:
+        with os_error_as(ConfigError, task), _opened(self.path) as source:
             for entry in self.manifest.files:
                 target = folder / entry.path
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,49 +57,40 @@ class VerifiedRelease:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def _opened(path: Path) -> Iterator[install.UnverifiedRelease]:
+    """Yield the release in a folder or `.tar`; raises ConfigError if it is not one, or is refused within the block."""
     try:
-        yield
+        with closing(install.UnverifiedRelease(path)) as source:
+            yield source
     except install.RefusedError as error:
         raise ConfigError(str(error)) from error
 
 
-@contextmanager
-def open_unverified(path: Path) -> Iterator[install.UnverifiedRelease]:
-    """Yield the release in a folder or `.tar`, unverified; raises ConfigError if it is not one, or is refused within the block."""
-    with _refusals(), closing(install.UnverifiedRelease(path)) as source:
-        yield source
+def read_release(path: Path, public_key: Path | None) -> VerifiedRelease:
+    """Return the release in a folder or `.tar`, verified; without a key only its files are, and nobody vouches for it.
 
-
-def read_release(path: Path, public_key: Path) -> VerifiedRelease:
-    """Return the release in a folder or `.tar`, verified; raises ConfigError if it is none, not signed by the key, or altered."""
-    if not public_key.is_file():
+    Raises ConfigError if it is none, not signed by the key, or altered.
+    """
+    if public_key is not None and not public_key.is_file():
         raise ConfigError(
             f"there is no release key {str(public_key)!r} to verify the release with: name the fleet's folder with --folder; "
             "`edgemeter fleet init` makes both"
         )
-    with open_unverified(path) as source:
+    with _opened(path) as source:
         document, manifest = source.manifest(public_key)
         for entry in manifest.files:
             source.copy(entry, None)
-    return VerifiedRelease(path, manifest, document)
-
-
-def unsigned_release(path: Path) -> VerifiedRelease:
-    """Return a release whose files equal its manifest, for which nobody has vouched; raises ConfigError if it is none, or differs."""
-    with open_unverified(path) as source:
-        document, manifest = source.manifest(None)
-        for entry in manifest.files:
-            source.copy(entry, None)
-    return VerifiedRelease(path, manifest, document, is_signed=False)
+    return VerifiedRelease(path, manifest, document, is_signed=public_key is not None)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return the bytes that are signed, equal for equal manifests; raises ConfigError if installers do not accept a field."""
     fields = {**manifest._asdict(), "schema": SCHEMA, "name": "edgemeter", "files": [file._asdict() for file in manifest.files]}
     document = (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode()
-    with _refusals():
+    try:
         install.parse_manifest(document)
+    except install.RefusedError as error:
+        raise ConfigError(str(error)) from error
     return document
 
 
