@@ -108,6 +108,6 @@ def why_waiting(order: Order, release: InstalledRelease | None = RUNNING_RELEASE
 def _supervised(release: InstalledRelease | None) -> InstalledRelease:
     if release is None:
         raise UnavailableError("this agent is not a release below /opt/edgemeter: update it the way it was installed")
-    if not release.journal.parent.is_dir():
+    if not release.journal.is_file():
         raise UnavailableError(f"no supervisor ever ran for {str(release.root)!r}: start edgemeter-supervisor.service on the device")
     return release

@@ -237,12 +237,15 @@ class Supervisor:
         # The failed starts to count from, and since when.
         self._starts: tuple[int, float] | None = None
         self._counted_s = 0.0
-        self._complaint: str | None = None
         self._has_rebooted = False
         self._began_s = time.monotonic()
         self.journal = parse_record(read_plain(self.own / "journal.json"))
         # Which request was looked at.
         self._taken = self.journal.get("request")
+        if not (self.own / "journal.json").exists():
+            # What lies there was asked of another installation.
+            self._taken = hashlib.sha256(read_plain(self.requests / "wanted.json")).hexdigest()
+            self._write()
         update = self.journal.get("update")
         if update and update["step"] == "installing":
             self._note({**update, "interrupted": update.get("interrupted", 0) + 1})
@@ -481,9 +484,6 @@ class Supervisor:
         if candidates:
             update = {"order": {"version": version}, "from": candidates[0], "reason": reason, "attempts": MOST_TRIES}
             self._note({**update, "step": "going back"})
-        elif reason != self._complaint:
-            logger.warning("%s, and there is no other release to roll back to", reason)
-            self._complaint = reason
 
     def _count_starts(self) -> None:
         """Roll back if the agent was started repeatedly without being healthy in between."""

@@ -27,6 +27,7 @@ class Board:
         for folder in (self.root / "supervisor", self.home / "update"):
             folder.mkdir(parents=True)
         (self.root / "release.pub").write_bytes(PUBLIC_KEY)
+        self.states()
 
     def states(self, **journal):
         """Let the supervisor state that."""
@@ -100,10 +101,10 @@ def test_no_order_brings_a_release_below_the_lowest(board):
 
 
 def test_where_there_is_no_supervisor_the_order_is_refused(board):
-    """An agent that is no release, and a board on which no supervisor ever made the folder to ask in."""
+    """An agent that is no release, and a board on which no supervisor ever ran."""
     with pytest.raises(UnavailableError, match="installed"):
         order.check(update_order().work, None)
-    (board.root / "supervisor").rmdir()
+    (board.root / "supervisor" / "journal.json").unlink()
     for ask in (lambda: order.check(update_order().work, release(board)), lambda: carried_out(board)):
         with pytest.raises(UnavailableError, match=r"edgemeter-supervisor\.service"):
             ask()

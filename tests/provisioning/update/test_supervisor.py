@@ -142,6 +142,17 @@ def test_an_update_request_with_anything_else_in_it_is_refused(board):
             assert field in outcome["reason"]
 
 
+def test_a_request_from_before_the_first_start_is_not_granted(board):
+    """It was asked of another installation, whose home stayed; the next one is."""
+    (board.root / "supervisor" / "journal.json").unlink()
+    board.want(board.release("2.0"), "2.0")
+    board.start()
+    assert wait_until(lambda: board.journal().get("request"))
+    board.want(board.release("3.0"), "3.0", job="next")
+    assert board.outcome("next")["state"] == "done"
+    assert board.releases() == ["1.0", "3.0"]
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("content", [b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
 def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, content):
