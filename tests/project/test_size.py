@@ -80,10 +80,10 @@ LINES = {
     "provisioning/inventory": 387,
     "provisioning/jobs": 1461,
     "provisioning/registry": 661,
-    "provisioning/release": 1089,
+    "provisioning/release": 1080,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80273,
+    "tests": 80287,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
