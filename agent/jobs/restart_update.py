@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.orders import Restart
 from edgemeter.agent.machine import clock
@@ -27,14 +28,8 @@ def request_restart(work: Restart, home: Path, restart: Callable[[], None]) -> N
     """Ask for it; raises UnavailableError if the request cannot be written."""
     if work.what == "agent":
         restart()
-        return
-    path = home / REQUEST
-    try:
-        blank = path.with_name(f".{path.name}")
-        blank.write_text(f"{clock.boot_id()}\n", encoding="utf-8")
-        blank.replace(path)
-    except OSError as error:
-        raise UnavailableError(f"cannot request a restart at {str(path)!r}: {error.strerror}") from error
+    else:
+        durable_file.write(home / REQUEST, f"{clock.boot_id()}\n".encode(), 0o644)
 
 
 def withdraw_restart(home: Path) -> None:
