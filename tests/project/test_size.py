@@ -26,7 +26,7 @@ LINES = {
     "agent/generators": 1243,
     "agent/health": 584,
     "agent/identity": 793,
-    "agent/jobs": 1887,
+    "agent/jobs": 1882,
     "agent/ledger": 1949,
     "agent/machine": 1431,
     "agent/operating": 295,
