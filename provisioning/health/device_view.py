@@ -9,12 +9,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from edgemeter.agent.base import figures
 from edgemeter.agent.base.figures import age, count, size
 from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.contract.health_issues import clock_text, last_words, sensors_text
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
 from edgemeter.provisioning.health.overview import DeviceOverview
-from edgemeter.provisioning.inventory.formatting import ABSENT, day, plain, stamp
+from edgemeter.provisioning.inventory.formatting import ABSENT, plain, stamp
 
 STATES = ("online", "offline", "lost", "joined, silent", "not joined", "pending", "banned", "revoked")
 # The columns, and which of them a narrow terminal drops first.
@@ -50,7 +51,7 @@ def _activity(line: DeviceOverview, now_ns: int) -> str:
         progress = "" if line.job.done_ratio is None else f" {line.job.done_ratio:.0%}"
         return f"{line.job.job.partition('-')[0]} {line.job.state}{progress}"
     if line.newer_job is not None:
-        return f"measured {age(now_ns - line.newer_job.ended_ns)} ago, {line.newer_job.state.replace('_', ' ')}"
+        return f"measured {age(now_ns - (line.newer_job.ended_ns or now_ns))} ago, {line.newer_job.state.replace('_', ' ')}"
     if health is not None and health.runs.last_ns is not None:
         return f"measured {age(now_ns - health.runs.last_ns)} ago, {health.runs.last_verdict}"
     return ABSENT
@@ -112,12 +113,15 @@ def _facts(line: DeviceOverview, now_ns: int) -> Iterator[tuple[str, object]]:
     yield "board", _joined(device.board, line.heard.board)
     yield "serial", device.serial or (health.serial if health else None)
     yield "tags", _joined(*device.tags)
-    yield "presence", None if line.since_ns is None else f"{line.state} since {day(line.since_ns)} UTC ({age(now_ns - line.since_ns)})"
+    yield (
+        "presence",
+        None if line.since_ns is None else f"{line.state} since {figures.stamp(line.since_ns)} UTC ({age(now_ns - line.since_ns)})",
+    )
     yield "job", job and _joined(job.job, job.state, job.doing or job.reason)
     yield "measuring", line.heard.measuring and f"{line.heard.measuring.text}{_since_report(line, now_ns)}"
     if newer is not None:
-        outcome = f"{newer.state.replace('_', ' ')}, {count(newer.runs, 'run')}"
-        yield "last job", f"ended {age(now_ns - newer.ended_ns)} ago: {outcome}; its next report has the rest"
+        outcome = f"{newer.state.replace('_', ' ')}, {count(len(newer.runs), 'run')}"
+        yield "last job", f"ended {age(now_ns - (newer.ended_ns or now_ns))} ago: {outcome}; its next report has the rest"
     yield "agent", line.heard.agent
     if health is None:
         yield "health", "not reported"
@@ -127,7 +131,7 @@ def _facts(line: DeviceOverview, now_ns: int) -> Iterator[tuple[str, object]]:
     yield "mode", _joined(_labelled("power mode", health.power_mode), _labelled("governor", health.governor))
     yield "sensors", sensors_text(health) or "none"
     end_ns, disk, runs = health.certificate_not_after_ns, health.disk, health.runs
-    yield "certificate", end_ns and f"{'expires' if end_ns > now_ns else 'expired'} {day(end_ns)} UTC"
+    yield "certificate", end_ns and f"{'expires' if end_ns > now_ns else 'expired'} {figures.stamp(end_ns)} UTC"
     yield "clock", _joined(clock_text(health), health.clock.offset_ms and f"{health.clock.offset_ms:+.3g} ms off")
     if disk.free_bytes is not None and disk.size_bytes is not None:
         wear = None if disk.wear_ratio is None else f"up to {disk.wear_ratio:.0%} of its life used"
@@ -143,8 +147,8 @@ def _facts(line: DeviceOverview, now_ns: int) -> Iterator[tuple[str, object]]:
     throttled, weak = answer[health.is_throttled_since_boot], answer[health.is_under_voltage_since_boot]
     yield "since boot", f"throttled: {throttled}, under-voltage: {weak}"
     yield "up", health.uptime_s and _joined(age(int(health.uptime_s * 1e9)), _labelled("reset reason", health.reset_reason))
-    yield "last stop", _joined(last_words(health), health.last_words.at_ns and f"{day(health.last_words.at_ns)} UTC")
-    yield "reported", f"{day(health.told_ns)} UTC by its own clock"
+    yield "last stop", _joined(last_words(health), health.last_words.at_ns and f"{figures.stamp(health.last_words.at_ns)} UTC")
+    yield "reported", f"{figures.stamp(health.told_ns)} UTC by its own clock"
 
 
 def _joined(*texts: object, separator: str = ", ") -> str | None:

@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from edgemeter.agent.base.figures import age
+from edgemeter.agent.base.figures import age, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.contract.health_issues import DeviceIssue, health_issues
 from edgemeter.provisioning.health.server_status import ServerStatus, read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import day
 from edgemeter.provisioning.inventory.selection import read_devices
 from edgemeter.provisioning.registry.certificates import Ban, active_bans
 from edgemeter.provisioning.registry.devices import Device, Presence, read_presence
-from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinished_executions
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, select_executions, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
 
 SILENT_DAYS = 2
@@ -41,18 +40,8 @@ REMEDIES = {
     "silent": "`edgemeter fleet restart --on {device}`",
     "offline": "start its agent there, `edgemeter agent up`",
 }
-# Of each device the last job that brought runs.
-_LAST_MEASURED = """SELECT device, max(ended_ns) AS ended_ns, state, json_array_length(runs) AS runs FROM executions
-WHERE ended_ns IS NOT NULL AND runs <> '[]' GROUP BY device"""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredJob:
-    """A job with runs that a device has ended."""
-
-    ended_ns: int
-    state: str
-    runs: int
+# Of each device the last job that brought runs: SQLite takes the other columns from the row of the maximum.
+_LAST_MEASURED = "WHERE ended_ns IS NOT NULL AND runs <> '[]' GROUP BY device HAVING max(ended_ns)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +59,7 @@ class DeviceOverview:
     issues: tuple[DeviceIssue, ...]
     implausible: tuple[str, ...] = ()
     job: Execution | None = None
-    newer_job: MeasuredJob | None = None
+    newer_job: Execution | None = None
 
     @property
     def board(self) -> str | None:
@@ -93,7 +82,7 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     ends_ns: defaultdict[str, list[int]] = defaultdict(list)
     for row in registry.query("SELECT device, not_after_ns FROM certificates WHERE revoked_ns IS NULL"):
         ends_ns[row["device"]].append(row["not_after_ns"])
-    measured = {row["device"]: row for row in registry.query(_LAST_MEASURED)}
+    measured = {execution.device: execution for execution in select_executions(registry, _LAST_MEASURED)}
     overviews = []
     for name, device in devices.items():
         heard, implausible = _believed(presences.get(name) or Presence(name, device.fleet), ends_ns[name])
@@ -104,12 +93,11 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
             issues.append(DeviceIssue("taken over", text))
         issues.sort(key=lambda issue: [*REMEDIES].index(issue.kind))
         state, since_ns = _state(device, heard, bans.get(name))
-        newer = measured.get(name)
+        newer, last_ns = measured.get(name), (heard.health and heard.health.runs.last_ns) or 0
         # A run ends somewhat before its job does, and the time of a report is the device's own.
-        last_ns = heard.health.runs.last_ns if heard.health else None
-        is_newer = newer is not None and (last_ns is None or newer["ended_ns"] > last_ns + REPORT_SLACK_NS)
-        newer_job = MeasuredJob(newer["ended_ns"], newer["state"], newer["runs"]) if newer is not None and is_newer else None
-        overviews.append(DeviceOverview(device, state, since_ns, heard, tuple(issues), implausible, jobs.get(name), newer_job))
+        if newer is not None and (newer.ended_ns or 0) <= last_ns + REPORT_SLACK_NS:
+            newer = None
+        overviews.append(DeviceOverview(device, state, since_ns, heard, tuple(issues), implausible, jobs.get(name), newer))
     rank = {kind: number for number, kind in enumerate(REMEDIES)}
     return sorted(
         overviews, key=lambda line: (rank[line.issues[0].kind] if line.issues else len(rank), line.device.fleet, line.device.device)
@@ -144,7 +132,7 @@ def _issues(device: Device, heard: Presence, now_ns: int, ban: Ban | None) -> It
     if device.trust == "revoked":
         return
     if ban is not None:
-        yield DeviceIssue("banned", f"banned until {day(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}")
+        yield DeviceIssue("banned", f"banned until {stamp(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}")
     if device.trust == "pending":
         yield DeviceIssue("asks", "waits for approval")
     health, since = heard.health, age(now_ns - (heard.since_ns or now_ns))

@@ -1,6 +1,5 @@
 """Times, device text and tables as people read them on a terminal."""
 
-import time
 from collections.abc import Collection, Iterable
 from datetime import datetime, timezone
 
@@ -18,11 +17,6 @@ def stamp(taken_ns: int | None) -> str | None:
     if taken_ns is None:
         return None
     return datetime.fromtimestamp(taken_ns / NS_PER_S, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def day(taken_ns: int) -> str:
-    """Return a date and time for people, UTC."""
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(taken_ns / NS_PER_S))
 
 
 def plain(text: str) -> str:
