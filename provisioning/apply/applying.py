@@ -21,14 +21,14 @@ from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract.identity import join_file_text
 from edgemeter.agent.operating import board_settings
 from edgemeter.provisioning.apply import bring
-from edgemeter.provisioning.apply.board import MB, Board, SshTarget, last_line
-from edgemeter.provisioning.apply.bring import OfferedRelease
+from edgemeter.provisioning.apply.board import MB, Board, SshTarget
 from edgemeter.provisioning.apply.facts import Interpreter
 from edgemeter.provisioning.apply.on_device import INSTALL_S
 from edgemeter.provisioning.identity.admission import invite
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.release.install import RefusedError, version_key
+from edgemeter.provisioning.release.manifest import VerifiedRelease
 
 ON_DEVICE = Path(__file__).with_name("on_device.py")
 GOVERNOR_UNIT = Path(provisioning.__file__).with_name("units") / "edgemeter-governor.service.in"
@@ -85,7 +85,7 @@ class Applying:
     `ssh_options` are for `ssh -o`.
     """
 
-    offers: Sequence[OfferedRelease]
+    releases: Sequence[VerifiedRelease]
     public_key: str
     join_file: Callable[[str], str]
     ssh_options: Sequence[str] = ()
@@ -139,13 +139,13 @@ class Applying:
             raise UnavailableError(
                 "openssl is missing there, which verifies signatures and makes the device's key: `sudo apt-get install openssl`"
             )
-        offer, python = bring.choose_offer(self.offers, facts, board.target.address)
-        version = offer.manifest.version
+        release, python = bring.choose_release(self.releases, facts, board.target.address)
+        version = release.manifest.version
         has_newer = is_newer(facts.current, version)
-        is_current = facts.current == version and facts.releases.get(version) == offer.sha256
+        is_current = facts.current == version and bring.is_installed(release, facts)
         lacks = not (has_newer or is_current)
         if lacks and not self.is_dry:
-            copied_bytes = bring.copy_release(board, offer, report)
+            copied_bytes = bring.copy_release(board, release, report)
             add(ApplyStep("copy", "changed" if copied_bytes else "ok", f"{copied_bytes / MB:.1f} MB"))
         plan = self._plan(request, python.path) | {
             "install": bring.install_command(facts, python, facts.root) if lacks else None,
@@ -191,7 +191,7 @@ class Applying:
         yield from completed
         if result.returncode != 0 or [step.step for step in completed] != names:
             missing = names[min(len(completed), len(names) - 1)]
-            raise TransientError(f"{missing} ended on the device ({last_line(result.stderr, 300)}): run it again")
+            raise TransientError(f"{missing} ended on the device ({board_settings.last_line(result.stderr)}): run it again")
 
 
 def is_newer(current: str | None, version: str) -> bool:

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.operating.board_settings import last_line
 from edgemeter.provisioning.apply.facts import LOOK, BoardFacts, parse_facts
 
 # ssh's own exit status when it could not connect or lost the connection.
@@ -164,7 +165,7 @@ class Board(contextlib.AbstractContextManager["Board"]):
         for reason, remedy in REMEDIES.items():
             if reason in errors:
                 return UnavailableError(f"{target.login}: {remedy.format(known_host=known_host, address=target.address)}")
-        message = last_line(errors, 300, "ssh ended without a message")
+        message = last_line(errors)
         return TransientError(f"{target.login}: {message}; try `ssh {target.address}` by hand, then run it again")
 
     def check_root(self) -> None:
@@ -180,7 +181,7 @@ class Board(contextlib.AbstractContextManager["Board"]):
         result = self.run([*_SUDO["password"], "true"], f"{self._sudo_password}\n".encode())
         if result.returncode != 0:
             raise ConfigError(
-                f"sudo refuses the password of {login} ({last_line(result.stderr, 200)}): give the right one {remedy}, "
+                f"sudo refuses the password of {login} ({last_line(result.stderr)}): give the right one {remedy}, "
                 f"or let the user use sudo (`adduser {self.target.user or 'USER'} sudo` as root there)"
             )
 
@@ -232,11 +233,6 @@ class Board(contextlib.AbstractContextManager["Board"]):
     def _refused(self, folder: str, errors: str) -> UnavailableError:
         remedy = "free some room there" if "No space left" in errors else "check that folder"
         return UnavailableError(f"{self.target.login}: cannot write to {folder!r} ({errors[-300:] or 'no message'}); {remedy}")
-
-
-def last_line(text: str, length: int, otherwise: str = "no message") -> str:
-    """Return the last line of what a program printed, cut to `length`."""
-    return (text.strip().splitlines() or [otherwise])[-1][:length]
 
 
 def _hash_of_start(path: Path, size_bytes: int) -> str:

@@ -10,7 +10,6 @@ import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base import config
@@ -21,6 +20,7 @@ from edgemeter.provisioning.apply.facts import BoardFacts, Interpreter
 from edgemeter.provisioning.release import build, install, manifest, wheels
 from edgemeter.provisioning.release.boards import OLDEST_GLIBC, ReleaseTarget, board_of_model, numbers
 from edgemeter.provisioning.release.install import Manifest
+from edgemeter.provisioning.release.manifest import VerifiedRelease
 
 INSTALLER = Path(install.__file__)
 RELEASE_NAME, INSTALLER_NAME = "release.tar", "install.py"
@@ -30,63 +30,39 @@ STAGE = ".cache/edgemeter/stage"
 CACHED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedRelease:
-    """A release in one file of this machine; `sha256` is the hash of its manifest."""
-
-    path: Path
-    manifest: Manifest
-    sha256: str
-
-    @property
-    def words(self) -> str:
-        """A short description."""
-        manifest = self.manifest
-        return f"{manifest.version} for {manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
-
-    def installed_bytes(self) -> int:
-        """Return the space that an installation takes: a second copy of the files, and the contents of the wheels, compiled."""
-        unpacked_bytes = 0
-        with tarfile.open(self.path) as tar:
-            for member in tar:
-                if member.name.endswith(".whl") and (content := tar.extractfile(member)) is not None:
-                    with zipfile.ZipFile(content) as wheel:
-                        unpacked_bytes += sum(part.file_size for part in wheel.infolist())
-        copied_bytes = sum(file.size_bytes for file in self.manifest.files)
-        return copied_bytes + int(unpacked_bytes * install.COMPILED_RATIO) + install.SPARE_BYTES
+def is_installed(release: VerifiedRelease, facts: BoardFacts) -> bool:
+    """Return whether exactly this release is installed on the board."""
+    return facts.releases.get(release.manifest.version) == hashlib.sha256(release.document).hexdigest()
 
 
-def read_offer(path: Path, public_key: Path | None, scratch: Path) -> OfferedRelease:
-    """Return the release in a `.tar`, or in a folder, which is packed below `scratch`.
-
-    It is verified by the key, if one is given. Raises ConfigError if it is no release, or not signed by that key.
-    """
-    verified = manifest.read_release(path, public_key)
-    packed = path
-    if path.is_dir():
-        folder = Path(tempfile.mkdtemp(dir=scratch))
-        verified.unpack(folder)
-        packed = folder.with_suffix(".tar")
-        manifest.pack_release(folder, packed)
-    return OfferedRelease(packed, verified.manifest, hashlib.sha256(verified.document).hexdigest())
+def installed_bytes(release: VerifiedRelease) -> int:
+    """Return the space that an installation takes: a second copy of the files, and the contents of the wheels, compiled."""
+    unpacked_bytes = 0
+    with tarfile.open(release.path) as tar:
+        for member in tar:
+            if member.name.endswith(".whl") and (content := tar.extractfile(member)) is not None:
+                with zipfile.ZipFile(content) as wheel:
+                    unpacked_bytes += sum(part.file_size for part in wheel.infolist())
+    copied_bytes = sum(file.size_bytes for file in release.manifest.files)
+    return copied_bytes + int(unpacked_bytes * install.COMPILED_RATIO) + install.SPARE_BYTES
 
 
-def choose_offer(offers: Sequence[OfferedRelease], facts: BoardFacts, address: str) -> tuple[OfferedRelease, Interpreter]:
+def choose_release(releases: Sequence[VerifiedRelease], facts: BoardFacts, address: str) -> tuple[VerifiedRelease, Interpreter]:
     """Return the first release that fits, and the interpreter for it; raises UnavailableError, with what to do, if none does."""
     pythons = facts.usable_pythons(address)
-    for offer in offers:
-        if offer.manifest.arch == facts.arch and (facts.glibc or (0, 0)) >= numbers(offer.manifest.glibc):
+    for release in releases:
+        if release.manifest.arch == facts.arch and (facts.glibc or (0, 0)) >= numbers(release.manifest.glibc):
             for python in pythons:
-                if python.version == offer.manifest.python:
-                    return offer, python
-    target = _target(facts, pythons[0])
+                if python.version == release.manifest.python:
+                    return release, python
+    target, given_words = _target(facts, pythons[0]), "; ".join(_words(release.manifest) for release in releases)
     raise UnavailableError(
-        f"no given release fits {facts.words} (given: {'; '.join(offer.words for offer in offers)}); build one with "
+        f"no given release fits {facts.words} (given: {given_words}); build one with "
         f"`edgemeter fleet release build` for {target.arch}, Python {target.python_text}, glibc <= {target.glibc_text}"
     )
 
 
-def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...], report: Callable[[str], None]) -> OfferedRelease:
+def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...], report: Callable[[str], None]) -> VerifiedRelease:
     """Return a release of what is installed here, made for the board now or by an earlier call.
 
     Raises:
@@ -106,7 +82,11 @@ def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...]
             build.build_release(build.ReleaseRequest(target, extras, None, wheel), path, report)
         for older in sorted(cache.glob("*.tar"), key=lambda file: file.stat().st_mtime, reverse=True)[CACHED:]:
             older.unlink(missing_ok=True)
-        return read_offer(path, None, Path(scratch))
+        return manifest.read_release(path, None)
+
+
+def _words(manifest: Manifest) -> str:
+    return f"{manifest.version} for {manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
 
 
 def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
@@ -114,11 +94,11 @@ def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
     return ReleaseTarget(board, facts.arch, numbers(python.version), facts.glibc or OLDEST_GLIBC)
 
 
-def copy_release(board: Board, offer: OfferedRelease, report: Callable[[str], None]) -> int:
+def copy_release(board: Board, release: VerifiedRelease, report: Callable[[str], None]) -> int:
     """Copy a release with its installer into the stage, if all fits, and return how many bytes were missing there."""
-    files = [FileToCopy.of(offer.path, RELEASE_NAME), FileToCopy.of(INSTALLER, INSTALLER_NAME)]
+    files = [FileToCopy.of(release.path, RELEASE_NAME), FileToCopy.of(INSTALLER, INSTALLER_NAME)]
     stage = f"{board.facts.home}/{STAGE}"
-    check_room(board.facts, sum(file.size_bytes - offset for file, offset in board.missing(stage, files)), offer.installed_bytes())
+    check_room(board.facts, sum(file.size_bytes - offset for file, offset in board.missing(stage, files)), installed_bytes(release))
     return board.copy(stage, files, report)
 
 

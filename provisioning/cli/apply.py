@@ -1,7 +1,6 @@
 """The command `edgemeter fleet apply`: its progress and its summary."""
 
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from edgemeter.agent.base.errors import DONE, FAILED
-from edgemeter.agent.base.options import PATH, format_option
+from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, print_table
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.provisioning.apply import applying, bring
+from edgemeter.provisioning.apply import applying
 from edgemeter.provisioning.apply.applying import Applying, ApplyOutcome, ApplyRequest
 from edgemeter.provisioning.apply.board import parse_target
 from edgemeter.provisioning.cli.options import FILE, dry_run_option, in_folder
@@ -23,6 +22,7 @@ from edgemeter.provisioning.identity.passphrase import read_passphrase
 from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
+from edgemeter.provisioning.release import manifest
 
 
 @click.command(short_help="Install the agent on running boards over SSH.")
@@ -33,8 +33,8 @@ from edgemeter.provisioning.inventory.selection import select_devices
 )
 @click.option("--host", metavar="[USER@]HOST[:PORT]", help="Apply to the one DEVICE at this host, which fleet.toml need not have.")
 @click.option(
-    "--release", "releases", type=PATH, multiple=True, required=True,
-    help="A release (folder or .tar) of `edgemeter fleet release build`; repeatable: each device gets the first that fits.",
+    "--release", "releases", type=FILE, multiple=True, required=True,
+    help="A release (.tar) of `edgemeter fleet release build`; repeatable: each device gets the first that fits.",
 )  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Number of devices handled in parallel.")
 @click.option("--sudo-password-file", type=FILE, help="File with the sudo password of the devices in its first line; - asks for it.")
@@ -56,9 +56,9 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: 
     if prefix and not prefix.startswith("/"):
         raise click.UsageError(f"--prefix has to be an absolute folder of the device: {prefix!r} is not")
     password = _sudo_password(options["sudo_password_file"])
-    with tempfile.TemporaryDirectory(prefix="edgemeter-apply-") as scratch, Console(stderr=True).status("") as status:
+    with Console(stderr=True).status("") as status:
         application = Applying(
-            offers=[bring.read_offer(release, folder.release_public_key, Path(scratch)) for release in options["releases"]],
+            releases=[manifest.read_release(release, folder.release_public_key) for release in options["releases"]],
             public_key=folder.release_public_key.read_text(),
             join_file=lambda device: applying.make_join_file(folder, device),
             ssh_options=options["ssh_options"],

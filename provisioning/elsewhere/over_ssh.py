@@ -37,14 +37,15 @@ from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.case_settings import Settings, is_video
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.operating.board_settings import last_line
 from edgemeter.agent.session.checks import EXTRAS
 from edgemeter.provisioning.apply import bring
-from edgemeter.provisioning.apply.board import LOST, MB, Board, SshTarget, last_line
+from edgemeter.provisioning.apply.board import LOST, MB, Board, SshTarget
 from edgemeter.provisioning.apply.on_device import INSTALL_S
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import SUITE_NAME
-from edgemeter.provisioning.release import install
+from edgemeter.provisioning.release import install, manifest
 from edgemeter.provisioning.release.boards import numbers
 
 # Below the home there.
@@ -76,7 +77,7 @@ def measure(target: SshTarget, work: RemoteWork) -> Iterator[RemoteOutcome]:
         suite = _Suite(Path(name), work)
         work.announce()
         note(board.look(ROOT).words)
-        version = _bring_release(board, suite, work.options.get("release"), Path(name), note)
+        version = _bring_release(board, suite, work.options.get("release"), note)
         bring.check_room(board.facts, suite.size_bytes + SPARE_BYTES, 0)
         note(f"copying {suite.size_bytes / MB:.1f} MB of models and data")
         power = [] if work.options.get("power") is None else ["--power", str(work.options["power"])]
@@ -97,29 +98,29 @@ def measure(target: SshTarget, work: RemoteWork) -> Iterator[RemoteOutcome]:
         raise run.interruption
 
 
-def _bring_release(board: Board, suite: "_Suite", path: Path | None, scratch: Path, note: Callable[[str], None]) -> str:
+def _bring_release(board: Board, suite: "_Suite", path: Path | None, note: Callable[[str], None]) -> str:
     """Return the version of the release on the board that measures the suite, which is brought there first where it is missing."""
     facts, address = board.facts, board.target.address
     if path is not None:
-        offer, python = bring.choose_offer([bring.read_offer(path, None, scratch)], facts, address)
+        release, python = bring.choose_release([manifest.read_release(path, None)], facts, address)
     else:
         usable = facts.usable_pythons(address)
         # Wheels for this version are certainly there.
         python = next((python for python in usable if numbers(python.version) == sys.version_info[:2]), usable[0])
-        offer = bring.made_release(facts, python, extras_of(suite.cases, suite.folder), note)
-    version, this_version = offer.manifest.version, metadata.version("edgemeter")
+        release = bring.made_release(facts, python, extras_of(suite.cases, suite.folder), note)
+    version, this_version = release.manifest.version, metadata.version("edgemeter")
     if version.partition("+")[0] != this_version.partition("+")[0]:
         raise ConfigError(
             f"--release {version} is not of this edgemeter ({this_version}), which reads no results of others: build one here"
         )
-    if facts.releases.get(version) != offer.sha256:
-        copied_bytes = bring.copy_release(board, offer, note)
-        note(f"copied {copied_bytes / MB:.1f} MB; installing {offer.words}")
+    if not bring.is_installed(release, facts):
+        copied_bytes = bring.copy_release(board, release, note)
+        note(f"copied {copied_bytes / MB:.1f} MB; installing {version}")
         command = [*bring.install_command(facts, python, facts.root), "--unsigned", "--allow-downgrade"]
         result = board.run(command, timeout_s=INSTALL_S)
         if result.returncode != DONE:
-            reason = last_line(result.stderr, 500, f"the installation {install.how_it_ended(result.returncode)}")
-            raise UnavailableError(f"{board.target.login}: {reason.removeprefix('install: ')}")
+            how = install.how_it_ended(result.returncode)
+            raise UnavailableError(f"{board.target.login}: the installation {how}: {last_line(result.stderr).removeprefix('install: ')}")
         board.run(["rm", "-rf", f"{facts.home}/{bring.STAGE}"])
         note(f"the release stays in {facts.root}/releases/{version} for the next run; `rm -r {facts.root}` there removes it")
     return version

@@ -6,6 +6,7 @@ from pathlib import Path
 from edgemeter.provisioning.apply import bring
 from edgemeter.provisioning.apply.applying import Applying, ApplyRequest
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.release import manifest
 from tests.fixtures import device_release
 from tests.fixtures.ssh_server import sshd
 
@@ -36,9 +37,8 @@ class Bench:
 
     def settings(self, **changed):
         """Return what is the same for all devices."""
-        offers = [bring.read_offer(bundle, self.fleet.release_public_key, self.folder) for bundle in self.releases]
         settings = {
-            "offers": offers,
+            "releases": [manifest.read_release(path, self.fleet.release_public_key) for path in self.releases],
             "public_key": self.fleet.release_public_key.read_text(),
             "join_file": self.join_file,
             "ssh_options": self.device.options(),

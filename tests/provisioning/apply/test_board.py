@@ -5,9 +5,9 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.apply import applying, bring, facts
 from edgemeter.provisioning.apply.board import SshTarget, parse_target
-from edgemeter.provisioning.apply.bring import OfferedRelease
 from edgemeter.provisioning.apply.facts import Interpreter
 from edgemeter.provisioning.release.install import Manifest
+from edgemeter.provisioning.release.manifest import VerifiedRelease
 from tests.fixtures.rows import table_row
 
 PI = """arch=aarch64
@@ -41,7 +41,7 @@ def read(**values):
 
 def a_release(folder, arch="aarch64", python="3.13", glibc="2.27"):
     """Return a release for such a device."""
-    return OfferedRelease(folder, Manifest("1.0.0", "any", arch, python, glibc, (), 0), "0" * 64)
+    return VerifiedRelease(folder, Manifest("1.0.0", "any", arch, python, glibc, (), 0), b"")
 
 
 def test_a_raspberry_pi_is_read():
@@ -76,8 +76,8 @@ def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
         a_release(tmp_path),
     ]
     two = "3.13 /usr/bin/python3\npython=3.11 /usr/local/bin/python3.11"
-    assert bring.choose_offer(offers, read(), "pi") == (offers[4], Interpreter("3.13", "/usr/bin/python3"))
-    assert bring.choose_offer(offers, read(python=two), "pi") == (offers[3], Interpreter("3.11", "/usr/local/bin/python3.11"))
+    assert bring.choose_release(offers, read(), "pi") == (offers[4], Interpreter("3.13", "/usr/bin/python3"))
+    assert bring.choose_release(offers, read(python=two), "pi") == (offers[3], Interpreter("3.11", "/usr/local/bin/python3.11"))
 
 
 def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
@@ -97,7 +97,7 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
         ({"arch": "x86_64"}, r"fleet release build.*x86_64"),
     ):
         with table_row(values), pytest.raises(UnavailableError, match=message):
-            bring.choose_offer([offered], read(**values), "pi")
+            bring.choose_release([offered], read(**values), "pi")
 
 
 def test_versions_are_compared_as_versions():
