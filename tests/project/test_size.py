@@ -69,10 +69,10 @@ LINES = {
     "models/convert": 2833,
     "models/fetch": 560,
     "provisioning": 1,
-    "provisioning/apply": 1035,
+    "provisioning/apply": 1011,
     "provisioning/cli": 1323,
     "provisioning/content": 201,
-    "provisioning/elsewhere": 569,
+    "provisioning/elsewhere": 570,
     "provisioning/health": 556,
     "provisioning/https": 305,
     "provisioning/identity": 1442,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1080,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80287,
+    "tests": 80289,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
