@@ -41,7 +41,7 @@ def read(**values):
 
 def a_release(folder, arch="aarch64", python="3.13", glibc="2.27"):
     """Return a release for such a device."""
-    return VerifiedRelease(folder, Manifest("1.0.0", "any", arch, python, glibc, (), 0), b"")
+    return VerifiedRelease(folder, Manifest("1.0.0", "any", arch, python, glibc, (), 0), b"", is_signed=True)
 
 
 def test_a_raspberry_pi_is_read():
