@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, read_if_present
+from edgemeter.provisioning.inventory.fleet_file import read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
@@ -84,20 +84,16 @@ def read_devices(folder: FleetFolder, registry: Registry) -> list[Device]:
     Raises:
         ConfigError: fleet.toml has a wrong or unknown key.
     """
-    named = {device.device: device for device in merge_devices(devices.read(registry), read_if_present(folder))}
+    named = {device.device: device for device in devices.read(registry)}
+    if (written := read_if_present(folder)) is not None:
+        for name, entry in written.device.items():
+            registered = named.get(name) or Device(name, written.fleet)
+            tags = tuple(dict.fromkeys((*entry.tags, *registered.tags)))
+            serial, board = registered.serial or entry.serial, entry.board or registered.board
+            named[name] = replace(registered, serial=serial, board=board, tags=tags)
     for name, fleet in registry.query("SELECT device, fleet FROM presence"):
         named.setdefault(name, Device(name, fleet))
     return sorted(named.values(), key=lambda device: (device.fleet, device.device))
-
-
-def merge_devices(registered: list[Device], written: FleetFile | None) -> list[Device]:
-    """Return the devices of the registry overlaid with the file, and those that only the file names."""
-    if written is None:
-        return registered
-    devices_by_name = {device.device: device for device in registered}
-    for name, entry in written.device.items():
-        devices_by_name[name] = _with(devices_by_name.get(name) or Device(name, written.fleet), entry)
-    return sorted(devices_by_name.values(), key=lambda device: (device.fleet, device.device))
 
 
 def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[Device]:
@@ -115,12 +111,3 @@ def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[D
         tags = ", ".join(sorted({tag for device in everyone for tag in device.tags})) or "none"
         raise ConfigError(f"no device matches {text!r} among {len(everyone)} (boards {boards}; tags {tags})")
     return matching
-
-
-def _with(registered: Device, entry: DeviceEntry) -> Device:
-    return replace(
-        registered,
-        serial=registered.serial or entry.serial,
-        board=entry.board or registered.board,
-        tags=tuple(dict.fromkeys((*entry.tags, *registered.tags))),
-    )
