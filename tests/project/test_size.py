@@ -77,7 +77,7 @@ LINES = {
     "provisioning/https": 305,
     "provisioning/identity": 1442,
     "provisioning/image": 637,
-    "provisioning/inventory": 381,
+    "provisioning/inventory": 368,
     "provisioning/jobs": 1461,
     "provisioning/registry": 661,
     "provisioning/release": 1080,
