@@ -242,10 +242,17 @@ class JobHandler:
         """Apply reports, give up what is overdue, start what may start, send what is due."""
         self._unknown.clear()
         queue = self._loaded()
-        out = self._revoked(queue, now_ns)
+        out: list[str] = []
+        if now_ns >= self._revoked_ns:
+            self._revoked_ns = now_ns + int(REVOKED_POLL_S * NS_PER_S)
+            out = [device for (device,) in self._registry.query(_REVOKED) if queue.of_device(device)]
         self._follow(queue, queue.refresh(), now_ns)
         self._meet(queue, now_ns)
-        overdue = self._overdue(queue, now_ns)
+        # Nobody is given up soon after a pause in which devices could not report (no broker, no service).
+        if now_ns - self._polled_ns > int(PAUSE_S * NS_PER_S):
+            self._patient_ns = now_ns + int(PATIENCE_S * NS_PER_S)
+        self._polled_ns = now_ns
+        overdue = [] if now_ns < self._patient_ns else queue.overdue(now_ns)
         if self._reports or overdue or out or self._has_candidates(now_ns) or self._has_progress(now_ns):
             self._decide(queue, overdue, out, now_ns)
         for number in self._sender.due(now_ns):
@@ -258,20 +265,6 @@ class JobHandler:
     def close(self) -> None:
         """Release the queue."""
         self._queue = None
-
-    def _revoked(self, queue: JobQueue, now_ns: int) -> list[str]:
-        """Return the devices that were revoked and have an order, every two seconds."""
-        if now_ns < self._revoked_ns:
-            return []
-        self._revoked_ns = now_ns + int(REVOKED_POLL_S * NS_PER_S)
-        return [device for (device,) in self._registry.query(_REVOKED) if queue.of_device(device)]
-
-    def _overdue(self, queue: JobQueue, now_ns: int) -> list[Execution]:
-        """Return the executions to give up now; none soon after a pause in which devices could not report (no broker, no service)."""
-        if now_ns - self._polled_ns > int(PAUSE_S * NS_PER_S):
-            self._patient_ns = now_ns + int(PATIENCE_S * NS_PER_S)
-        self._polled_ns = now_ns
-        return [] if now_ns < self._patient_ns else queue.overdue(now_ns)
 
     def _loaded(self) -> JobQueue:
         if self._queue is None:

@@ -184,16 +184,15 @@ def pack(written: SuiteFile, folder: Path, store: ContentStore, find: FindModel 
             raise ConfigError(f"{where}: no order can bring {unsent[0]}: leave it out, or measure on the board itself")
         cases += _spread(merged, models, where)
     packed = pack_data(store, cases, folder)
-    document = _document(written, [_with_packed(case, packed) for case in cases], models)
+    # Annotations travel in the archive of their data.
+    named = [
+        msgspec.structs.replace(case, data=None if case.data is None else packed[case.data, case.annotations].name, annotations=None)
+        for case in cases
+    ]
+    document = _document(written, named, models)
     suite = store.put_bytes(document, SUITE_NAME)
     by_hash = {data.sha256: data for data in packed.values()}
     return PackedSuite(written.name, Measure(suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values())))
-
-
-def _with_packed(case: Settings, packed: Mapping[tuple[str, str | None], Data]) -> Settings:
-    """Return a case as orders name its data; annotations travel in their archive."""
-    data = None if case.data is None else packed[case.data, case.annotations].name
-    return msgspec.structs.replace(case, data=data, annotations=None)
 
 
 def fetch_model(name: str) -> Path:

@@ -98,17 +98,13 @@ def drop(execution: Execution, reason: str | None, now_ns: int) -> Execution:
     return replace(_closed(execution, now_ns), state="cancelled", reason=reason)
 
 
-def may_retry(state: str, reason: str | None) -> bool:
-    """Return whether a second attempt may succeed: the first timed out or was interrupted."""
-    return state == "timed_out" or (state == "failed" and (reason or "").startswith(INTERRUPTED))
-
-
 def _final(execution: Execution, job: Job, report: ExecutionReport, now_ns: int) -> Execution:
     ended = _ended(execution, report, now_ns)
     if execution.requested == "cancel":
         # A device that does not know the job, or lost it half way, has done what was requested.
         return ended if report.state == "done" else replace(ended, state="cancelled")
-    if may_retry(report.state, report.reason):
+    # Another attempt may succeed.
+    if report.state == "timed_out" or (report.state == "failed" and (report.reason or "").startswith(INTERRUPTED)):
         return _again_or(execution, job, now_ns, ended)
     return ended
 
