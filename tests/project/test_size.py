@@ -78,7 +78,7 @@ LINES = {
     "provisioning/identity": 1442,
     "provisioning/image": 637,
     "provisioning/inventory": 368,
-    "provisioning/jobs": 1461,
+    "provisioning/jobs": 1449,
     "provisioning/registry": 661,
     "provisioning/release": 1080,
     "provisioning/serve": 362,
