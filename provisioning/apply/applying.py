@@ -166,12 +166,11 @@ class Applying:
         board.run(["rm", "-rf", f"{facts.home}/{bring.STAGE}"])
 
     def _plan(self, request: ApplyRequest, python: str) -> dict[str, object]:
-        interpreter = python.removeprefix(self.prefix)
         return {
             "prefix": self.prefix,
             "dry": self.is_dry,
             "public_key": self.public_key,
-            "python_drop_in": None if interpreter == "/usr/bin/python3" else PYTHON_DROP_IN.format(interpreter),
+            "python_drop_in": PYTHON_DROP_IN.format(python.removeprefix(self.prefix)),
             "governor_unit": GOVERNOR_UNIT.read_text().format(request.settings.governor or ""),
             "power_mode": request.settings.power_mode,
             "governor": request.settings.governor,

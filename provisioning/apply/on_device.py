@@ -147,13 +147,9 @@ class LocalDevice:
     def service(self) -> StepResult:
         """Write the unit files of the release and enable them."""
         changed = self.of_release("*.service", self.units, self.restart)
-        drop_in, text = self.units / f"{SUPERVISOR}.d" / "python.conf", self.plan["python_drop_in"]
-        if text is not None and self.put(drop_in, text.encode(), marker=self.restart):
+        drop_in = self.units / f"{SUPERVISOR}.d" / "python.conf"
+        if self.put(drop_in, self.plan["python_drop_in"].encode(), marker=self.restart):
             changed.append("the supervisor's Python")
-        if text is None and drop_in.exists():
-            changed.append("the supervisor's Python")
-            self.mark(self.restart)
-            self.drop(drop_in)
         enabled, why = self.enable(AGENT, SUPERVISOR)
         return outcome([*changed, *enabled], why)
 

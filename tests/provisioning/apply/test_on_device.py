@@ -43,7 +43,7 @@ class Inside:
             "public_key": "key",
             "join": None,
             "rejoin": False,
-            "python_drop_in": None,
+            "python_drop_in": applying.PYTHON_DROP_IN.format("/usr/bin/python3"),
             "governor_unit": applying.GOVERNOR_UNIT.read_text().format(changed.get("governor", "")),
             **changed,
         }
@@ -187,5 +187,5 @@ def test_the_supervisor_gets_the_python_that_was_brought(inside):
     drop_in = inside.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"
     assert "\nExecStart=\nExecStart=/opt/edgemeter/pythons/3.11/bin/python3 /opt/edgemeter/supervisor.py\n" in drop_in.read_text()
     assert inside.step("service")[0] == "changed"
-    assert not drop_in.exists()
+    assert "ExecStart=/usr/bin/python3 " in drop_in.read_text()
     assert inside.step("service")[0] == "ok"
