@@ -69,7 +69,7 @@ LINES = {
     "models/convert": 2833,
     "models/fetch": 560,
     "provisioning": 1,
-    "provisioning/apply": 1011,
+    "provisioning/apply": 1006,
     "provisioning/cli": 1323,
     "provisioning/content": 201,
     "provisioning/elsewhere": 570,
