@@ -119,8 +119,7 @@ class ImagePartition:
         return scratch
 
     def _mtools(self, program: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
-        # The geometry that the partition names need not be that of a disk which exists.
-        environment = {**os.environ, "MTOOLS_SKIP_CHECK": "1", "LC_ALL": "C"}
+        environment = {**os.environ, "LC_ALL": "C"}
         completed = subprocess.run([program, "-i", self.drive, *words], env=environment, capture_output=True, check=False)
         if completed.returncode != 0:
             reason = one_line(completed.stderr.decode(errors="replace").strip() or f"status {completed.returncode}")
@@ -175,7 +174,8 @@ def _booting(path: Path, partitions: list[dict[str, Any]]) -> ImagePartition:
     volumes = [volume for entry in partitions if (volume := _fat_at(path, entry["start"] * SECTOR_BYTES))]
     if not volumes:
         raise ConfigError(
-            f"none of the {len(partitions)} partitions of {str(path)!r} is FAT: this system has no boot partition; {OVER_SSH}"
+            f"none of the {len(partitions)} partitions of {str(path)!r} is a FAT that mtools can read: "
+            f"give the folder where its boot partition is mounted, or {OVER_SSH}"
         )
     if len(volumes) > 1:
         volumes = [volume for volume in volumes if BOOT_FILES & volume.names()]

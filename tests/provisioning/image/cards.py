@@ -68,7 +68,7 @@ def run(*command: str | Path, **settings) -> str:
     return completed.stdout
 
 
-def disk(path: Path, files: dict[str, str], *, size_mb: int = 64, bits: int = 32, table: str = "dos") -> Path:
+def disk(path: Path, files: dict[str, str], *, size_mb: int = 64, bits: int = 32, sectors: int = 1, table: str = "dos") -> Path:
     """Make a disk image: a FAT partition at 8 MiB with these files, and one of Linux behind it; without `table` the FAT alone."""
     offset = OFFSET if table else 0
     with path.open("wb") as file:
@@ -78,7 +78,7 @@ def disk(path: Path, files: dict[str, str], *, size_mb: int = 64, bits: int = 32
         layout = f"label: {table}\nstart={OFFSET // 512},size={size_mb * 2048},type={kinds[0]}\nsize=4M,type={kinds[1]}\n"
         run("sfdisk", "-q", path, input=layout)
     offset_option = ["--offset", str(offset // 512)] if table else []
-    run("mkfs.vfat", "-F", str(bits), "-s", "1", "-n", "BOOTFS" if table else "CIDATA", *offset_option, path, str(size_mb * 1024))
+    run("mkfs.vfat", "-F", str(bits), "-s", str(sectors), "-n", "BOOTFS" if table else "CIDATA", *offset_option, path, str(size_mb * 1024))
     source = path.with_suffix(".source")
     for name, text in files.items():
         source.write_bytes(text.encode())

@@ -23,7 +23,7 @@ TRIXIE = {
 }
 BOOKWORM = {"cmdline.txt": "console=tty1 rootwait quiet init=/usr/lib/raspberrypi-sys-mods/firstboot\n", "config.txt": ""}
 PRESEED = {"cmdline.txt": "console=tty1 rootwait\n", "rpi-preseed.toml": 'config_version = "1.1"\n'}
-# What is written, and how the disk is made: MBR and GPT, FAT16 and FAT32, one that mtools takes for too small, a stick without a table.
+# How the disk is made (MBR, GPT, FAT16, FAT32, a bare stick), and what is written.
 CARDS = {
     "cloudinit": (TRIXIE, {"table": "gpt"}, {"user-data", "meta-data", "cmdline.txt"}),
     "firstrun": (BOOKWORM, {"bits": 16, "size_mb": 31}, {"firstrun.sh", "cmdline.txt"}),
