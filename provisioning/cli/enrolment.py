@@ -64,13 +64,13 @@ def init(folder: FleetFolder, *, form: Format, **options: Any) -> None:
 
     Example: edgemeter fleet init --broker broker.example --broker-name 192.0.2.10
     """
-    from edgemeter.provisioning.identity.fleet_init import FleetInit, InitOptions
+    from edgemeter.provisioning.identity.fleet_init import FleetInit
     from edgemeter.provisioning.identity.fleet_units import install_lines
 
     if options["ca_passphrase_file"] is not None:
         # What follows the authority is signed with its key.
         os.environ[AUTHORITY_VARIABLE] = str(options["ca_passphrase_file"])
-    work = FleetInit(folder, InitOptions(**options), datetime.now(timezone.utc))
+    work = FleetInit(folder, datetime.now(timezone.utc), **options)
     notes = work.run()
     if print_data(form, {"folder": str(folder.path), "made": [{"path": str(path), "why": why} for path, why in work.made.items()]}):
         pass

@@ -1,18 +1,19 @@
 """The fleet's HTTPS server: certificates for boards, and content for boards that have one.
 
-`POST /enrol` with a token, `POST /renew` and `POST /confirm` with the board's certificate, `GET /content/<sha256>` with it too, byte ranges
-included; nothing else. TLS admits a client without a certificate, so each request is judged here, by the registry.
+`POST /enrol` with a token, `POST /renew` and `POST /confirm` with the board's certificate, `GET /content/<sha256>` too, all of it or
+the rest; nothing else. TLS admits a client without a certificate, so each request is judged here, by the registry.
 """
 
 import logging
 import re
+import shutil
 import ssl
 import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
@@ -34,29 +35,8 @@ PIECE_BYTES = 256 << 10
 # Of one address, whoever is behind it: so many guesses at tokens, and so many boards that join.
 REQUESTS_PER_S, REQUESTS_AT_ONCE = 20.0, 500.0
 _CONTENT = re.compile(r"/content/([0-9a-f]{64})")
-_ONE_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
-
-
-class UnsatisfiableRangeError(ValueError):
-    """The range is beyond the end."""
-
-
-def parse_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """Return the first byte and the one after the last, None for the whole file; raises UnsatisfiableRangeError if beyond its end."""
-    parts = _ONE_RANGE.fullmatch(header.strip()) if header else None
-    if parts is None or parts.groups() == ("", ""):
-        # Several ranges, other units, invalid ones: a server may send the whole instead.
-        return None
-    first, last = parts.groups()
-    if not first:
-        if int(last) == 0 or size_bytes == 0:
-            raise UnsatisfiableRangeError
-        return max(0, size_bytes - int(last)), size_bytes
-    if last and int(last) < int(first):
-        return None
-    if int(first) >= size_bytes:
-        raise UnsatisfiableRangeError
-    return int(first), min(size_bytes, int(last) + 1) if last else size_bytes
+# A download that goes on asks for the rest; for any other range the whole is sent.
+_REST = re.compile(r"bytes=(\d{1,19})-")
 
 
 class RequestRefusedError(Exception):
@@ -197,7 +177,7 @@ class _Handler(HttpHandler):
     disable_nagle_algorithm = True
 
     def answer(self) -> None:
-        """Answer GET and HEAD with a content, or a range of it."""
+        """Answer GET and HEAD with a content, or the rest of it."""
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             # What follows would be read as the next request.
             self.close_connection = True
@@ -209,7 +189,7 @@ class _Handler(HttpHandler):
             return
         try:
             with path.open("rb") as file:
-                self._send(file, path)
+                self._send(file, path.stat().st_size)
         except FileNotFoundError:
             self.respond(HTTPStatus.NOT_FOUND)
 
@@ -247,41 +227,21 @@ class _Handler(HttpHandler):
         connection: Any = self.connection
         return connection.getpeercert() or {}
 
-    def _send(self, file: Any, path: Path) -> None:
-        size_bytes, tag = path.stat().st_size, f'"{path.name}"'
-        if tag in self.headers.get("If-None-Match", ""):
-            self._head(HTTPStatus.NOT_MODIFIED, tag)
+    def _send(self, file: IO[bytes], size_bytes: int) -> None:
+        rest = _REST.fullmatch(self.headers.get("Range", ""))
+        first = int(rest[1]) if rest else 0
+        if rest and first >= size_bytes:
+            self.respond(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, headers=[("Content-Range", f"bytes */{size_bytes}")])
             return
-        try:
-            # The name is the hash of the content, so a range is of this content unless the client asks otherwise.
-            range_header = self.headers.get("Range") if self.headers.get("If-Range", tag) == tag else None
-            part = parse_range(range_header, size_bytes)
-        except UnsatisfiableRangeError:
-            self._head(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, tag, ("Content-Range", f"bytes */{size_bytes}"), ("Content-Length", "0"))
-            return
-        first, end = part or (0, size_bytes)
-        extent = [("Content-Range", f"bytes {first}-{end - 1}/{size_bytes}")] if part else []
-        status = HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK
-        self._head(status, tag, ("Content-Type", "application/octet-stream"), ("Content-Length", str(end - first)), *extent)
+        self.send_response(HTTPStatus.PARTIAL_CONTENT if rest else HTTPStatus.OK)
+        if rest:
+            self.send_header("Content-Range", f"bytes {first}-{size_bytes - 1}/{size_bytes}")
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(size_bytes - first))
+        self.end_headers()
         if self.command != "HEAD":
             file.seek(first)
-            self._copy(file, end - first)
-
-    def _copy(self, file: Any, left_bytes: int) -> None:
-        while left_bytes > 0:
-            data = file.read(min(PIECE_BYTES, left_bytes))
-            if not data:
-                # Fewer bytes than announced: the client has to see that.
-                self.close_connection = True
-                return
-            self.wfile.write(data)
-            left_bytes -= len(data)
-
-    def _head(self, status: HTTPStatus, tag: str, *headers: tuple[str, str]) -> None:
-        self.send_response(status)
-        for name, value in (("ETag", tag), ("Accept-Ranges", "bytes"), ("Cache-Control", "max-age=31536000, immutable"), *headers):
-            self.send_header(name, value)
-        self.end_headers()
+            shutil.copyfileobj(file, self.wfile, PIECE_BYTES)
 
 
 def _listening_host(service: str) -> str:

@@ -2,7 +2,7 @@
 
 import ipaddress
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -31,28 +31,24 @@ _RELEASE_KEY_HERE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class InitOptions:
-    """The options of the command: None means that of fleet.toml, `names` are further names and addresses of broker and service."""
+@dataclass
+class FleetInit:
+    """Makes what is missing in `folder`; `made` are the files, and why each was made.
 
+    None of an option means what fleet.toml says; `names` are further names and addresses of broker and service.
+    """
+
+    folder: FleetFolder
+    now: datetime
     broker: str | None
     names: tuple[str, ...]
     fleet: str | None
     port: int | None
     service: str | None
     https_port: int | None
-    release_public_key: Path | None = None
-    ca_passphrase_file: Path | None = None
-
-
-class FleetInit:
-    """Makes what is missing in `folder`; `made` are the files, and why each was made."""
-
-    def __init__(self, folder: FleetFolder, options: InitOptions, now: datetime) -> None:
-        self.made: dict[Path, str] = {}
-        self._folder = folder
-        self._options = options
-        self._now = now
+    release_public_key: Path | None
+    ca_passphrase_file: Path | None
+    made: dict[Path, str] = field(default_factory=dict)
 
     def run(self) -> list[str]:
         """Make everything; bring new files to a broker elsewhere, by fleet.toml's command; return what is left to people.
@@ -62,12 +58,12 @@ class FleetInit:
             UnavailableError: the library of certificates is not installed, or that command fails.
         """
         require_extra("sign", "a fleet's certificates need the library cryptography", "cryptography")
-        folder, options = self._folder, self._options
-        text = None if folder.fleet_file.exists() else _fleet_toml(options)
-        inventory = _agreed(folder, options) if text is None else _checked(text, options)
+        folder = self.folder
+        text = None if folder.fleet_file.exists() else self._fleet_toml()
+        inventory = self._agreed() if text is None else self._checked(text)
         server = inventory.server or ServerEntry(broker="")
         # A file without a key is refused before anything is made.
-        release_key = first_keys(options.release_public_key) if options.release_public_key else None
+        release_key = first_keys(self.release_public_key) if self.release_public_key else None
         self._make_folder(folder.path, "the fleet's folder")
         self._make_folder(config.home(), "for the collector's ledger")
         self._make_authority(inventory.fleet)
@@ -75,7 +71,7 @@ class FleetInit:
         for name, common_name in SERVICE_CERTIFICATES.items():
             certificate, key = folder.certificate(name), folder.key(name)
             if not certificate.exists() or not key.exists():
-                pair = broker_files.authority(folder).issue_client(common_name, self._now)
+                pair = broker_files.authority(folder).issue_client(common_name, self.now)
                 self._write_pair(pair, certificate, key, f"the certificate of {common_name}")
         self._make_release_key(release_key)
         if text is not None:
@@ -84,7 +80,7 @@ class FleetInit:
         return self._notes(server)
 
     def _notes(self, server: ServerEntry) -> list[str]:
-        folder, notes = self._folder, []
+        folder, notes = self.folder, []
         if any(path.is_relative_to(folder.broker) for path in self.made):
             run_reload_command(server)
             if broker_process(folder, server) is not None:
@@ -111,7 +107,7 @@ class FleetInit:
             self.made[path] = why
 
     def _make_authority(self, fleet: str) -> None:
-        folder = self._folder
+        folder = self.folder
         present = [path for path in (folder.ca_certificate, folder.ca_key) if path.exists()]
         # The key is written first: where nothing was issued yet, a key alone is left by an interrupted command.
         if len(present) == 1 and (present != [folder.ca_key] or (folder.broker / "broker.crt").exists()):
@@ -119,25 +115,25 @@ class FleetInit:
                 f"of ca.crt and ca.key in {str(folder.path)!r} only {present[0].name} is left: restore the other from a backup"
             )
         if len(present) < 2:
-            pair = authority.make_authority(f"edgemeter fleet {fleet}"[: authority.LONGEST_NAME], self._now)
+            pair = authority.make_authority(f"edgemeter fleet {fleet}"[: authority.LONGEST_NAME], self.now)
             self._write_pair(pair, folder.ca_certificate, folder.ca_key, "the fleet's authority")
         key = folder.ca_key.read_bytes()
-        if self._options.ca_passphrase_file is not None and not is_encrypted(key):
-            protected = authority.encrypted(key, read_passphrase(self._options.ca_passphrase_file))
+        if self.ca_passphrase_file is not None and not is_encrypted(key):
+            protected = authority.encrypted(key, read_passphrase(self.ca_passphrase_file))
             self._write(folder.ca_key, protected, "the authority's key, protected by the passphrase")
 
     def _make_broker_certificate(self, server: ServerEntry) -> None:
-        certificate, key = self._folder.broker / "broker.crt", self._folder.broker / "broker.key"
-        names = {_normal_name(name) for name in (server.broker, server.service_host, *server.names, *self._options.names)}
+        certificate, key = self.folder.broker / "broker.crt", self.folder.broker / "broker.key"
+        names = {_normal_name(name) for name in (server.broker, server.service_host, *server.names, *self.names)}
         certified = authority.names_of(certificate.read_bytes()) if certificate.exists() and key.exists() else set()
         if not names <= certified:
-            pair = broker_files.authority(self._folder).issue_server(server.broker, names | certified, self._now)
+            pair = broker_files.authority(self.folder).issue_server(server.broker, names | certified, self.now)
             added = f", with {', '.join(sorted(names - certified))}" if certified else ""
             self._write_pair(pair, certificate, key, f"the certificate of broker and service{added}")
 
     def _make_release_key(self, public_key: bytes | None) -> None:
         """Make the pair, or take the public key of a pair whose private key stays elsewhere."""
-        folder, path = self._folder, self._folder.release_public_key
+        folder, path = self.folder, self.folder.release_public_key
         if path.exists():
             if public_key is not None and public_key not in read_keys(path).keys:
                 command = f"{folder.command} release keys --rotate --public-key FILE"
@@ -150,13 +146,13 @@ class FleetInit:
             self._write(path, authority.public_of(folder.release_key.read_bytes()), "the key pair that signs releases", 0o644)
 
     def _configure_broker(self, fleet: str, server: ServerEntry) -> None:
-        folder = self._folder
+        folder = self.folder
         for path in (folder.broker / "conf.d", folder.broker / "data", folder.revoked_lists):
             self._make_folder(path, "for the broker")
         if not folder.registry.exists() or not folder.revoked.exists():
             with open_registry(folder) as registry:
                 folder.registry.chmod(0o600)
-                broker_files.renew_list(folder, registry, broker_files.authority(folder), self._now)
+                broker_files.renew_list(folder, registry, broker_files.authority(folder), self.now)
             self.made[folder.registry] = "the registry, and the list of revoked certificates"
         with open_registry(folder, read_only=True) as registry:
             # After a fleet was renamed, some devices still have its previous name.
@@ -170,44 +166,42 @@ class FleetInit:
             if not path.exists() or path.read_bytes() != text.encode():
                 self._write(path, text.encode(), why)
 
+    def _agreed(self) -> FleetFile:
+        folder = self.folder
+        written_file = fleet_file.read(folder.fleet_file)
+        server = written_file.server
+        if server is None:
+            raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ...")
+        for key, written, option in (
+            ("broker", server.broker, self.broker),
+            ("fleet", written_file.fleet, self.fleet),
+            ("broker_port", server.broker_port, self.port),
+            ("service", server.service, self.service),
+            ("https_port", server.https_port, self.https_port),
+        ):
+            if option not in {None, written}:
+                raise ConfigError(
+                    f"{str(folder.fleet_file)!r} sets {key} = {written!r}, not {option!r}: change it there, or leave out the option"
+                )
+        return written_file
 
-def _agreed(folder: FleetFolder, options: InitOptions) -> FleetFile:
-    written_file = fleet_file.read(folder.fleet_file)
-    server = written_file.server
-    if server is None:
-        raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ...")
-    for key, written, option in (
-        ("broker", server.broker, options.broker),
-        ("fleet", written_file.fleet, options.fleet),
-        ("broker_port", server.broker_port, options.port),
-        ("service", server.service, options.service),
-        ("https_port", server.https_port, options.https_port),
-    ):
-        if option not in {None, written}:
-            raise ConfigError(
-                f"{str(folder.fleet_file)!r} sets {key} = {written!r}, not {option!r}: change it there, or leave out the option"
-            )
-    return written_file
+    def _fleet_toml(self) -> str:
+        if self.broker is None:
+            raise ConfigError("a new fleet needs its broker: give --broker HOST, as devices reach it")
+        server = {
+            "broker": self.broker,
+            "broker_port": self.port,
+            "service": self.service,
+            "https_port": self.https_port,
+            "names": self.names,
+        }
+        return toml_document({"fleet": self.fleet or "default", "server": server})
 
-
-def _fleet_toml(options: InitOptions) -> str:
-    if options.broker is None:
-        raise ConfigError("a new fleet needs its broker: give --broker HOST, as devices reach it")
-    server = {
-        "broker": options.broker,
-        "broker_port": options.port,
-        "service": options.service,
-        "https_port": options.https_port,
-        "names": options.names,
-    }
-    return toml_document({"fleet": options.fleet or "default", "server": server})
-
-
-def _checked(text: str, options: InitOptions) -> FleetFile:
-    try:
-        return msgspec.toml.decode(text, type=FleetFile)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"cannot make a fleet {options.fleet!r} with the broker {options.broker!r}: {error}") from error
+    def _checked(self, text: str) -> FleetFile:
+        try:
+            return msgspec.toml.decode(text, type=FleetFile)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"cannot make a fleet {self.fleet!r} with the broker {self.broker!r}: {error}") from error
 
 
 def _normal_name(name: str) -> str:
