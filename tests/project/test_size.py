@@ -74,8 +74,8 @@ LINES = {
     "provisioning/content": 201,
     "provisioning/elsewhere": 570,
     "provisioning/health": 556,
-    "provisioning/https": 305,
-    "provisioning/identity": 1442,
+    "provisioning/https": 265,
+    "provisioning/identity": 1436,
     "provisioning/image": 637,
     "provisioning/inventory": 368,
     "provisioning/jobs": 1449,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1080,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80289,
+    "tests": 80266,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
