@@ -228,13 +228,13 @@ class _Handler(HttpHandler):
         return connection.getpeercert() or {}
 
     def _send(self, file: IO[bytes], size_bytes: int) -> None:
-        rest = _REST.fullmatch(self.headers.get("Range", ""))
-        first = int(rest[1]) if rest else 0
-        if rest and first >= size_bytes:
+        part = _REST.fullmatch(self.headers.get("Range", ""))
+        first = int(part[1]) if part else 0
+        if part and first >= size_bytes:
             self.respond(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, headers=[("Content-Range", f"bytes */{size_bytes}")])
             return
-        self.send_response(HTTPStatus.PARTIAL_CONTENT if rest else HTTPStatus.OK)
-        if rest:
+        self.send_response(HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK)
+        if part:
             self.send_header("Content-Range", f"bytes {first}-{size_bytes - 1}/{size_bytes}")
         self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(size_bytes - first))
