@@ -69,8 +69,6 @@ MESSAGES = {
     "signed": lambda payload: sealed.decode_sealed(payload, "an order", 10_000_000),
     "command": orders.decode_command,
     "report": orders.decode_report,
-    "request for content": orders.decode_want,
-    "piece of content": orders.split_chunk,
     "request for a certificate": identity.decode_request,
     "answer to it": identity.decode_answer,
     "health": health.decode_health,
