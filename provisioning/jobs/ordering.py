@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.content.store import ContentStore, DryRunStore
+from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
 from edgemeter.provisioning.jobs import packing
@@ -49,6 +50,8 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTarget
 
 def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> PackedSuite:
     """Return a suite as work, its models and images in the fleet's content, or nowhere in a dry run; raises as `packing.pack_file`."""
-    store = DryRunStore() if is_dry_run else ContentStore(folder.content)
     with Console(stderr=True).status(f"packing {suite.name}"):
-        return packing.pack_file(suite, store)
+        if not is_dry_run:
+            return packing.pack_file(suite, ContentStore(folder.content))
+        with TemporaryDirectory(dir=folder.path) as rehearsal:
+            return packing.pack_file(suite, ContentStore(Path(rehearsal)))

@@ -28,7 +28,7 @@ from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, M
 from edgemeter.agent.contract.suite import SuiteFile, expand, read_file, set_keys
 from edgemeter.agent.datasets import dataset, readers, yolo
 from edgemeter.agent.recognition.recognise import language_model_name, name_of
-from edgemeter.provisioning.content.store import ContentStore, HashingWriter, pieces
+from edgemeter.provisioning.content.store import ContentStore, pieces
 
 # The most that an archive needs for one file, besides its bytes and twice its name.
 _ENTRY_BYTES = 256
@@ -74,8 +74,8 @@ def pack_data(store: ContentStore, cases: Iterable[Settings], folder: Path) -> d
     return packed
 
 
-def write_archive(files: Mapping[str, Path], target: HashingWriter | IO[bytes]) -> None:
-    """Write the archive of these files, by their names in it, from beginning to end.
+def write_archive(files: Mapping[str, Path], target: IO[bytes]) -> None:
+    """Write the archive of these files, by their names in it.
 
     Raises:
         ConfigError: a file cannot be read, or its name is none for an archive.

@@ -3,8 +3,7 @@
 import time
 
 from edgemeter.agent.contract.orders import Doctor, Measure, Update
-from edgemeter.provisioning.content.collector import COLLECT_NS, ContentCollector
-from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore
+from edgemeter.provisioning.content.store import COLLECT_NS, YOUNG_NS, ContentCollector, ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device

@@ -14,7 +14,7 @@ from edgemeter.agent.contract import data_archive
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.datasets import dataset
 from edgemeter.agent.jobs import measuring
-from edgemeter.provisioning.content.store import DryRunStore
+from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.registry.devices import Device
 from tests.fixtures.rows import table_row
@@ -149,7 +149,7 @@ def test_the_same_photographs_are_the_same_content(store, tmp_path):
     for path in (tmp_path / "y").rglob("*.png"):
         os.utime(path, (1, 1))
     assert packed(store, tmp_path / "y", "val 2017", "annotations/instances.json") == first
-    assert packed(DryRunStore(), tmp_path / "y", "val 2017", "annotations/instances.json") == first
+    assert packed(ContentStore(tmp_path / "other"), tmp_path / "y", "val 2017", "annotations/instances.json") == first
     assert [path.name for path in (tmp_path / "content").iterdir()] == [first.sha256]
     assert first.name == f"{first.sha256[:8]}-val_2017.zip"
     photographs(tmp_path / "y" / "val 2017", "b c.png", "a.png")
