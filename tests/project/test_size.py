@@ -71,19 +71,19 @@ LINES = {
     "provisioning": 1,
     "provisioning/apply": 1006,
     "provisioning/cli": 1323,
-    "provisioning/content": 201,
+    "provisioning/content": 143,
     "provisioning/elsewhere": 570,
     "provisioning/health": 556,
     "provisioning/https": 265,
     "provisioning/identity": 1436,
     "provisioning/image": 637,
     "provisioning/inventory": 368,
-    "provisioning/jobs": 1449,
+    "provisioning/jobs": 1452,
     "provisioning/registry": 661,
     "provisioning/release": 1080,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80269,
+    "tests": 80268,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
