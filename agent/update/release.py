@@ -47,25 +47,20 @@ RUNNING_RELEASE = find_release(Path(sys.prefix))
 UPDATE_FOLDER = "update"
 
 
-class UpdateOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={"before": "from"}):
+class UpdateOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of an update; without a job where the supervisor rolled back by itself."""
 
     job: str | None
     attempt: int | None
-    version: str | None
-    before: str | None
     state: Literal["done", "failed"]
     reason: str
-    ended_ns: int
 
 
 class FailedRelease(msgspec.Struct, frozen=True, kw_only=True):
     """A version that failed here, and whether it is not to be tried again."""
 
-    attempts: int
     is_bad: bool
     reason: str
-    ended_ns: int
 
 
 class RunningUpdate(msgspec.Struct, frozen=True, kw_only=True):
