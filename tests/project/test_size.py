@@ -40,7 +40,7 @@ LINES = {
     "agent/session": 1642,
     "agent/settings": 272,
     "agent/tasks": 1812,
-    "agent/update": 380,
+    "agent/update": 375,
     "agent/verdict": 946,
     "agent/vision": 2111,
     "collector": 1,
