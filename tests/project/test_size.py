@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1080,
     "provisioning/serve": 362,
     "provisioning/update": 853,
-    "tests": 80268,
+    "tests": 80279,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
