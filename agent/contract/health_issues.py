@@ -16,10 +16,16 @@ WORN_RATIO = 0.8
 
 @dataclass(frozen=True, slots=True)
 class DeviceIssue:
-    """One thing that needs a look: its kind, by which issues are ordered, and a description."""
+    """One thing that needs a look: its kind, by which issues are ordered, a description, and what to do, "" where that says so itself."""
 
     kind: str
     text: str
+    remedy: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The description, and what to do."""
+        return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
 
 def health_issues(health: Health, now_ns: int) -> Iterator[DeviceIssue]:

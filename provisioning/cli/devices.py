@@ -1,17 +1,19 @@
 """The commands that show devices: `edgemeter fleet list`, `show`."""
 
 import time
+from collections import Counter
 
 import click
 from msgspec import to_builtins
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import print_text
+from edgemeter.agent.base.terminal import print_lines, print_text
 from edgemeter.provisioning.cli.options import in_folder, print_notes, selection_option
 from edgemeter.provisioning.health import overview
-from edgemeter.provisioning.health.device_view import device_sheet, fleet_summary, fleet_table, overview_document
+from edgemeter.provisioning.health.device_view import device_sheet, fleet_table, overview_document
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import selection as selecting
 from edgemeter.provisioning.inventory.fleet_file import open_registry
@@ -20,6 +22,7 @@ from edgemeter.provisioning.registry.devices import find_presence
 
 # Rows that fit a reader's patience on a terminal; a pipe gets all of them.
 MOST_ROWS = 300
+STATES = ("online", "offline", "lost", "joined, silent", "not joined", "pending", "banned", "revoked")
 
 
 @click.command(name="list")
@@ -44,7 +47,10 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format) -> None:
         console.print(fleet_table(visible, now_ns, console.width))
     if len(visible) < len(lines):
         print_text(console, f"... and {len(lines) - len(visible)} less urgent ones: narrow the list with --on, or pipe it")
-    print_text(console, fleet_summary(lines))
+    counts = Counter(line.state for line in lines)
+    print_text(
+        console, f"{count(len(lines), 'device')}: {', '.join(f'{counts[name]} {name}' for name in STATES if counts[name]) or 'none'}"
+    )
     print_notes(problems)
 
 
@@ -66,4 +72,4 @@ def show(device: str, folder: FleetFolder, *, form: Format) -> None:
     # With its health as it reported it, whether that can be true or not.
     health = reported and reported.health
     if not print_data(form, {**overview_document(line), "said": health and to_builtins(health)}, rows=""):
-        console_for(form).print(device_sheet(line, now_ns))
+        print_lines(console_for(form), device_sheet(line, now_ns))

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -10,12 +10,12 @@ import msgspec
 from edgemeter.agent.base.figures import age, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.contract.health_issues import DeviceIssue, health_issues
-from edgemeter.provisioning.health.server_status import ServerStatus, read_status
+from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import read_devices
 from edgemeter.provisioning.registry.certificates import Ban, active_bans
 from edgemeter.provisioning.registry.devices import Device, Presence, read_presence
-from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, select_executions, unfinished_executions
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, select_executions
 from edgemeter.provisioning.registry.registry import Registry
 
 SILENT_DAYS = 2
@@ -40,6 +40,7 @@ REMEDIES = {
     "silent": "`edgemeter fleet restart --on {device}`",
     "offline": "start its agent there, `edgemeter agent up`",
 }
+_CURRENT = f"WHERE state IN {tuple(sorted(IN_FLIGHT))} ORDER BY id"
 # Of each device the last job that brought runs: SQLite takes the other columns from the row of the maximum.
 _LAST_MEASURED = "WHERE ended_ns IS NOT NULL AND runs <> '[]' GROUP BY device HAVING max(ended_ns)"
 
@@ -66,45 +67,44 @@ class DeviceOverview:
         """Its board as fleet.toml names it, else as the device reports it."""
         return self.device.board or self.heard.board
 
-    def remedy(self, issue: DeviceIssue) -> str:
-        """Return what to do about one of its issues, "" where the issue itself says so."""
-        return REMEDIES[issue.kind].format(device=shlex.quote(self.device.device))
+    @property
+    def worst(self) -> str | None:
+        """The kind of its most urgent issue."""
+        return self.issues[0].kind if self.issues else None
+
+    @property
+    def serial(self) -> str | None:
+        """Its serial number as the registry has it, else as the device reports it."""
+        return self.device.serial or (self.heard.health.serial if self.heard.health else None)
 
 
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
     """Return every device, also one that only reports, the most urgent first, then by fleet and name; raises as `read_devices`."""
-    presences = read_presence(registry)
-    jobs = {execution.device: execution for execution in unfinished_executions(registry) if execution.state in IN_FLIGHT}
-    devices = {device.device: device for device in read_devices(folder, registry)}
-    status = read_status(folder) or ServerStatus(written_ns=0)
-    bans = active_bans(registry, now_ns)
-    devices |= {name: Device(name, "") for name in bans.keys() - devices.keys()}
+    bans, presences, status = active_bans(registry, now_ns), read_presence(registry), read_status(folder)
+    devices = {name: Device(name, "") for name in bans} | {device.device: device for device in read_devices(folder, registry)}
+    jobs = {execution.device: execution for execution in select_executions(registry, _CURRENT)}
+    measured = {execution.device: execution for execution in select_executions(registry, _LAST_MEASURED)}
     ends_ns: defaultdict[str, list[int]] = defaultdict(list)
     for row in registry.query("SELECT device, not_after_ns FROM certificates WHERE revoked_ns IS NULL"):
         ends_ns[row["device"]].append(row["not_after_ns"])
-    measured = {execution.device: execution for execution in select_executions(registry, _LAST_MEASURED)}
-    overviews = []
+    overviews, ranks = [], [*REMEDIES, None]
     for name, device in devices.items():
         heard, implausible = _believed(presences.get(name) or Presence(name, device.fleet), ends_ns[name])
-        issues = [*_issues(device, heard, now_ns, bans.get(name))]
-        if implausible:
-            issues.append(DeviceIssue("implausible", f"it reports what cannot be true: {', '.join(implausible)}"))
+        issues = [*_issues(device, heard, now_ns, bans.get(name), implausible)]
         if text := status.take_over_text(name, now_ns):
             issues.append(DeviceIssue("taken over", text))
-        issues.sort(key=lambda issue: [*REMEDIES].index(issue.kind))
-        state, since_ns = _state(device, heard, bans.get(name))
+        issues.sort(key=lambda issue: ranks.index(issue.kind))
+        remedied = tuple(replace(issue, remedy=REMEDIES[issue.kind].format(device=shlex.quote(name))) for issue in issues)
         newer, last_ns = measured.get(name), (heard.health and heard.health.runs.last_ns) or 0
         # A run ends somewhat before its job does, and the time of a report is the device's own.
         if newer is not None and (newer.ended_ns or 0) <= last_ns + REPORT_SLACK_NS:
             newer = None
-        overviews.append(DeviceOverview(device, state, since_ns, heard, tuple(issues), implausible, jobs.get(name), newer))
-    rank = {kind: number for number, kind in enumerate(REMEDIES)}
-    return sorted(
-        overviews, key=lambda line: (rank[line.issues[0].kind] if line.issues else len(rank), line.device.fleet, line.device.device)
-    )
+        state, since_ns = _state(device, heard, bans.get(name))
+        overviews.append(DeviceOverview(device, state, since_ns, heard, remedied, implausible, jobs.get(name), newer))
+    return sorted(overviews, key=lambda line: (ranks.index(line.worst), line.device.fleet, line.device.device))
 
 
-def _believed(presence: Presence, ends_ns: Collection[int]) -> tuple[Presence, tuple[str, ...]]:
+def _believed(presence: Presence, ends_ns: list[int]) -> tuple[Presence, tuple[str, ...]]:
     """Return the reports of a device as far as they can be true, and what of its health was left out.
 
     `ends_ns` are the ends of the certificates that were issued to it: these are known, whatever it reports.
@@ -128,13 +128,15 @@ def _state(device: Device, heard: Presence, ban: Ban | None) -> tuple[str, int |
     return ("joined, silent" if device.trust == "accepted" else "not joined"), None
 
 
-def _issues(device: Device, heard: Presence, now_ns: int, ban: Ban | None) -> Iterator[DeviceIssue]:
+def _issues(device: Device, heard: Presence, now_ns: int, ban: Ban | None, implausible: tuple[str, ...]) -> Iterator[DeviceIssue]:
     if device.trust == "revoked":
         return
     if ban is not None:
         yield DeviceIssue("banned", f"banned until {stamp(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}")
     if device.trust == "pending":
         yield DeviceIssue("asks", "waits for approval")
+    if implausible:
+        yield DeviceIssue("implausible", f"it reports what cannot be true: {', '.join(implausible)}")
     health, since = heard.health, age(now_ns - (heard.since_ns or now_ns))
     if heard.state == "lost":
         yield DeviceIssue("lost", f"lost for {since}")

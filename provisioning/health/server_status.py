@@ -3,7 +3,6 @@
 Take-overs are read from mosquitto's log, which the fleet's configuration publishes to the service alone.
 """
 
-import logging
 import re
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.allowance import Allowance
-from edgemeter.agent.base.figures import age, count
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.file_lock import DeviceLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR, NS_PER_S
@@ -24,8 +23,6 @@ from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device, note_sessions, put_pending_disconnect
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
-
-logger = logging.getLogger(__name__)
 
 SERVICE_ID = "edgemeter-fleet"
 LOG_TOPICS = ("$SYS/broker/log/E", "$SYS/broker/log/N")
@@ -73,9 +70,9 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
         return f"its session was taken over {times}: two boards have its key, or its line breaks"
 
 
-def read_status(folder: FleetFolder) -> ServerStatus | None:
-    """Return what the service wrote last, None where it never ran."""
-    return durable_file.read_if_any(folder.status, ServerStatus)
+def read_status(folder: FleetFolder) -> ServerStatus:
+    """Return what the service wrote last, of 1970 where it never ran."""
+    return durable_file.read_if_any(folder.status, ServerStatus) or ServerStatus(written_ns=0)
 
 
 def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
@@ -83,7 +80,7 @@ def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
     status = read_status(folder)
     if not is_locked(DeviceLock(folder.registry, SERVICE_ID).path):
         return ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
-    if status is None or now_ns - status.written_ns > STALE_NS:
+    if now_ns - status.written_ns > STALE_NS:
         return ["the broker does not answer the fleet's service: look at its log and start it"]
     if all(now_ns - reported_ns >= COLLECTOR_STALE_NS for reported_ns in status.collectors.values()):
         return [f"no collector answers, so results stay on the devices: edgemeter collector up --folder {folder.path}"]
@@ -137,8 +134,7 @@ class StatusHandler(FleetHandler):
 
     def _note(self, statements: Statements, now_ns: int) -> None:
         for device, reason in self._offenders.items():
-            if (ban := ban_device(statements, self._registry, device, reason, now_ns)) is not None:
-                logger.warning("%s is banned for %s: %s", device, age(ban.until_ns - now_ns), reason)
+            ban_device(statements, self._registry, device, reason, now_ns)
         opened = {client_id: device for client_id, device in self._sessions.items() if device is not None}
         banned = active_bans(self._registry, now_ns)
         for device in set(opened.values()):
@@ -148,9 +144,9 @@ class StatusHandler(FleetHandler):
         note_sessions(statements, opened, self._sessions.keys() - opened.keys())
 
     def _read_log(self, line: str, now_ns: int) -> None:
-        if (match := _TAKEN.search(line)) is not None:
-            self._taken = match[1]
-            self._sessions[match[1]] = None
+        if (taken := _TAKEN.search(line)) is not None:
+            self._taken = taken[1]
+            self._sessions[taken[1]] = None
         elif (gone := _GONE.search(line)) is not None:
             self._sessions[gone[1]] = None
         elif (came := _CAME.search(line)) is not None:
@@ -160,11 +156,12 @@ class StatusHandler(FleetHandler):
                 return
             owner = client_id.partition("~")[0]
             self._sessions[client_id] = user
-            if is_taken:
-                self._count(client_id, None, now_ns)
             if not self._connects.spend(user):
                 self._offenders[user] = "it connects again and again"
-            if user not in {owner, client_id} and devices.find(self._registry, user) is not None and self._count(owner, user, now_ns):
+            if user in {owner, client_id} or devices.find(self._registry, user) is None:
+                if is_taken:
+                    self._count(client_id, None, now_ns)
+            elif self._count(owner, user, now_ns):
                 self._offenders[user] = f"it connected with the client id of {owner!r}"
 
     def _count(self, device: str, by: str | None, now_ns: int) -> bool:
@@ -172,8 +169,6 @@ class StatusHandler(FleetHandler):
         if devices.find(self._registry, device) is None:
             return False
         before = self._status.take_overs.get(device, TakeOvers(count=0, last_ns=0))
-        # The broker logs the take-over by another one a second time, as its connection.
-        times = before.count + (by is not None or before.by is None)
-        self._status.take_overs[device] = TakeOvers(count=times, last_ns=now_ns, by=by or before.by)
+        self._status.take_overs[device] = TakeOvers(count=before.count + 1, last_ns=now_ns, by=by or before.by)
         self._is_new = True
         return True

@@ -1,13 +1,17 @@
 """Who may join and who belongs: certificates, enrolment tokens, requests to decide, sessions to end, and bans."""
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import astuple, dataclass
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import age
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.base.statements import Statements
 from edgemeter.provisioning.registry.registry import Registry
+
+logger = logging.getLogger(__name__)
 
 KEPT_UNDECIDED = 10_000
 RequestDecision = Literal["accepted", "rejected"]
@@ -248,6 +252,7 @@ def ban_device(statements: Statements, registry: Registry, device: str, reason: 
     ban = Ban(device, count, now_ns, now_ns + length_ns, reason)
     statements.execute("INSERT OR REPLACE INTO bans VALUES (?, ?, ?, ?, ?)", astuple(ban))
     put_pending_disconnect(statements, device, now_ns)
+    logger.warning("%s is banned for %s: %s", device, age(length_ns), reason)
     return ban
 
 

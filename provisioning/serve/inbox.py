@@ -44,12 +44,12 @@ class ServiceInbox:
     """Messages by sender; `put` from the network's thread, all else from the service's."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        # Of flooders, since the session began.
+        self.dropped_count = 0
         self._allowance = Allowance(UNITS_PER_S, BURST_UNITS, clock)
         # In the order of their turns.
         self._waiting: OrderedDict[str, _Share] = OrderedDict()
         self._count = 0
-        # Of flooders, by quality of service.
-        self._dropped = [0, 0]
         self._banned: Collection[str] = ()
         self._changed = threading.Condition()
 
@@ -62,7 +62,7 @@ class ServiceInbox:
         with self._changed:
             is_device = sender != message.topic
             if sender in self._banned or (is_device and not self._allowance.spend(sender, 1.0 + len(message.payload) / UNIT_BYTES)):
-                self._dropped[message.qos] += 1
+                self.dropped_count += 1
                 return [message]
             if message.qos == 0 and self._count >= MOST_WAITING:
                 return [message]
@@ -90,14 +90,6 @@ class ServiceInbox:
     def ban(self, names: Collection[str]) -> None:
         """Drop what comes of these senders from now on, and of no others."""
         self._banned = names
-
-    def dropped(self) -> tuple[int, int]:
-        """Return how many messages of flooders were dropped since `reset`: of QoS 0, and of QoS 1."""
-        return self._dropped[0], self._dropped[1]
-
-    def reset(self) -> None:
-        """Expect another session: count what is dropped anew."""
-        self._dropped = [0, 0]
 
     def _add(self, sender: str, message: Message) -> list[Message]:
         share = self._waiting.setdefault(sender, _Share())

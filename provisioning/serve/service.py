@@ -9,7 +9,6 @@ from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.figures import age
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, SessionProfile
 from edgemeter.provisioning.inventory.fleet_file import open_registry
@@ -132,7 +131,7 @@ class FleetService:
             if self._session.is_connected():
                 # Otherwise nobody can report anything: nobody is late.
                 self._poll_all()
-            if sum(self._inbox.dropped()) > MOST_DROPPED and self._clock() - self._renewed_s > RENEWAL_S:
+            if self._inbox.dropped_count > MOST_DROPPED and self._clock() - self._renewed_s > RENEWAL_S:
                 self._renew_session()
 
     def _run(self) -> None:
@@ -150,20 +149,18 @@ class FleetService:
     def _renew_session(self) -> None:
         """Connect anew, without what the broker has still to send: most of it is a flooder's.
 
-        It keeps messages of QoS 1 for a persistent session. Those of a clean one come again: devices report what was not acknowledged.
+        What others sent comes again: their reports are retained, and a device repeats those of its jobs until they are acknowledged.
         """
-        qos_0, qos_1 = self._inbox.dropped()
-        lasting: Literal["clean", "persistent"] = "clean" if qos_1 > qos_0 else "persistent"
         self._renewed_s = self._clock()
-        logger.info("dropped %d messages of a flood: connecting to the broker anew, without the others", qos_0 + qos_1)
+        logger.info("dropped %d messages of a flood: connecting to the broker anew, without the others", self._inbox.dropped_count)
         self._session.close()
-        self._session = MqttSession(self.address, SessionProfile(self._client_id, lasting, acknowledges="later"), self)
+        self._session = MqttSession(self.address, SessionProfile(self._client_id, "clean", acknowledges="later"), self)
         try:
             self._session.connect()
         except EdgemeterError as error:
             logger.warning("%s: trying again in %g s", error, RENEWAL_S)
             return
-        self._inbox.reset()
+        self._inbox.dropped_count = 0
 
     def _ban(self, flooders: list[str]) -> None:
         """Ban devices for a time; the handler of access makes the broker apply it at its next poll."""
@@ -171,8 +168,7 @@ class FleetService:
         try:
             with self._registry.transaction() as connection:
                 for device in flooders:
-                    if (ban := ban_device(connection, self._registry, device, FLOODED, now_ns)) is not None:
-                        logger.warning("%s is banned for %s: %s", device, age(ban.until_ns - now_ns), FLOODED)
+                    ban_device(connection, self._registry, device, FLOODED, now_ns)
         except EdgemeterError as error:
             logger.warning("cannot ban %s: %s", ", ".join(flooders), error)
 

@@ -18,7 +18,7 @@ def test_an_online_device_without_a_challenge_takes_no_orders_and_the_list_has_t
     def noted():
         (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)
         is_stated = device_view.overview_document(line)["takes_no_orders"]
-        return line.state, is_stated, [line.remedy(issue) for issue in line.issues if issue.kind == "orders"]
+        return line.state, is_stated, [issue.remedy for issue in line.issues if issue.kind == "orders"]
 
     lab.says("a", "online", challenge=None)
     lab.passes(1)
