@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgemeter.agent.base.figures import age, count, printable, size
+from edgemeter.agent.base.figures import age, count, printable, size, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.health import Clock, Health, recently_refused
 from edgemeter.agent.contract.record_time import off_by_text
@@ -84,12 +84,43 @@ def clock_text(health: Health) -> str:
     return {True: "synchronised", False: "not synchronised", None: "unknown"}[health.clock.is_synchronised]
 
 
-def sensors_text(health: Health) -> str | None:
-    """Return the names of its sensors."""
-    return ", ".join(sensor.name for sensor in health.sensors) or None
+def health_facts(health: Health, now_ns: int) -> dict[str, str | None]:
+    """Return a report in words, by label; what it does not have is None."""
+    end_ns, disk, runs, words = health.certificate_not_after_ns, health.disk, health.runs, health.last_words
+    certificate = None if end_ns is None else f"{'expires' if end_ns > now_ns else 'expired'} {stamp(end_ns)} UTC"
+    space = None if disk.free_bytes is None or disk.size_bytes is None else f"{size(disk.free_bytes)} of {size(disk.size_bytes)} free"
+    wear = None if disk.wear_ratio is None else f"up to {disk.wear_ratio:.0%} of its life used"
+    dropped = f"dropped {health.dropped_records} results, {health.dropped_traces} traces" if health.dropped_records else None
+    waiting = "unknown" if health.waiting_records is None else f"{health.waiting_records} waiting"
+    verdicts = joined(*(f"{number} {verdict}" for verdict, number in runs.verdicts.items()))
+    last_run = (
+        f"last {age(now_ns - runs.last_ns)} ago: {runs.last_verdict}; of the last {sum(runs.verdicts.values())}: {verdicts}"
+        if runs.last_ns
+        else None
+    )
+    answer = {True: "yes", False: "no", None: "unknown"}
+    throttled, weak = answer[health.is_throttled_since_boot], answer[health.is_under_voltage_since_boot]
+    return {
+        "Health reported": f"{stamp(health.told_ns)} UTC by its own clock",
+        "Agent now": health.agent,
+        "Agents before": joined(health.previous_agent, *(f"{agent} failed" for agent in health.bad_agents)),
+        "Software": joined(
+            health.os, health.kernel, health.arch, health.python and f"Python {health.python}", health.glibc and f"glibc {health.glibc}"
+        ),
+        "Mode": joined(health.power_mode and f"power mode {health.power_mode}", health.governor and f"governor {health.governor}"),
+        "Power sensors": joined(*(sensor.name for sensor in health.sensors)),
+        "Certificate": certificate,
+        "Clock": joined(clock_text(health), health.clock.offset_ms and f"{health.clock.offset_ms:+.3g} ms off"),
+        "Disk": joined(space, wear),
+        "Outbox": joined(waiting, health.outbox_trouble, dropped),
+        "Last runs": last_run,
+        "Temperatures": joined(*(f"{name} {value_c:.0f} C" for name, value_c in sorted(health.temperatures_c.items()))),
+        "Since boot": f"throttled: {throttled}, under-voltage: {weak}",
+        "Up": health.uptime_s and joined(age(int(health.uptime_s * 1e9)), health.reset_reason and f"reset reason {health.reset_reason}"),
+        "Previous agent process": joined(words.kind, words.text, words.at_ns and f"{stamp(words.at_ns)} UTC"),
+    }
 
 
-def last_words(health: Health) -> str:
-    """Return how the previous agent process ended."""
-    words = health.last_words
-    return f"{words.kind}: {words.text}" if words.text else words.kind
+def joined(*texts: object) -> str | None:
+    """Return the texts that there are as one, None where there is none."""
+    return ", ".join(str(text) for text in texts if text) or None

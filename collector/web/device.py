@@ -10,10 +10,10 @@ from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, TPOT, TTFT, Figure, FigureView, figure, in_view
 from edgemeter.agent.contract.health import Health
-from edgemeter.agent.contract.health_issues import clock_text, last_words, sensors_text
+from edgemeter.agent.contract.health_issues import health_facts
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import UNKNOWN_BOARD
-from edgemeter.agent.ledger.presence import certificate_days, needs_attention
+from edgemeter.agent.ledger.presence import needs_attention
 from edgemeter.collector.charts.chart import Chart
 from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.runs.figure_names import with_part
@@ -64,21 +64,8 @@ def _machine(context: ViewContext, newest: BookedCase) -> dict[str, str | None]:
 
 
 def _health_of(health: Health) -> dict[str, str | None]:
-    days = certificate_days(health, time.time_ns())
-    disk, runs = health.disk, health.runs
-    free_ratio = disk.free_bytes / disk.size_bytes if disk.free_bytes is not None and disk.size_bytes else None
-    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in runs.verdicts.items())
-    return {
-        "Health reported": f"{figures.stamp(health.told_ns)} UTC by its own clock",
-        "Needs attention": "; ".join(needs_attention(health, time.time_ns())) or "nothing",
-        "Agent now": health.agent,
-        "Power sensors": sensors_text(health),
-        "Certificate": None if days is None else f"ends in {days:.0f} days",
-        "Clock": clock_text(health),
-        "Disk": None if free_ratio is None else f"{figures.significant((disk.free_bytes or 0) / 1e9)} GB free, {free_ratio:.0%}",
-        "Last runs": verdicts or None,
-        "Previous agent process": last_words(health),
-    }
+    now_ns = time.time_ns()
+    return {"Needs attention": "; ".join(needs_attention(health, now_ns)) or "nothing", **health_facts(health, now_ns)}
 
 
 def _trends(context: ViewContext, device_cases: Sequence[BookedCase]) -> list[Chart]:

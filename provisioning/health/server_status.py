@@ -144,9 +144,9 @@ class StatusHandler(FleetHandler):
         note_sessions(statements, opened, self._sessions.keys() - opened.keys())
 
     def _read_log(self, line: str, now_ns: int) -> None:
-        if (taken := _TAKEN.search(line)) is not None:
-            self._taken = taken[1]
-            self._sessions[taken[1]] = None
+        if (match := _TAKEN.search(line)) is not None:
+            self._taken = match[1]
+            self._sessions[match[1]] = None
         elif (gone := _GONE.search(line)) is not None:
             self._sessions[gone[1]] = None
         elif (came := _CAME.search(line)) is not None:

@@ -101,7 +101,7 @@ def test_a_job_that_just_ended_is_shown_before_the_next_report(lab):
             jobs.write_executions(connection, [replace(execution, state="done", ended_ns=ended_ns, runs=("r1", "r2"))])
         (document,) = json.loads(fleet("--folder", lab.folder.path, "list", "--on", "coral", "--format", "json"))["devices"]
         assert (document["device"], document["newer_job"] is not None) == ("pi-good", is_newer)
-        assert ("last job" in fleet("--folder", lab.folder.path, "show", "pi-good")) == is_newer
+        assert ("Last job" in fleet("--folder", lab.folder.path, "show", "pi-good")) == is_newer
     (good,) = [line for line in fleet("--folder", lab.folder.path, "list").splitlines() if line.startswith("pi-good")]
     assert "measured 1 min ago, done" in good
 
