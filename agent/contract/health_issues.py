@@ -116,7 +116,7 @@ def health_facts(health: Health, now_ns: int) -> dict[str, str | None]:
         "Last runs": last_run,
         "Temperatures": joined(*(f"{name} {value_c:.0f} C" for name, value_c in sorted(health.temperatures_c.items()))),
         "Since boot": f"throttled: {throttled}, under-voltage: {weak}",
-        "Up": health.uptime_s and joined(age(int(health.uptime_s * 1e9)), health.reset_reason and f"reset reason {health.reset_reason}"),
+        "Up": joined(health.uptime_s and age(int(health.uptime_s * 1e9)), health.reset_reason and f"reset reason {health.reset_reason}"),
         "Previous agent process": joined(words.kind, words.text, words.at_ns and f"{stamp(words.at_ns)} UTC"),
     }
 
