@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.text import Text
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange, format_option
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.identity import JoinFile, join_file_text
 from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, in_folder
 from edgemeter.provisioning.identity import admission, broker_files
@@ -25,7 +27,6 @@ from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.registry.certificates import undecided_requests
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -148,12 +149,11 @@ def requests(folder: FleetFolder, *, form: Format) -> None:
     if not waiting:
         click.echo("no pending requests", err=True)
         return
-    headings = ("request", "device", "serial", "board", "why")
-    rows = (
-        (request.request[:12], request.device, f"{request.serial} ({request.serial_source})", request.board or "-", request.why)
-        for request in waiting
-    )
-    console_for(form).print(narrow_table(headings, rows, folded=headings))
+    table = plain_table("request", "device", "serial", "board", "why")
+    for request in waiting:
+        serial = f"{request.serial} ({request.serial_source})"
+        table.add_row(*map(Text, (request.request[:12], request.device, serial, request.board or "-", request.why)))
+    console_for(form).print(table)
 
 
 @click.command()

@@ -9,19 +9,20 @@ from typing import Any, NoReturn, TypeVar
 import click
 import msgspec
 from rich.console import Console
+from rich.text import Text
 
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
 from edgemeter.agent.base.figures import count, short_id
 from edgemeter.agent.base.options import FiniteRange, added, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import print_lines, print_text
+from edgemeter.agent.base.terminal import plain_table, print_lines, print_text
 from edgemeter.agent.contract import suite as suites
 from edgemeter.agent.contract.orders import IntervalSeconds, TimeOfDay
 from edgemeter.provisioning.cli.options import in_folder, print_notes, rehearsed_options, selection_option
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import narrow_table, plain
+from edgemeter.provisioning.inventory.formatting import plain
 from edgemeter.provisioning.jobs.job_view import counts_text, executions_table, follow_job, job_document, job_outline, one_line, summary_of
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
 from edgemeter.provisioning.jobs.waves import JobChange, WaveEnd, by_state, change_job, in_waves
@@ -283,10 +284,11 @@ def _show_jobs(registry: Registry, device: str | None, form: Format, *, with_tex
     outlines = [job_outline(job, by_state(kept.count_states(registry, job.job))) for job in newest]
     if not print_data(form, {"jobs": outlines}):
         # A job's name contains the time when it was made.
-        rows = [(of["job"], of["title"], of["state"], str(sum(of["states"].values())), counts_text(of["states"])) for of in outlines]
-        console_for(form).print(
-            narrow_table(("job", "what", "state", "devices", "executions"), rows, folded={"what", "executions"}, right={"devices"})
-        )
+        table = plain_table("job", "what", "state", "devices", "executions", right={"devices"})
+        for of in outlines:
+            states = of["states"]
+            table.add_row(of["job"], Text(of["title"]), of["state"], str(sum(states.values())), counts_text(states))
+        console_for(form).print(table)
 
 
 def _print_answers(executions: Sequence[Execution]) -> None:

@@ -11,11 +11,11 @@ from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import plain_table
 from edgemeter.provisioning.cli.options import FILE, in_folder
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.update import releases
 
 
@@ -110,9 +110,10 @@ def add(paths: tuple[Path, ...], folder: FleetFolder, *, form: Format) -> None:
     if print_data(form, listed):
         return
     target_of = attrgetter("version", "board", "python", "glibc")
-    rows = [(*target_of(each), f"{each.size_bytes / 1e6:.1f} MB", each.sha256[:12]) for each in listed]
-    headings = ("version", "board", "Python", "glibc", "size", "sha256")
-    console_for(form).print(narrow_table(headings, rows, folded=(), right={"size"}))
+    table = plain_table("version", "board", "Python", "glibc", "size", "sha256", right={"size"})
+    for each in listed:
+        table.add_row(*target_of(each), f"{each.size_bytes / 1e6:.1f} MB", each.sha256[:12])
+    console_for(form).print(table)
 
 
 @release.command(short_help="Show the keys that sign releases, replace them, or set the lowest release.")

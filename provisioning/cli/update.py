@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from rich.text import Text
 
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import plain_table
 from edgemeter.provisioning.cli.jobs import MAX_FAILED_RATIO, order, timeout_option, waves_options
 from edgemeter.provisioning.cli.options import rehearsed_options, selection_option
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.waves import WaveEnd, in_waves
 from edgemeter.provisioning.update import choice as choosing
 from edgemeter.provisioning.update.choice import Allowed, UpdateChoice
@@ -69,13 +70,12 @@ def update(
 
 
 def _show(planned: Sequence[Mapping[str, Any]]) -> None:
-    rows = []
+    table = plain_table("device", "board", "runs", "goes to", "sha256", "wave", "note")
     for row in planned:
         bad = f"failed there: {', '.join(row['bad'])}" if row["bad"] else ""
         cells = (row["device"], row["board"], row["runs"], row["goes_to"] or "stays", (row["bundle"] or "")[:12], row["wave"])
-        rows.append((*(str(cell or "") for cell in cells), "; ".join(filter(None, (bad, row["note"])))))
-    headings = ("device", "board", "runs", "goes to", "sha256", "wave", "note")
-    console_for("table").print(narrow_table(headings, rows, folded={"note"}))
+        table.add_row(*(Text(str(cell or "")) for cell in cells), Text("; ".join(filter(None, (bad, row["note"])))))
+    console_for("table").print(table)
 
 
 def _planned(choice: UpdateChoice, waves: Mapping[str, int]) -> dict[str, Any]:

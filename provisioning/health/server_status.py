@@ -30,7 +30,6 @@ WRITE_NS = 10 * NS_PER_S
 # Later the service has no connection, or hangs; a collector reports every half a minute.
 STALE_NS = 45 * NS_PER_S
 COLLECTOR_STALE_NS = int(3 * COLLECTOR_STATE_S * NS_PER_S)
-MOST_COLLECTORS = 1000
 # Take-overs older than this are forgotten; a line that breaks now and then makes one or two.
 TAKE_OVER_NS = NS_PER_HOUR
 USUAL_TAKE_OVERS = 2
@@ -115,7 +114,7 @@ class StatusHandler(FleetHandler):
         reported, name = decode_collector_state(message.payload), message.topic.split("/")[2]
         self._offenders |= dict.fromkeys(reported.flooding, f"it sent collector {name} more results than it can store")
         was_online = self._status.collectors.pop(name, None) is not None
-        if reported.state == "online" and len(self._status.collectors) < MOST_COLLECTORS:
+        if reported.state == "online":
             self._status.collectors[name] = now_ns
         self._is_new = self._is_new or was_online != (name in self._status.collectors)
 

@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.figures import ABSENT, count
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.terminal import plain_table
-from edgemeter.provisioning.inventory.formatting import ABSENT, plain, stamp
+from edgemeter.provisioning.inventory.formatting import plain, stamp
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, select_executions

@@ -105,12 +105,6 @@ def find_token(registry: Registry, token_id: str) -> EnrolmentToken | None:
     return next((EnrolmentToken(**row) for row in registry.query("SELECT * FROM tokens WHERE token_id = ?", token_id)), None)
 
 
-def open_tokens(registry: Registry, now_ns: int) -> list[EnrolmentToken]:
-    """Return the tokens that may still be used at `now_ns`, by id."""
-    rows = registry.query("SELECT * FROM tokens WHERE closed_ns IS NULL AND expires_ns > ? ORDER BY token_id", now_ns)
-    return [EnrolmentToken(**row) for row in rows]
-
-
 def bind_token(statements: Statements, token_id: str, key_sha256: str) -> None:
     """Note the key that the token was used with: it is valid for no other."""
     statements.execute("UPDATE tokens SET key_sha256 = ? WHERE token_id = ?", (key_sha256, token_id))

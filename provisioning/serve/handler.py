@@ -2,12 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from pkgutil import resolve_name
 from typing import Literal, Protocol
 
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry.registry import Registry
 
 HANDLERS: Mapping[str, str] = {
     "access": "edgemeter.provisioning.identity.enforcement:AccessHandler",
@@ -49,11 +46,6 @@ class FleetHandler(Protocol):
     def close(self) -> None:
         """Release what it holds."""
         return
-
-
-def make_handlers(folder: FleetFolder, registry: Registry, publish: FleetPublish) -> dict[str, FleetHandler]:
-    """Return every handler, by name."""
-    return {name: resolve_name(kind)(folder, registry, publish) for name, kind in HANDLERS.items()}
 
 
 def subscription(pattern: str) -> re.Pattern[str]:

@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
@@ -14,8 +15,7 @@ from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Mes
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device
-from edgemeter.provisioning.serve import handler
-from edgemeter.provisioning.serve.handler import FleetHandler
+from edgemeter.provisioning.serve.handler import HANDLERS, FleetHandler, subscription
 from edgemeter.provisioning.serve.inbox import ServiceInbox
 
 logger = logging.getLogger(__name__)
@@ -51,10 +51,12 @@ class FleetService:
         self._registry = open_registry(folder)
         self._client_id = client_id(folder)
         self._session = MqttSession(address, SessionProfile(self._client_id, "persistent", acknowledges="later"), self)
-        self._handlers = handler.make_handlers(folder, self._registry, self._publish)
+        self._handlers: dict[str, FleetHandler] = {
+            name: resolve_name(kind)(folder, self._registry, self._publish) for name, kind in HANDLERS.items()
+        }
         topics = [(name, topic) for name, fleet_handler in self._handlers.items() for topic in fleet_handler.topics]
         self._topics = sorted({topic for _, topic in topics})
-        self._routes = [(name, handler.subscription(topic)) for name, topic in topics]
+        self._routes = [(name, subscription(topic)) for name, topic in topics]
         self._inbox = ServiceInbox(clock)
         self._ended = threading.Event()
         self._pass_s = clock()
@@ -123,14 +125,13 @@ class FleetService:
                 if topics.fullmatch(message.topic):
                     self._do(name, self._handlers[name], message)
             self._session.acknowledge(message)
-        if flooders := self._inbox.flooders():
-            self._ban(flooders)
-            self._due_s = 0.0
         if self._clock() >= self._due_s:
             self._due_s = self._clock() + POLL_S
+            self._ban_flooders()
             if self._session.is_connected():
                 # Otherwise nobody can report anything: nobody is late.
-                self._poll_all()
+                for name, fleet_handler in self._handlers.items():
+                    self._do(name, fleet_handler, None)
             if self._inbox.dropped_count > MOST_DROPPED and self._clock() - self._renewed_s > RENEWAL_S:
                 self._renew_session()
 
@@ -138,13 +139,17 @@ class FleetService:
         while not self._ended.is_set():
             self.work()
 
-    def _poll_all(self) -> None:
+    def _ban_flooders(self) -> None:
+        """Ban who floods for a time, and take nothing of the banned; the handler of access makes the broker refuse them."""
+        now_ns = time.time_ns()
         try:
-            self._inbox.ban(active_bans(self._registry, time.time_ns()))
+            if flooders := self._inbox.flooders():
+                with self._registry.transaction() as statements:
+                    for device in flooders:
+                        ban_device(statements, self._registry, device, FLOODED, now_ns)
+            self._inbox.ban(active_bans(self._registry, now_ns))
         except EdgemeterError as error:
-            logger.warning("cannot read who is banned: %s", error)
-        for name, fleet_handler in self._handlers.items():
-            self._do(name, fleet_handler, None)
+            logger.warning("cannot ban who floods: %s", error)
 
     def _renew_session(self) -> None:
         """Connect anew, without what the broker has still to send: most of it is a flooder's.
@@ -161,16 +166,6 @@ class FleetService:
             logger.warning("%s: trying again in %g s", error, RENEWAL_S)
             return
         self._inbox.dropped_count = 0
-
-    def _ban(self, flooders: list[str]) -> None:
-        """Ban devices for a time; the handler of access makes the broker apply it at its next poll."""
-        now_ns = time.time_ns()
-        try:
-            with self._registry.transaction() as connection:
-                for device in flooders:
-                    ban_device(connection, self._registry, device, FLOODED, now_ns)
-        except EdgemeterError as error:
-            logger.warning("cannot ban %s: %s", ", ".join(flooders), error)
 
     def _do(self, name: str, fleet_handler: FleetHandler, message: Message | None) -> None:
         try:

@@ -24,6 +24,11 @@ from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
 FLEET = "lab"
 
 
+def open_tokens(registry: Registry) -> dict[str, str]:
+    """Return the ids of the tokens that were not closed, by device."""
+    return dict(map(tuple, registry.query("SELECT device, token_id FROM tokens WHERE closed_ns IS NULL ORDER BY token_id")))
+
+
 class Lab:
     """One fleet; everything that it starts ends with `stack`."""
 

@@ -12,6 +12,7 @@ from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.certificates import Certificate
+from tests.provisioning.identity.lab import open_tokens
 
 
 def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
@@ -32,14 +33,14 @@ def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
     device = devices.find(lab.registry, "pi-1")
     assert (device.serial, device.board, device.tags) == ("77", "pi5", ("coral",))
     assert text.count("pi-1.join.toml") == 1
-    assert len(certificates.open_tokens(lab.registry, 0)) == 3
+    assert len(open_tokens(lab.registry)) == 3
 
 
 def test_a_device_that_can_have_no_token_stops_no_other_and_keeps_the_one_before(lab, tmp_path):
     """Something stands where the file of the second would be: the others have theirs, and it can be repeated."""
     cards = tmp_path / "cards"
     lab.run("token", "pi-2", "--output", tmp_path / "card before")
-    (before,) = certificates.open_tokens(lab.registry, 0)
+    before = open_tokens(lab.registry)["pi-2"]
     (cards / "pi-2.join.toml").mkdir(parents=True)
     with pytest.raises(EdgemeterError, match="cannot write"):
         lab.run("token", "pi-2", "--output", cards)
@@ -47,9 +48,9 @@ def test_a_device_that_can_have_no_token_stops_no_other_and_keeps_the_one_before
     result = CliRunner().invoke(fleet, arguments)
     assert "repeat it for pi-2" in str(result.exception)
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["device", "pi-1", "pi-2", "pi-3"]
-    waiting = {token.device: token.token_id for token in certificates.open_tokens(lab.registry, time.time_ns())}
+    waiting = open_tokens(lab.registry)
     in_files = {name: identity.token_id(identity.read_join_file(cards / f"{name}.join.toml").token) for name in ("pi-1", "pi-3")}
-    assert waiting == {**in_files, "pi-2": before.token_id}
+    assert waiting == {**in_files, "pi-2": before}
     repeated = CliRunner().invoke(fleet, [*arguments, "--format", "json"])
     assert [entry["device"] for entry in json.loads(repeated.stdout) if "error" in entry] == ["pi-2"]
 
@@ -64,7 +65,7 @@ def test_a_device_is_revoked_without_a_broker_too(lab):
     lab.run("revoke", "pi-1")
     assert "already revoked" in lab.run("revoke", "pi-1")
     assert authority.revoked_numbers(lab.folder.revoked.read_bytes()) == {"a1"}
-    assert certificates.open_tokens(lab.registry, 0) == []
+    assert open_tokens(lab.registry) == {}
     assert certificates.pending_disconnects(lab.registry) == ["pi-1"]
 
 

@@ -22,6 +22,7 @@ from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.rows import table_row
+from tests.provisioning.identity.lab import open_tokens
 
 S, DAY_NS = 1_000_000_000, 86_400 * 1_000_000_000
 BEGIN_NS = 1_700_000_000 * S
@@ -221,7 +222,7 @@ def test_a_rejected_board_is_refused_and_its_token_ends(fleet):
     (waiting,) = certificates.undecided_requests(fleet.registry)
     fleet.decides(admission.revoke, waiting.request[:12], "why", "lab")
     assert fleet.asks(token, "key 2", "2").state == "refused"
-    assert certificates.open_tokens(fleet.registry, fleet.now_ns) == []
+    assert open_tokens(fleet.registry) == {}
     assert fleet.asks(fleet.token(), "key 2", "2").state == "pending"
     assert fleet.valid() == [first.number]
 
@@ -346,5 +347,5 @@ def test_a_name_that_no_device_may_have_gets_no_token(fleet):
             assert "\n" not in str(error.value)
             with pytest.raises(ConfigError):
                 fleet.decides(admission.revoke, name, "why", "lab")
-    assert certificates.open_tokens(fleet.registry, 0) == []
+    assert open_tokens(fleet.registry) == {}
     assert fleet.token("x" * 64)
