@@ -111,8 +111,8 @@ def add(paths: tuple[Path, ...], folder: FleetFolder, *, form: Format) -> None:
         return
     target_of = attrgetter("version", "board", "python", "glibc")
     table = plain_table("version", "board", "Python", "glibc", "size", "sha256", right={"size"})
-    for each in listed:
-        table.add_row(*target_of(each), f"{each.size_bytes / 1e6:.1f} MB", each.sha256[:12])
+    for entry in listed:
+        table.add_row(*target_of(entry), f"{entry.size_bytes / 1e6:.1f} MB", entry.sha256[:12])
     console_for(form).print(table)
 
 
