@@ -189,13 +189,3 @@ def read_identity(home: Path) -> Identity | None:
     """Return the identity in the agent's home, None where it has joined no fleet; raises ConfigError if it cannot be read."""
     remedy = "join its fleet again with `edgemeter agent join`"
     return durable_file.read_struct(IdentityFiles(home).identity, Identity, "identity of this device", remedy)
-
-
-def is_other_board(home: Path, machine: Machine = THIS_MACHINE) -> bool:
-    """Return whether the identity in `home` was made on another board than this one: the card was copied or moved.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    identity = read_identity(home)
-    return identity is not None and differs_from_board(identity.board(), machine)

@@ -21,7 +21,7 @@ from edgemeter.agent.identity.identity import (
     IdentityFiles,
     belong_together,
     certificate_request,
-    is_other_board,
+    differs_from_board,
     make_key,
     read_board_serial,
     read_identity,
@@ -163,7 +163,7 @@ def _joined_before(places: JoinPaths, machine: Machine) -> Identity | None:
     files = IdentityFiles(places.home)
     settle_identity(files)
     identity = read_identity(places.home)
-    if identity is None or is_other_board(places.home, machine) or not belong_together(files.certificate, files.key):
+    if identity is None or differs_from_board(identity.board(), machine) or not belong_together(files.certificate, files.key):
         return None
     return identity
 

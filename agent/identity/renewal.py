@@ -21,7 +21,7 @@ from edgemeter.agent.identity.identity import (
     IdentityFiles,
     certificate_request,
     clock_floor_ns,
-    is_other_board,
+    differs_from_board,
     read_board_serial,
     read_identity,
 )
@@ -40,7 +40,7 @@ def settle_moved_card(home: Path, machine: Machine = THIS_MACHINE, alive: Callab
     files = IdentityFiles(home)
     joining.settle_identity(files)
     identity = read_identity(home)
-    if identity is None or not is_other_board(home, machine):
+    if identity is None or not differs_from_board(identity.board(), machine):
         return False
     logger.warning(
         "this card belongs to device %r on the board with serial %s, and this is another board: it asks for a name of its own",

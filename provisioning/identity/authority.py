@@ -80,18 +80,11 @@ class Authority:
             raise ConfigError(f"the authority in ca.crt is named {', '.join(map(repr, names)) or 'nothing'}: it needs one common name")
         self._name = names[0]
 
-    def issue_server(self, name: str, names: Iterable[str], now: datetime) -> KeyPair:
-        """Return a certificate for a server `name` that is reached by `names` (host names and addresses), with a new key."""
-        alternatives = x509.SubjectAlternativeName([_general_name(name) for name in sorted(set(names))])
-        return self._issue(name[:LONGEST_NAME], now, alternatives)
-
-    def issue_client(self, common_name: str, now: datetime) -> KeyPair:
-        """Return a certificate for a service of the fleet, with a new key."""
-        return self._issue(common_name, now)
-
-    def _issue(self, common_name: str, now: datetime, alternatives: "x509.SubjectAlternativeName | None" = None) -> KeyPair:
+    def issue(self, common_name: str, now: datetime, names: Iterable[str] = ()) -> KeyPair:
+        """Return a certificate with a new key: for a server that is reached by `names` (host names and addresses), or for a client."""
         key = ec.generate_private_key(ec.SECP256R1())
-        return KeyPair(_pem(self._sign(common_name, key.public_key(), now, AUTHORITY_DAYS, alternatives)), _private_pem(key))
+        certificate = self._sign(common_name[:LONGEST_NAME], key.public_key(), now, AUTHORITY_DAYS, names)
+        return KeyPair(_pem(certificate), _private_pem(key))
 
     def issue_device(self, request: SigningRequest, device: str, serial: str, now_ns: int, days: int = DEVICE_DAYS) -> Certificate:
         """Return a certificate of the name `device` for the key of the request, whatever name that requests, on the board `serial`."""
@@ -129,31 +122,22 @@ class Authority:
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
 
     def _sign(
-        self,
-        common_name: str,
-        key: "ec.EllipticCurvePublicKey",
-        now: datetime,
-        days: int,
-        alternatives: "x509.SubjectAlternativeName | None" = None,
+        self, common_name: str, key: "ec.EllipticCurvePublicKey", now: datetime, days: int, names: Iterable[str] = ()
     ) -> "x509.Certificate":
-        """Return a certificate for a client, or for a server with these `alternatives`."""
+        alternatives = [_general_name(name) for name in sorted(set(names))]
         usages = x509.oid.ExtendedKeyUsageOID
-        builder = _builder(common_name, key, now, days).issuer_name(self._certificate.subject)
-        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_key_usage(is_authority=False), critical=True)
+        builder = _builder(common_name, self._certificate.subject, key, now, days, is_authority=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usages.SERVER_AUTH if alternatives else usages.CLIENT_AUTH]), critical=False)
         builder = builder.add_extension(self._identifier(), critical=False)
-        if alternatives is not None:
-            builder = builder.add_extension(alternatives, critical=False)
+        if alternatives:
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
 
 def make_authority(name: str, now: datetime) -> KeyPair:
     """Return a new authority named `name`; raises UnavailableError if the library is not installed."""
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(name, key.public_key(), now, AUTHORITY_DAYS)
-    builder = builder.issuer_name(_subject(name)).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_key_usage(is_authority=True), critical=True)
+    builder = _builder(name, _subject(name), key.public_key(), now, AUTHORITY_DAYS, is_authority=True)
     return KeyPair(_pem(builder.sign(key, hashes.SHA256())), _private_pem(key))
 
 
@@ -170,12 +154,6 @@ def make_key() -> bytes:
 def public_of(private: bytes) -> bytes:
     """Return the public half of a private key, PEM; raises ConfigError if it is not a private key."""
     return _public_pem(_opened(private).public_key())
-
-
-def signer(private: bytes) -> Callable[[bytes], bytes]:
-    """Return the function that signs (ECDSA with SHA-256, DER) by a private key on P-256, PEM; raises ConfigError if it is none."""
-    key = _opened(private)
-    return partial(key.sign, signature_algorithm=ec.ECDSA(hashes.SHA256()))
 
 
 def checked_public(pem: bytes, path: Path) -> bytes:
@@ -241,18 +219,14 @@ def _opened(private: bytes) -> Any:
         raise ConfigError(f"it is not a private key in PEM without a passphrase ({error}): restore it from a backup") from error
 
 
-def _builder(common_name: str, key: "ec.EllipticCurvePublicKey", now: datetime, days: int) -> "x509.CertificateBuilder":
-    builder = x509.CertificateBuilder(subject_name=_subject(common_name), public_key=key, serial_number=x509.random_serial_number())
+def _builder(
+    common_name: str, issuer: "x509.Name", key: "ec.EllipticCurvePublicKey", now: datetime, days: int, *, is_authority: bool
+) -> "x509.CertificateBuilder":
+    builder = x509.CertificateBuilder(issuer, _subject(common_name), key, x509.random_serial_number())
     builder = builder.not_valid_before(NOT_BEFORE).not_valid_after(max(now, NOT_BEFORE) + timedelta(days=days))
-    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-
-
-def _subject(common_name: str) -> "x509.Name":
-    return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common_name)])
-
-
-def _key_usage(*, is_authority: bool) -> "x509.KeyUsage":
-    return x509.KeyUsage(
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
+    usage = x509.KeyUsage(
         digital_signature=not is_authority,
         key_cert_sign=is_authority,
         crl_sign=is_authority,
@@ -263,6 +237,11 @@ def _key_usage(*, is_authority: bool) -> "x509.KeyUsage":
         encipher_only=False,
         decipher_only=False,
     )
+    return builder.add_extension(usage, critical=True)
+
+
+def _subject(common_name: str) -> "x509.Name":
+    return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common_name)])
 
 
 def _general_name(name: str) -> "x509.GeneralName":
@@ -305,6 +284,6 @@ class ServiceKey:
                 raise ConfigError(
                     f"cannot sign orders: {str(error.filename)!r}: {error.strerror}; `edgemeter fleet init` makes it"
                 ) from error
-            self._sign = signer(private)
+            self._sign = partial(_opened(private).sign, signature_algorithm=ec.ECDSA(hashes.SHA256()))
         sealed = SealedMessage(signature=self._sign(document), certificate=self._certificate, message=msgspec.Raw(document))
         return msgspec.json.encode(sealed)

@@ -71,7 +71,7 @@ class FleetInit:
         for name, common_name in SERVICE_CERTIFICATES.items():
             certificate, key = folder.certificate(name), folder.key(name)
             if not certificate.exists() or not key.exists():
-                pair = broker_files.authority(folder).issue_client(common_name, self.now)
+                pair = broker_files.authority(folder).issue(common_name, self.now)
                 self._write_pair(pair, certificate, key, f"the certificate of {common_name}")
         self._make_release_key(release_key)
         if text is not None:
@@ -127,7 +127,7 @@ class FleetInit:
         names = {_normal_name(name) for name in (server.broker, server.service_host, *server.names, *self.names)}
         certified = authority.names_of(certificate.read_bytes()) if certificate.exists() and key.exists() else set()
         if not names <= certified:
-            pair = broker_files.authority(self.folder).issue_server(server.broker, names | certified, self.now)
+            pair = broker_files.authority(self.folder).issue(server.broker, self.now, names | certified)
             added = f", with {', '.join(sorted(names - certified))}" if certified else ""
             self._write_pair(pair, certificate, key, f"the certificate of broker and service{added}")
 

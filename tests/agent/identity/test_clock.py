@@ -33,7 +33,7 @@ def fleet(tmp_path, monkeypatch):
     """Return the TLS files of a device, and a broker's context whose certificate ran out long ago: what a wrong clock makes of any."""
     pair = authority.make_authority("edgemeter fleet lab", datetime.now(timezone.utc))
     monkeypatch.setattr(authority, "AUTHORITY_DAYS", 1)
-    broker = Authority(pair).issue_server("broker.example", ["broker.example"], LONG_AGO)
+    broker = Authority(pair).issue("broker.example", LONG_AGO, ["broker.example"])
     for name, content in (("ca.crt", pair.certificate), ("broker.crt", broker.certificate), ("broker.key", broker.key)):
         (tmp_path / name).write_bytes(content)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
