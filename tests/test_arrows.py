@@ -30,7 +30,7 @@ OF_THE_AGENT = {
         # What is to be measured elsewhere, and the form in which it comes back.
         "cli.elsewhere",
         "datasets.dataset", "datasets.readers", "datasets.yolo", "doctor.examination",
-        "operating.board_settings", "recognition.recognise", "session.checks",
+        "recognition.recognise", "session.checks",
     },
 }  # fmt: skip
 # Files that reach another package by name, and why: none of them can import it.

@@ -1,7 +1,4 @@
-"""The power mode of a Jetson (nvpmodel) and the CPU governor: read, checked, written.
-
-It needs nothing but the standard library of Python 3.10: `edgemeter fleet apply` sends it to devices that have no more.
-"""
+"""The power mode of a Jetson (nvpmodel) and the CPU governor: read, checked, written."""
 
 import os
 import re

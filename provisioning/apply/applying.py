@@ -6,7 +6,7 @@ Every step looks first and changes only what differs, so that a repeated run cha
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,15 +15,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from edgemeter import provisioning
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.contract.identity import join_file_text
-from edgemeter.agent.operating import board_settings
 from edgemeter.provisioning.apply import bring
 from edgemeter.provisioning.apply.board import MB, Board, SshTarget
 from edgemeter.provisioning.apply.facts import Interpreter
-from edgemeter.provisioning.apply.on_device import INSTALL_S
+from edgemeter.provisioning.apply.on_device import INSTALL_S, last_line
 from edgemeter.provisioning.identity.admission import invite
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -31,12 +29,10 @@ from edgemeter.provisioning.release.install import RefusedError, version_key
 from edgemeter.provisioning.release.manifest import VerifiedRelease
 
 ON_DEVICE = Path(__file__).with_name("on_device.py")
-GOVERNOR_UNIT = Path(provisioning.__file__).with_name("units") / "edgemeter-governor.service.in"
 ROOT = "/opt/edgemeter"
-START_S = 900.0
+START_S, JOIN_S = 900.0, 120.0
 # The token is used within minutes; one that is left unused expires soon.
 TOKEN_HOURS = 1.0
-PYTHON_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/supervisor.py\n"
 
 ApplyState: TypeAlias = Literal["ok", "changed", "skipped", "failed"]
 # Called with a device, and what goes on there or has ended.
@@ -147,13 +143,20 @@ class Applying:
         if lacks and not self.is_dry:
             copied_bytes = bring.copy_release(board, release, report)
             add(ApplyStep("copy", "changed" if copied_bytes else "ok", f"{copied_bytes / MB:.1f} MB"))
-        plan = self._plan(request, python.path) | {
+        plan: dict[str, object] = {
+            "prefix": self.prefix,
+            "dry": self.is_dry,
+            "public_key": self.public_key,
+            "python": python.path.removeprefix(self.prefix),
+            "governor": request.settings.governor,
+            "join_s": JOIN_S,
+            "rejoin": self.rejoins,
             "install": bring.install_command(facts, python, facts.root) if lacks else None,
             "release": f"{facts.current} is installed, newer than {version}" if has_newer else f"{facts.current} -> {version}",
             "is_newer": has_newer,
         }
-        settable = [name for name in ("power_mode", "governor") if plan[name]]
-        for step in self._on_device(board, python, plan, ["user", "release", "service", "udev", *settable, "join"]):
+        governor = ["governor"] if request.settings.governor else []
+        for step in self._on_device(board, python, plan, ["user", "release", "service", "udev", *governor, "join"]):
             # Only a device that has not joined costs a token.
             if step.step == "join" and step.state == "skipped":
                 report("joining")
@@ -165,32 +168,21 @@ class Applying:
             add(step)
         board.run(["rm", "-rf", f"{facts.home}/{bring.STAGE}"])
 
-    def _plan(self, request: ApplyRequest, python: str) -> dict[str, object]:
-        return {
-            "prefix": self.prefix,
-            "dry": self.is_dry,
-            "public_key": self.public_key,
-            "python_drop_in": PYTHON_DROP_IN.format(python.removeprefix(self.prefix)),
-            "governor_unit": GOVERNOR_UNIT.read_text().format(request.settings.governor or ""),
-            "power_mode": request.settings.power_mode,
-            "governor": request.settings.governor,
-            "rejoin": self.rejoins,
-            "join": None,
-        }
-
     def _on_device(self, board: Board, python: Interpreter, plan: dict[str, object], names: list[str]) -> Iterator[ApplyStep]:
         """Yield the results of these steps, which `on_device.py` runs as root on the device."""
-        program = device_program(plan | {"steps": names}).encode()
-        result = board.run_as_root([python.path, "-"], program, INSTALL_S + START_S)
+        # JSON within a Python string: what a plan holds is data on the device, whatever it contains.
+        steps = json.dumps(json.dumps(plan | {"steps": names}))
+        program = f"import json\nPLAN = json.loads({steps})\n{ON_DEVICE.read_text()}"
+        result = board.run_as_root([python.path, "-"], program.encode(), INSTALL_S + START_S)
         completed = []
         for line in result.stdout.splitlines():
             # A login shell may have printed something of its own before.
             with contextlib.suppress(msgspec.MsgspecError):
                 completed.append(decode_json(line, ApplyStep))
         yield from completed
-        if result.returncode != 0 or [step.step for step in completed] != names:
-            missing = names[min(len(completed), len(names) - 1)]
-            raise TransientError(f"{missing} ended on the device ({board_settings.last_line(result.stderr)}): run it again")
+        is_failed = any(step.state == "failed" for step in completed)
+        if len(completed) < len(names) and not is_failed:
+            raise TransientError(f"{names[len(completed)]} ended on the device ({last_line(result.stderr)}): run it again")
 
 
 def is_newer(current: str | None, version: str) -> bool:
@@ -198,21 +190,6 @@ def is_newer(current: str | None, version: str) -> bool:
     with contextlib.suppress(RefusedError):
         return current is not None and version_key(current) > version_key(version)
     return False
-
-
-def device_program(plan: Mapping[str, object]) -> str:
-    """Return `on_device.py` with a plan, and the module of the agent that it imports, as a program for a bare Python."""
-    name, settings = board_settings.__name__, Path(board_settings.__file__).read_text()
-    # JSON within a Python string: what a plan holds is data on the device, whatever it contains.
-    return "\n".join(
-        (
-            "import json, sys, types",
-            f"PLAN = json.loads({json.dumps(json.dumps(plan))})",
-            f"sys.modules[{name!r}] = module = types.ModuleType({name!r})",
-            f"exec({settings!r}, module.__dict__)",
-            ON_DEVICE.read_text(),
-        )
-    )
 
 
 def of_fleet(names: Sequence[str], fleet: FleetFile | None) -> list[ApplyRequest]:

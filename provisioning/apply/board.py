@@ -20,8 +20,8 @@ from typing import IO, Any
 
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
-from edgemeter.agent.operating.board_settings import last_line
 from edgemeter.provisioning.apply.facts import LOOK, BoardFacts, parse_facts
+from edgemeter.provisioning.apply.on_device import last_line
 
 # ssh's own exit status when it could not connect or lost the connection.
 LOST = 255

@@ -1,7 +1,8 @@
-"""The root part of `edgemeter fleet apply` on a device: sent over standard input behind a line `PLAN = ...`.
+"""What root sets up on a board: the agent's user, its release, units, rules, governor, identity and owners, and its start.
 
-It needs nothing but Python >= 3.10. Each step looks first and acts only where something differs, so it may be repeated and interrupted;
-it prints one JSON line per step: its name, its state, and a detail.
+`edgemeter fleet apply` sends it over standard input behind a line `PLAN = ...`; at a card's first boot, `firstboot.sh` gives it the plan as
+an argument. It needs nothing but Python >= 3.10. Each step looks first and acts only where something differs, so it may be repeated and
+interrupted; it prints one JSON line per step: its name, its state, and a detail.
 """
 
 import contextlib
@@ -9,34 +10,48 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# Sent with this text, as a module of its own: `applying.py`.
-from edgemeter.agent.operating.board_settings import (
-    PATH,
-    RECORD,
-    check_governor,
-    governor_files,
-    last_line,
-    power_mode_now,
-    power_mode_of,
-    run,
-    set_power_mode,
-    write,
-)
-from edgemeter.agent.operating.board_settings import SettingError as StepError
-
 USER = "edgemeter"
 # The groups that own accelerators, GPUs and buses on the boards that have them.
 DEVICE_GROUPS = ("video", "render", "gpio", "spi", "dialout", "plugdev", "apex")
 AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.service", "edgemeter-governor.service"
+SUPERVISOR_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/supervisor.py\n"
+GOVERNORS = "sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
+# What root's measurement found before it changed the board.
+RECORD = "/var/lib/edgemeter-restore.json"
+# An SSH session's path may lack the folders of administration.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Longer than an update's switch holds the lock; a measurement may hold it longer.
 LOCK_S = 20.0
 # The installer unpacks a hundred megabytes on a slow card.
-INSTALL_S, JOIN_S = 1800.0, 120.0
+INSTALL_S = 1800.0
+# `steps` are names of methods; `install` is the command that installs the release, `release` and `is_newer` describe what it replaces.
+# The text `join` is a join file with a new token; without it, `join_file` is one that lies on the board.
+DEFAULTS: dict[str, Any] = {
+    "prefix": "",
+    "dry": False,
+    "public_key": "",
+    "install": None,
+    "release": "",
+    "is_newer": False,
+    "python": "/usr/bin/python3",
+    "governor": None,
+    "join": None,
+    "join_file": None,
+    "join_s": 600.0,
+    "rejoin": False,
+}
+
+
+class StepError(Exception):
+    """A step failed; the message states why and what to do."""
+
 
 StepResult = tuple[str, str]
 
@@ -45,8 +60,9 @@ class LocalDevice:
     """The device, seen from inside; every path is below `prefix`."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        self.plan, self.is_dry = plan, plan["dry"]
-        self.prefix: str = plan["prefix"]
+        self.plan = {**DEFAULTS, **plan}
+        self.is_dry: bool = self.plan["dry"]
+        self.prefix: str = self.plan["prefix"]
         self.root, self.home = self.below("/opt/edgemeter"), self.below("/var/lib/edgemeter")
         self.etc, self.units = self.below("/etc/edgemeter"), self.below("/etc/systemd/system")
         # These record, across an interruption and until the next boot, that what runs is not what is installed.
@@ -59,7 +75,8 @@ class LocalDevice:
     def do(self, *command: str, timeout_s: float = 120.0) -> None:
         """Run a command, except in a dry run; raises StepError if it fails."""
         if not self.is_dry and (completed := run(*command, timeout_s=timeout_s)).returncode != 0:
-            raise StepError(f"`{' '.join(command[:3])}` failed: {last_line(completed.stderr or completed.stdout)}")
+            words = " ".join((Path(command[0]).name, *command[1:3]))
+            raise StepError(f"`{words}` failed: {last_line(completed.stderr or completed.stdout)}")
 
     def put(self, path: Path, content: bytes, mode: int = 0o644, marker: Path | None = None) -> bool:
         """Make `path` hold `content`, after creating `marker`; return whether it changed."""
@@ -148,10 +165,17 @@ class LocalDevice:
         """Write the unit files of the release and enable them."""
         changed = self.of_release("*.service", self.units, self.restart)
         drop_in = self.units / f"{SUPERVISOR}.d" / "python.conf"
-        if self.put(drop_in, self.plan["python_drop_in"].encode(), marker=self.restart):
+        if self.put(drop_in, SUPERVISOR_DROP_IN.format(self.plan["python"]).encode(), marker=self.restart):
             changed.append("the supervisor's Python")
-        enabled, why = self.enable(AGENT, SUPERVISOR)
-        return outcome([*changed, *enabled], why)
+        if not shutil.which("systemctl"):
+            return outcome(changed, "no systemd here: nothing is enabled")
+        where = [f"--root={self.prefix}"] if self.prefix else []
+        units = (AGENT, SUPERVISOR, GOVERNOR)
+        disabled = [unit for unit in units if run("systemctl", *where, "is-enabled", unit).stdout.strip() != "enabled"]
+        if disabled:
+            # This reloads the units, too.
+            self.do("systemctl", *where, "enable", *disabled)
+        return outcome([*changed, *(f"enabled {unit}" for unit in disabled)])
 
     def of_release(self, pattern: str, folder: Path, marker: Path) -> list[str]:
         """Write the units or rules of the installed release into a folder, after creating `marker`; return those that changed."""
@@ -159,17 +183,6 @@ class LocalDevice:
             return [pattern]
         files = sorted((self.root / "current/units").glob(pattern))
         return [file.name for file in files if self.put(folder / file.name, file.read_bytes(), marker=marker)]
-
-    def enable(self, *units: str) -> tuple[list[str], str]:
-        """Enable units; return the enabled ones, or why none is."""
-        if not shutil.which("systemctl"):
-            return [], "no systemd here: nothing is enabled"
-        where = [f"--root={self.prefix}"] if self.prefix else []
-        changed = [unit for unit in units if run("systemctl", *where, "is-enabled", unit).stdout.strip() != "enabled"]
-        if changed:
-            # This reloads the units, too.
-            self.do("systemctl", *where, "enable", *changed)
-        return [f"enabled {unit}" for unit in changed], ""
 
     def udev(self) -> StepResult:
         """Write the udev rules and apply them to what is plugged in."""
@@ -183,41 +196,25 @@ class LocalDevice:
             self.drop(self.reload)
         return outcome(changed)
 
-    def check_as_found(self) -> None:
-        """Refuse a board that a measurement has changed for its time, or was killed in: what is set now would be put back later."""
-        if self.below(f"/{RECORD}").exists():
-            raise StepError("a measurement has changed the settings for its time: run it again later, after `sudo edgemeter doctor` there")
-
-    def power_mode(self) -> StepResult:
-        """Set the Jetson's power mode."""
-        self.check_as_found()
-        setting = self.plan["power_mode"]
-        if not shutil.which("nvpmodel"):
-            return "skipped", f"no nvpmodel here: power_mode = {setting!r} is for a Jetson"
-        now = " ".join(power_mode_now())
-        if setting in now.split():
-            return "ok", now
-        number = power_mode_of(setting, self.below("/"))
-        if not self.is_dry:
-            with self.quiet():
-                set_power_mode(number)
-        return "changed", f"{now} -> {setting}"
-
     def governor(self) -> StepResult:
         """Set the CPU governor, now and after each boot."""
-        self.check_as_found()
-        governor, files = self.plan["governor"], governor_files(self.below("/sys"))
+        governor, files = self.plan["governor"], sorted(self.below("/").glob(GOVERNORS))
+        for path in files:
+            names = path.with_name("scaling_available_governors").read_text().split()
+            if governor not in names:
+                raise StepError(f"unknown governor {governor!r}: there are {', '.join(names)}")
         if not files:
             return "skipped", "the kernel has no CPU governors here"
-        check_governor(files, governor)
-        changed = [GOVERNOR] if self.put(self.units / GOVERNOR, self.plan["governor_unit"].encode()) else []
-        enabled, why = self.enable(GOVERNOR)
-        to_change = [path for path in files if path.read_text().strip() != governor]
-        if to_change and not self.is_dry:
-            with self.quiet():
-                for path in to_change:
-                    write(path, governor)
-        return outcome([*changed, *enabled, *(path.parent.name for path in to_change)], why)
+        if self.below(RECORD).exists():
+            # It would put back later what is set now.
+            raise StepError("a measurement has changed the settings for its time: run it again later, after `sudo edgemeter doctor` there")
+        changed = ["at each boot"] if self.put(self.etc / "governor", f"{governor}\n".encode()) else []
+        changed += [path.parent.name for path in files if path.read_text().strip() != governor]
+        if not changed or self.prefix or not Path("/run/systemd/system").is_dir():
+            return outcome(changed)
+        with self.quiet():
+            self.do("systemctl", "restart", GOVERNOR)
+        return outcome(changed)
 
     def join(self) -> StepResult:
         """Give the device its identity and configuration."""
@@ -225,16 +222,22 @@ class LocalDevice:
             return "ok", "joined"
         if self.is_dry:
             return "changed", "would join"
-        if not self.plan["join"]:
+        if not self.plan["join"] and not self.plan["join_file"]:
             return "skipped", "has not joined"
-        path = self.etc / "join.toml"
-        self.put(path, self.plan["join"].encode(), 0o600)
-        where = ["--home", str(self.home), "--config", str(self.etc / "config.toml"), "--timeout", str(JOIN_S)]
+        path = Path(self.plan["join_file"] or self.etc / "join.toml")
+        self.etc.mkdir(parents=True, exist_ok=True)
+        if self.plan["join"]:
+            self.put(path, self.plan["join"].encode(), 0o600)
+        join_s = self.plan["join_s"]
+        where = ["--home", str(self.home), "--config", str(self.etc / "config.toml"), "--timeout", str(join_s)]
+        # All of the above is on the disk before the board is marked as joined.
+        os.sync()
         try:
-            self.do(str(self.root / "current/bin/edgemeter"), "agent", "join", str(path), *where, timeout_s=JOIN_S + 60)
+            self.do(str(self.root / "current/bin/edgemeter"), "agent", "join", str(path), *where, timeout_s=join_s + 60)
         finally:
             # The token is used up, or expires within the hour.
-            path.unlink()
+            if self.plan["join"]:
+                path.unlink()
         self.mark(self.restart)
         return "changed", "joined"
 
@@ -273,8 +276,24 @@ def outcome(changed: list[str], why: str = "") -> StepResult:
     return ("changed" if changed else "ok"), "; ".join(filter(None, [", ".join(changed), why]))
 
 
-def main(plan: dict[str, Any]) -> None:
-    """Run the steps of `plan` in order, up to the first that fails."""
+def run(*command: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
+    """Run a command; raises StepError if it cannot, or takes too long."""
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s,
+            start_new_session=True,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StepError(f"cannot run `{' '.join(command[:3])}`: {error}") from error
+
+
+def last_line(text: str) -> str:
+    """Return the last line that is not blank."""
+    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no message"])[-1][:300]
+
+
+def main(plan: dict[str, Any]) -> int:
+    """Run the steps of `plan` in order, up to the first that fails; return 1 if one did."""
     os.environ.update(PATH=f"{os.environ.get('PATH', '')}:{PATH}", LC_ALL="C")
     for name in plan["steps"]:
         try:
@@ -286,8 +305,10 @@ def main(plan: dict[str, Any]) -> None:
             state, detail = "failed", f"{error.strerror}: {error.filename}"
         print(json.dumps({"step": name, "state": state, "detail": detail}), flush=True)  # noqa: T201 - its output
         if state == "failed":
-            return
+            sys.stderr.write(f"{detail}\n")
+            return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main(PLAN)  # type: ignore[name-defined]  # noqa: F821 - is in the lines before
+    sys.exit(main(globals().get("PLAN") or json.loads(sys.argv[1])))

@@ -37,11 +37,10 @@ from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.case_settings import Settings, is_video
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.operating.board_settings import last_line
 from edgemeter.agent.session.checks import EXTRAS
 from edgemeter.provisioning.apply import bring
 from edgemeter.provisioning.apply.board import LOST, MB, Board, SshTarget
-from edgemeter.provisioning.apply.on_device import INSTALL_S
+from edgemeter.provisioning.apply.on_device import INSTALL_S, last_line
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import SUITE_NAME

@@ -12,9 +12,7 @@ umask 022
 PREFIX=${EDGEMETER_PREFIX:-}
 OPT=$PREFIX/opt/edgemeter
 STATE=$PREFIX/var/lib/edgemeter
-ETC=$PREFIX/etc/edgemeter
 UNITS=$PREFIX/etc/systemd/system
-RULES=$PREFIX/etc/udev/rules.d
 CLOUD=$PREFIX/etc/cloud
 SYSTEMCTL=${EDGEMETER_SYSTEMCTL:-systemctl}
 UNIT=edgemeter-firstboot.service
@@ -30,11 +28,6 @@ find_boot() {
         if [ -f "$place/edgemeter/firstboot.sh" ]; then echo "$place"; return 0; fi
     done
     return 1
-}
-
-# Waits until the board's disk is synced; an old sync has no -f.
-flush() {
-    sync -f "$STATE" "$OPT" 2>/dev/null || sync
 }
 
 # copy FROM TO MODE: TO is always complete, the old file or the new one.
@@ -124,41 +117,25 @@ mend_network() {
     fail 'waiting for the reboot'
 }
 
-make_user() {
-    mkdir -p "$OPT/releases" "$ETC" "$UNITS" "$RULES"
-    chmod 750 "$STATE"
-    [ -z "$PREFIX" ] && [ "$(id -u)" = 0 ] || return 0
-    getent passwd edgemeter >/dev/null || useradd --system --user-group --home-dir "$STATE" --no-create-home --shell /usr/sbin/nologin edgemeter
-    for group in video render gpio spi dialout plugdev apex; do
-        if getent group "$group" >/dev/null; then usermod --append --groups "$group" edgemeter; fi
-    done
-}
-
 # The installer verifies what it reads from the card, does nothing if this release is installed, and rebuilds an unfinished one.
 install_release() {
     # What a PC leaves beside the files that it looked at.
     rm -f "$CARD"/wheels/._* 2>/dev/null || true
     python3 "$CARD/install.py" --release "$CARD" --root "$OPT" --public-key "$CARD/release.pub" >>"$LOG"
-    for file in "$OPT"/current/units/*; do
-        case "$file" in
-            *.service | *.timer) copy "$file" "$UNITS/${file##*/}" 644 ;;
-            *.rules) copy "$file" "$RULES/${file##*/}" 644 ;;
-        esac
-    done
-    $SYSTEMCTL daemon-reload >>"$LOG"
+}
+
+# What `fleet apply` does on a running board, but for the start: user, units, rules, identity and owners.
+set_up() {
+    plan='{"prefix": "'$PREFIX'", "join_file": "'$STATE/join.toml'", "steps": ["user", "service", "udev", "join", "owner"]}'
+    "$OPT/current/bin/python" -I -B "$(dirname "$0")/on_device.py" "$plan" >>"$LOG"
 }
 
 # The join file is copied to the disk, where a power cut does not lose it while its token is wiped; another card may bring another token.
-join() {
+copy_join_file() {
     case "$(token_of "$CARD/join.toml")" in
         '' | xxxxxxxx*) [ -f "$STATE/join.toml" ] || fail 'join.toml has no token: prepare the card again' ;;
         *) (umask 077 && copy "$CARD/join.toml" "$STATE/join.toml" 600) ;;
     esac
-    # All of the above is on the disk before it is marked as done.
-    flush
-    EDGEMETER_HOME=$STATE "$OPT/current/bin/edgemeter" agent join "$STATE/join.toml" --home "$STATE" --config "$ETC/config.toml" >>"$LOG"
-    flush
-    touch "$STATE/joined"
 }
 
 # Overwrites the values of secrets in FILE in place, with as many x: the length stays, so no cluster with the old bytes is left.
@@ -192,14 +169,9 @@ finish() {
     fi
     scrub "$STATE/join.toml"
     rm -f "$STATE/join.toml" "$STATE/join.toml.new"
-    if [ -z "$PREFIX" ] && [ "$(id -u)" = 0 ]; then chown -R edgemeter:edgemeter "$STATE"; fi
-    for unit in edgemeter-supervisor.service edgemeter-agent.service; do
-        if [ -f "$UNITS/$unit" ]; then
-            $SYSTEMCTL enable "$unit" >>"$LOG"
-            $SYSTEMCTL start --no-block "$unit" >>"$LOG"
-        fi
-    done
-    flush
+    $SYSTEMCTL daemon-reload >>"$LOG"
+    $SYSTEMCTL start --no-block edgemeter-supervisor.service edgemeter-agent.service >>"$LOG"
+    sync
     touch "$STATE/firstboot.done"
     STEP='all done'
     breadcrumb joined
@@ -210,6 +182,7 @@ finish() {
 
 run() {
     mkdir -p "$STATE"
+    chmod 750 "$STATE"
     # One at a time; a second one retries later.
     if command -v flock >/dev/null 2>&1; then
         exec 9>"$STATE/firstboot.lock"
@@ -225,14 +198,13 @@ run() {
     if [ ! -e "$STATE/joined" ]; then
         [ -n "$CARD" ] || fail 'the boot partition with the folder edgemeter is missing: insert the card or stick, and restart the board'
         mend_network
-        step 'create the user and the folders (1 of 4)'
-        make_user
-        step 'install the release (2 of 4)'
+        step 'install the release (1 of 3)'
         install_release
-        step 'join the fleet (3 of 4)'
-        join
+        copy_join_file
     fi
-    step 'remove the secrets from the card and start the agent (4 of 4)'
+    step 'set up the board and join the fleet (2 of 3)'
+    set_up
+    step 'remove the secrets from the card and start the agent (3 of 3)'
     finish
 }
 
@@ -240,6 +212,7 @@ install_self() {
     [ ! -e "$STATE/firstboot.done" ] || return 0
     from=$(dirname "$0")
     mkdir -p "$OPT" "$UNITS"
+    copy "$from/on_device.py" "$OPT/on_device.py" 644
     copy "$from/firstboot.sh" "$OPT/firstboot.sh" 755
     copy "$from/$UNIT" "$UNITS/$UNIT" 644
     $SYSTEMCTL daemon-reload || true

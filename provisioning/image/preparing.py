@@ -9,13 +9,14 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.identity import read_join_file
+from edgemeter.provisioning.apply import on_device
 from edgemeter.provisioning.image import cloudinit, detect, firstrun, preseed
 from edgemeter.provisioning.image.adapter_text import PAYLOAD
 from edgemeter.provisioning.image.boot_partition import BootPartition, files_below
 from edgemeter.provisioning.image.wifi import Wifi
 from edgemeter.provisioning.release import manifest
 
-HERE = Path(__file__).parent
+HERE, ON_DEVICE = Path(__file__).parent, Path(on_device.__file__)
 UNIT = "edgemeter-firstboot.service"
 NOT_YET = """Edgemeter, first boot
 state:   prepared
@@ -70,9 +71,10 @@ def prepare_card(boot: BootPartition, request: CardRequest) -> PreparedCard:
         payload = staged / PAYLOAD
         payload.mkdir(parents=True)
         release.unpack(payload)
-        copies = {HERE / "firstboot.sh": "firstboot.sh", HERE / UNIT: UNIT, request.join: "join.toml", request.public_key: "release.pub"}
-        for source, name in copies.items():
-            shutil.copyfile(source, payload / name)
+        for source in (HERE / "firstboot.sh", HERE / UNIT, ON_DEVICE):
+            shutil.copyfile(source, payload / source.name)
+        shutil.copyfile(request.join, payload / "join.toml")
+        shutil.copyfile(request.public_key, payload / "release.pub")
         (payload / "status.txt").write_text(NOT_YET)
         for name, text in adapter.items():
             (staged / name).write_bytes(text.encode())

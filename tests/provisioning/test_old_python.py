@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from edgemeter.provisioning.apply import on_device
 from edgemeter.provisioning.release import install
 from edgemeter.provisioning.update import supervisor
 
 
-def test_installer_and_supervisor_are_python_3_8_and_need_nothing_else():
+def test_what_runs_without_a_release_needs_nothing_but_an_old_python():
     """Nothing that came later, and nothing but the standard library."""
-    for module in (install, supervisor):
-        tree = ast.parse(Path(module.__file__).read_text(), feature_version=(3, 8))
+    for module, version in ((install, (3, 8)), (supervisor, (3, 8)), (on_device, (3, 10))):
+        tree = ast.parse(Path(module.__file__).read_text(), feature_version=version)
         imported = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         imported |= {(node.module or "").split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert imported <= sys.stdlib_module_names, module

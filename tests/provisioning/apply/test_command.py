@@ -18,7 +18,7 @@ FLEET = FleetFile(
     fleet="lab",
     device={
         "pi": DeviceEntry(host="pi.example", user="pi", governor="performance"),
-        "nano": DeviceEntry(host="192.0.2.7", port=2222, power_mode="15W"),
+        "nano": DeviceEntry(host="192.0.2.7", port=2222),
         "nowhere": DeviceEntry(),
     },
 )
@@ -28,8 +28,8 @@ def test_fleet_toml_states_where_a_device_is_and_how_it_is_to_run():
     """Port 22 is left to ssh's own configuration; a device named twice is one; the command line has the last word."""
     pi, nano = applying.of_fleet(["pi", "nano", "pi"], FLEET)
     assert (pi.target.login, pi.target.port) == ("pi@pi.example", None)
-    assert (pi.settings.governor, pi.settings.power_mode) == ("performance", None)
-    assert (nano.target.login, nano.target.port, nano.settings.power_mode) == ("192.0.2.7", 2222, "15W")
+    assert pi.settings.governor == "performance"
+    assert (nano.target.login, nano.target.port, nano.settings.governor) == ("192.0.2.7", 2222, None)
     target = SshTarget("pi", "192.0.2.9", "root", 22)
     pi = applying.of_host(target, FLEET)
     assert (pi.target, pi.settings.governor) == (target, "performance")

@@ -2,24 +2,18 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.apply import applying, on_device
+from edgemeter import provisioning
+from edgemeter.provisioning.apply import on_device
 
-NVPMODEL = """#!/bin/sh
-[ "$1" = -q ] || echo "$2" > "$STATE.asked"
-[ "$1" = -m ] && [ "$2" != 0 ] && echo "$2" > "$STATE"
-id=$(cat "$STATE")
-[ "$1" = -q ] && { echo "NV Power Mode: $(sed -n "s/.*ID=$id NAME=\\([^ ]*\\) .*/\\1/p" "$CONF")"; echo "$id"; }
-exit 0
-"""
-MODES = (
-    "# comment\n< POWER_MODEL ID=0 NAME=MAXN_SUPER >\nCPU_ONLINE CORE_0 1\n< POWER_MODEL ID=1 NAME=25W >\n< POWER_MODEL ID=2 NAME=15W >\n"
-)
+UNITS = Path(provisioning.__file__).with_name("units")
 
 
 class Inside:
@@ -33,20 +27,7 @@ class Inside:
 
     def plan(self, name, **changed):
         """Return the plan of one step."""
-        return {
-            "prefix": str(self.prefix),
-            "dry": False,
-            "steps": [name],
-            "install": None,
-            "release": "nothing -> 1.0.0",
-            "is_newer": False,
-            "public_key": "key",
-            "join": None,
-            "rejoin": False,
-            "python_drop_in": applying.PYTHON_DROP_IN.format("/usr/bin/python3"),
-            "governor_unit": applying.GOVERNOR_UNIT.read_text().format(changed.get("governor", "")),
-            **changed,
-        }
+        return {"prefix": str(self.prefix), "steps": [name], **changed}
 
     def step(self, name, **changed):
         """Return state and detail of one step, in this process: the device has no program."""
@@ -57,10 +38,9 @@ class Inside:
 
     def sent(self, name, **changed):
         """Return state and detail of one step as the device runs it, by the script that is sent."""
-        program = applying.device_program(self.plan(name, **changed))
         environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", **self.environment}
-        command = [sys.executable, "-"]
-        output = subprocess.run(command, input=program, text=True, capture_output=True, check=True, timeout=300, env=environment).stdout
+        command = [sys.executable, on_device.__file__, json.dumps(self.plan(name, **changed))]
+        output = subprocess.run(command, text=True, capture_output=True, check=True, timeout=300, env=environment).stdout
         (step,) = [json.loads(line) for line in output.splitlines()]
         return step["state"], step["detail"]
 
@@ -75,8 +55,7 @@ class Inside:
             folder = self.sysfs / f"devices/system/cpu/cpufreq/policy{index}"
             folder.mkdir(parents=True)
             (folder / "scaling_governor").write_text(f"{now}\n")
-            if available:
-                (folder / "scaling_available_governors").write_text(f"{available}\n")
+            (folder / "scaling_available_governors").write_text(f"{available}\n")
 
     def governors(self):
         """Return the governor of each CPU."""
@@ -87,16 +66,6 @@ class Inside:
 def inside(tmp_path):
     """Return a device, seen from inside."""
     return Inside(tmp_path)
-
-
-@pytest.fixture
-def jetson(inside):
-    """Return a Jetson in the mode 25W, whose mode 0 needs a boot."""
-    inside.program("nvpmodel", NVPMODEL)
-    (inside.prefix / "etc/nvpmodel.conf").write_text(MODES)
-    (inside.prefix / "state").write_text("1\n")
-    inside.environment = {"STATE": str(inside.prefix / "state"), "CONF": str(inside.prefix / "etc/nvpmodel.conf")}
-    return inside
 
 
 @pytest.mark.needs("useradd")
@@ -119,71 +88,69 @@ def test_the_user_gets_the_groups_that_the_board_has(inside):
     assert inside.sent("user") == ("changed", "groups spi")
 
 
-@pytest.mark.services
-def test_power_mode_is_set_by_name_or_number_and_found_right(jetson):
-    """Name and number are those of nvpmodel.conf; a dry run asks nvpmodel for nothing.
-
-    nvpmodel ends well and does nothing without a boot; an unknown mode names the board's own.
-    """
-    assert jetson.sent("power_mode", power_mode="25W") == ("ok", "1 25W")
-    assert jetson.sent("power_mode", power_mode="1") == ("ok", "1 25W")
-    assert jetson.sent("power_mode", power_mode="15W", dry=True) == ("changed", "1 25W -> 15W")
-    assert not (jetson.prefix / "state.asked").exists()
-    assert jetson.sent("power_mode", power_mode="15W") == ("changed", "1 25W -> 15W")
-    assert jetson.sent("power_mode", power_mode="2") == ("ok", "2 15W")
-    for mode, remedy in (("MAXN_SUPER", "nvpmodel -m 0"), ("30W", "MAXN_SUPER, 25W, 15W")):
-        state, detail = jetson.sent("power_mode", power_mode=mode)
-        assert (state, remedy in detail) == ("failed", True), (mode, detail)
-
-
 def test_settings_that_a_measurement_has_changed_for_its_time_are_left_alone(inside):
     """They are not taken for the board's own: at its end, or at the next start, they are put back."""
     inside.cpus()
     path = inside.prefix / "var/lib/edgemeter-restore.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("{}")
-    for step, setting in (("power_mode", "25W"), ("governor", "performance")):
-        state, detail = inside.step(step, **{step: setting})
-        assert (state, "changed the settings for its time" in detail) == ("failed", True)
-    assert inside.governors() == ["ondemand", "ondemand"]
+    state, detail = inside.step("governor", governor="performance")
+    assert (state, "changed the settings for its time" in detail) == ("failed", True)
+    assert not (inside.prefix / "etc/edgemeter/governor").exists()
 
 
-def test_the_governor_holds_now_and_after_each_boot(inside):
-    """The files of the kernel, and a unit for the next boots; the second time nothing; a dry run changes nothing."""
+def test_the_governor_is_that_of_fleet_toml_at_each_boot(inside):
+    """Its unit reads the file; a dry run changes nothing; what the board already has is left alone."""
     inside.cpus()
+    governor = inside.prefix / "etc/edgemeter/governor"
     assert inside.step("governor", governor="performance", dry=True)[0] == "changed"
-    assert inside.governors() == ["ondemand", "ondemand"]
-    assert inside.step("governor", governor="performance")[0] == "changed"
-    assert inside.governors() == ["performance", "performance"]
-    assert "echo performance >" in (inside.prefix / "etc/systemd/system/edgemeter-governor.service").read_text()
-    assert inside.step("governor", governor="performance")[0] == "ok"
+    assert not governor.exists()
+    assert inside.step("governor", governor="performance") == ("changed", "at each boot, policy0, policy1")
+    assert governor.read_text() == "performance\n"
+    for path in inside.sysfs.glob("devices/system/cpu/cpufreq/policy*/scaling_governor"):
+        path.write_text(governor.read_text())
+    assert inside.step("governor", governor="performance") == ("ok", "")
 
 
-@pytest.mark.needs("systemctl", "systemd-analyze")
-def test_units_are_enabled_below_the_prefix(inside):
-    """By systemctl itself; `systemd-analyze verify` finds nothing wrong in the governor's unit."""
+@pytest.mark.services
+def test_the_governors_unit_sets_every_policy_or_fails(inside):
+    """The very command of the unit, on files as the kernel has them."""
     inside.cpus()
-    shutil.copytree(applying.GOVERNOR_UNIT.parent, inside.prefix / "opt/edgemeter/current/units")
-    assert inside.sent("service")[0] == inside.sent("governor", governor="performance")[0] == "changed"
-    assert (inside.prefix / "etc/systemd/system/multi-user.target.wants/edgemeter-agent.service").is_symlink()
+    (inside.prefix / "etc/edgemeter").mkdir()
+    (inside.prefix / "etc/edgemeter/governor").write_text("performance\n")
+    unit = (UNITS / "edgemeter-governor.service").read_text()
+    command = re.search(r"^ExecStart=/bin/sh -c '(.*)'$", unit, re.MULTILINE)[1]
+    local_command = command.replace("/sys/", f"{inside.sysfs}/").replace("/etc/", f"{inside.prefix}/etc/")
+    subprocess.run(["/bin/sh", "-c", local_command], check=True, timeout=150)
+    assert inside.governors() == ["performance", "performance"]
+    (inside.prefix / "etc/edgemeter/governor").unlink()
+    assert subprocess.run(["/bin/sh", "-c", local_command], capture_output=True, check=False, timeout=150).returncode == 1
+
+
+@pytest.mark.needs("systemctl")
+def test_units_are_enabled_below_the_prefix(inside):
+    """By systemctl itself."""
+    shutil.copytree(UNITS, inside.prefix / "opt/edgemeter/current/units")
+    assert inside.sent("service")[0] == "changed"
+    for unit in ("agent", "supervisor", "governor"):
+        assert (inside.prefix / f"etc/systemd/system/multi-user.target.wants/edgemeter-{unit}.service").is_symlink()
     assert inside.sent("service")[0] == "ok"
-    unit = inside.prefix / "etc/systemd/system/edgemeter-governor.service"
-    verified = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False, timeout=300)
-    assert (verified.returncode, verified.stderr) == (0, "")
 
 
-def test_an_unknown_governor_is_refused(inside, tmp_path):
-    """Also where the kernel lists none: what stands in fleet.toml gets into no shell."""
-    for device, available in ((inside, "ondemand powersave"), (Inside(tmp_path / "other"), "")):
-        device.cpus(available)
-        assert device.step("governor", governor="fast; touch /tmp/x")[0] == "failed"
-        assert not (device.prefix / "etc/systemd/system").exists()
+def test_an_unknown_governor_is_refused(inside):
+    """The message names those of the board, and no file is written."""
+    inside.cpus("ondemand powersave")
+    assert inside.step("governor", governor="fast; touch /tmp/x") == (
+        "failed",
+        "unknown governor 'fast; touch /tmp/x': there are ondemand, powersave",
+    )
+    assert not (inside.prefix / "etc/edgemeter").exists()
 
 
 def test_the_supervisor_gets_the_python_that_was_brought(inside):
     """And no longer, when there is none."""
     python = "/opt/edgemeter/pythons/3.11/bin/python3"
-    assert inside.step("service", python_drop_in=applying.PYTHON_DROP_IN.format(python))[0] == "changed"
+    assert inside.step("service", python=python)[0] == "changed"
     drop_in = inside.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"
     assert "\nExecStart=\nExecStart=/opt/edgemeter/pythons/3.11/bin/python3 /opt/edgemeter/supervisor.py\n" in drop_in.read_text()
     assert inside.step("service")[0] == "changed"

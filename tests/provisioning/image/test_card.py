@@ -37,7 +37,7 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
     """The payload is the release's files and ours; all else of the image keeps every byte; a second call changes no file."""
     release = fleet / "release-0.0.1"
     released = {path.relative_to(release).as_posix(): path.read_bytes() for path in release.rglob("*") if path.is_file()}
-    card_files = {"firstboot.sh", "edgemeter-firstboot.service", "join.toml", "release.pub", "status.txt"}
+    card_files = {"firstboot.sh", "on_device.py", "edgemeter-firstboot.service", "join.toml", "release.pub", "status.txt"}
     for name, (files, geometry, written) in CARDS.items():
         with table_row(name):
             image = cards.disk(tmp_path / "card.img", files, **geometry)

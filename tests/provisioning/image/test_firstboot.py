@@ -82,7 +82,7 @@ def check_joined(board):
     assert (board.root / "opt/edgemeter/supervisor.py").read_bytes()
     assert (board.root / "opt/edgemeter/release.pub").read_bytes()
     assert (board.state / "identity/device.crt").read_text() == "a certificate"
-    assert "start --no-block edgemeter-agent.service" in systemctl_calls(board)
+    assert "start --no-block edgemeter-supervisor.service edgemeter-agent.service" in systemctl_calls(board)
     assert (board.root / "etc/cloud/cloud-init.disabled").exists()
     assert not [path for path in board.state.iterdir() if path.name.startswith(("payload", "join.toml"))]
     assert "state:   joined" in (board.boot / "edgemeter/status.txt").read_text()
@@ -127,10 +127,8 @@ def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
     failed = board.run()
     assert failed.returncode == 1
     crumb = (board.boot / "edgemeter/status.txt").read_text()
-    assert (
-        "state:   failed, retrying in 20 s\nstep:    join the fleet (3 of 4)\nerror:   Error: the broker at 192.0.2.1 does not answer\n"
-        in crumb
-    )
+    assert "state:   failed, retrying in 20 s\nstep:    set up the board and join the fleet (2 of 3)\n" in crumb
+    assert "\nerror:   `edgemeter agent join` failed: Error: the broker at 192.0.2.1 does not answer\n" in crumb
     (board.state / "refuse").write_text(f"no such token as {board.token}")
     failed = board.run()
     assert board.token not in failed.out + failed.err + (board.boot / "edgemeter/status.txt").read_text()
