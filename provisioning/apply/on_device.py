@@ -1,4 +1,4 @@
-"""What root sets up on a board: the agent's user, its release, units, rules, governor, identity and owners, and its start.
+"""Set up a board as root: the agent's user, its release, units, rules, governor, identity, the owners of its files, and its start.
 
 `edgemeter fleet apply` sends it over standard input behind a line `PLAN = ...`; at a card's first boot, `firstboot.sh` gives it the plan as
 an argument. It needs nothing but Python >= 3.10. Each step looks first and acts only where something differs, so it may be repeated and
