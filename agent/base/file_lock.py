@@ -27,7 +27,7 @@ from edgemeter.agent.base.service_manager import notify_service_manager
 
 logger = logging.getLogger(__name__)
 
-# `update/supervisor.py` and `apply/on_device.py`, which run without a release, name the same files.
+# `release/supervisor.py` and `apply/on_device.py`, which run without a release, name the same files.
 BOARD_RUN_LOCK = Path("/run/lock/edgemeter-run.lock")
 HOME_RUN_LOCK = "run.lock"
 # One agent a home; the kernel lets go of it when its process ends, however that is.

@@ -21,7 +21,7 @@ USER = "edgemeter"
 # The groups that own accelerators, GPUs and buses on the boards that have them.
 DEVICE_GROUPS = ("video", "render", "gpio", "spi", "dialout", "plugdev", "apex")
 AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.service", "edgemeter-governor.service"
-SUPERVISOR_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/supervisor.py\n"
+SUPERVISOR_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/proven/supervisor.py\n"
 GOVERNORS = "sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
 # What root's measurement found before it changed the board.
 RECORD = "/var/lib/edgemeter-restore.json"

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.resources import as_file, files
+from importlib.resources import files
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
@@ -17,8 +17,8 @@ from edgemeter.provisioning.release.install import KEYS, MANIFEST, SIGNATURE, Fi
 from edgemeter.provisioning.release.manifest import sign
 from edgemeter.provisioning.release.wheels import make_own_wheel
 
-# The files of a release beside the wheels, and their packages.
-SCRIPTS = {"install.py": "edgemeter.provisioning.release", "supervisor.py": "edgemeter.provisioning.update"}
+# The files of a release beside the wheels.
+SCRIPTS = ("install.py", "supervisor.py")
 UNIT_SUFFIXES = (".service", ".rules")
 
 
@@ -78,9 +78,8 @@ def _checked_wheel(wheel: Path) -> Path:
 
 def add_scripts(folder: Path) -> None:
     """Put the installer, the supervisor and the units into the folder of a release."""
-    for name, package in SCRIPTS.items():
-        with as_file(files(package).joinpath(name)) as source:
-            shutil.copyfile(source, folder / name)
+    for name in SCRIPTS:
+        (folder / name).write_bytes(files(__package__).joinpath(name).read_bytes())
     (folder / "units").mkdir()
     for unit in files("edgemeter.provisioning").joinpath("units").iterdir():
         if unit.name.endswith(UNIT_SUFFIXES):

@@ -1,10 +1,10 @@
 """Installs a release of the agent on this device: `python3 install.py --release DIR|TAR --root /opt/edgemeter`.
 
-It stays one file with the standard library only, because it is copied to boards and runs outside of every release, with Python >= 3.8 and
+It stays one file with the standard library only, because it is copied to boards and runs without a release, with Python >= 3.8 and
 `openssl`. An installed release is a virtual environment built in place, `ROOT/releases/<version>`; it is complete once its `manifest.json`
-exists, and runs once the link `ROOT/current` names it. Signature and target are verified before anything is written, and each file as it
-is copied to `ROOT/.incoming`; a power cut at any moment leaves the release that ran. A refused release ends with one line on stderr and
-status 1.
+exists, and runs once the link `ROOT/current` names it. The link `ROOT/proven` names the release whose installer and supervisor the
+device uses: the one that ran healthily last. Signature and target are verified before anything is written, and each file as it is copied
+to `ROOT/.incoming`; a power cut at any moment leaves the release that ran. A refused release ends with one line on stderr and status 1.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
-# The keys that devices trust from this release on; the file on the device is `release.pub`.
-KEYS = "release.keys"
+# The keys that devices trust from this release on, and those that this device trusts.
+KEYS, TRUSTED_KEYS = "release.keys", "release.pub"
 PUBLIC_KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----[^-]{1,4096}-----END PUBLIC KEY-----\r?\n?")
 LOWEST = re.compile(rb"# edgemeter release keys, [^\n]*, lowest ([0-9][A-Za-z0-9.+]{0,63})\n")
 MOST_MANIFEST_BYTES, MOST_SIGNATURE_BYTES = 1 << 20, 1 << 10
@@ -272,16 +272,9 @@ class Installation:
         self.staged = root / ".incoming"
         self.lock: int | None = None
 
-    def current(self) -> str | None:
-        """Return the running version."""
-        try:
-            return Path(os.readlink(str(self.root / "current"))).name  # noqa: PTH115 - Python 3.8
-        except OSError:
-            return None
-
     def check(self, downgrade: str) -> Path:
         """Return the interpreter for the release; raise RefusedError if it is for another target, or older."""
-        manifest, current = self.manifest, self.current()
+        manifest, current = self.manifest, linked(self.root)
         if platform.machine() != manifest.arch:
             refuse(f"the release is for {manifest.arch}, this is {platform.machine()}: build one for it")
         glibc = platform.libc_ver()
@@ -289,7 +282,7 @@ class Installation:
             refuse(f"the release needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it")
         if current is not None and version_key(manifest.version) < version_key(current) and downgrade != "allowed":
             refuse(f"the release is version {manifest.version}, older than {current}, which runs: add --allow-downgrade")
-        trusted = self.root / "release.pub"
+        trusted = self.root / TRUSTED_KEYS
         lowest = lowest_version(trusted.read_bytes()) if trusted.is_file() else None
         if lowest is not None and version_key(manifest.version) < version_key(lowest):
             refuse(f"the release is version {manifest.version}, and the fleet's release keys allow none before {lowest}: install that one")
@@ -310,10 +303,10 @@ class Installation:
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX)
             # What an interrupted installation left behind.
-            _remove(self.staged)
+            remove(self.staged)
             yield
         finally:
-            _remove(self.staged)
+            remove(self.staged)
             os.close(self.lock)
 
     def is_finished(self) -> bool:
@@ -325,10 +318,10 @@ class Installation:
 
     def build(self, python: Path) -> None:
         """Build the release in place; on failure it is removed."""
-        if self.current() == self.manifest.version:
+        if linked(self.root) == self.manifest.version:
             refuse(f"release {self.manifest.version} is running and is another build of the same version: raise the version")
         self._stage()
-        _remove(self.release)
+        remove(self.release)
         self.release.parent.mkdir(exist_ok=True)
         try:
             self._run("the virtual environment", [str(python), "-m", "venv", "--without-pip", str(self.release)])
@@ -341,7 +334,7 @@ class Installation:
             self._run("the import of its runtimes", [str(self.release / "bin/python"), "-m", "edgemeter.agent.update.imports"])
             self._finish()
         except BaseException:
-            _remove(self.release)
+            remove(self.release)
             raise
 
     def _stage(self) -> None:
@@ -393,6 +386,8 @@ class Installation:
                 shutil.copytree(str(source), str(target))
             elif source.exists():
                 shutil.copyfile(str(source), str(target))
+        # By the device's Python: it has to run when the environment of a release does not.
+        self._run("its supervisor", [sys.executable, str(self.release / "supervisor.py"), "--help"])
         # All of it is on the disk before the manifest completes it: one file system only; glibc >= 2.14.
         descriptor = os.open(str(self.root), os.O_RDONLY)
         failed = ctypes.CDLL(None, use_errno=True).syncfs(descriptor)
@@ -401,31 +396,39 @@ class Installation:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(self.root))
         write(self.release / MANIFEST, self.document)
 
-    def switch(self) -> None:
-        """Make the release the current one, by one rename. Its installer and supervisor become those of the device."""
-        for name in ("install.py", "supervisor.py"):
-            if (self.release / name).exists():
-                write(self.root / name, (self.release / name).read_bytes(), 0o755)
-        link = self.root / ".current"
-        with contextlib.suppress(FileNotFoundError):
-            link.unlink()
-        link.symlink_to(Path("releases") / self.manifest.version)
-        link.replace(self.root / "current")
-        _sync_folder(self.root)
-
-    def prune(self, *versions: str | None) -> None:
-        """Remove all releases except these and the running one."""
-        for path in self.release.parent.iterdir():
-            if path.name not in (*versions, self.current()):
-                _remove(path)
-
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
-def _remove(path: Path) -> None:
-    # The manifest first: without it the release counts as incomplete.
+def linked(root: Path, name: str = "current") -> str | None:
+    """Return the version that the link names: `current` the one that runs, `proven` the one whose supervisor does."""
+    try:
+        return Path(os.readlink(str(root / name))).name  # noqa: PTH115 - Python 3.8
+    except OSError:
+        return None
+
+
+def link(root: Path, version: str, name: str = "current") -> None:
+    """Let the link name that version, by one rename, and sync it."""
+    new = root / f".{name}"
+    with contextlib.suppress(FileNotFoundError):
+        new.unlink()
+    new.symlink_to(Path("releases") / version)
+    os.replace(str(new), str(root / name))  # noqa: PTH105 - one name for all that replaces
+    _sync_folder(root)
+
+
+def prune(root: Path, *versions: str | None) -> None:
+    """Remove every release except these and those that a link names; what cannot be removed stays until the next time."""
+    with contextlib.suppress(OSError):
+        for path in (root / "releases").iterdir():
+            if path.name not in (*versions, linked(root), linked(root, "proven")):
+                remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a release, or what is left of one; its manifest first, without which it counts as incomplete."""
     with contextlib.suppress(OSError):
         (path / MANIFEST).unlink()
     with contextlib.suppress(FileNotFoundError):
@@ -448,7 +451,7 @@ def write(path: Path, content: bytes, mode: int = 0o644) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.chmod(mode)
-    part.replace(path)
+    os.replace(str(part), str(path))  # noqa: PTH105 - as in `link`
     _sync_folder(path.parent)
 
 
@@ -464,19 +467,20 @@ def install(
     if expected is not None and version != expected:
         refuse(f"the release holds version {version!r}, requested is {expected!r}")
     python = installation.check(downgrade)
-    before, actions = installation.current(), []
+    before, actions = linked(root), []
     with installation.alone():
         if not installation.is_finished():
             installation.build(python)
             actions.append("installed")
-        if public_key is not None and not (root / "release.pub").exists():
-            write(root / "release.pub", public_key.read_bytes())
+        if public_key is not None and not (root / TRUSTED_KEYS).exists():
+            write(root / TRUSTED_KEYS, public_key.read_bytes())
         if switch == "yes" and before != version:
-            installation.switch()
+            for name in ("proven", "current"):
+                link(root, version, name)
             actions.append("switched to")
         # Whoever switches later may still have to roll back, and prunes by itself.
         if actions and switch == "yes":
-            installation.prune(before, version)
+            prune(root, before, version)
     return "{} release {} in {!r}".format(" and ".join(actions) or "nothing to do:", version, str(root))
 
 
@@ -493,7 +497,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     os.umask(0o022)
     root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
-    public_key = None if options.unsigned else options.public_key or root / "release.pub"
+    public_key = None if options.unsigned else options.public_key or root / TRUSTED_KEYS
     try:
         with contextlib.closing(UnverifiedRelease(options.release)) as source:
             text = install(source, root, public_key, options.switch, options.allow_downgrade, options.expect_version)

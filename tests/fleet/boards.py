@@ -49,7 +49,7 @@ class LoopbackBoard:
         (self._folder / "machine-id").write_text(f"{number + 1:032x}\n")
         options = [f"--{option}={value}" for option, value in SUPERVISOR.items()]
         self.agent = self._kept_up("agent", AGENT, "agent", "up")
-        self.supervisor = self._kept_up("supervisor", sys.executable, "/opt/edgemeter/supervisor.py", *options)
+        self.supervisor = self._kept_up("supervisor", sys.executable, "/opt/edgemeter/proven/supervisor.py", *options)
 
     def join(self, join_file: Path) -> None:
         """Join with the token in a file, and take orders without a sandbox."""

@@ -1,5 +1,6 @@
 """The agent's word that its release works."""
 
+import importlib
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.update import release
 from edgemeter.agent.update.healthy import ReleaseHealthHandler
 from edgemeter.agent.update.release import InstalledRelease
-from edgemeter.provisioning.update import supervisor
+from edgemeter.provisioning.release import install
 
 
 class Imports:
@@ -81,7 +82,7 @@ def state_after(world, handler, looks=4):
     return world.said().get("state")
 
 
-def test_it_is_healthy_once_it_imports_reads_and_is_connected(world):
+def test_it_is_healthy_once_it_imports_reads_and_is_connected(world, monkeypatch):
     """With the number and start of this process, by which the supervisor sees that it lives."""
     handler = world.handler()
     assert state_after(world, handler, 2) == "waiting"
@@ -92,6 +93,8 @@ def test_it_is_healthy_once_it_imports_reads_and_is_connected(world):
     assert state_after(world, handler, 1) == "healthy"
     report = world.said()
     assert (report["release"], report["pid"], report["reason"]) == ("2.0", os.getpid(), None)
+    monkeypatch.syspath_prepend(Path(install.__file__).parent)
+    supervisor = importlib.import_module("supervisor")
     assert supervisor._is_running(report)
     assert not supervisor._is_running({**report, "started_ticks": report["started_ticks"] + 1})
     handler.close()

@@ -79,7 +79,7 @@ def check_joined(board):
     assert (board.root / "opt/edgemeter/current").readlink() == Path("releases/0.0.1")
     assert subprocess.run([board.root / "opt/edgemeter/current/bin/edgemeter", "--version"], capture_output=True, check=True).stdout
     assert (board.root / "etc/systemd/system/edgemeter-agent.service").read_bytes()
-    assert (board.root / "opt/edgemeter/supervisor.py").read_bytes()
+    assert (board.root / "opt/edgemeter/proven/supervisor.py").read_bytes()
     assert (board.root / "opt/edgemeter/release.pub").read_bytes()
     assert (board.state / "identity/device.crt").read_text() == "a certificate"
     assert "start --no-block edgemeter-supervisor.service edgemeter-agent.service" in systemctl_calls(board)

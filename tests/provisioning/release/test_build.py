@@ -64,5 +64,5 @@ def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
 def test_edgemeters_own_wheel_holds_what_a_board_needs(tmp_path):
     """Built from the source here: the installer, the supervisor, the boards and the models that ship."""
     names = set(zipfile.ZipFile(release_wheels.make_own_wheel(tmp_path)).namelist())
-    assert {"edgemeter/provisioning/release/install.py", "edgemeter/provisioning/update/supervisor.py"} <= names
+    assert {"edgemeter/provisioning/release/install.py", "edgemeter/provisioning/release/supervisor.py"} <= names
     assert {"edgemeter/provisioning/release/boards.toml", "edgemeter/agent/cli/main.py"} <= names

@@ -78,7 +78,7 @@ def test_a_release_becomes_the_release_that_runs(releases, installed, tmp_path):
     assert release_of(installed) == "1.0"
     assert str((installed / "current").readlink()) == "releases/1.0"
     assert (release / "manifest.json").read_bytes() == (releases.v10 / "manifest.json").read_bytes()
-    assert (installed / "install.py").read_bytes() == SCRIPT.read_bytes()
+    assert (installed / "proven/install.py").read_bytes() == SCRIPT.read_bytes()
     assert (installed / "release.pub").read_bytes() == releases.public.read_bytes()
     assert (release / "units/edgemeter-agent.service").is_file()
     assert not (installed / ".incoming").exists()

@@ -1,19 +1,14 @@
 """A board on which a release is installed: once a module, then copied."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.fixtures.update_board import Board, copied
-
-INSTALL = Path(__file__).resolve().parents[3] / "provisioning" / "release" / "install.py"
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
     """Return a folder with version 1.0 installed, to be copied: an installation takes seconds."""
     board = Board(tmp_path_factory.mktemp("first"))
-    board.install_tool(INSTALL)
     board.install(board.release("1.0"))
     return board
 

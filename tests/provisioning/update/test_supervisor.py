@@ -16,7 +16,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.orders import Content, Update
 from edgemeter.agent.update import order
 from edgemeter.agent.update.release import InstalledRelease
-from edgemeter.provisioning.update import supervisor
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.small_disk import fill, small_disk
@@ -219,15 +218,15 @@ def test_no_measurement_begins_while_a_release_is_tried(board):
 
 @pytest.mark.nightly
 def test_a_release_that_proved_itself_brings_its_supervisor(board):
-    """The process goes on as the new one; a file that is no program is not taken."""
-    script, installer = board.root / "supervisor.py", (board.root / "install.py").read_bytes()
-    shutil.copy(supervisor.__file__, script)
-    board.script = script
+    """The process goes on as the new one; a release with one that is no program is refused."""
+    board.script = board.root / "proven" / "supervisor.py"
     board.start()
-    board.want(board.release("2.0", tools={"supervisor.py": script.read_text() + "# newer\n", "install.py": "def ("}), "2.0")
+    board.want(board.release("2.0", tools={"supervisor.py": board.script.read_text() + "# newer\n"}), "2.0")
     assert board.outcome()["state"] == "done"
-    assert wait_until(lambda: script.read_text().endswith("# newer\n"))
-    assert (board.root / "install.py").read_bytes() == installer
+    assert wait_until(lambda: board.script.read_text().endswith("# newer\n"))
+    for name in ("supervisor.py", "install.py"):
+        board.want(board.release("3.0", tools={name: "def ("}), "3.0", job=name[0])
+        assert "its supervisor ended with status 1: SyntaxError" in board.outcome(name[0])["reason"]
     board.want(board.release("3.0"), "3.0", job="next")
     assert board.outcome("next")["state"] == "done", board.log()
     assert "continuing as the supervisor of release 2.0" in board.log()
@@ -312,7 +311,7 @@ def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(boar
     ("name", "moment", "cuts_power"),
     [
         ("Supervisor._make_room", "after", True),
-        ("Releases.switch", "after", False),
+        ("install.link", "after", False),
         ("Supervisor._why_unhealthy", "before", False),
         ("Supervisor._finish", "before", True),
     ],
@@ -342,7 +341,7 @@ def test_a_power_cut_at_any_step_leaves_a_board_that_ends_the_update(first, tmp_
             assert board.outcome()["state"] == "done", board.log()
             assert board.runs("2.0")
             assert (board.said("bad"), board.said("update"), board.releases()) == ({}, {}, ["1.0", "2.0"])
-            assert (board.root / "supervisor.py").read_text() == "# another one"
+            assert (board.root / "proven" / "supervisor.py").read_text() == "# another one"
             assert {path.name for path in board.root.glob(".*")} <= {".install.lock"}
             assert not list(board.root.rglob("*.part"))
             return board.steps()

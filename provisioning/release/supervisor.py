@@ -1,6 +1,7 @@
-"""The supervisor of a device: installs a release and rolls it back if it is not healthy. A standalone script for Python 3.8 and later.
+"""The supervisor of a device: installs a release and rolls it back if it is not healthy. A script for Python 3.8 and later.
 
-It stays one file with the standard library only, because it is copied to boards and runs without a release. It runs as root beside the
+It runs as `ROOT/proven/supervisor.py`, with nothing but the device's Python and the `install.py` beside it, so that it works whatever is
+wrong with a release; the link `proven` names the release that ran healthily last, never one that is tried. It runs as root beside the
 agent and trusts the agent only for which update it requests: `install.py` verifies signature and files with the public key that came with
 the device. The agent asks in files of `HOME/update`, which are only read here:
 
@@ -39,20 +40,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from edgemeter.provisioning.release import install
+
     Record = dict[str, Any]
+else:
+    # A power cut could leave half of the bytecode.
+    sys.dont_write_bytecode = True
+    import install
 
 logger = logging.getLogger("edgemeter-supervisor")
 
 UNIT = "edgemeter-agent.service"
-# The keys that sign releases: those that this device trusts, and those that a release brings.
-TRUSTED_KEYS, BROUGHT_KEYS = "release.pub", "release.keys"
-SCRIPTS = ("install.py", "supervisor.py")
 LARGEST_FILE_BYTES = 64 << 10
 OPTIONS: dict[str, Any] = {
     "root": Path("/opt/edgemeter"),
     "home": Path(os.environ.get("EDGEMETER_HOME") or "/var/lib/edgemeter"),
-    # Held by whatever measures on this board; a relative one lies in the home.
-    "run_lock": os.environ.get("EDGEMETER_RUN_LOCK") or "/run/lock/edgemeter-run.lock",
     "restart_command": f"systemctl --no-block restart {UNIT}",
     # Prints the number of failed starts.
     "starts_command": f"systemctl show --property=NRestarts --value {UNIT}",
@@ -62,14 +64,16 @@ OPTIONS: dict[str, Any] = {
     # The least time for a release to become healthy, a slow card has more; and how long it has to keep running then.
     "healthy_within_s": 300.0,
     "settle_s": 30.0,
-    # How long to wait for a measurement, for an installation, and after its first interruption.
-    "blocked_after_s": 6 * 3600.0,
-    "install_s": 1800.0,
+    # How long to wait after the first interruption of an installation.
     "first_pause_s": 1.0,
     "failed_starts": 5,
     "count_every_s": 60.0,
     "every_s": 1.0,
 }
+# Held by whatever measures on this board; a relative one lies in the home.
+RUN_LOCK = os.environ.get("EDGEMETER_RUN_LOCK") or "/run/lock/edgemeter-run.lock"
+# How long to wait for the end of a measurement, and of an installation.
+BLOCKED_AFTER_S, INSTALL_S = 6 * 3600.0, 1800.0
 # A release is tried in so many boots, and is bad after so many failures that may not be its own.
 MOST_TRIES = 2
 # An installation that brings the board down each time is resumed this often in the end.
@@ -81,8 +85,8 @@ LOOP_S = 1800.0
 FORMS = {
     "job": r"[a-z0-9][a-z0-9-]{0,63}",
     "attempt": r"[1-9][0-9]{0,3}",
-    "version": r"[0-9][A-Za-z0-9.+]{0,63}",
-    "sha256": r"[0-9a-f]{64}",
+    "version": install.FORMS["version"],
+    "sha256": install.FILE_FORMS["sha256"],
     "size_bytes": r"[1-9][0-9]{0,12}",
     "timeout_s": r"[1-9][0-9]{0,5}",
     "even_if": r"|older",
@@ -112,26 +116,6 @@ def parse_record(content: bytes) -> Record:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def write(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file, whole or not at all, and sync it."""
-    part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.chmod(mode)
-    os.replace(str(part), str(path))  # noqa: PTH105 - one name for all that replaces
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(str(path), os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def pause(seconds: float) -> None:
@@ -168,7 +152,7 @@ def run(command: list[str], log: Path, patience_s: float) -> tuple[int | None, s
 
 
 class Releases:
-    """`releases/` and the link `current` below `root`; a switch is one rename."""
+    """The releases that are installed below `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -179,16 +163,13 @@ class Releases:
 
     def current(self) -> str | None:
         """Return the version that `current` names, None if it cannot run."""
-        try:
-            version = Path(os.readlink(str(self.root / "current"))).name  # noqa: PTH115 - Python 3.8
-        except OSError:
-            return None
-        return version if self.can_run(version) else None
+        version = install.linked(self.root)
+        return version if version is not None and self.can_run(version) else None
 
     def can_run(self, version: str) -> bool:
         """Return whether that release is installed: an installation writes the manifest last."""
         path = self.path(version)
-        return re.fullmatch(FORMS["version"], version) is not None and (path / "manifest.json").exists() and (path / "bin/python").exists()
+        return re.fullmatch(FORMS["version"], version) is not None and (path / install.MANIFEST).exists() and (path / "bin/python").exists()
 
     def installed(self) -> list[str]:
         """Return the installed versions, the newest installation first."""
@@ -197,22 +178,6 @@ class Releases:
         except OSError:
             return []
         return [path.name for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)]
-
-    def switch(self, version: str) -> None:
-        """Let `current` name that version, and sync it."""
-        link = self.root / ".current"
-        with contextlib.suppress(FileNotFoundError):
-            link.unlink()
-        link.symlink_to(Path("releases") / version)
-        os.replace(str(link), str(self.root / "current"))  # noqa: PTH105 - as in `write`
-        _sync_folder(self.root)
-
-    def keep(self, *versions: str | None) -> None:
-        """Remove every release except these and the running one."""
-        with contextlib.suppress(OSError):
-            for path in (self.root / "releases").iterdir():
-                if path.name not in {*versions, self.current()}:
-                    shutil.rmtree(str(path), ignore_errors=True)
 
     def size_bytes(self, version: str | None) -> int:
         """Return the disk space of that release."""
@@ -269,7 +234,7 @@ class Supervisor:
 
     def _write(self, **changes: Any) -> None:
         journal = {**self.journal, "request": self._taken, **changes}
-        write(self.own / "journal.json", json.dumps(journal, indent=1).encode())
+        install.write(self.own / "journal.json", json.dumps(journal, indent=1).encode())
         self.journal = journal
 
     def _note(self, update: Record) -> None:
@@ -320,7 +285,7 @@ class Supervisor:
         return all(str(request.get(name)) == update["order"].get(name) for name in ("job", "attempt"))
 
     def _go_on(self) -> None:
-        update, patience_s = self.journal["update"], self.options.blocked_after_s
+        update, patience_s = self.journal["update"], BLOCKED_AFTER_S
         if update["step"] == "taken":
             patience_s = min(patience_s, float(update["order"]["timeout_s"]))
         with self._quiet(patience_s if update["step"] != "ended" else 0.0) as is_quiet:
@@ -367,16 +332,16 @@ class Supervisor:
         """Remove the release before the running one, if there is no room for another; it takes about as much as the running one."""
         needed_bytes = int(order["size_bytes"]) + self.releases.size_bytes(self.releases.current())
         if shutil.disk_usage(str(self.options.root)).free < needed_bytes:
-            self.releases.keep(order["version"])
+            install.prune(self.options.root, order["version"])
 
     def _build(self, order: Record) -> None:
         root, version, release = self.options.root, order["version"], self.options.home / "content" / order["sha256"]
         if not stat.S_ISREG(release.lstat().st_mode):
             raise Refused(f"the release {order['sha256'][:12]} is not a plain file in the device's content")
-        command = [sys.executable, root / "install.py", "--release", release, "--root", root, "--public-key", root / TRUSTED_KEYS]
+        command = [sys.executable, root / "proven/install.py", "--release", release, "--root", root]
         command += ["--switch", "no", "--expect-version", version]
         command += ["--allow-downgrade"] if "older" in order["even_if"] else []
-        status, output = run([str(word) for word in command], self.own / "install.log", self.options.install_s)
+        status, output = run([str(word) for word in command], self.own / "install.log", INSTALL_S)
         if status is not None and status < 0:
             raise InterruptedError(f"the installation of {version} was killed by signal {-status}")
         if status != 0 or not self.releases.can_run(version):
@@ -392,7 +357,7 @@ class Supervisor:
             update = {**update, "tries": update["tries"] + 1, "boot": boot, "until_s": None}
             self._note(update)
         if update["until_s"] is None:
-            self.releases.switch(version)
+            install.link(self.options.root, version)
             self._restart()
             update = {**update, "until_s": time.clock_gettime(time.CLOCK_BOOTTIME) + update["within_s"]}
             self._note(update)
@@ -437,7 +402,7 @@ class Supervisor:
 
     def _roll_back(self, update: Record) -> None:
         if update["from"] is not None:
-            self.releases.switch(update["from"])
+            install.link(self.options.root, update["from"])
             self._restart()
         attempts, reason = update["attempts"], update["reason"]
         # The broker may be unreachable for both releases, and the power may have failed: only a second failure marks the release as bad.
@@ -449,35 +414,30 @@ class Supervisor:
         """Put the disk in order, and then state the outcome."""
         outcome, failure, bad = update["outcome"], update["failure"], self.journal.get("bad", {})
         version = outcome["version"]
-        is_updated, is_other = outcome["state"] == "done" and version != outcome["from"], False
+        root, current, proven = self.options.root, self.releases.current(), install.linked(self.options.root, "proven")
+        if current not in (None, proven):
+            install.link(root, current, "proven")
         if failure is not None and version is not None:
-            self.releases.keep(*(installed for installed in self.releases.installed() if installed != version))
+            install.prune(root, *(installed for installed in self.releases.installed() if installed != version))
             bad = {**bad, version: failure}
-        if is_updated:
+        if outcome["state"] == "done" and version != outcome["from"]:
             bad = {other: note for other, note in bad.items() if other != version}
-            self.releases.keep(version, outcome["from"])
-            is_other = self._adopt(self.releases.path(version))
+            self._trust_keys(self.releases.path(version))
+            install.prune(root, version, outcome["from"])
         self._write(update=None, outcome=outcome, bad=bad)
-        if is_other and Path(sys.argv[0]) == self.options.root / "supervisor.py":
-            logger.info("continuing as the supervisor of release %s", version)
+        if current not in (None, proven) and Path(sys.argv[0]) == root / "proven/supervisor.py":
+            logger.info("continuing as the supervisor of release %s", current)
             os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves
 
-    def _adopt(self, release: Path) -> bool:
-        """Replace installer, supervisor and keys by those of a healthy release, which was signed by a key trusted before.
+    def _trust_keys(self, release: Path) -> None:
+        """Replace the keys by those of a healthy release, which was signed by a key trusted before.
 
-        Keys only by those of a greater number: a release of the past brings none back. Return whether the supervisor is another one.
+        Only by those of a greater number: a release of the past brings none back.
         """
-        adopted = []
-        for name in SCRIPTS:
-            source, target = release / name, self.options.root / name
-            if source.is_file() and _is_program(source) and source.read_bytes() != (target.read_bytes() if target.exists() else b""):
-                write(target, source.read_bytes(), 0o755)
-                adopted.append(name)
-        brought, trusted = release / BROUGHT_KEYS, self.options.root / TRUSTED_KEYS
+        brought, trusted = release / install.KEYS, self.options.root / install.TRUSTED_KEYS
         keys = brought.read_bytes() if brought.is_file() else b""
         if _key_number(keys) > _key_number(trusted.read_bytes() if trusted.is_file() else b"") and b"BEGIN PUBLIC KEY" in keys:
-            write(trusted, keys)
-        return "supervisor.py" in adopted
+            install.write(trusted, keys)
 
     def _roll_back_from(self, version: str | None, reason: str) -> None:
         candidates = [other for other in self.releases.installed() if other != version and not self._bad(other).get("is_bad")]
@@ -536,7 +496,7 @@ class Supervisor:
 
     def _open_run_lock(self) -> int:
         """Open the board's run lock, or that of the home where there is no folder for it; every user may lock it."""
-        board = self.options.home / self.options.run_lock
+        board = self.options.home / RUN_LOCK
         path = board if board.parent.is_dir() else self.options.home / "run.lock"
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         with contextlib.suppress(FileNotFoundError):
@@ -575,14 +535,6 @@ def _imports_s(report: Record) -> float:
     """Return how long the imports of a healthy release took, as it reports; 0 where it does not, or no such time."""
     value = report.get("imports_s")
     return float(value) if isinstance(value, (int, float)) and 0 < value <= LONGEST_TRIAL_S else 0.0
-
-
-def _is_program(path: Path) -> bool:
-    try:
-        compile(path.read_bytes(), str(path), "exec")
-    except (SyntaxError, ValueError):
-        return False
-    return True
 
 
 def read_options() -> argparse.Namespace:
