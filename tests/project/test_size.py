@@ -80,10 +80,10 @@ LINES = {
     "provisioning/inventory": 350,
     "provisioning/jobs": 1452,
     "provisioning/registry": 660,
-    "provisioning/release": 1080,
+    "provisioning/release": 1658,
     "provisioning/serve": 337,
-    "provisioning/update": 853,
-    "tests": 80240,
+    "provisioning/update": 230,
+    "tests": 80246,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
