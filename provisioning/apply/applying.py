@@ -180,8 +180,7 @@ class Applying:
             with contextlib.suppress(msgspec.MsgspecError):
                 completed.append(decode_json(line, ApplyStep))
         yield from completed
-        is_failed = any(step.state == "failed" for step in completed)
-        if len(completed) < len(names) and not is_failed:
+        if len(completed) < len(names) and not any(step.state == "failed" for step in completed):
             raise TransientError(f"{names[len(completed)]} ended on the device ({last_line(result.stderr)}): run it again")
 
 

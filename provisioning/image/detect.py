@@ -9,7 +9,6 @@ from edgemeter.provisioning.image.adapter_text import KERNEL_LINE
 from edgemeter.provisioning.image.boot_partition import OVER_SSH, BootPartition
 
 BootFormat = Literal["cloudinit", "firstrun", "preseed"]
-STICK = "CIDATA"
 ISSUE = "issue.txt"
 # The first Raspberry Pi OS with a Python that the agent runs on, and the last that was built for firstrun.sh: the first Trixie.
 # Source: rpi-imager doc/os_customisation_formats.md; Debian 12 has Python 3.11, Debian 13 has 3.13.
@@ -49,7 +48,7 @@ def choose_format(boot: BootPartition) -> tuple[BootFormat, str]:
     seeds = [name for name in (cloudinit.USER_DATA, cloudinit.META_DATA, cloudinit.NETWORK) if name in names]
     if seeds:
         return "cloudinit", f"it has {' and '.join(seeds)}"
-    if boot.label.upper() == STICK:
+    if boot.label.upper() == "CIDATA":
         return "cloudinit", f"its label is {boot.label}"
     listed = ", ".join(sorted(names)[:8]) or "nothing"
     raise ConfigError(

@@ -17,7 +17,6 @@ from edgemeter.provisioning.image.wifi import Wifi
 from edgemeter.provisioning.release import manifest
 
 HERE, ON_DEVICE = Path(__file__).parent, Path(on_device.__file__)
-UNIT = "edgemeter-firstboot.service"
 NOT_YET = """Edgemeter, first boot
 state:   prepared
 step:    none yet: the board has not started from this card, or its system did not call our script
@@ -71,7 +70,7 @@ def prepare_card(boot: BootPartition, request: CardRequest) -> PreparedCard:
         payload = staged / PAYLOAD
         payload.mkdir(parents=True)
         release.unpack(payload)
-        for source in (HERE / "firstboot.sh", HERE / UNIT, ON_DEVICE):
+        for source in (HERE / "firstboot.sh", HERE / "edgemeter-firstboot.service", ON_DEVICE):
             shutil.copyfile(source, payload / source.name)
         shutil.copyfile(request.join, payload / "join.toml")
         shutil.copyfile(request.public_key, payload / "release.pub")
