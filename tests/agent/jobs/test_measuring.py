@@ -17,8 +17,8 @@ class DriverOfProcesses(Driver):
     """A device whose jobs are real processes."""
 
     def means(self):
-        """Return nothing: the handler has its own."""
-        return {}
+        """Return what fetches contents: all else is the handler's."""
+        return {"begin_fetch": super().means()["begin_fetch"]}
 
     def until(self, condition):
         """Let the handler look until that holds; return whether it did."""

@@ -41,8 +41,8 @@ def test_the_agent_can_be_watched_and_comes_back():
         "User=edgemeter",
     ):
         assert f"\n{line}\n" in unit
-    # Bubblewrap makes namespaces, and mounts a /proc: the kernel refuses that where something covers a part of the one outside.
-    for key in ("RestrictNamespaces", "ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset"):
+    # Bubblewrap makes namespaces, calls openat2, mounts a /proc: the kernel refuses that where a part of its own is covered.
+    for key in ("RestrictNamespaces", "RestrictSUIDSGID", "ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset"):
         assert f"\n{key}=" not in unit
     assert unit.index("SystemCallFilter=~") < unit.index("\nSystemCallFilter=mount umount2 pivot_root\n")
     assert int(re.search(r"^WatchdogSec=(\d+)$", unit, re.MULTILINE)[1]) >= 30

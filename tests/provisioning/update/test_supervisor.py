@@ -329,7 +329,7 @@ def test_a_power_cut_at_any_step_leaves_a_board_that_ends_the_update(first, tmp_
         folder = tmp_path / str(number)
         folder.mkdir()
         board = copied(first, folder)
-        board.options = {"settle-s": 0.2, "every-s": 0.02}
+        board.options = {"settle-s": 0.2, "every-s": 0.02, "healthy-within-s": 180}
         board.plan_cut(number, installer)
         try:
             board.start()
