@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1658,
     "provisioning/serve": 337,
     "provisioning/update": 230,
-    "tests": 80246,
+    "tests": 80248,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
