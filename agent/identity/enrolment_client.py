@@ -45,7 +45,7 @@ class EnrolmentClient:
         failures, pause_s = 0, FIRST_PAUSE_S
         while True:
             try:
-                answer = decode_answer(self.post(path, encode_identity(question)))
+                answer = self.ask(path, question)
             except (TransientError, UnavailableError) as error:
                 # Logged once, not with every try.
                 logger.log(logging.DEBUG if str(error) == reason else logging.WARNING, "%s", error)
@@ -64,18 +64,26 @@ class EnrolmentClient:
                 )
             self._pause(time.monotonic() + wait_s)
 
-    def confirm(self) -> None:
-        """Confirm that the certificate with which this connects is on the disk; raises as `post`."""
-        self.post("/confirm", b"")
+    def confirm(self) -> bool:
+        """Confirm that the certificate with which this connects is on the disk; return whether the service knows: no harm if not."""
+        try:
+            self._post("/confirm", b"")
+        except EdgemeterError as error:
+            logger.info("the new certificate is not confirmed yet: %s", error)
+            return False
+        return True
 
-    def post(self, path: str, content: bytes) -> bytes:
-        """Return the body of the service's answer.
+    def ask(self, path: str, question: CertificateRequest) -> EnrolmentAnswer:
+        """Return the answer to a request as it is now.
 
         Raises:
             ConfigError: the service refuses the request, or our certificate.
             TransientError: it does not answer, or is busy.
             UnavailableError: its certificate is not valid here.
         """
+        return decode_answer(self._post(path, encode_identity(question)))
+
+    def _post(self, path: str, content: bytes) -> bytes:
         context = tls_context(self._files)
         try:
             with open_url(f"{self._service}{path}", lambda *_: False, TIMEOUT_S, content, context=context) as answer:
@@ -103,13 +111,3 @@ class EnrolmentClient:
         while (left_s := until_s - time.monotonic()) > 0:
             self._alive()
             time.sleep(min(left_s, POLL_S))
-
-
-def confirm_certificate(client: EnrolmentClient) -> bool:
-    """Return whether the service knows now that this device has its certificate; it does no harm if not."""
-    try:
-        client.confirm()
-    except EdgemeterError as error:
-        logger.info("the new certificate is not confirmed yet: %s", error)
-        return False
-    return True

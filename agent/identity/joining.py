@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,10 +10,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edgemeter.agent.base import broker_url, durable_file
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, os_error_as
 from edgemeter.agent.base.tls import TlsFiles, tls_context
 from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, JoinFile, read_join_file, token_id
-from edgemeter.agent.identity.enrolment_client import EnrolmentClient, confirm_certificate
+from edgemeter.agent.identity.enrolment_client import EnrolmentClient
 from edgemeter.agent.identity.identity import (
     BoardSerial,
     Identity,
@@ -77,9 +76,11 @@ def take_certificate(
     """Keep the certificate of an accepting answer for the key in `files.next_key`, or the device's own key; return who the device is now.
 
     Raises:
-        ConfigError: the answer holds no certificate, or one of another key.
+        ConfigError: the fleet did not accept; the answer holds no certificate, or one of another key.
         UnavailableError: a file cannot be written.
     """
+    if answer.state != "accepted":
+        raise ConfigError(f"the fleet does not accept this board ({answer.state}): {answer.reason}")
     if answer.certificate is None or answer.number is None or answer.not_after_ns is None or answer.device is None or answer.fleet is None:
         raise ConfigError("the enrolment service accepted this board and sent no certificate: update the fleet's server")
     arrived = files.folder / "next.crt"
@@ -114,7 +115,7 @@ def settle_identity(files: IdentityFiles) -> Identity | None:
     arrived = files.folder / "next.json"
     if not arrived.exists():
         return None
-    try:
+    with os_error_as(UnavailableError, f"cannot put the new certificate into {str(files.folder)!r}", "check its owner"):
         # `next.json` goes last: as long as it is there, this is done again.
         for name, target in (("next.key", files.key), ("next.crt", files.certificate)):
             if (files.folder / name).exists():
@@ -122,8 +123,6 @@ def settle_identity(files: IdentityFiles) -> Identity | None:
         durable_file.sync(files.folder)
         arrived.replace(files.identity)
         durable_file.sync(files.folder)
-    except OSError as error:
-        raise UnavailableError(f"cannot put the new certificate into {str(files.folder)!r} ({error.strerror}): check its owner") from error
     return read_identity(files.home)
 
 
@@ -177,7 +176,10 @@ def _enrol(join_file: JoinFile, places: JoinPaths, machine: Machine, timeout_s: 
             "a token travels over TLS only"
         )
     files = IdentityFiles(places.home)
-    _make_private(files.folder)
+    with os_error_as(
+        UnavailableError, f"cannot make the folder {str(files.folder)!r}", "check who owns the one above, or name another with --home"
+    ):
+        durable_file.make_folder(files.folder, 0o700)
     durable_file.write(files.ca, join_file.ca.encode(), 0o644)
     serial = _serial(files, machine)
     request = CertificateRequest(
@@ -186,26 +188,26 @@ def _enrol(join_file: JoinFile, places: JoinPaths, machine: Machine, timeout_s: 
     # A damaged file is reported before anything is sent.
     tls_context(TlsFiles(ca=files.ca))
     client = EnrolmentClient(join_file.service, TlsFiles(ca=files.ca))
-    answer = ask_certificate(files, request, join_file.device, lambda signed: client.request("/enrol", signed, timeout_s))
-    if answer.state != "accepted":
-        raise ConfigError(f"the fleet {join_file.fleet!r} refuses this board: {answer.reason}")
+    answer = ask_certificate(client, "/enrol", files, request, join_file.device, timeout_s)
     identity = take_certificate(files, answer, serial, join_file.broker, join_file.service, token_id(join_file.token))
-    confirm_certificate(EnrolmentClient(identity.service, files.tls))
+    EnrolmentClient(identity.service, files.tls).confirm()
     return identity
 
 
 def ask_certificate(
-    files: IdentityFiles, request: CertificateRequest, common_name: str | None, ask: Callable[[CertificateRequest], EnrolmentAnswer]
+    client: EnrolmentClient, path: str, files: IdentityFiles, request: CertificateRequest, common_name: str | None, timeout_s: float
 ) -> EnrolmentAnswer:
     """Return the answer to `request` with a CSR for the key in `files.next_key`; a key that came with a copied card is made anew.
 
     Raises:
         UnavailableError: there is no openssl, or a file cannot be written.
+        ConfigError, TransientError: as `EnrolmentClient.request`.
     """
     for _ in range(_TRIES):
         if not files.next_key.exists():
             make_key(files.next_key)
-        answer = ask(msgspec.structs.replace(request, csr=certificate_request(files.next_key, common_name)))
+        signed = msgspec.structs.replace(request, csr=certificate_request(files.next_key, common_name))
+        answer = client.request(path, signed, timeout_s)
         if answer.state != "again":
             break
         logger.warning("the fleet reports: %s; making a new key", answer.reason)
@@ -216,15 +218,6 @@ def ask_certificate(
 def board_name(machine: Machine) -> str | None:
     """Return the board's model as a request names it."""
     return (board.model(machine) or "")[:200] or None
-
-
-def _make_private(folder: Path) -> None:
-    try:
-        durable_file.make_folder(folder, 0o700)
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot make the folder {str(folder)!r} ({error.strerror}): check who owns the one above, or name another with --home"
-        ) from error
 
 
 def _serial(files: IdentityFiles, machine: Machine) -> BoardSerial:
@@ -246,7 +239,7 @@ def wipe_secrets(path: Path) -> bool:
     Raises:
         UnavailableError: the file cannot be written: its medium is read-only, or belongs to somebody else.
     """
-    try:
+    with os_error_as(UnavailableError, f"cannot wipe the secrets from {str(path)!r}", "make its medium writable, or delete it yourself"):
         content = path.read_bytes()
         if not _LINE.search(content):
             return False
@@ -257,9 +250,5 @@ def wipe_secrets(path: Path) -> bool:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot wipe the secrets from {str(path)!r} ({error.strerror}): make its medium writable, or delete it yourself"
-        ) from error
     durable_file.write(path, _LINE.sub(b"", filled))
     return True

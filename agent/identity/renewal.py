@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.contract.identity import CertificateRequest, decode_answer, encode_identity
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.contract.identity import CertificateRequest
 from edgemeter.agent.daemon.handler import Handler, HandlerContext
 from edgemeter.agent.identity import joining
-from edgemeter.agent.identity.enrolment_client import EnrolmentClient, confirm_certificate
+from edgemeter.agent.identity.enrolment_client import EnrolmentClient
 from edgemeter.agent.identity.identity import (
     Identity,
     IdentityFiles,
@@ -30,8 +30,8 @@ from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 logger = logging.getLogger(__name__)
 
 
-def settle_moved_card(home: Path, machine: Machine = THIS_MACHINE, alive: Callable[[], object] = lambda: None) -> bool:
-    """Return when the identity in `home` is this board's, or there is none; whether it changed. `alive` is called while it waits.
+def settle_moved_card(home: Path, machine: Machine = THIS_MACHINE, alive: Callable[[], object] = lambda: None) -> None:
+    """Return when the identity in `home` is this board's, or there is none; `alive` is called while it waits.
 
     Raises:
         ConfigError: the fleet refuses this board.
@@ -41,7 +41,7 @@ def settle_moved_card(home: Path, machine: Machine = THIS_MACHINE, alive: Callab
     joining.settle_identity(files)
     identity = read_identity(home)
     if identity is None or not differs_from_board(identity.board(), machine):
-        return False
+        return
     logger.warning(
         "this card belongs to device %r on the board with serial %s, and this is another board: it asks for a name of its own",
         identity.device,
@@ -50,12 +50,9 @@ def settle_moved_card(home: Path, machine: Machine = THIS_MACHINE, alive: Callab
     serial = read_board_serial(machine)
     client = EnrolmentClient(identity.service, files.tls, alive)
     request = CertificateRequest(csr="", serial=serial.serial, serial_source=serial.source, board=joining.board_name(machine))
-    answer = joining.ask_certificate(files, request, identity.device, lambda signed: client.request("/renew", signed, math.inf))
-    if answer.state != "accepted":
-        raise ConfigError(f"the fleet refuses this board, whose card belongs to {identity.device!r}: {answer.reason}")
+    answer = joining.ask_certificate(client, "/renew", files, request, identity.device, math.inf)
     renewed = joining.take_certificate(files, answer, serial, identity.broker, identity.service, None)
     logger.info("this board is device %r now", renewed.device)
-    return True
 
 
 POLL_S = 3600.0
@@ -111,7 +108,7 @@ class RenewalHandler(Handler):
             if self._identity is not None and self._is_due(self._identity):
                 self._renew(self._identity)
             # The service lets the earlier certificates end then.
-            self._is_confirmed = confirm_certificate(self._client())
+            self._is_confirmed = self._client().confirm()
         except EdgemeterError as error:
             logger.warning("the certificate is not renewed: %s", error)
         finally:
@@ -121,9 +118,7 @@ class RenewalHandler(Handler):
         self._files.next_key.unlink(missing_ok=True)
         csr = certificate_request(self._files.key, identity.device)
         question = CertificateRequest(csr=csr, serial=identity.serial, serial_source=identity.serial_source)
-        answer = decode_answer(self._client().post("/renew", encode_identity(question)))
-        if answer.state != "accepted":
-            raise ConfigError(f"the fleet refuses ({answer.state}): {answer.reason}")
+        answer = self._client().ask("/renew", question)
         board = identity.board()
         self._identity = joining.take_certificate(self._files, answer, board, identity.broker, identity.service, identity.claim)
         logger.info("the certificate was renewed: number %s", self._identity.number)

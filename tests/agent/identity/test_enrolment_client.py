@@ -1,6 +1,7 @@
 """Facts about `edgemeter.agent.identity.enrolment_client`, at a service that is an object."""
 
 import ssl
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,9 +111,9 @@ def test_what_time_does_not_change_is_an_error_at_once(service):
     ):
         service.replies = [reply]
         with table_row(words), pytest.raises(kind, match=words):
-            service.client().confirm()
+            service.client().ask("/renew", QUESTION)
     service.replies = [ConnectionResetError("reset")]
-    assert not enrolment_client.confirm_certificate(service.client())
+    assert not service.client().confirm()
 
 
 def test_a_key_that_came_with_a_copied_card_is_made_anew(tmp_path, monkeypatch):
@@ -125,9 +126,10 @@ def test_a_key_that_came_with_a_copied_card_is_made_anew(tmp_path, monkeypatch):
     for states, requests in ((("accepted",), ["a pi-1"]), (("again", "again", "again"), ["a pi-1", "b pi-1", "c pi-1"])):
         requests_made, answers = [], iter(states)
 
-        def ask(request, requests_made=requests_made, answers=answers):
-            requests_made.append(request.csr)
+        def request(_path, question, _timeout_s, requests_made=requests_made, answers=answers):
+            requests_made.append(question.csr)
             return EnrolmentAnswer(state=next(answers), now_ns=1)
 
-        assert joining.ask_certificate(files, QUESTION, "pi-1", ask).state == states[-1]
+        client = SimpleNamespace(request=request)
+        assert joining.ask_certificate(client, "/enrol", files, QUESTION, "pi-1", 1.0).state == states[-1]
         assert requests_made == requests

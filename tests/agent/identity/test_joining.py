@@ -102,7 +102,7 @@ def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path)
 def test_what_arrived_is_put_in_place_with_its_note_last(tmp_path, monkeypatch):
     """Key and certificate are on the disk before the note that says they are to be moved goes: until then it is done again."""
     files = IdentityFiles(tmp_path)
-    files.folder.mkdir()
+    durable_file.make_folder(files.folder, 0o700)
     for name, content in (("next.key", b"k"), ("next.crt", b"c"), ("next.json", msgspec.json.encode(identity()))):
         (files.folder / name).write_bytes(content)
     synced = []
@@ -196,7 +196,7 @@ def test_what_root_writes_belongs_to_the_agents_user(tmp_path):
     home.mkdir()
     os.chown(home, 65534, 65534)
     files = IdentityFiles(home)
-    joining._make_private(files.folder)
+    durable_file.make_folder(files.folder, 0o700)
     identity_identity.make_key(files.next_key)
     durable_file.write(files.joined, b"")
     for path in (files.folder, files.next_key, files.joined):

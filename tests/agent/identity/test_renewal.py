@@ -14,7 +14,6 @@ import pytest
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.agent.contract import identity as contract_identity
 from edgemeter.agent.contract.identity import EnrolmentAnswer
 from edgemeter.agent.identity import identity, renewal
 from edgemeter.agent.identity.identity import BoardSerial, Identity, IdentityFiles
@@ -87,14 +86,11 @@ class Renewing:
         self.now_s = 1000.0
         self.work = []
         self.asked = []
-        self.answer = EnrolmentAnswer(state="accepted", now_ns=1, device="pi-1", fleet="lab", number="2")
+        end_ns = time.time_ns() + YEAR_NS
+        fields = {"device": "pi-1", "fleet": "lab", "number": "2", "certificate": "PEM"}
+        self.answer = EnrolmentAnswer(state="accepted", now_ns=end_ns - 2 * YEAR_NS, not_after_ns=end_ns, **fields)
         monkeypatch.setattr(renewal, "certificate_request", lambda key, device: f"{key.name} of {device}")
-        monkeypatch.setattr(renewal.joining, "take_certificate", self.take)
-
-    def take(self, _files, answer, serial, broker, service, claim):
-        """Take a certificate."""
-        assert (serial, broker, service, claim) == (BoardSerial("1", "emmc", "x"), "mqtts://b:8883", "https://b:8443", "c1")
-        return identity_until(time.time_ns() + YEAR_NS, number=answer.number)
+        monkeypatch.setattr(renewal.joining, "belong_together", lambda certificate, key: (certificate.name, key.name) == PAIR)
 
     def start(self, not_after_ns):
         """Start the handler of a board whose certificate ends then; it began as long ago."""
@@ -110,18 +106,17 @@ class Renewing:
         """Let the thread do its work."""
         self.work.pop()()
 
-    def post(self, path, content):
+    def ask(self, path, question):
         """Answer as the service."""
-        self.asked.append((path, contract_identity.decode_request(content).csr))
+        self.asked.append((path, question.csr))
         if self.answer is None:
             raise TransientError("it is away")
-        return contract_identity.encode_identity(self.answer)
+        return self.answer
 
     def confirm(self):
         """Answer as the service."""
         self.asked.append(("/confirm", None))
-        if self.answer is None:
-            raise TransientError("it is away")
+        return self.answer is not None
 
 
 def identity_until(not_after_ns, number="1"):
@@ -138,6 +133,7 @@ def renewing(tmp_path, monkeypatch):
     return Renewing(tmp_path / "home", monkeypatch)
 
 
+PAIR = ("next.crt", "device.key")
 ASKED, CONFIRMED = ("/renew", "device.key of pi-1"), ("/confirm", None)
 
 
@@ -172,9 +168,13 @@ def test_a_certificate_is_renewed_when_it_is_due_and_again_when_no_answer_comes(
     assert renewing.asked == [ASKED, ASKED, ASKED, CONFIRMED]
     assert [record.getMessage() for record in caplog.records] == [
         "the certificate is not renewed: it is away",
-        "the certificate is not renewed: the fleet refuses (refused): unknown",
+        "the certificate is not renewed: the fleet does not accept this board (refused): unknown",
     ]
     assert handler.poll() == POLL_S
+    renewed = identity.read_identity(renewing.home)
+    assert (renewed.number, renewed.board(), renewed.claim) == ("2", BoardSerial("1", "emmc", "x"), "c1")
+    assert (renewed.broker, renewed.service) == ("mqtts://b:8883", "https://b:8443")
+    assert renewing.files.certificate.read_bytes() == b"PEM"
 
 
 def test_a_device_that_has_joined_no_fleet_renews_nothing(renewing):
