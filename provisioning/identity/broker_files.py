@@ -70,7 +70,7 @@ def _template(name: str) -> str:
 
 
 def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> bool:
-    """Write the list of refused certificates from the registry at `now`, if it changed; return whether it did.
+    """Write the list of refused certificates from the registry at `now`, if it changed; return whether a running broker learns of one.
 
     Raises:
         ConfigError: the list that is there is damaged.
@@ -83,20 +83,25 @@ def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now:
         refused = certificates.refused(registry, int(now.timestamp() * NS_PER_S))
         # A revoked certificate stays revoked, even if the registry was lost and recreated.
         refused |= listed - refused - certificates.issued(registry, listed - refused)
-        if previous is not None and refused == listed:
-            return False
-        durable_file.write(folder.revoked, signing.revoked_list(refused, now, previous))
-        _announce_list(folder, signing)
-    return True
+        if previous is None or refused != listed:
+            durable_file.write(folder.revoked, signing.revoked_list(refused, now, previous))
+        return _announce_list(folder, signing)
 
 
-def _announce_list(folder: FleetFolder, signing: Authority) -> None:
-    """Give the list one more name in the folder where OpenSSL looks for lists that it has not read yet: HASH.r0, HASH.r1, ..."""
-    name, number = signing.name_hash(), 0
+def _announce_list(folder: FleetFolder, signing: Authority) -> bool:
+    """Give the list one more name in the folder where OpenSSL looks for lists that it has not read yet: HASH.r0, HASH.r1, ...
+
+    Return whether it had none: of a process that was killed before this, the next one does it. A hard link is one list for good, while a
+    symbolic one that is copied to another machine before the list would be read there as the list before.
+    """
+    name, number = folder.revoked_lists / signing.name_hash(), 0
     with os_error_as(UnavailableError, f"cannot announce the list of revoked certificates in {str(folder.revoked_lists)!r}"):
-        while (link := folder.revoked_lists / f"{name}.r{number}").is_symlink():
+        while (link := name.with_suffix(f".r{number}")).exists():
+            if link.samefile(folder.revoked):
+                return False
             number += 1
-        link.symlink_to(Path("..", "..", folder.revoked.name))
+        link.hardlink_to(folder.revoked)
+    return True
 
 
 def read(path: Path) -> bytes:

@@ -119,10 +119,12 @@ class Enforcement:
             UnavailableError: a file cannot be written, or the command of fleet.toml fails.
         """
         refused = certificates.refused(self._registry, int(now.timestamp() * NS_PER_S))
-        if refused != self._refused:
-            self._needs_command = broker_files.renew_list(self._folder, self._registry, self._signing, now) or self._needs_command
-            self._refused = refused
         pending = pending_disconnects(self._registry)
+        if refused != self._refused:
+            is_new = broker_files.renew_list(self._folder, self._registry, self._signing, now)
+            # Who wrote the list may have failed to run the command, or was killed: then it has ended no session either.
+            self._needs_command = is_new or bool(pending) or self._needs_command
+            self._refused = refused
         if not (self._needs_command or pending):
             self._failures = 0
             return False

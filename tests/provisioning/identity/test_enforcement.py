@@ -29,6 +29,11 @@ class Enforced:
         self.lab, self.passed_s = lab, 0.0
         self.answers, self.ended = False, []
         monkeypatch.setattr(enforcement, "end_session", self._end)
+        self.restart()
+
+    def restart(self):
+        """Begin as a new process."""
+        lab = self.lab
         self.enforcement = Enforcement(lab.folder, lab.registry, broker_files.authority(lab.folder), lambda: self.passed_s)
 
     def _end(self, _address, client_id, state):
@@ -48,8 +53,8 @@ class Enforced:
 
     def refused(self):
         """Return the numbers in the list, and how often a running broker was told of a new one."""
-        links = list(self.lab.folder.revoked_lists.iterdir())
-        assert all(link.resolve() == self.lab.folder.revoked for link in links)
+        links = sorted(self.lab.folder.revoked_lists.iterdir())
+        assert links[-1].read_bytes() == self.lab.folder.revoked.read_bytes()
         return authority.revoked_numbers(self.lab.folder.revoked.read_bytes()), len(links)
 
 
@@ -100,6 +105,40 @@ def test_a_ban_ends_by_itself(enforced):
     assert enforced.refused() == (set(), 4)
 
 
+def test_a_list_of_a_process_that_was_killed_is_announced_by_the_next_one(enforced, monkeypatch):
+    """A running broker reads no list of which it has not been told, though the file is the one that it should read."""
+    enforced.passes()
+    enforced.write(certificates.revoke, "pi-1", BEGIN_S * NS, "stolen")
+    with monkeypatch.context() as killing:
+        killing.setattr(broker_files, "_announce_list", end)
+        with pytest.raises(KeyboardInterrupt):
+            enforced.passes(1)
+    assert authority.revoked_numbers(enforced.lab.folder.revoked.read_bytes()) == {"a1"}
+    enforced.restart()
+    enforced.passes(1)
+    assert enforced.refused() == ({"a1"}, 2)
+    enforced.restart()
+    enforced.passes(1)
+    assert enforced.refused() == ({"a1"}, 2)
+
+
+def end(*_arguments):
+    """End as a killed process does."""
+    raise KeyboardInterrupt
+
+
+def test_the_list_of_a_ban_that_ended_meanwhile_is_mended_at_the_start(enforced):
+    """The service was down when the minute was over."""
+    enforced.answers = True
+    enforced.write(lambda connection: certificates.ban_device(connection, enforced.lab.registry, "pi-1", "why", time.time_ns()))
+    enforced.write(lambda connection: connection.execute("UPDATE bans SET until_ns = ?", ((BEGIN_S + 60) * NS,)))
+    enforced.passes(1)
+    assert enforced.refused()[0] == {"a1"}
+    enforced.restart()
+    enforced.passes(100)
+    assert enforced.refused()[0] == set()
+
+
 def test_a_revoked_certificate_stays_refused_where_the_registry_was_lost(enforced):
     """Nobody knows its device any more."""
     enforced.write(certificates.revoke, "pi-1", BEGIN_S * NS, "stolen")
@@ -124,6 +163,30 @@ def test_a_command_brings_the_files_elsewhere_until_it_succeeds(enforced, tmp_pa
     assert not mark.exists()
     assert not enforced.passes(60)
     assert mark.exists()
+
+
+@pytest.mark.services
+def test_a_command_that_another_process_did_not_finish_is_run_before_sessions_end(enforced, tmp_path):
+    """`fleet revoke` wrote the list, and failed to bring it: the service does, whether it ran meanwhile or begins."""
+    mark, fleet_toml = tmp_path / "told", enforced.lab.folder.fleet_file
+    enforced.answers, text = True, fleet_toml.read_text().rstrip()
+    enforced.passes()
+    service = enforced.enforcement
+    fleet_toml.write_text(f'{text}\nbroker_reload = ["false"]\n')
+    enforced.write(certificates.revoke, "pi-1", BEGIN_S * NS, "stolen")
+    enforced.write(certificates.put_pending_disconnect, "pi-1", 1)
+    enforced.restart()
+    with pytest.raises(UnavailableError, match="broker_reload"):
+        enforced.passes(1)
+    fleet_toml.write_text(f'{text}\nbroker_reload = ["touch", "{mark}"]\n')
+    for enforcing in (None, service):
+        mark.unlink(missing_ok=True)
+        enforced.write(certificates.put_pending_disconnect, "pi-1", 1)
+        enforced.restart()
+        enforced.enforcement = enforcing or enforced.enforcement
+        assert not enforced.passes(1)
+        assert mark.exists()
+    assert [client_id for client_id, _ in enforced.ended] == ["pi-1", "pi-1"]
 
 
 @pytest.fixture
