@@ -1,4 +1,4 @@
-"""The broker's files: the fleet's ACL and the single lab's are one set of rules, and passwords are hashed as mosquitto does."""
+"""The broker's files: the fleet's rules and settings are those of a single lab's broker."""
 
 from pathlib import Path
 
