@@ -13,8 +13,8 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
-from edgemeter.provisioning.cli.options import in_folder
-from edgemeter.provisioning.identity.enforcement import low_limits, raise_limit
+from edgemeter.provisioning.cli.options import in_folder, print_notes
+from edgemeter.provisioning.identity.enforcement import low_limits, raise_limit, resumption_issues
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
@@ -73,8 +73,8 @@ def _serve(folder: FleetFolder, stopped: threading.Event, manager: ServiceManage
         stack.callback(service.stop)
         if not _is_started(service, stopped, manager):
             return
-        for issue in low_limits(folder, inventory.server) if inventory and inventory.server else ():
-            click.echo(f"edgemeter: {issue}", err=True)
+        limits = low_limits(folder, inventory.server) if inventory and inventory.server else []
+        print_notes([*limits, *resumption_issues(folder, service.address)])
         where = f", and boards at {server.url}" if server else ""
         click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}{where}", err=True)
         while not stopped.wait(ALIVE_S):

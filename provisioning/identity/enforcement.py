@@ -2,6 +2,9 @@
 
 import logging
 import resource
+import shlex
+import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,6 +16,7 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.tls import tls_context
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.provisioning.identity import broker_files
@@ -29,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT_S = 30.0
 CONNECT_S = 5.0
+# A ticket comes right after the handshake of TLS 1.3.
+TICKET_S = 1.0
 PROGRAM = "mosquitto"
 # A broker that did not answer is retried after a second, two, four, ..., at most this.
 BROKER_RETRY_S = 30.0
@@ -74,6 +80,34 @@ def low_limits(folder: FleetFolder, server: ServerEntry) -> list[str]:
         if 0 <= connections < FEWEST:
             issues.append(f"the broker may hold {connections:,} connections only, so a stranger can take them all: {_REMEDY}")
     return issues
+
+
+def resumption_issues(folder: FleetFolder, address: BrokerAddress) -> list[str]:
+    """Return that the broker resumes TLS sessions, with the remedy: such a client shows no certificate, so no list keeps it out.
+
+    Each version is tried with two connections; a broker that does not answer resumes nothing.
+    """
+    if address.scheme != "mqtts":
+        return []
+    context = tls_context(address.tls)
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1_2, version
+        session = None
+        for _ in range(2):
+            with (
+                suppress(OSError),
+                socket.create_connection((address.host, address.port), CONNECT_S) as plain,
+                context.wrap_socket(plain, server_hostname=address.host, session=session) as connection,
+            ):
+                if connection.session_reused:
+                    settings = str(folder.broker.absolute() / "openssl.cnf")
+                    remedy = f"start it by its systemd unit, or with OPENSSL_CONF={shlex.quote(settings)}"
+                    return [f"the broker at {address} resumes TLS sessions, by which a revoked device comes back for two hours: {remedy}"]
+                connection.settimeout(TICKET_S)
+                with suppress(TimeoutError):
+                    connection.recv(1)
+                session = connection.session
+    return []
 
 
 class _Operator(SessionEvents):

@@ -68,6 +68,17 @@ def test_a_second_service_of_one_fleet_is_refused(served):
     assert third.wait(150) == 0
 
 
+def test_a_broker_that_resumes_sessions_is_named_at_the_start(broker_lab):
+    """It was started without the settings that its unit gives to OpenSSL; the service serves all the same."""
+    broker_lab.broker.command = broker_lab.broker.command[2:]
+    broker_lab.start_broker()
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "--folder", str(broker_lab.folder.path), "serve"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as service:
+        lines = lines_until(service, "serving the fleet")
+        service.kill()
+    assert [line for line in lines if "resumes TLS sessions" in line and "openssl.cnf" in line]
+
+
 def test_a_bad_board_fills_no_disk(served):
     """A thousand garbled messages of one board are a line of each module."""
     served.broker.start()

@@ -12,8 +12,11 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.base.tls import tls_context
 from edgemeter.agent.contract import identity as contract_identity
+from edgemeter.provisioning.identity.enforcement import resumption_issues
+from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.registry import certificates, devices
 from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK
 from tests.provisioning.identity.lab import open_tokens
 
@@ -153,6 +156,23 @@ def test_a_tls_session_from_before_lets_no_revoked_device_in(lab, version):
     lab.run("revoke", "pi-1")
     assert wait_until(lambda: is_out(board.address()))
     assert said_hello(lab, context, session)[0] != ACCEPTED
+
+
+def test_a_broker_that_resumes_sessions_is_named(broker_lab):
+    """Without either setting of `fleet init`, each for one version of TLS, and without the file; not with it, nor where none runs."""
+    lab = broker_lab
+    address = fleet_broker_address(lab.folder)
+    assert resumption_issues(lab.folder, address) == []
+    lab.start_broker()
+    assert resumption_issues(lab.folder, address) == []
+    settings = lab.folder.broker / "openssl.cnf"
+    text = settings.read_text()
+    for setting in ("MinProtocol = TLSv1.3\n", "NumTickets = 0\n", text):
+        settings.write_text(text.replace(setting, ""))
+        lab.restart_broker()
+        with table_row(setting):
+            (issue,) = resumption_issues(lab.folder, address)
+            assert f"OPENSSL_CONF={settings}" in issue
 
 
 ACCEPTED = b"\x20\x02\x00\x00"
