@@ -34,9 +34,11 @@ REQUEST_TIMEOUT_S = 30.0
 PIECE_BYTES = 256 << 10
 # Of one address, whoever is behind it: so many guesses at tokens, and so many boards that join.
 REQUESTS_PER_S, REQUESTS_AT_ONCE = 20.0, 500.0
+# Of more digits `int` makes no number.
+_LENGTH = re.compile(r"[0-9]{1,19}")
 _CONTENT = re.compile(r"/content/([0-9a-f]{64})")
 # A download that goes on asks for the rest; for any other range the whole is sent.
-_REST = re.compile(r"bytes=(\d{1,19})-")
+_REST = re.compile(r"bytes=([0-9]{1,19})-")
 
 
 class RequestRefusedError(Exception):
@@ -141,7 +143,7 @@ class FleetServer:
 
     def _encoded(self, asker: str, answer: EnrolmentAnswer) -> bytes:
         if answer.state == "accepted":
-            logger.info("device %r has certificate %s", answer.device, answer.number)
+            logger.info("device %r has certificate %s", answer.device, answer.number, extra=about(f"{answer.device} {answer.number}"))
         else:
             logger.warning("%s: %s: %s", asker, answer.state, answer.reason, extra=about(asker))
         return encode_identity(answer)
@@ -196,7 +198,7 @@ class _Handler(HttpHandler):
     def do_POST(self) -> None:  # noqa: N802 - the base class's name
         """Answer a request of a board."""
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > LARGEST_BYTES:
+        if _LENGTH.fullmatch(length) is None or int(length) > LARGEST_BYTES:
             self.close_connection = True
             self.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             return
@@ -218,7 +220,7 @@ class _Handler(HttpHandler):
             logger.warning("rejected request from %s: %s", self.client_address[0], error, extra=about(self.client_address[0]))
             status, text = HTTPStatus.BAD_REQUEST, str(error)
         except EdgemeterError as error:
-            logger.warning("%s: %s", self.path, error)
+            logger.warning("cannot answer %s: %s", self.client_address[0], error, extra=about(self.client_address[0]))
             status, text = HTTPStatus.SERVICE_UNAVAILABLE, "try again later"
         self.respond(status, text.encode(), [("Content-Type", "text/plain; charset=utf-8")])
         return None

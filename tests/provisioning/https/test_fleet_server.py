@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.http_server import HttpServer
+from edgemeter.agent.base.log_limit import LogLimit
 from edgemeter.agent.base.tls import TlsFiles, tls_context
 from edgemeter.agent.contract import identity
 from edgemeter.agent.contract.identity import CertificateRequest
@@ -126,6 +127,17 @@ def test_a_token_ends_when_the_certificate_is_used_and_a_lost_answer_is_given_ag
     assert identity.decode_answer(judged.posts("/enrol", asking("key 1", "1", token))).state == "refused"
     renewed = identity.decode_answer(judged.posts("/renew", named(asking("key 1", "1"), "pi-1"), certificate))
     assert (renewed.state, renewed.number) == ("accepted", first.number)
+
+
+def test_a_board_that_asks_again_and_again_is_one_line_of_the_log(judged, caplog):
+    """What it can cause at will fills no disk; another certificate is another line."""
+    caplog.set_level("INFO")
+    limit = LogLimit(lambda: 0.0)
+    certificates_of = [judged.joins(f"pi-{number}", f"key {number}", str(number)) for number in (1, 2)]
+    for _ in range(5):
+        judged.posts("/renew", named(asking("key 1", "1"), "pi-1"), certificates_of[0])
+    lines = [record.getMessage() for record in caplog.records if limit.filter(record)]
+    assert sum("has certificate" in line for line in lines) == 2
 
 
 def test_an_accepted_board_has_its_certificate_when_it_asks_again(judged):
@@ -259,7 +271,7 @@ def test_a_body_that_is_too_large_or_does_not_come_is_ended(served, monkeypatch)
     """The first at once, the second as a head that does not come."""
     lab, files = served
     monkeypatch.setattr(HttpServer, "head_s", 1.0)
-    for head in ("Content-Length: 16385", "Transfer-Encoding: chunked"):
+    for head in ("Content-Length: 16385", f"Content-Length: {'9' * 5000}", "Transfer-Encoding: chunked"):
         assert raw(lab, files, f"POST /enrol HTTP/1.1\r\n{head}\r\n\r\n").startswith(b"HTTP/1.1 413")
     assert b" 200 " not in raw(lab, files, "POST /enrol HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
 
