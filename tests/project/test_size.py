@@ -25,7 +25,7 @@ LINES = {
     "agent/engine": 4285,
     "agent/generators": 1243,
     "agent/health": 584,
-    "agent/identity": 783,
+    "agent/identity": 765,
     "agent/jobs": 1882,
     "agent/ledger": 1949,
     "agent/machine": 1431,
@@ -74,8 +74,8 @@ LINES = {
     "provisioning/content": 143,
     "provisioning/elsewhere": 569,
     "provisioning/health": 493,
-    "provisioning/https": 265,
-    "provisioning/identity": 1415,
+    "provisioning/https": 267,
+    "provisioning/identity": 1456,
     "provisioning/image": 637,
     "provisioning/inventory": 350,
     "provisioning/jobs": 1452,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1658,
     "provisioning/serve": 337,
     "provisioning/update": 230,
-    "tests": 80248,
+    "tests": 80356,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
