@@ -16,7 +16,7 @@ from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswe
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.identity.authority import Authority, SigningRequest
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
-from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry import certificates, devices, jobs
 from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentRequest, EnrolmentToken
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
@@ -167,7 +167,7 @@ class Enrolment:
         return _answer(enrolment, "pending", why)
 
     def _issue(self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest, device: str) -> EnrolmentAnswer:
-        """Give the board its name: earlier certificates of that name are revoked, and the board loses any other name."""
+        """Give the board its name: earlier certificates of that name are revoked, orders come again, and the board loses any other name."""
         now_ns = enrolment.asked_ns
         if enrolment.token_id is not None:
             certificates.bind_token(statements, enrolment.token_id, enrolment.key_sha256)
@@ -194,6 +194,7 @@ class Enrolment:
         )
         devices.put(statements, accepted_device)
         certificates.put(statements, issued)
+        jobs.order_again(self.registry, statements, device, now_ns)
         return _accepted(enrolment, issued)
 
     def _entry(self, device: str) -> DeviceEntry:

@@ -181,6 +181,17 @@ def add(statements: Statements, new: NewJob, targets: Iterable[tuple[str, str] |
     return job
 
 
+def order_again(registry: Registry, statements: Statements, device: str, now_ns: int) -> None:
+    """Queue, in a transaction, what a device has or repeats: it joined again, and its journal went with its card."""
+    lost = select_executions(registry, "WHERE device = ? AND ended_ns IS NULL AND requested IS NULL ORDER BY id", device)
+    again = [
+        replace(execution, state="queued", reason="its device joined again", due_ns=now_ns, deadline_ns=None, doing=None, done_ratio=None)
+        for execution in lost
+        if execution.state in ON_DEVICE
+    ]
+    write_executions(statements, again)
+
+
 def select_jobs(registry: Registry, condition: str, *values: Any) -> list[Job]:
     """Return the jobs of `SELECT * FROM jobs` with this condition and order."""
     rows = registry.query(f"SELECT * FROM jobs {condition}", *values)  # noqa: S608 - our own text

@@ -13,13 +13,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import identity
 from edgemeter.agent.contract.identity import CertificateRequest
+from edgemeter.agent.contract.orders import Content, Measure
 from edgemeter.provisioning.identity import admission, authority
 from edgemeter.provisioning.identity.authority import Authority
 from edgemeter.provisioning.identity.enrolment import MOST_A_DAY, RENEWED_GRACE_NS, Enrolment
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry import certificates, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.rows import table_row
 from tests.provisioning.identity.lab import open_tokens
@@ -251,6 +253,25 @@ def test_a_board_that_was_flashed_anew_keeps_its_name(fleet):
     second = fleet.joins(key="key 2")
     assert (certificates.refused(fleet.registry, time.time_ns()), fleet.valid()) == ({first.number}, [second.number])
     assert certificates.pending_disconnects(fleet.registry) == []
+
+
+def test_a_board_that_was_flashed_anew_is_ordered_again_what_it_repeated(fleet):
+    """Its journal went with its old card; an answer that was lost, or a renewal, orders nothing again."""
+    fleet.joins()
+    work = Measure(suite=Content(sha256="0" * 64, size_bytes=1, name="suite.toml"), every_s=3600)
+    with fleet.registry.transaction() as statements:
+        job = jobs.add(statements, NewJob((work,), "t", 1.0), [("pi-1", "lab")], fleet.now_ns)
+        (execution,) = jobs.unfinished_executions(fleet.registry)
+        jobs.write_executions(statements, [replace(execution, state="repeating", attempt=1)])
+    token = fleet.token()
+    for ask, state in ((fleet.renews, "repeating"), (lambda: fleet.asks(token, "key 2"), "queued")):
+        assert ask().state == "accepted"
+        (execution,) = jobs.executions_of_job(fleet.registry, job)
+        assert execution.state == state
+    with fleet.registry.transaction() as statements:
+        jobs.write_executions(statements, [replace(execution, state="repeating", attempt=2)])
+    fleet.asks(token, "key 2")
+    assert [each.state for each in jobs.unfinished_executions(fleet.registry)] == ["repeating"]
 
 
 def test_a_device_renews_its_own_name_while_it_is_accepted(fleet):
