@@ -146,7 +146,7 @@ class DecisionRound:
         self.messages.append(order_message(after, job))
 
     def drop(self, device: str, reason: str) -> None:
-        """End everything that is in flight on a device or queued for it."""
+        """End everything of a device that has not ended."""
         for execution in self._queue.of_device(device):
             self.note(drop(execution, reason, self._now_ns))
 
@@ -202,7 +202,7 @@ class JobHandler:
         self._replaced: set[str] = set()
         self._came_ns: dict[str, int] = {}
         # What revoked devices were working on: one that comes back is told at once that it is over, not when it next reports.
-        self._dropped: dict[str, Execution] = {}
+        self._dropped: dict[str, list[Execution]] = {}
         self._candidates_ns = 0
         self._revoked_ns = 0
         self._progress_ns = 0
@@ -283,7 +283,7 @@ class JobHandler:
             pause_ns = int(BEFORE_RETRY_S * NS_PER_S) if device in self._replaced else 0
             for execution in queue.to_send(device) if is_online else ():
                 self._sender.begin(execution, now_ns + pause_ns)
-            if is_online and (over := self._dropped.pop(device, None)) is not None:
+            for over in self._dropped.pop(device, ()) if is_online else ():
                 self._send(*order_message(over, queue.job(over)))
             self._find_candidate(queue, device)
         self._moved.clear()
@@ -317,7 +317,7 @@ class JobHandler:
     def _decide(self, queue: JobQueue, overdue: list[Execution], out: list[str], now_ns: int) -> None:
         """Decide, commit, and only then publish."""
         reports = self._reports.take(BATCH_SIZE)
-        busy = [in_flight for device in out if (in_flight := queue.in_flight(device)) is not None]
+        busy = [execution for device in out for execution in queue.of_device(device) if execution.state in ON_DEVICE]
         try:
             with self._registry.transaction() as connection:
                 self._follow(queue, queue.refresh(), now_ns)
@@ -338,7 +338,8 @@ class JobHandler:
             # The queue may be ahead of the registry now; devices report again what was not acknowledged.
             self._queue = None
             raise
-        self._dropped.update((execution.device, decisions.changed[execution.id]) for execution in busy)
+        for execution in busy:
+            self._dropped.setdefault(execution.device, []).append(decisions.changed[execution.id])
         self._follow(queue, decisions.changed.values(), now_ns)
         for topic, command in decisions.messages:
             self._send(topic, command)

@@ -145,7 +145,7 @@ class JobQueue:
         self._registry = registry
         self._jobs: dict[str, Job] = {}
         self._open: dict[int, Execution] = {}
-        self._queued: dict[str, list[int]] = defaultdict(list)
+        self._of_device: dict[str, dict[int, Execution]] = defaultdict(dict)
         self._in_flight: dict[str, int] = {}
         self._to_send: dict[str, set[int]] = defaultdict(set)
         self._serial = last_serial(registry)
@@ -162,21 +162,18 @@ class JobQueue:
 
     def take(self, execution: Execution) -> None:
         """Apply an execution as it is now."""
-        before = self._open.pop(execution.id, None)
-        if before is not None and before.state == "queued" and execution.state != "queued":
-            self._queued[before.device].remove(before.id)
+        self._open.pop(execution.id, None)
+        self._of_device[execution.device].pop(execution.id, None)
         if execution.state not in IN_FLIGHT and self._in_flight.get(execution.device) == execution.id:
             del self._in_flight[execution.device]
         self._to_send[execution.device].discard(execution.id)
         if execution.is_final:
             return
-        self._open[execution.id] = execution
+        self._open[execution.id] = self._of_device[execution.device][execution.id] = execution
         if needs_sending(execution):
             self._to_send[execution.device].add(execution.id)
         if execution.state in IN_FLIGHT:
             self._in_flight[execution.device] = execution.id
-        elif execution.state == "queued" and (before is None or before.state != "queued"):
-            self._queued[execution.device].append(execution.id)
 
     def job(self, execution: Execution) -> Job:
         """Return the job of an execution, as it was made."""
@@ -186,10 +183,7 @@ class JobQueue:
 
     def find(self, job: str, device: str) -> Execution | None:
         """Return the open execution of a job on a device, None when there is none."""
-        execution = self.in_flight(device)
-        if execution is not None and execution.job == job:
-            return execution
-        return next((self._open[number] for number in self._queued.get(device, ()) if self._open[number].job == job), None)
+        return next((execution for execution in self.of_device(device) if execution.job == job), None)
 
     def in_flight(self, device: str) -> Execution | None:
         """Return the execution in flight on a device."""
@@ -200,9 +194,8 @@ class JobQueue:
         return [self._open[number] for number in self._to_send.get(device, ())]
 
     def of_device(self, device: str) -> list[Execution]:
-        """Return the executions in flight on a device or queued for it."""
-        execution = self.in_flight(device)
-        return [*([] if execution is None else [execution]), *(self._open[number] for number in self._queued.get(device, ()))]
+        """Return the open executions of a device."""
+        return list(self._of_device.get(device, {}).values())
 
     def get(self, execution: int) -> Execution | None:
         """Return an open execution."""
@@ -210,10 +203,10 @@ class JobQueue:
 
     def first(self, device: str) -> Execution | None:
         """Return what an idle device gets next: other work before measurements, then the earliest."""
-        if device in self._in_flight or not self._queued.get(device):
+        if device in self._in_flight:
             return None
-        waiting = (self._open[number] for number in self._queued[device])
-        return min(waiting, key=lambda execution: (self.measures(execution), execution.due_ns, execution.id))
+        waiting = (execution for execution in self.of_device(device) if execution.state == "queued")
+        return min(waiting, key=lambda execution: (self.measures(execution), execution.due_ns, execution.id), default=None)
 
     def measures(self, execution: Execution) -> bool:
         """Return whether it measures now, which takes long; to repeat a measurement is noted at once."""

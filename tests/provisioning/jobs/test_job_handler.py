@@ -9,8 +9,9 @@ from edgemeter.agent.contract.orders import Cancel, Doctor, Measure, Order, Repo
 from edgemeter.agent.contract.sealed import decode_addressed
 from edgemeter.provisioning.jobs import waves
 from edgemeter.provisioning.jobs.job_handler import BEFORE_RETRY_S
-from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.fleet_key import command_in, signed_in
 from tests.fixtures.job_bench import SUITE, Bench, S
@@ -313,6 +314,47 @@ def test_a_device_that_was_revoked_and_comes_back_learns_at_once_what_is_over(be
     assert (cancel.job, cancel.attempt) == (order.job, order.attempt)
     bench.online("a", session=3)
     assert bench.poll() == []
+
+
+def test_what_a_revoked_device_repeats_is_over_too(bench):
+    """Else its job would never end; also what waits for a later wave."""
+    job, order = bench.send(work=Measure(suite=SUITE, every_s=3600))
+    bench.report_and_poll("a", order, "repeating", order.version)
+    with bench.registry.transaction() as statements:
+        new = NewJob((Doctor(),), "t", 100.0)
+        waiting = jobs.add(statements, new, [Target("b", "lab"), Target("a", "lab", wave=1)], bench.now_ns)
+    bench.poll()
+    revoke(bench)
+    assert {(bench.held(name, "a").state, bench.held(name, "a").reason) for name in (job, waiting)} == {
+        ("cancelled", "its device was revoked")
+    }
+    bench.online("a", session=2)
+    ((device, cancel),) = bench.poll()
+    assert (device, cancel.job, cancel.work) == ("a", job, Cancel())
+
+
+def test_a_board_that_joins_again_is_ordered_again_what_it_had(bench):
+    """Its journal went with its card: it repeats nothing any more, and measures nothing. What it is to give up is not ordered again."""
+    repeated, order = bench.send(work=Measure(suite=SUITE, every_s=3600))
+    bench.report_and_poll("a", order, "repeating", order.version)
+    cancelled, order = bench.send(work=Measure(suite=SUITE, every_s=3600))
+    bench.report_and_poll("a", order, "repeating", order.version)
+    running, order = bench.send()
+    bench.report_and_poll("a", order, "running", order.version)
+    waves.cancel(bench.registry, cancelled, None, bench.now_ns)
+    bench.online("a", state="lost")
+    with bench.registry.transaction() as statements:
+        jobs.order_again(bench.registry, statements, "a", bench.now_ns)
+    assert {bench.held(name, "a").state for name in (repeated, running)} == {"queued"}
+    bench.online("a", session=2)
+    again = []
+    for _ in range(15):
+        orders = [command for _, command in bench.poll(1) if isinstance(command, Order) and command.work != Cancel()]
+        for order in orders:
+            again.append((order.job, order.attempt, order.work.every_s))
+            bench.report("a", order, "repeating" if order.work.repeats else "done", order.version)
+    assert again == [(repeated, 2, 3600), (running, 2, None)]
+    assert bench.held(cancelled, "a").requested == "cancel"
 
 
 def test_a_report_on_an_unknown_job_is_put_to_rest(bench):
