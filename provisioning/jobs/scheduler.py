@@ -8,14 +8,23 @@ The queue is kept up to date by the serials of what changed. It decides nothing 
 
 from collections import OrderedDict, defaultdict, deque
 from dataclasses import replace
+from functools import lru_cache
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.health import recently_refused
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.orders import FINAL, ExecutionReport, Measure
-from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import find_presence
-from edgemeter.provisioning.registry.jobs import IN_FLIGHT, ON_DEVICE, Execution, Job, last_serial, select_executions, unfinished_executions
+from edgemeter.provisioning.registry.jobs import (
+    IN_FLIGHT,
+    ON_DEVICE,
+    Execution,
+    Job,
+    last_serial,
+    select_executions,
+    select_jobs,
+    unfinished_executions,
+)
 from edgemeter.provisioning.registry.registry import Registry
 
 # The device ends what takes too long by its own clock; the server waits this much longer for its report.
@@ -28,6 +37,8 @@ INTERRUPTIONS_PER_RETRY = 3
 _RANK = {"sent": 0, "accepted": 1, "running": 2, "repeating": 2}
 _LAST_RANK = 3
 WAITS_FOR_DEVICE = "waiting for its device"
+# An order has up to 64 KiB.
+JOBS_REMEMBERED = 500
 # Reports of one device that wait for a commit; it sends again what was not acknowledged.
 MOST_OF_ONE = 32
 
@@ -143,7 +154,7 @@ class JobQueue:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._jobs: dict[str, Job] = {}
+        self._job = lru_cache(JOBS_REMEMBERED)(self._find_job)
         self._open: dict[int, Execution] = {}
         self._of_device: dict[str, dict[int, Execution]] = defaultdict(dict)
         self._in_flight: dict[str, int] = {}
@@ -177,9 +188,7 @@ class JobQueue:
 
     def job(self, execution: Execution) -> Job:
         """Return the job of an execution, as it was made."""
-        if execution.job not in self._jobs:
-            self._jobs[execution.job] = jobs.find(self._registry, execution.job)
-        return self._jobs[execution.job]
+        return self._job(execution.job)
 
     def find(self, job: str, device: str) -> Execution | None:
         """Return the open execution of a job on a device, None when there is none."""
@@ -221,6 +230,9 @@ class JobQueue:
         """Return the executions in flight whose deadline has passed."""
         in_flight = (self._open[number] for number in self._in_flight.values())
         return [execution for execution in in_flight if execution.deadline_ns is not None and execution.deadline_ns <= now_ns]
+
+    def _find_job(self, name: str) -> Job:
+        return select_jobs(self._registry, "WHERE job = ?", name)[0]
 
     def __len__(self) -> int:
         return len(self._open)
