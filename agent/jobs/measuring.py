@@ -124,8 +124,9 @@ def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[Edg
         def keep(record: RunRecord) -> RunRecord:
             records.append(record)
             numbered = outbox.put(msgspec.structs.replace(record, job=context.task.order.job))
-            note_verdict(outbox.path.parent, numbered.started_at_ns, numbered.verdict.state)
+            # At once: killed between the two, the order is measured once more.
             context.kept(numbered.id, not refused and len(records) == notes.planned)
+            note_verdict(outbox.path.parent, numbered.started_at_ns, numbered.verdict.state)
             return numbered
 
         # Closed, a board that was set is put back before the lock is given up.
