@@ -1,11 +1,20 @@
-"""What the tests of jobs share: a store of contents."""
+"""What the tests of jobs share: a store of contents, and a bench."""
 
 import pytest
 
 from edgemeter.provisioning.content.store import ContentStore
+from tests.fixtures.job_bench import Bench
 
 
 @pytest.fixture
 def store(tmp_path):
     """Return an empty store."""
     return ContentStore(tmp_path / "content")
+
+
+@pytest.fixture
+def bench(request, tmp_path):
+    """Return a bench, the `World` of a module that has one."""
+    bench = getattr(request.module, "World", Bench)(tmp_path)
+    yield bench
+    bench.registry.close()

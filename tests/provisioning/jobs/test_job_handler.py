@@ -1,7 +1,6 @@
 """The handler for jobs, with devices that answer by hand and a clock that the test moves."""
 
 import msgspec
-import pytest
 
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.messages import DeviceState, Topic, encode_message
@@ -14,16 +13,8 @@ from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.fleet_key import command_in, signed_in
-from tests.fixtures.job_bench import SUITE, Bench, S
+from tests.fixtures.job_bench import SUITE, S
 from tests.fixtures.rows import table_row
-
-
-@pytest.fixture
-def bench(tmp_path):
-    """Return a bench."""
-    bench = Bench(tmp_path)
-    yield bench
-    bench.registry.close()
 
 
 def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(bench):

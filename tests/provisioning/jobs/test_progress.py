@@ -1,7 +1,5 @@
 """Facts about the progress of jobs that the fleet's service publishes for the page."""
 
-import pytest
-
 from edgemeter.agent.contract.messages import LARGEST_REPORT_BYTES, decode_job_progress
 from edgemeter.provisioning.jobs import progress
 from edgemeter.provisioning.jobs.progress import JobProgressHandler
@@ -10,6 +8,10 @@ from tests.fixtures.job_bench import Bench, S
 
 class World(Bench):
     """A bench whose jobs' progress is published as a broker retains it: the last message of each topic, none that is empty."""
+
+    def __init__(self, path):
+        self.retained = {}
+        super().__init__(path)
 
     def start(self):
         """Start the service anew; what is retained stays."""
@@ -33,25 +35,16 @@ class World(Bench):
         return present, self.count
 
 
-@pytest.fixture
-def world(tmp_path):
-    """Return a bench on which nothing was published yet."""
-    World.retained = {}
-    world = World(tmp_path)
-    yield world
-    world.registry.close()
-
-
-def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(world):
+def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(bench):
     """In flight first, then what failed, with the reason; nothing twice; also by a service that was killed meanwhile."""
-    job = world.add("a", "b", "c")
-    world.online("a", "b")
-    orders = dict(world.poll())
-    world.report("a", orders["a"], "running", 2)
-    world.report("b", orders["b"], "failed", 2, reason="no such\nruntime")
-    world.poll()
-    world.do("a", "run 2 of 4", 0.25)
-    present, count = world.published()
+    job = bench.add("a", "b", "c")
+    bench.online("a", "b")
+    orders = dict(bench.poll())
+    bench.report("a", orders["a"], "running", 2)
+    bench.report("b", orders["b"], "failed", 2, reason="no such\nruntime")
+    bench.poll()
+    bench.do("a", "run 2 of 4", 0.25)
+    present, count = bench.published()
     report = present[job]
     counts = {"done": 0, "failed": 1, "running": 1, "waiting": 1, "wave": 1, "waves": 1, "total": 3}
     assert {name: getattr(report, name) for name in counts} == counts
@@ -61,25 +54,25 @@ def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(w
         ("b", "failed", None, "no such runtime"),
     ]
     assert count == 1
-    assert world.published()[1] == 0
-    world.report("a", orders["a"], "done", 3)
-    world.online("c")
-    ((_, order),) = [(device, order) for device, order in world.poll() if device == "c"]
-    world.report("c", order, "done", 2)
-    world.published()
-    assert world.published()[0][job].state == "done"
-    assert world.published()[1] == 0
-    world.kill()
-    assert world.published()[0][job].state == "done"
-    assert world.published(86_400)[0] == {}
-    assert world.published()[1] == 0
+    assert bench.published()[1] == 0
+    bench.report("a", orders["a"], "done", 3)
+    bench.online("c")
+    ((_, order),) = [(device, order) for device, order in bench.poll() if device == "c"]
+    bench.report("c", order, "done", 2)
+    bench.published()
+    assert bench.published()[0][job].state == "done"
+    assert bench.published()[1] == 0
+    bench.kill()
+    assert bench.published()[0][job].state == "done"
+    assert bench.published(86_400)[0] == {}
+    assert bench.published()[1] == 0
 
 
-def test_a_job_on_many_devices_is_a_message_that_a_collector_takes(world):
+def test_a_job_on_many_devices_is_a_message_that_a_collector_takes(bench):
     """Fifty devices at most are in it, with notes that are cut; the counts are of all."""
-    job = world.add(*(f"device-{number:05d}-{'x' * 40}" for number in range(60)))
-    with world.registry.transaction() as connection:
+    job = bench.add(*(f"device-{number:05d}-{'x' * 40}" for number in range(60)))
+    with bench.registry.transaction() as connection:
         connection.execute("UPDATE executions SET state = 'failed', ended_ns = 1, reason = ?", ("\u2603" * 2000,))
-    report = world.published(0.0)[0][job]
+    report = bench.published(0.0)[0][job]
     assert (report.failed, len(report.executions)) == (60, progress.MOST_EXECUTIONS)
-    assert max(map(len, world.retained.values())) < LARGEST_REPORT_BYTES
+    assert max(map(len, bench.retained.values())) < LARGEST_REPORT_BYTES

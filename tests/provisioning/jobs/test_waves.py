@@ -130,96 +130,88 @@ class World(Bench):
         return job.state, job.wave
 
 
-@pytest.fixture
-def world(tmp_path):
-    """Return a world whose devices are all online."""
-    world = World(tmp_path)
-    yield world
-    world.registry.close()
-
-
-def test_a_wave_measures_when_the_one_before_is_done(world):
+def test_a_wave_measures_when_the_one_before_is_done(bench):
     """Nobody before; then the job has ended."""
-    world.begin({"a": 0, "b": 0, "c": 1, "d": 2})
+    bench.begin({"a": 0, "b": 0, "c": 1, "d": 2})
     for wave, names in enumerate(("ab", "c", "d")):
-        orders = world.orders()
+        orders = bench.orders()
         assert set(orders) == set(names)
-        assert world.orders() == {}
-        assert world.state == ("running", wave)
-        world.end(orders)
+        assert bench.orders() == {}
+        assert bench.state == ("running", wave)
+        bench.end(orders)
         if wave == 1:
-            world.kill()
-    world.orders()
-    assert world.state == ("done", 2)
+            bench.kill()
+    bench.orders()
+    assert bench.state == ("done", 2)
 
 
-def test_a_killed_service_goes_on_with_the_job_where_it_was(world):
+def test_a_killed_service_goes_on_with_the_job_where_it_was(bench):
     """Every moment between two looks; each device is ordered once."""
-    world.begin({"a": 0, "b": 1, "c": 2})
+    bench.begin({"a": 0, "b": 1, "c": 2})
     ordered = []
     for _ in range(12):
-        orders = world.orders()
-        world.kill()
-        repeated = world.orders()
+        orders = bench.orders()
+        bench.kill()
+        repeated = bench.orders()
         assert repeated == orders or not repeated or not orders
         orders |= repeated
         ordered += [(name, order.attempt) for name, order in orders.items()]
-        world.end(orders)
-        world.kill()
+        bench.end(orders)
+        bench.kill()
     assert len(ordered) == len(set(ordered)) == 3
-    assert world.state == ("done", 2)
+    assert bench.state == ("done", 2)
 
 
-def test_a_resumed_job_is_not_stopped_again_for_what_failed_before(world):
+def test_a_resumed_job_is_not_stopped_again_for_what_failed_before(bench):
     """One of a wave of two failed, which is too many, so the other is not ordered either; resumed, it and the next wave are."""
-    world.online("b", state="lost")
-    world.begin({"a": 0, "b": 0, "c": 1})
-    world.end(world.orders(), "failed", reason="no such runtime")
-    assert world.orders() == {}
-    assert world.state == ("stopped", 0)
-    assert jobs.find(world.registry, world.job).reason == "wave 1 of 2: 1 of 2 failed, at most 0% may"
-    world.online("b", session=2)
-    assert world.orders() == {}
-    assert world.change("resume") == "resumed with wave 1 of 2, 1 executions queued"
+    bench.online("b", state="lost")
+    bench.begin({"a": 0, "b": 0, "c": 1})
+    bench.end(bench.orders(), "failed", reason="no such runtime")
+    assert bench.orders() == {}
+    assert bench.state == ("stopped", 0)
+    assert jobs.find(bench.registry, bench.job).reason == "wave 1 of 2: 1 of 2 failed, at most 0% may"
+    bench.online("b", session=2)
+    assert bench.orders() == {}
+    assert bench.change("resume") == "resumed with wave 1 of 2, 1 executions queued"
     for names in ("b", "c"):
-        orders = world.orders()
+        orders = bench.orders()
         assert set(orders) == set(names)
-        world.end(orders)
-    world.orders()
-    assert world.state == ("done", 1)
-    assert Counter(execution.state for execution in jobs.executions_of_job(world.registry, world.job)) == {"done": 2, "failed": 1}
+        bench.end(orders)
+    bench.orders()
+    assert bench.state == ("done", 1)
+    assert Counter(execution.state for execution in jobs.executions_of_job(bench.registry, bench.job)) == {"done": 2, "failed": 1}
 
 
-def test_paused_means_that_nothing_begins(world):
+def test_paused_means_that_nothing_begins(bench):
     """Not even what is to be retried; what is in flight goes on; cancelled, it is ordered to end."""
-    world.online("b", "c", state="lost")
-    world.begin({"a": 0, "b": 0, "c": 0}, ratio=1.0)
-    orders = world.orders()
+    bench.online("b", "c", state="lost")
+    bench.begin({"a": 0, "b": 0, "c": 0}, ratio=1.0)
+    orders = bench.orders()
     assert set(orders) == {"a"}
-    assert "2 executions held" in world.change("pause")
-    world.end(orders, "failed", reason="interrupted by a restart")
-    world.online("b", session=2)
+    assert "2 executions held" in bench.change("pause")
+    bench.end(orders, "failed", reason="interrupted by a restart")
+    bench.online("b", session=2)
     for _ in range(20):
-        assert world.orders() == {}
-    world.change("resume")
-    orders = world.orders()
+        assert bench.orders() == {}
+    bench.change("resume")
+    orders = bench.orders()
     assert {name: order.attempt for name, order in orders.items()} == {"a": 2, "b": 1}
-    assert "1 executions not started, 2 being cancelled" in world.change("cancel")
-    assert {type(order.work).__name__ for order in world.orders().values()} == {"Cancel"}
-    assert world.state == ("cancelled", 0)
+    assert "1 executions not started, 2 being cancelled" in bench.change("cancel")
+    assert {type(order.work).__name__ for order in bench.orders().values()} == {"Cancel"}
+    assert bench.state == ("cancelled", 0)
     with pytest.raises(jobs.ConfigError, match="is over"):
-        world.change("resume")
+        bench.change("resume")
 
 
-def test_one_of_those_that_share_a_tag_measures_at_a_time(world):
+def test_one_of_those_that_share_a_tag_measures_at_a_time(bench):
     """Of several jobs too; a device without the tag is not kept waiting."""
-    first, second = world.add("a", "b", exclusive="meter"), world.add("c", exclusive="meter")
-    world.add("d")
+    first, second = bench.add("a", "b", exclusive="meter"), bench.add("c", exclusive="meter")
+    bench.add("d")
     ordered_jobs = []
     for number in range(3):
-        orders = world.orders()
+        orders = bench.orders()
         assert len(orders) == (2 if number == 0 else 1)
         ordered_jobs += [order.job for name, order in orders.items() if name != "d"]
         for name, order in orders.items():
-            world.report(name, order, "done", order.version)
+            bench.report(name, order, "done", order.version)
     assert Counter(ordered_jobs) == {first: 2, second: 1}
