@@ -1,1 +1,1 @@
-"""Updates: releases that devices can go to, who gets which, and the supervisor that switches and rolls back on the device."""
+"""Updates: the releases that devices can go to, and which device gets which."""

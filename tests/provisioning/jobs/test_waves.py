@@ -7,6 +7,7 @@ import pytest
 
 from edgemeter.agent.contract.orders import FINAL, Order
 from edgemeter.provisioning.jobs.progress import JobProgressHandler
+from edgemeter.provisioning.jobs.scheduler import WaitReasons
 from edgemeter.provisioning.jobs.waves import change_job, in_waves, next_step
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import Job, NewJob, Target
@@ -180,6 +181,25 @@ def test_a_resumed_job_is_not_stopped_again_for_what_failed_before(bench):
     bench.orders()
     assert bench.state == ("done", 1)
     assert Counter(execution.state for execution in jobs.executions_of_job(bench.registry, bench.job)) == {"done": 2, "failed": 1}
+
+
+def test_a_wave_waits_for_a_device_that_is_off_until_somebody_cancels_it_there(bench):
+    """However long; the reader sees for whom it waits."""
+    bench.online("b", state="lost")
+    bench.begin({"a": 0, "b": 0, "c": 1})
+    bench.end(bench.orders())
+    bench.now_ns += 7 * 86_400 * 10**9
+    assert bench.orders() == {}
+    assert bench.state == ("running", 0)
+    why = WaitReasons(bench.registry, bench.now_ns).why
+    waiting = {execution.device: why(execution) for execution in jobs.unfinished_executions(bench.registry)}
+    assert waiting == {"b": "waiting for its device", "c": "its wave has not begun"}
+    assert bench.change("cancel", "b") == "cancelled; 1 executions not started, 0 being cancelled"
+    orders = bench.orders()
+    assert set(orders) == {"c"}
+    bench.end(orders)
+    bench.orders()
+    assert bench.state == ("done", 1)
 
 
 def test_paused_means_that_nothing_begins(bench):
