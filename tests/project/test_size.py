@@ -26,7 +26,7 @@ LINES = {
     "agent/generators": 1243,
     "agent/health": 584,
     "agent/identity": 765,
-    "agent/jobs": 1882,
+    "agent/jobs": 1883,
     "agent/ledger": 1949,
     "agent/machine": 1431,
     "agent/operating": 292,
@@ -75,15 +75,15 @@ LINES = {
     "provisioning/elsewhere": 569,
     "provisioning/health": 493,
     "provisioning/https": 267,
-    "provisioning/identity": 1456,
+    "provisioning/identity": 1457,
     "provisioning/image": 637,
     "provisioning/inventory": 350,
-    "provisioning/jobs": 1452,
-    "provisioning/registry": 660,
+    "provisioning/jobs": 1458,
+    "provisioning/registry": 671,
     "provisioning/release": 1658,
     "provisioning/serve": 337,
     "provisioning/update": 230,
-    "tests": 80356,
+    "tests": 80430,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
