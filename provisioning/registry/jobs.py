@@ -184,12 +184,12 @@ def add(statements: Statements, new: NewJob, targets: Iterable[tuple[str, str] |
 def order_again(registry: Registry, statements: Statements, device: str, now_ns: int) -> None:
     """Queue, in a transaction, what a device has or repeats: it joined again, and its journal went with its card."""
     lost = select_executions(registry, "WHERE device = ? AND ended_ns IS NULL AND requested IS NULL ORDER BY id", device)
-    again = [
+    orders_again = [
         replace(execution, state="queued", reason="its device joined again", due_ns=now_ns, deadline_ns=None, doing=None, done_ratio=None)
         for execution in lost
         if execution.state in ON_DEVICE
     ]
-    write_executions(statements, again)
+    write_executions(statements, orders_again)
 
 
 def select_jobs(registry: Registry, condition: str, *values: Any) -> list[Job]:

@@ -338,13 +338,13 @@ def test_a_board_that_joins_again_is_ordered_again_what_it_had(bench):
         jobs.order_again(bench.registry, statements, "a", bench.now_ns)
     assert {bench.held(name, "a").state for name in (repeated, running)} == {"queued"}
     bench.online("a", session=2)
-    again = []
+    repeated_orders = []
     for _ in range(15):
         orders = [command for _, command in bench.poll(1) if isinstance(command, Order) and command.work != Cancel()]
         for order in orders:
-            again.append((order.job, order.attempt, order.work.every_s))
+            repeated_orders.append((order.job, order.attempt, order.work.every_s))
             bench.report("a", order, "repeating" if order.work.repeats else "done", order.version)
-    assert again == [(repeated, 2, 3600), (running, 2, None)]
+    assert repeated_orders == [(repeated, 2, 3600), (running, 2, None)]
     assert bench.held(cancelled, "a").requested == "cancel"
 
 
