@@ -157,7 +157,7 @@ class Pair:
             old, new = self.primary, self.standby
             old.end()
             old.proxy.cut()
-            new.server.promote()
+            _promote(new)
             self._replace(old, new)
             return True
 
@@ -171,7 +171,7 @@ class Pair:
                 return False
             old, new = self.primary, self.standby
             with frozen(old.pid()):
-                new.server.promote()
+                _promote(new)
                 time.sleep(frozen_s)
             time.sleep(awake_s)
             old.end()
@@ -232,3 +232,19 @@ class Pair:
             return self.primary.server.sql(query) == "1"
         except RuntimeError:
             return False
+
+
+def _promote(node: Node) -> None:
+    """Make a standby the primary, again and again: another fault may kill it meanwhile, which ends its promotion."""
+    deadline = time.monotonic() + UP_WITHIN_S
+    while True:
+        try:
+            node.server.await_up()
+            if node.server.sql("SELECT pg_is_in_recovery()") == "t":
+                node.server.promote()
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+        else:
+            return
