@@ -77,7 +77,7 @@ def invite(
     with registry.transaction() as statements:
         certificates.put_token(statements, enrolment_token)
         if devices.find(registry, device) is None:
-            devices.put(statements, Device(device, inventory.fleet, entry.serial, entry.board, entry.tags, "expected", None, now_ns))
+            devices.put(statements, Device(device, inventory.fleet, entry.serial, entry.board, entry.tags, "expected", now_ns))
         keep(join)
     return join, expires_ns
 

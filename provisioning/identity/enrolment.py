@@ -189,7 +189,6 @@ class Enrolment:
             board=entry.board or (enrolment.board and (boards.board_of_model(enrolment.board) or enrolment.board)) or previous.board,
             tags=entry.tags or previous.tags,
             trust="accepted",
-            enrolled_ns=now_ns,
             changed_ns=now_ns,
         )
         devices.put(statements, accepted_device)

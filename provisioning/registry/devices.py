@@ -19,17 +19,16 @@ from edgemeter.provisioning.registry.registry import Registry
 TrustState = Literal["expected", "pending", "accepted", "revoked"]
 # A late Will of a session that is over says nothing about the session after it. Retained states come again each time the service starts,
 # also of a device that was disconnected, whose Will the broker's rules hold back.
-_STATE = """INSERT INTO presence (device, fleet, state, session, challenge, since_ns, heard_ns) VALUES (?, ?, ?, ?, ?, ?, ?)
+_STATE = """INSERT INTO presence (device, fleet, state, session, challenge, since_ns) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.state, session = excluded.session,
-    challenge = excluded.challenge, heard_ns = excluded.heard_ns,
+    challenge = excluded.challenge,
     since_ns = CASE WHEN presence.state = excluded.state AND presence.session = excluded.session THEN presence.since_ns
         ELSE excluded.since_ns END
 WHERE (excluded.state = 'online' OR presence.session IS NULL OR presence.session = excluded.session)
     AND NOT EXISTS (SELECT 1 FROM devices WHERE devices.device = presence.device AND trust = 'revoked')"""
-_REPORTED = """INSERT INTO presence (device, fleet, {0}, heard_ns) VALUES (?, ?, ?, ?)
-ON CONFLICT (device) DO UPDATE SET {0} = excluded.{0}, heard_ns = excluded.heard_ns"""
+_REPORTED = """INSERT INTO presence (device, fleet, {0}) VALUES (?, ?, ?) ON CONFLICT (device) DO UPDATE SET {0} = excluded.{0}"""
 # What the broker brings again after a restart of the service was received before.
-_ACTIVITY = """INSERT INTO presence (device, fleet, activity, activity_ns, heard_ns) VALUES (?, ?, ?, ?, ?)
+_ACTIVITY = """INSERT INTO presence (device, fleet, activity, activity_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (device) DO UPDATE SET activity = excluded.activity, activity_ns = excluded.activity_ns
 WHERE presence.activity IS NULL OR presence.activity <> excluded.activity"""
 _LATEST = {Birth: _REPORTED.format("birth"), Health: _REPORTED.format("health")}
@@ -46,7 +45,6 @@ class Device:
     board: str | None = None
     tags: tuple[str, ...] = ()
     trust: TrustState = "expected"
-    enrolled_ns: int | None = None
     changed_ns: int = 0
 
 
@@ -55,8 +53,8 @@ def put(statements: Statements, device: Device) -> None:
     # A board has one name: another loses its number.
     statements.execute("UPDATE devices SET serial = NULL WHERE serial = ? AND device <> ?", (device.serial, device.device))
     tags = msgspec.json.encode(device.tags).decode()
-    values = (device.device, device.fleet, device.serial, device.board, tags, device.trust, device.enrolled_ns, device.changed_ns)
-    statements.execute("INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+    values = (device.device, device.fleet, device.serial, device.board, tags, device.trust, device.changed_ns)
+    statements.execute("INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def read(registry: Registry) -> list[Device]:
@@ -105,7 +103,6 @@ class Presence:
     since_ns: int | None = None
     birth: Birth | None = None
     health: Health | None = None
-    heard_ns: int = 0
     activity: Activity | None = None
     activity_ns: int | None = None
     challenge: str | None = None
@@ -136,14 +133,14 @@ class Presence:
 def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None:
     """Write reports in their order, within the caller's transaction."""
     for report in reports:
-        message, heard_ns = report.message, report.heard_ns
+        message = report.message
         values: tuple[object, ...]
         if isinstance(message, DeviceState):
-            statement, values = _STATE, (message.state, message.session, message.challenge, heard_ns, heard_ns)
+            statement, values = _STATE, (message.state, message.session, message.challenge, report.heard_ns)
         elif isinstance(message, Activity):
-            statement, values = _ACTIVITY, (msgspec.json.encode(message), heard_ns, heard_ns)
+            statement, values = _ACTIVITY, (msgspec.json.encode(message), report.heard_ns)
         else:
-            statement, values = _LATEST[type(message)], (msgspec.json.encode(message), heard_ns)
+            statement, values = _LATEST[type(message)], (msgspec.json.encode(message),)
         statements.execute(statement, (report.device, report.fleet, *values))
 
 

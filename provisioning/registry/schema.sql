@@ -5,7 +5,6 @@ CREATE TABLE devices (
     board TEXT,
     tags TEXT NOT NULL DEFAULT '[]',
     trust TEXT NOT NULL,
-    enrolled_ns INTEGER,
     changed_ns INTEGER NOT NULL
 );
 CREATE TABLE jobs (
@@ -113,7 +112,6 @@ CREATE TABLE presence (
     since_ns INTEGER,
     birth BLOB,
     health BLOB,
-    heard_ns INTEGER NOT NULL,
     activity BLOB,
     activity_ns INTEGER,
     challenge TEXT

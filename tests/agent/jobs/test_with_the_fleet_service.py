@@ -51,7 +51,7 @@ def folder(tmp_path, broker):
     fleet_folder = give_service(FleetFolder(tmp_path / "fleet"))
     registry = Registry(fleet_folder.registry)
     with registry.transaction() as connection:
-        devices.put(connection, Device(DEVICE, FLEET, "serial", "pi5", (), "accepted", 1, 1))
+        devices.put(connection, Device(DEVICE, FLEET, "serial", "pi5", (), "accepted", 1))
     registry.close()
     running = FleetService(fleet_folder, address_of(broker))
     running.start()

@@ -49,7 +49,7 @@ def lab(tmp_path):
     lab.says("pi-dark", "online", **{**sound, "last_words": LastStop(kind="power-loss", text="the board went down")})
     lab.passes(1)
     with lab.registry.transaction() as connection:
-        devices.put(connection, Device("pi-asks", "lab", "1000", "pi5", (), "pending", None, 5))
+        devices.put(connection, Device("pi-asks", "lab", "1000", "pi5", (), "pending", 5))
     yield lab
     lab.registry.close()
 

@@ -24,8 +24,8 @@ class Answering:
         self.registry = Registry(path / "registry.sqlite")
         with self.registry.transaction() as connection:
             for name in ("pi-1", "pi-2", "a b"):
-                devices.put(connection, Device(name, "lab", name, "pi5", (), "accepted", None, 5))
-            devices.put(connection, Device("pi-3", "lab", "pi-3", "pi5", (), "pending", None, 5))
+                devices.put(connection, Device(name, "lab", name, "pi5", (), "accepted", 5))
+            devices.put(connection, Device("pi-3", "lab", "pi-3", "pi5", (), "pending", 5))
         self.works = []
         self.text = "ok\n\x1b[2Jline 2\n"
 

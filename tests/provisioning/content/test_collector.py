@@ -28,7 +28,7 @@ def test_what_an_open_job_or_a_release_names_is_kept(tmp_path):
     )
     with Registry(folder.registry) as registry:
         with registry.transaction() as connection:
-            devices.put(connection, Device("pi-1", "lab", None, None, (), "accepted", None, 0))
+            devices.put(connection, Device("pi-1", "lab", None, None, (), "accepted", 0))
             for work, state in works:
                 job = jobs.add(connection, NewJob((work,), "t", 60), [("pi-1", "lab")], 1)
                 connection.execute(

@@ -35,7 +35,7 @@ class Workstation:
         self.registry = Registry(self.folder.registry)
         with self.registry.transaction() as statements:
             for name, trust in (("pi5-01", "accepted"), ("pi5-02", "expected"), ("pi5-03", "revoked")):
-                devices.put(statements, Device(name, "lab", name, "pi5", (), trust, 1, 1))
+                devices.put(statements, Device(name, "lab", name, "pi5", (), trust, 1))
 
     def call(self, *words, **variables):
         """Call `edgemeter`; return its status and its lines on standard error."""

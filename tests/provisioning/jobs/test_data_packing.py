@@ -21,7 +21,7 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_truth
 
 MODEL = "edgemeter-shapes_int8.tflite"
-PI = Device("a", "lab", "a", "pi5", (), "accepted", 1, 1)
+PI = Device("a", "lab", "a", "pi5", (), "accepted", 1)
 
 
 def photographs(folder, *names):

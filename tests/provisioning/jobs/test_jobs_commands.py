@@ -29,9 +29,9 @@ class Fleet:
         self.registry = Registry(self.folder.registry)
         with self.registry.transaction() as connection:
             for name in NAMES:
-                devices.put(connection, Device(name, "lab", name, "pi5", ("coral",), "accepted", 1, 1))
-            devices.put(connection, Device("gone", "lab", "gone", "pi5", (), "revoked", 1, 1))
-            devices.put(connection, Device("new", "lab", None, None, (), "expected", None, 1))
+                devices.put(connection, Device(name, "lab", name, "pi5", ("coral",), "accepted", 1))
+            devices.put(connection, Device("gone", "lab", "gone", "pi5", (), "revoked", 1))
+            devices.put(connection, Device("new", "lab", None, None, (), "expected", 1))
 
     def call(self, *arguments, code=0):
         """Call `edgemeter fleet` and return its standard output and error."""

@@ -13,7 +13,7 @@ from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
 
 HEALTH = Health(device="pi-1", fleet="lab", session=1, told_ns=1, boot_id="a", agent="1")
-PI = Device("pi-1", "lab", "1000", "pi5", ("coral",), "accepted", 5, 6)
+PI = Device("pi-1", "lab", "1000", "pi5", ("coral",), "accepted", 6)
 
 
 def test_a_device_comes_back_as_it_was_kept(registry):
@@ -22,7 +22,7 @@ def test_a_device_comes_back_as_it_was_kept(registry):
         devices.put(statements, PI)
     assert devices.read(registry) == [PI]
     assert devices.find(registry, "pi-1") == devices.find_by_serial(registry, "1000") == PI
-    renamed = Device("pi-2", "lab", "1000", None, (), "accepted", None, 7)
+    renamed = Device("pi-2", "lab", "1000", None, (), "accepted", 7)
     with registry.transaction() as statements:
         devices.put(statements, renamed)
     assert devices.find_by_serial(registry, "1000") == renamed

@@ -8,7 +8,7 @@ from edgemeter.provisioning.update import choice
 from edgemeter.provisioning.update.releases import Release
 from tests.fixtures.rows import table_row
 
-DEVICE = Device("pi-1", "lab", None, "pi5", (), "accepted", None, 0)
+DEVICE = Device("pi-1", "lab", None, "pi5", (), "accepted", 0)
 BOARDS = {"pi5", "pi4"}
 BOOKWORM = Release("a" * 64, 1, "x", "2.0", "pi5", "aarch64", "3.11", "2.36", 1, 1)
 TRIXIE = replace(BOOKWORM, sha256="b" * 64, python="3.13", glibc="2.41")

@@ -51,7 +51,7 @@ class World:
             **{"arch": "aarch64", "python": "3.11.2", "glibc": "2.36", **fields},
         )
         with self.registry.transaction() as connection:
-            devices.put(connection, Device(name, "lab", None, "pi5", (), standing, None, 0))
+            devices.put(connection, Device(name, "lab", None, "pi5", (), standing, 0))
             devices.put_reports(connection, [devices.DeviceReport(name, "lab", health, 1)])
 
     def call(self, *arguments):
