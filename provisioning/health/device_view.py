@@ -7,7 +7,7 @@ import msgspec
 from rich.table import Table
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.figures import ABSENT, age, count
+from edgemeter.agent.base.figures import ABSENT, age
 from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.contract.health_issues import health_facts, joined
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
@@ -36,14 +36,12 @@ def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> Tab
 
 def _activity(line: DeviceOverview, now_ns: int) -> str | None:
     """Return what a device measures, else its job, else its last run."""
-    measuring, job, newer, health = line.heard.measuring, line.job, line.newer_job, line.heard.health
+    measuring, job, health = line.heard.measuring, line.job, line.heard.health
     if measuring is not None:
         return f"run {measuring.run:,} of {measuring.runs:,}{_since_report(line, now_ns)}"
     if job is not None:
         progress = "" if job.done_ratio is None else f" {job.done_ratio:.0%}"
         return f"{job.job.partition('-')[0]} {job.state}{progress}"
-    if newer is not None:
-        return f"measured {age(now_ns - (newer.ended_ns or now_ns))} ago, {newer.state.replace('_', ' ')}"
     if health is not None and health.runs.last_ns is not None:
         return f"measured {age(now_ns - health.runs.last_ns)} ago, {health.runs.last_verdict}"
     return None
@@ -57,7 +55,7 @@ def _since_report(line: DeviceOverview, now_ns: int) -> str:
 
 def overview_document(line: DeviceOverview) -> dict[str, Any]:
     """Return a device as JSON shows it; absent is null."""
-    health, newer = line.heard.health, line.newer_job
+    health = line.heard.health
     return {
         "device": line.device.device,
         "fleet": line.device.fleet,
@@ -75,7 +73,6 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "certificate_not_after": stamp(health.certificate_not_after_ns) if health else None,
         "last_run": stamp(health.runs.last_ns) if health else None,
         "last_verdict": health.runs.last_verdict if health else None,
-        "newer_job": None if newer is None else {"ended": stamp(newer.ended_ns), "state": newer.state},
         "job": None if line.job is None else {name: getattr(line.job, name) for name in ("job", "state", "done_ratio", "reason")},
         "measuring": msgspec.to_builtins(line.heard.measuring),
     }
@@ -83,7 +80,7 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
 
 def device_sheet(line: DeviceOverview, now_ns: int) -> list[str]:
     """Return everything about a device as lines, its issues first; what is not known has none."""
-    device, health, job, newer = line.device, line.heard.health, line.job, line.newer_job
+    device, health, job = line.device, line.heard.health, line.job
     facts = {
         "Board": joined(device.board, line.heard.board),
         "Serial": line.serial,
@@ -92,9 +89,6 @@ def device_sheet(line: DeviceOverview, now_ns: int) -> list[str]:
         "Job": job and joined(job.job, job.state, job.doing or job.reason),
         "Measuring": line.heard.measuring and f"{line.heard.measuring.text}{_since_report(line, now_ns)}",
     }
-    if newer is not None:
-        outcome = f"{newer.state.replace('_', ' ')}, {count(len(newer.runs), 'run')}"
-        facts["Last job"] = f"ended {age(now_ns - (newer.ended_ns or now_ns))} ago: {outcome}; its next report has the rest"
     facts |= {"Agent": line.heard.agent, "Health": "not reported"} if health is None else health_facts(health, now_ns)
     issues = [issue.sentence for issue in line.issues]
     title = f"{device.device}  {device.fleet}, {line.state}"

@@ -19,8 +19,6 @@ from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, select_ex
 from edgemeter.provisioning.registry.registry import Registry
 
 SILENT_DAYS = 2
-# Between the end of a run, by the device's clock, and that of its job, by the server's.
-REPORT_SLACK_NS = 30 * NS_PER_S
 # The kinds of issues, the most urgent first, and what to do; "" where the issue itself says so.
 REMEDIES = {
     "banned": "`edgemeter fleet accept {device}` ends the ban",
@@ -41,16 +39,13 @@ REMEDIES = {
     "offline": "start its agent there, `edgemeter agent up`",
 }
 _CURRENT = f"WHERE state IN {tuple(sorted(IN_FLIGHT))} ORDER BY id"
-# Of each device the last job that brought runs: SQLite takes the other columns from the row of the maximum.
-_LAST_MEASURED = "WHERE ended_ns IS NOT NULL AND runs <> '[]' GROUP BY device HAVING max(ended_ns)"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOverview:
     """One device: its `state` since when (UTC, by the server's clock), its last reports, its issues, the worst first, and its job.
 
-    `heard` has only what can be true, and `implausible` is what was left out; `newer_job` is the last one with runs, where it ended after
-    the last health report.
+    `heard` has only what can be true, and `implausible` is what was left out.
     """
 
     device: Device
@@ -60,7 +55,6 @@ class DeviceOverview:
     issues: tuple[DeviceIssue, ...]
     implausible: tuple[str, ...] = ()
     job: Execution | None = None
-    newer_job: Execution | None = None
 
     @property
     def board(self) -> str | None:
@@ -83,7 +77,6 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     bans, presences, status = active_bans(registry, now_ns), read_presence(registry), read_status(folder)
     devices = {name: Device(name, "") for name in bans} | {device.device: device for device in read_devices(folder, registry)}
     jobs = {execution.device: execution for execution in select_executions(registry, _CURRENT)}
-    measured = {execution.device: execution for execution in select_executions(registry, _LAST_MEASURED)}
     ends_ns: defaultdict[str, list[int]] = defaultdict(list)
     for row in registry.query("SELECT device, not_after_ns FROM certificates WHERE revoked_ns IS NULL"):
         ends_ns[row["device"]].append(row["not_after_ns"])
@@ -95,12 +88,8 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
             issues.append(DeviceIssue("taken over", text))
         issues.sort(key=lambda issue: ranks.index(issue.kind))
         remedied = tuple(replace(issue, remedy=REMEDIES[issue.kind].format(device=shlex.quote(name))) for issue in issues)
-        newer, last_ns = measured.get(name), (heard.health and heard.health.runs.last_ns) or 0
-        # A run ends somewhat before its job does, and the time of a report is the device's own.
-        if newer is not None and (newer.ended_ns or 0) <= last_ns + REPORT_SLACK_NS:
-            newer = None
         state, since_ns = _state(device, heard, bans.get(name))
-        overviews.append(DeviceOverview(device, state, since_ns, heard, remedied, implausible, jobs.get(name), newer))
+        overviews.append(DeviceOverview(device, state, since_ns, heard, remedied, implausible, jobs.get(name)))
     return sorted(overviews, key=lambda line: (ranks.index(line.worst), line.device.fleet, line.device.device))
 
 

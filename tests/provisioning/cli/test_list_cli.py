@@ -2,19 +2,16 @@
 
 import json
 import time
-from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.contract.health import Clock, Disk, LastStop, RecentRuns, Sensor
-from edgemeter.agent.contract.orders import Doctor
 from edgemeter.provisioning.cli.main import fleet as fleet_command
 from edgemeter.provisioning.health import overview
-from edgemeter.provisioning.registry import certificates, devices, jobs
+from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.certificates import Certificate
 from edgemeter.provisioning.registry.devices import Device
-from edgemeter.provisioning.registry.jobs import NewJob
 from tests.provisioning.health.conftest import Lab, S
 
 DAY = 86_400 * S
@@ -89,21 +86,6 @@ def test_a_device_without_a_health_report_has_no_empty_columns(tmp_path):
     assert heading.split() == ["device", "presence", "issue"]
     assert row.endswith("ago without a health report; start its agent there, `edgemeter agent up`")
     lab.registry.close()
-
-
-def test_a_job_that_just_ended_is_shown_before_the_next_report(lab):
-    """In `list`, `show` and as JSON; one that the last report knows already is not shown a second time."""
-    for ended_s_ago, is_newer in ((7200, False), (90, True)):
-        ended_ns = lab.now_ns - ended_s_ago * S
-        with lab.registry.transaction() as connection:
-            job = jobs.add(connection, NewJob((Doctor(),), "doctor", timeout_s=300), [("pi-good", "lab")], ended_ns - 60 * S)
-            (execution,) = jobs.executions_of_job(lab.registry, job)
-            jobs.write_executions(connection, [replace(execution, state="done", ended_ns=ended_ns, runs=("r1", "r2"))])
-        (document,) = json.loads(fleet("--folder", lab.folder.path, "list", "--on", "coral", "--format", "json"))["devices"]
-        assert (document["device"], document["newer_job"] is not None) == ("pi-good", is_newer)
-        assert ("Last job" in fleet("--folder", lab.folder.path, "show", "pi-good")) == is_newer
-    (good,) = [line for line in fleet("--folder", lab.folder.path, "list").splitlines() if line.startswith("pi-good")]
-    assert "measured 1 min ago, done" in good
 
 
 def test_a_ban_is_listed_first_with_its_end(lab):
