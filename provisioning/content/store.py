@@ -1,7 +1,9 @@
 """The content store: files named by their sha256, put in place whole or not at all, and removed when nothing refers to them."""
 
+import contextlib
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_HOUR
-from edgemeter.agent.contract.orders import Content, FileName, Sha256, Work, contents_of
+from edgemeter.agent.contract.orders import FILE_NAME, Content, Work, contents_of
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
@@ -25,6 +27,7 @@ COLLECT_NS = NS_PER_HOUR
 # Content that nothing refers to yet may be about to be referred to by the command that has just stored it.
 YOUNG_NS = NS_PER_DAY
 _UNFINISHED = ".unfinished-"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 # Also those that devices repeat: one fetches their content whenever it needs it again, however long ago it was ordered.
 _WORKS = "SELECT works FROM jobs WHERE EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"
 
@@ -36,7 +39,7 @@ class ContentStore:
         self._folder = folder
 
     def put(self, source: Path, name: str | None = None) -> Content:
-        """Store a copy of `source`, or keep an intact one; raises ConfigError for it or its name, UnavailableError for the store."""
+        """Store a copy of `source`, in place of one that is there; raises ConfigError for it or its name, UnavailableError for the store."""
         return self.put_written(lambda file: file.writelines(pieces(source)), name or source.name)
 
     def put_bytes(self, content: bytes, name: str) -> Content:
@@ -45,12 +48,10 @@ class ContentStore:
 
     def put_written(self, write: Callable[[BinaryIO], object], name: str) -> Content:
         """Store what `write` writes to the given file, and return it as orders name it; raises as `put`."""
-        try:
-            content_name = msgspec.convert(name, FileName)
-        except msgspec.ValidationError as error:
+        if re.fullmatch(FILE_NAME, name) is None:
             raise ConfigError(
                 f"{name!r} cannot be the name of content for devices: use letters, digits, dots, dashes and underscores, at most 128"
-            ) from error
+            )
         unfinished: Path | None = None
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -60,8 +61,9 @@ class ContentStore:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
-            content = Content(sha256=durable_file.sha256_of(unfinished), size_bytes=unfinished.stat().st_size, name=content_name)
-            self._place(unfinished, content)
+            content = Content(sha256=durable_file.sha256_of(unfinished), size_bytes=unfinished.stat().st_size, name=name)
+            unfinished.replace(self._folder / content.sha256)
+            durable_file.sync(self._folder)
         except OSError as error:
             raise UnavailableError(f"cannot store {name!r} in the fleet's content, {str(self._folder)!r}: {error.strerror}") from error
         finally:
@@ -71,37 +73,20 @@ class ContentStore:
 
     def path(self, sha256: str) -> Path | None:
         """Return the path of a content, None where there is none or it is not a sha256."""
-        if not _is_sha256(sha256):
-            return None
         path = self._folder / sha256
-        return path if path.is_file() else None
+        return path if _SHA256.fullmatch(sha256) and path.is_file() else None
 
     def collect(self, named: Collection[str], now_ns: int) -> list[str]:
-        """Remove contents that are not in `named`, and unfinished ones, unless they are young; return the removed hashes."""
+        """Remove contents that are not in `named`, and unfinished ones, unless they are young; return the removed names."""
         removed = []
         for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else []:
-            if path.name in named or not (_is_sha256(path.name) or path.name.startswith(_UNFINISHED)):
-                continue
-            try:
-                if path.stat().st_mtime_ns > now_ns - YOUNG_NS:
-                    continue
-                path.unlink()
-            except OSError:
-                # Another process was first, or has no permission; the next call tries again.
-                continue
-            if _is_sha256(path.name):
-                removed.append(path.name)
+            is_content = _SHA256.fullmatch(path.name) or path.name.startswith(_UNFINISHED)
+            # Another process may be first, or this one has no permission: the next call tries again.
+            with contextlib.suppress(OSError):
+                if is_content and path.name not in named and path.stat().st_mtime_ns <= now_ns - YOUNG_NS:
+                    path.unlink()
+                    removed.append(path.name)
         return removed
-
-    def _place(self, unfinished: Path, content: Content) -> None:
-        path = self._folder / content.sha256
-        is_whole = path.is_file() and path.stat().st_size == content.size_bytes and durable_file.sha256_of(path) == content.sha256
-        if is_whole:
-            # Referred to again: as young as new.
-            os.utime(path)
-        else:
-            unfinished.replace(path)
-            durable_file.sync(self._folder)
 
 
 class ContentCollector(FleetHandler):
@@ -132,11 +117,3 @@ def pieces(source: Path) -> Iterator[bytes]:
     with os_error_as(ConfigError, f"cannot read {str(source)!r}"), source.open("rb") as file:
         while data := file.read(PIECE_BYTES):
             yield data
-
-
-def _is_sha256(text: str) -> bool:
-    try:
-        msgspec.convert(text, Sha256)
-    except msgspec.ValidationError:
-        return False
-    return True

@@ -36,7 +36,6 @@ PIECE_BYTES = 256 << 10
 REQUESTS_PER_S, REQUESTS_AT_ONCE = 20.0, 500.0
 # Of more digits `int` makes no number.
 _LENGTH = re.compile(r"[0-9]{1,19}")
-_CONTENT = re.compile(r"/content/([0-9a-f]{64})")
 # A download that goes on asks for the rest; for any other range the whole is sent.
 _REST = re.compile(r"bytes=([0-9]{1,19})-")
 
@@ -129,8 +128,8 @@ class FleetServer:
 
     def content(self, path: str) -> Path | None:
         """Return the file at that URL path, None where there is none."""
-        match = _CONTENT.fullmatch(path)
-        return self._store.path(match[1]) if match else None
+        where, _, sha256 = path.rpartition("/")
+        return self._store.path(sha256) if where == "/content" else None
 
     def _enrolment(self) -> Enrolment:
         try:
