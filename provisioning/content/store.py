@@ -39,7 +39,7 @@ class ContentStore:
         self._folder = folder
 
     def put(self, source: Path, name: str | None = None) -> Content:
-        """Store a copy of `source`, in place of one that is there; raises ConfigError for it or its name, UnavailableError for the store."""
+        """Store a copy of `source`, also in place of one; raises ConfigError for it or its name, UnavailableError for the store."""
         return self.put_written(lambda file: file.writelines(pieces(source)), name or source.name)
 
     def put_bytes(self, content: bytes, name: str) -> Content:

@@ -4,6 +4,7 @@
 the rest; nothing else. TLS admits a client without a certificate, so each request is judged here, by the registry.
 """
 
+import functools
 import logging
 import re
 import shutil
@@ -24,7 +25,7 @@ from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.identity.enrolment import Enrolment
 from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.inventory.fleet_file import ServerEntry, WatchedFleetFile, open_registry
+from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry, open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
 
@@ -48,8 +49,8 @@ class RequestRefusedError(Exception):
         self.status = status
 
 
-class FleetServer:
-    """Serves boards at `server.https_port`; `start` once, `stop` once or more.
+class FleetServer(HttpServer):
+    """Serves boards at `entry.https_port`; `start` once, `stop` once or more.
 
     It listens on all addresses, or on this machine's own only if fleet.toml names that.
 
@@ -61,35 +62,42 @@ class FleetServer:
     def __init__(
         self,
         folder: FleetFolder,
-        server: ServerEntry,
+        entry: ServerEntry,
         clock_ns: Callable[[], int] = time.time_ns,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tls = _tls(folder)
-        self.url = server.service_url
+        self.url = entry.service_url
         self._folder = folder
         self._clock_ns = clock_ns
-        self._file = WatchedFleetFile(folder)
         self._signing = broker_files.authority(folder)
         # One decision at a time.
         self._lock = threading.Lock()
         self._allowance = Allowance(REQUESTS_PER_S, REQUESTS_AT_ONCE, clock_s)
-        self._store = ContentStore(folder.content)
+        self.store = ContentStore(folder.content)
+        super().__init__(_listening_host(entry.service_host), entry.https_port, _Handler, "https_port in fleet.toml")
         self._registry = open_registry(folder)
-        try:
-            self._server = _Server(_listening_host(server.service_host), server.https_port, self)
-        except UnavailableError:
-            self._registry.close()
-            raise
-
-    def start(self) -> None:
-        """Answer requests until `stop`."""
-        self._server.start()
 
     def stop(self) -> None:
         """Stop; downloads in progress are aborted, and can be resumed."""
-        self._server.stop()
+        super().stop()
         self._registry.close()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Speak TLS; a handshake blocks only its own thread."""
+        try:
+            request.settimeout(REQUEST_TIMEOUT_S)
+            # TLS takes its descriptor away: the connection waits in its place.
+            self.end_wait(request)
+            with self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
+                self.await_head(connection)
+                try:
+                    connection.do_handshake()
+                    _Handler(connection, client_address, self)
+                finally:
+                    self.end_wait(connection)
+        except OSError as error:
+            logger.debug("connection of %s: %s", client_address[0], error)
 
     def answer(self, path: str, body: bytes, certificate: dict[str, Any], address: str) -> bytes:
         """Return the body of the answer to a POST; raises RequestRefusedError, and ConfigError if the request is invalid."""
@@ -126,19 +134,15 @@ class FleetServer:
             )
         return device.device, number
 
-    def content(self, path: str) -> Path | None:
-        """Return the file at that URL path, None where there is none."""
-        where, _, sha256 = path.rpartition("/")
-        return self._store.path(sha256) if where == "/content" else None
-
     def _enrolment(self) -> Enrolment:
+        path = self._folder.fleet_file
         try:
-            # People edit the inventory while the service runs; where there is none, `read` names the remedy.
-            inventory = self._file.read() or fleet_file.read(self._folder.fleet_file)
-        except ConfigError as error:
+            # People edit the inventory while the service runs.
+            status = path.stat()
+            return Enrolment(self._registry, self._signing, _inventory(path, status.st_mtime_ns, status.st_size))
+        except (ConfigError, OSError) as error:
             # It is no fault of the board.
             raise UnavailableError(str(error)) from error
-        return Enrolment(self._registry, self._signing, inventory)
 
     def _encoded(self, asker: str, answer: EnrolmentAnswer) -> bytes:
         if answer.state == "accepted":
@@ -148,31 +152,8 @@ class FleetServer:
         return encode_identity(answer)
 
 
-class _Server(HttpServer):
-    """Speaks TLS; a handshake blocks only its own thread."""
-
-    def __init__(self, host: str, port: int, fleet: FleetServer) -> None:
-        self.fleet = fleet
-        super().__init__(host, port, _Handler, "https_port in fleet.toml")
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        try:
-            request.settimeout(REQUEST_TIMEOUT_S)
-            # TLS takes its descriptor away: the connection waits in its place.
-            self.end_wait(request)
-            with self.fleet.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
-                self.await_head(connection)
-                try:
-                    connection.do_handshake()
-                    _Handler(connection, client_address, self)
-                finally:
-                    self.end_wait(connection)
-        except OSError as error:
-            logger.debug("connection of %s: %s", client_address[0], error)
-
-
 class _Handler(HttpHandler):
-    server: "_Server"
+    server: FleetServer
     timeout = REQUEST_TIMEOUT_S
     # A head and a small content are two writes: the second does not wait for the first's acknowledgement.
     disable_nagle_algorithm = True
@@ -182,9 +163,10 @@ class _Handler(HttpHandler):
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             # What follows would be read as the next request.
             self.close_connection = True
-        if self._judged(lambda: self.server.fleet.admitted(self._certificate())) is None:
+        if self._judged(lambda: self.server.admitted(self._certificate())) is None:
             return
-        path = self.server.fleet.content(self.path)
+        where, _, sha256 = self.path.rpartition("/")
+        path = self.server.store.path(sha256) if where == "/content" else None
         if path is None:
             self.respond(HTTPStatus.NOT_FOUND)
             return
@@ -205,7 +187,7 @@ class _Handler(HttpHandler):
         self.server.await_head(self.connection)
         body = self.rfile.read(int(length))
         self.server.end_wait(self.connection)
-        answer = self._judged(lambda: self.server.fleet.answer(self.path, body, self._certificate(), self.client_address[0]))
+        answer = self._judged(lambda: self.server.answer(self.path, body, self._certificate(), self.client_address[0]))
         if answer is not None:
             self.respond(HTTPStatus.OK, answer, [("Content-Type", "application/json")])
 
@@ -243,6 +225,12 @@ class _Handler(HttpHandler):
         if self.command != "HEAD":
             file.seek(first)
             shutil.copyfileobj(file, self.wfile, PIECE_BYTES)
+
+
+@functools.lru_cache(maxsize=1)
+def _inventory(path: Path, _modified_ns: int, _size_bytes: int) -> FleetFile:
+    """Return fleet.toml, read again only when it changed: with thousands of devices that takes a second."""
+    return fleet_file.read(path)
 
 
 def _listening_host(service: str) -> str:

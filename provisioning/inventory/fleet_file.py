@@ -99,31 +99,6 @@ def read_if_present(folder: FleetFolder) -> FleetFile | None:
     return read(folder.fleet_file) if folder.fleet_file.exists() else None
 
 
-class WatchedFleetFile:
-    """The fleet.toml of a folder, read again when it changed: with thousands of devices that takes a second."""
-
-    def __init__(self, folder: FleetFolder) -> None:
-        self._folder = folder
-        self._seen: tuple[int, int] | None = None
-        self._read: FleetFile | None = None
-
-    def read(self) -> FleetFile | None:
-        """Return it as it is now, None where there is none.
-
-        Raises:
-            ConfigError: it has a wrong or unknown key; raised once for each change, then the previous content holds.
-        """
-        try:
-            file = self._folder.fleet_file.stat()
-            signature = (file.st_mtime_ns, file.st_size)
-        except OSError:
-            signature = None
-        if signature != self._seen:
-            self._seen = signature
-            self._read = read_if_present(self._folder)
-        return self._read
-
-
 def fleet_broker_address(folder: FleetFolder, broker: str | None = None, client: str = "fleet") -> BrokerAddress:
     """Return the address of `broker`, else of the folder, else of fleet.toml, with `client`'s certificate; raises ConfigError if none."""
     broker = broker or folder.broker_address

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from contextlib import closing, contextmanager, suppress
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -25,7 +24,6 @@ from edgemeter.agent.contract.identity import CertificateRequest
 from edgemeter.agent.jobs import content as jobs_content
 from edgemeter.agent.jobs import fetch
 from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.https import fleet_server
 from edgemeter.provisioning.https.fleet_server import FleetServer, RequestRefusedError
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -41,7 +39,8 @@ class Judged:
     """A server that is not started, its registry, and what it answers; the test moves its clock."""
 
     def __init__(self, lab, monkeypatch):
-        monkeypatch.setattr(fleet_server, "_Server", lambda *_: SimpleNamespace(stop=lambda: None))
+        monkeypatch.setattr(HttpServer, "__init__", lambda *_: None)
+        monkeypatch.setattr(HttpServer, "stop", lambda *_: None)
         self.lab, self.now_ns = lab, time.time_ns()
         self.server = FleetServer(lab.folder, ServerEntry(broker="broker.example"), lambda: self.now_ns, lambda: 0.0)
         lab.stack.callback(self.server.stop)
