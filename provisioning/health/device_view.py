@@ -65,10 +65,7 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "standing": line.device.trust,
         "presence": line.state,
         "presence_since": stamp(line.since_ns),
-        "takes_no_orders": line.heard.takes_no_orders,
         "issues": msgspec.to_builtins(line.issues),
-        # What it reported and cannot be true: these fields are not shown; `said` has them.
-        "implausible": line.implausible,
         "agent": line.heard.agent,
         "certificate_not_after": stamp(health.certificate_not_after_ns) if health else None,
         "last_run": stamp(health.runs.last_ns) if health else None,

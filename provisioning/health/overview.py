@@ -45,7 +45,7 @@ _CURRENT = f"WHERE state IN {tuple(sorted(IN_FLIGHT))} ORDER BY id"
 class DeviceOverview:
     """One device: its `state` since when (UTC, by the server's clock), its last reports, its issues, the worst first, and its job.
 
-    `heard` has only what can be true, and `implausible` is what was left out.
+    `heard` has only what can be true; what was left out of it is an issue.
     """
 
     device: Device
@@ -53,18 +53,12 @@ class DeviceOverview:
     since_ns: int | None
     heard: Presence
     issues: tuple[DeviceIssue, ...]
-    implausible: tuple[str, ...] = ()
     job: Execution | None = None
 
     @property
     def board(self) -> str | None:
         """Its board as fleet.toml names it, else as the device reports it."""
         return self.device.board or self.heard.board
-
-    @property
-    def worst(self) -> str | None:
-        """The kind of its most urgent issue."""
-        return self.issues[0].kind if self.issues else None
 
     @property
     def serial(self) -> str | None:
@@ -80,28 +74,27 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     ends_ns: defaultdict[str, list[int]] = defaultdict(list)
     for row in registry.query("SELECT device, not_after_ns FROM certificates WHERE revoked_ns IS NULL"):
         ends_ns[row["device"]].append(row["not_after_ns"])
-    overviews, ranks = [], [*REMEDIES, None]
+    overviews, ranks = [], [*REMEDIES]
     for name, device in devices.items():
-        heard, implausible = _believed(presences.get(name) or Presence(name, device.fleet), ends_ns[name])
-        issues = [*_issues(device, heard, now_ns, bans.get(name), implausible)]
+        reported = presences.get(name) or Presence(name, device.fleet)
+        heard = _believed(reported, ends_ns[name])
+        issues = [*_issues(device, heard, now_ns, bans.get(name), is_implausible=heard is not reported)]
         if text := status.take_over_text(name, now_ns):
             issues.append(DeviceIssue("taken over", text))
         issues.sort(key=lambda issue: ranks.index(issue.kind))
         remedied = tuple(replace(issue, remedy=REMEDIES[issue.kind].format(device=shlex.quote(name))) for issue in issues)
         state, since_ns = _state(device, heard, bans.get(name))
-        overviews.append(DeviceOverview(device, state, since_ns, heard, remedied, implausible, jobs.get(name)))
-    return sorted(overviews, key=lambda line: (ranks.index(line.worst), line.device.fleet, line.device.device))
+        overviews.append(DeviceOverview(device, state, since_ns, heard, remedied, jobs.get(name)))
+    overviews.sort(key=lambda line: (line.device.fleet, line.device.device))
+    return sorted(overviews, key=lambda line: ranks.index(line.issues[0].kind) if line.issues else len(ranks))
 
 
-def _believed(presence: Presence, ends_ns: list[int]) -> tuple[Presence, tuple[str, ...]]:
-    """Return the reports of a device as far as they can be true, and what of its health was left out.
-
-    `ends_ns` are the ends of the certificates that were issued to it: these are known, whatever it reports.
-    """
+def _believed(presence: Presence, ends_ns: list[int]) -> Presence:
+    """Return the reports of a device as far as they can be true: its certificate ends as one does that was issued to it."""
     end_ns = presence.health.certificate_not_after_ns if presence.health else None
     if presence.health is None or end_ns is None or not ends_ns or any(abs(end_ns - issued_ns) <= NS_PER_S for issued_ns in ends_ns):
-        return presence, ()
-    return replace(presence, health=msgspec.structs.replace(presence.health, certificate_not_after_ns=max(ends_ns))), ("certificate",)
+        return presence
+    return replace(presence, health=msgspec.structs.replace(presence.health, certificate_not_after_ns=max(ends_ns)))
 
 
 def _state(device: Device, heard: Presence, ban: Ban | None) -> tuple[str, int | None]:
@@ -117,15 +110,15 @@ def _state(device: Device, heard: Presence, ban: Ban | None) -> tuple[str, int |
     return ("joined, silent" if device.trust == "accepted" else "not joined"), None
 
 
-def _issues(device: Device, heard: Presence, now_ns: int, ban: Ban | None, implausible: tuple[str, ...]) -> Iterator[DeviceIssue]:
+def _issues(device: Device, heard: Presence, now_ns: int, ban: Ban | None, *, is_implausible: bool) -> Iterator[DeviceIssue]:
     if device.trust == "revoked":
         return
     if ban is not None:
         yield DeviceIssue("banned", f"banned until {stamp(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}")
     if device.trust == "pending":
         yield DeviceIssue("asks", "waits for approval")
-    if implausible:
-        yield DeviceIssue("implausible", f"it reports what cannot be true: {', '.join(implausible)}")
+    if is_implausible:
+        yield DeviceIssue("implausible", "it reports what cannot be true: certificate")
     health, since = heard.health, age(now_ns - (heard.since_ns or now_ns))
     if heard.state == "lost":
         yield DeviceIssue("lost", f"lost for {since}")

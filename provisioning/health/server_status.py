@@ -11,7 +11,6 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.allowance import Allowance
-from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.file_lock import DeviceLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR, NS_PER_S
@@ -42,11 +41,10 @@ _CAME = re.compile(r"New client connected from \S+ as (.+) \(p\d+, c\d+, k\d+, u
 
 
 class TakeOvers(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a device's session was taken over lately, when last, and by which other device's certificate, None for its own."""
+    """How often a device's session was taken over lately with its own certificate, and when last."""
 
     count: int
     last_ns: int
-    by: str | None = None
 
 
 class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,14 +57,9 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     def take_over_text(self, device: str, now_ns: int) -> str | None:
         """Return what people have to know of the take-overs of a device's session, None for nothing."""
         take_over = self.take_overs.get(device)
-        if take_over is None or now_ns - take_over.last_ns > TAKE_OVER_NS:
+        if take_over is None or take_over.count <= USUAL_TAKE_OVERS or now_ns - take_over.last_ns > TAKE_OVER_NS:
             return None
-        times = f"{count(take_over.count, 'time')} within the hour"
-        if take_over.by is not None:
-            return f"{take_over.by!r} connected with its client id ({times}): look at that board, or revoke it"
-        if take_over.count <= USUAL_TAKE_OVERS:
-            return None
-        return f"its session was taken over {times}: two boards have its key, or its line breaks"
+        return f"its session was taken over {take_over.count} times within the hour: two boards have its key, or its line breaks"
 
 
 def read_status(folder: FleetFolder) -> ServerStatus:
@@ -157,17 +150,10 @@ class StatusHandler(FleetHandler):
             self._sessions[client_id] = user
             if not self._connects.spend(user):
                 self._offenders[user] = "it connects again and again"
-            if user in {owner, client_id} or devices.find(self._registry, user) is None:
-                if is_taken:
-                    self._count(client_id, None, now_ns)
-            elif self._count(owner, user, now_ns):
+            known = {name for name in (user, owner) if devices.find(self._registry, name) is not None}
+            if user != owner and known == {user, owner}:
                 self._offenders[user] = f"it connected with the client id of {owner!r}"
-
-    def _count(self, device: str, by: str | None, now_ns: int) -> bool:
-        """Count a take-over, and return whether there is such a device."""
-        if devices.find(self._registry, device) is None:
-            return False
-        before = self._status.take_overs.get(device, TakeOvers(count=0, last_ns=0))
-        self._status.take_overs[device] = TakeOvers(count=before.count + 1, last_ns=now_ns, by=by or before.by)
-        self._is_new = True
-        return True
+            elif is_taken and client_id in known:
+                before = self._status.take_overs.get(client_id)
+                self._status.take_overs[client_id] = TakeOvers(count=before.count + 1 if before else 1, last_ns=now_ns)
+                self._is_new = True

@@ -118,5 +118,6 @@ def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
     for output in (text, sheet):
         assert "\u202e" not in output
         assert "it reports what cannot be true: certificate" in output
-    assert json.loads(fleet("--folder", tmp_path, "show", "pi-1", "--format", "json"))["implausible"] == ["certificate"]
+    document = json.loads(fleet("--folder", tmp_path, "show", "pi-1", "--format", "json"))
+    assert [issue["kind"] for issue in document["issues"]] == ["implausible", "sensor"]
     lab.registry.close()

@@ -5,7 +5,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
-from edgemeter.provisioning.health import device_view, health_handler, overview
+from edgemeter.provisioning.health import health_handler, overview
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from tests.fixtures.rows import table_row
@@ -16,15 +16,14 @@ def test_an_online_device_without_a_challenge_takes_no_orders_and_the_list_has_t
 
     def noted():
         (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)
-        is_stated = device_view.overview_document(line)["takes_no_orders"]
-        return line.state, is_stated, [issue.remedy for issue in line.issues if issue.kind == "orders"]
+        return line.state, [issue.remedy for issue in line.issues if issue.kind == "orders"]
 
     lab.says("a", "online", challenge=None)
     lab.passes(1)
-    assert noted() == ("online", True, ["`systemctl status edgemeter-agent` there shows why"])
+    assert noted() == ("online", ["`systemctl status edgemeter-agent` there shows why"])
     lab.says("a", "online")
     lab.passes(1)
-    assert noted() == ("online", False, [])
+    assert noted() == ("online", [])
 
 
 def test_a_late_will_changes_nothing_about_the_session_after_it(lab):
