@@ -150,10 +150,10 @@ class StatusHandler(FleetHandler):
             self._sessions[client_id] = user
             if not self._connects.spend(user):
                 self._offenders[user] = "it connects again and again"
-            known = {name for name in (user, owner) if devices.find(self._registry, name) is not None}
-            if user != owner and known == {user, owner}:
+            registered = {name for name in (user, owner) if devices.find(self._registry, name) is not None}
+            if user != owner and registered == {user, owner}:
                 self._offenders[user] = f"it connected with the client id of {owner!r}"
-            elif is_taken and client_id in known:
+            elif is_taken and client_id in registered:
                 before = self._status.take_overs.get(client_id)
                 self._status.take_overs[client_id] = TakeOvers(count=before.count + 1 if before else 1, last_ns=now_ns)
                 self._is_new = True
