@@ -55,7 +55,6 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     },
     "fleet": {
         "EDGEMETER_FLEET_FOLDER": Variable("Folder of the fleet's server", "fleet in $EDGEMETER_HOME"),
-        "EDGEMETER_CA_PASSPHRASE_FILE": Variable("File with the passphrase of ca.key", "asked for, if the key has one"),
     },
     "first boot of a card": {
         "EDGEMETER_PREFIX": Variable("Precedes every path, for a system that is not running"),

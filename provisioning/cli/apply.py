@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from edgemeter.agent.base.errors import DONE, FAILED
+from edgemeter.agent.base.errors import DONE, FAILED, ConfigError, os_error_as
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, print_table
 from edgemeter.agent.base.terminal import print_text
@@ -18,7 +18,6 @@ from edgemeter.provisioning.apply import applying
 from edgemeter.provisioning.apply.applying import Applying, ApplyOutcome, ApplyRequest
 from edgemeter.provisioning.apply.board import parse_target
 from edgemeter.provisioning.cli.options import FILE, dry_run_option, in_folder
-from edgemeter.provisioning.identity.passphrase import read_passphrase
 from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
@@ -90,7 +89,13 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: 
 def _sudo_password(file: Path | None) -> str | None:
     if file == Path("-"):
         return str(click.prompt("sudo password of the devices", hide_input=True, err=True))
-    return None if file is None else read_passphrase(file)
+    if file is None:
+        return None
+    with os_error_as(ConfigError, f"cannot read {str(file)!r}", "give a file with the sudo password of the devices"):
+        password = file.read_bytes().decode(errors="replace").partition("\n")[0].rstrip("\r")
+    if not password.strip():
+        raise ConfigError(f"{str(file)!r} has no password in its first line: write it there")
+    return password
 
 
 def _requests(folder: FleetFolder, devices: Sequence[str], selection: str | None, host: str | None) -> list[ApplyRequest]:

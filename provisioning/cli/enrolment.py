@@ -1,6 +1,5 @@
 """The commands that make a fleet and decide who belongs to it: `fleet init`, `token`, `requests`, `accept`, `revoke`."""
 
-import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +22,6 @@ from edgemeter.agent.contract.identity import JoinFile, join_file_text
 from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, in_folder
 from edgemeter.provisioning.identity import admission, broker_files
 from edgemeter.provisioning.identity.enforcement import Enforcement
-from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -53,12 +51,6 @@ MOST_LINES = 3
     type=FILE,
     help="Public key of a release key that is kept on another machine, which signs releases. Default: make a pair.",
 )
-@click.option(
-    "--ca-passphrase-file",
-    type=FILE,
-    envvar="EDGEMETER_CA_PASSPHRASE_FILE",
-    help="File whose first line protects ca.key; later commands and the service need it in this variable, or ask. Default: none.",
-)
 @format_option("", "table", "json")
 def init(folder: FleetFolder, *, form: Format, **options: Any) -> None:
     """Create the fleet's authority, certificates, release key and broker configuration; existing files are kept.
@@ -68,9 +60,6 @@ def init(folder: FleetFolder, *, form: Format, **options: Any) -> None:
     from edgemeter.provisioning.identity.fleet_init import FleetInit
     from edgemeter.provisioning.identity.fleet_units import install_lines
 
-    if options["ca_passphrase_file"] is not None:
-        # What follows the authority is signed with its key.
-        os.environ[AUTHORITY_VARIABLE] = str(options["ca_passphrase_file"])
     work = FleetInit(folder, datetime.now(timezone.utc), **options)
     notes = work.run()
     if print_data(form, {"folder": str(folder.path), "made": [{"path": str(path), "why": why} for path, why in work.made.items()]}):

@@ -60,15 +60,13 @@ class SigningRequest:
 
 
 class Authority:
-    """Signs with the authority's key, which a passphrase may protect."""
+    """Signs with the authority's key."""
 
-    def __init__(self, pair: KeyPair, passphrase: str | None = None) -> None:
+    def __init__(self, pair: KeyPair) -> None:
         try:
             self._certificate = x509.load_pem_x509_certificate(pair.certificate)
-            key = serialization.load_pem_private_key(pair.key, password=None if passphrase is None else passphrase.encode())
+            key = serialization.load_pem_private_key(pair.key, password=None)
         except (ValueError, TypeError) as error:
-            if passphrase is not None:
-                raise ConfigError("the passphrase does not open ca.key: give the one that `edgemeter fleet init` was given") from error
             raise ConfigError(
                 f"the authority's certificate or key cannot be read ({error}): restore ca.crt and ca.key from a backup"
             ) from error
@@ -139,11 +137,6 @@ def make_authority(name: str, now: datetime) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(name, _subject(name), key.public_key(), now, AUTHORITY_DAYS, is_authority=True)
     return KeyPair(_pem(builder.sign(key, hashes.SHA256())), _private_pem(key))
-
-
-def encrypted(key: bytes, passphrase: str) -> bytes:
-    """Return a private key, PEM, protected by a passphrase; raises ConfigError if it is no private key, or has a passphrase already."""
-    return _private_pem(_opened(key), passphrase)
 
 
 def make_key() -> bytes:
@@ -258,9 +251,8 @@ def _pem(document: Any) -> bytes:
     return pem
 
 
-def _private_pem(key: "ec.EllipticCurvePrivateKey", passphrase: str | None = None) -> bytes:
-    protection = serialization.NoEncryption() if passphrase is None else serialization.BestAvailableEncryption(passphrase.encode())
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
+def _private_pem(key: "ec.EllipticCurvePrivateKey") -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
 class ServiceKey:

@@ -18,7 +18,6 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.sealed import SERVICE_NAME
 from edgemeter.provisioning.identity.authority import Authority, KeyPair, revoked_numbers
-from edgemeter.provisioning.identity.passphrase import ask_passphrase, is_encrypted
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates
@@ -40,14 +39,13 @@ def tls_settings() -> str:
 
 
 def authority(folder: FleetFolder) -> Authority:
-    """Return the fleet's authority; the passphrase of its key, if it has one, is read from a file or asked for.
+    """Return the fleet's authority.
 
     Raises:
-        ConfigError: its files are not there, or damaged; the passphrase is wrong, or cannot be asked for.
+        ConfigError: its files are not there, or damaged.
         UnavailableError: the library for certificates is not installed.
     """
-    pair = KeyPair(read(folder.ca_certificate), read(folder.ca_key))
-    return Authority(pair, ask_passphrase() if is_encrypted(pair.key) else None)
+    return Authority(KeyPair(read(folder.ca_certificate), read(folder.ca_key)))
 
 
 def configuration(folder: FleetFolder, server: ServerEntry) -> str:

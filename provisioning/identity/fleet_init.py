@@ -16,7 +16,6 @@ from edgemeter.provisioning.identity import authority, broker_files, fleet_units
 from edgemeter.provisioning.identity.authority import KeyPair
 from edgemeter.provisioning.identity.broker_files import COLLECTOR_USER, OPERATOR_USER, SERVICE_USER
 from edgemeter.provisioning.identity.enforcement import broker_process, run_reload_command
-from edgemeter.provisioning.identity.passphrase import is_encrypted, read_passphrase
 from edgemeter.provisioning.identity.release_keys import first_keys, read_keys
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry, open_registry
@@ -47,7 +46,6 @@ class FleetInit:
     service: str | None
     https_port: int | None
     release_public_key: Path | None
-    ca_passphrase_file: Path | None
     made: dict[Path, str] = field(default_factory=dict)
 
     def run(self) -> list[str]:
@@ -117,10 +115,6 @@ class FleetInit:
         if len(present) < 2:
             pair = authority.make_authority(f"edgemeter fleet {fleet}"[: authority.LONGEST_NAME], self.now)
             self._write_pair(pair, folder.ca_certificate, folder.ca_key, "the fleet's authority")
-        key = folder.ca_key.read_bytes()
-        if self.ca_passphrase_file is not None and not is_encrypted(key):
-            protected = authority.encrypted(key, read_passphrase(self.ca_passphrase_file))
-            self._write(folder.ca_key, protected, "the authority's key, protected by the passphrase")
 
     def _make_broker_certificate(self, server: ServerEntry) -> None:
         certificate, key = self.folder.broker / "broker.crt", self.folder.broker / "broker.key"

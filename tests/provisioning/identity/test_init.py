@@ -9,7 +9,6 @@ from cryptography.hazmat.primitives import serialization
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.identity import authority
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.rows import table_row
 
@@ -116,27 +115,3 @@ def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):
         with table_row(arguments), pytest.raises(ConfigError, match=f"sets {key} = "):
             run(tmp_path / "f", *arguments)
     assert "nothing to make" in run(tmp_path / "f", "--broker", "broker.example", "--fleet", "default", "--port", "8883")
-
-
-def test_a_key_of_the_authority_that_a_passphrase_protects(tmp_path, monkeypatch):
-    """New and later; without it, or with another, nothing is signed and the error is one line."""
-    # `init` sets it in this process: set here first, it is what it was before when the test has ended.
-    monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", "")
-    monkeypatch.delenv("EDGEMETER_CA_PASSPHRASE_FILE")
-    (tmp_path / "passphrase").write_text("a long passphrase\n")
-    (tmp_path / "wrong").write_text("another\n")
-    folder = FleetFolder(tmp_path / "fleet")
-    run_fleet(folder.path, "init", "--broker", "127.0.0.1")
-    assert "protected by the passphrase" in run_fleet(folder.path, "init", "--ca-passphrase-file", tmp_path / "passphrase").stdout
-    monkeypatch.delenv("EDGEMETER_CA_PASSPHRASE_FILE", raising=False)
-    assert b"ENCRYPTED" in folder.ca_key.read_bytes()
-    run_fleet(folder.path, "token", "pi-1", "--output", tmp_path)
-    with pytest.raises(ConfigError, match="no terminal to ask on"):
-        run_fleet(folder.path, "revoke", "pi-1")
-    monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", str(tmp_path / "wrong"))
-    with pytest.raises(ConfigError, match=r"does not open ca\.key"):
-        run_fleet(folder.path, "revoke", "pi-1")
-    monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", str(tmp_path / "passphrase"))
-    run_fleet(folder.path, "revoke", "pi-1")
-    assert "nothing to make" in run_fleet(folder.path, "init").stdout
-    assert serialization.load_pem_private_key(folder.ca_key.read_bytes(), b"a long passphrase")
