@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 483,
-    "agent/base": 5816,
+    "agent/base": 5815,
     "agent/bundle": 635,
     "agent/cli": 2700,
     "agent/contract": 3983,
@@ -70,12 +70,12 @@ LINES = {
     "models/fetch": 560,
     "provisioning": 1,
     "provisioning/apply": 1003,
-    "provisioning/cli": 1332,
+    "provisioning/cli": 1326,
     "provisioning/content": 120,
     "provisioning/elsewhere": 569,
     "provisioning/health": 452,
     "provisioning/https": 254,
-    "provisioning/identity": 1456,
+    "provisioning/identity": 1390,
     "provisioning/image": 637,
     "provisioning/inventory": 325,
     "provisioning/jobs": 1458,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1658,
     "provisioning/serve": 337,
     "provisioning/update": 230,
-    "tests": 80421,
+    "tests": 80396,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
