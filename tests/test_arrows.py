@@ -27,8 +27,6 @@ OF_THE_AGENT = {
         "runtimes.noise", "runtimes.pytorch", "sandbox.bubblewrap", "tasks", "vision.preprocess",
     },
     "provisioning": {
-        # What is to be measured elsewhere, and the form in which it comes back.
-        "cli.elsewhere",
         "datasets.dataset", "datasets.readers", "datasets.yolo", "doctor.examination",
         "recognition.recognise", "session.checks",
     },
@@ -36,7 +34,7 @@ OF_THE_AGENT = {
 # Files that reach another package by name, and why: none of them can import it.
 BY_NAME = {
     "agent/base/model_names.py": "a model may be named where the package `models` is not needed otherwise",
-    "agent/cli/elsewhere.py": "`--on` measures by the fleet's orders, whose results arrive in the collector's ledger",
+    "agent/cli/elsewhere.py": "`--on` measures on boards as the fleet reaches them",
     "agent/cli/config.py": "`edgemeter config rules` shows the agent's rules and the collector's",
     "agent/cli/main.py": "`edgemeter` is one command of four packages",
     "agent/settings/files.py": "`edgemeter config check` knows the files of all packages",

@@ -1,13 +1,12 @@
 """The options that are settings of a case, each made from its key in a suite; and `--power`."""
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
-from click.core import ParameterSource
 
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.options import PATH, FiniteRange, added, ratio_of
@@ -44,28 +43,16 @@ def data_options(options: Mapping[str, Any]) -> str:
     return "".join(f" --{key} {shlex.quote(str(value))}" for key, value in of_data.items() if value)
 
 
-elsewhere_options = added(
-    click.option(
-        "--on", multiple=True, metavar="WHERE",
-        help="Measure there instead: on devices of the fleet (a name, a tag, 'board=pi5'), or on ssh://USER@HOST; may be repeated.",
-    ),
-    click.option("--release", type=PATH, help="With --on ssh://: the release to install there. Default: one that is built for the board."),
-)  # fmt: skip
-on_option = added(
-    elsewhere_options,
-    click.option(
-        "--ledger", envvar="EDGEMETER_LEDGER", metavar="PLACE",
-        help="With --on for devices of a fleet: the ledger of its collector. Default: ledger.sqlite in $EDGEMETER_HOME.",
-    ),
-)  # fmt: skip
+on_options = added(
+    click.option("--on", multiple=True, metavar="ssh://USER@HOST", help="Measure on this board over SSH instead; may be repeated."),
+    click.option("--release", type=PATH, help="With --on: the release to install there. Default: one that is built for the board."),
+)
 
 
-def check_on(on: Sequence[str]) -> None:
-    """Raise a usage error if an option of `--on` is given without it."""
-    context = click.get_current_context()
-    for name in ("ledger", "release"):
-        if not on and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name.replace('_', '-')} needs --on: it is for measurements elsewhere")
+def check_on(options: Mapping[str, Any]) -> None:
+    """Raise a usage error if the option of `--on` is given without it."""
+    if options["release"] and not options["on"]:
+        raise click.UsageError("--release needs --on: it is for measurements elsewhere")
 
 
 def power_option(command: _Command) -> _Command:

@@ -19,7 +19,7 @@ from edgemeter.agent.base.options import (
 )
 from edgemeter.agent.base.progress import is_quiet, note, warn
 from edgemeter.agent.base.tables import console_for, print_data
-from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, check_on, on_option, power_option
+from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, check_on, on_options, power_option
 
 if TYPE_CHECKING:
     from edgemeter.agent.cli.run_session import SessionOutcome
@@ -36,7 +36,7 @@ COMMON = {
 @click.command(cls=LongCommand, common=COMMON)
 @click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(model_names, files=True), metavar="[SUITE | MODEL...]")
 @case_options(*CASE_OPTIONS)
-@on_option
+@on_options
 @click.option(
     "--together", is_flag=True, help="Measure each model alone, then pairs and all at the same time, to see how much each slows down."
 )
@@ -64,7 +64,7 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
     from edgemeter.agent.base.durable_file import check_writable
     from edgemeter.agent.cli import run_session
 
-    check_on(options["on"])
+    check_on(options)
     if options["output"]:
         check_writable(options["output"])
     suite = next((source for source in sources if run_session.is_suite_file(source)), None)

@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.options import format_option, matters_option, names_and_config, quiet_option, save_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format
-from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES, case_options, check_on, elsewhere_options, power_option
+from edgemeter.agent.cli.case_options import CASE_OPTIONS, SHORT_MODES, case_options, check_on, on_options, power_option
 from edgemeter.collector.cli.stores import FigureParam, all_days_option, opened_book, store_option
 from edgemeter.collector.runs.figure_names import EXAMPLE, JUDGED
 
@@ -39,7 +39,7 @@ COMMON = {
 @click.argument("sides", nargs=-1, metavar="[A B...]")
 @case_options(*OPTIONS, mode=SHORT_MODES)
 @power_option
-@elsewhere_options
+@on_options
 @click.option("--reference", metavar="DEVICE|ROLE", help="Compare all cases of the ledger with those of this device or role.")
 @click.option(
     "--require", "required", metavar="LIMITS", help=f"Recommend a case that meets these limits, such as '{EXAMPLE}'; else exit 1."
@@ -87,8 +87,7 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: 
 
     if sides:
         _refuse(("reference",), "is for the cases of a ledger: leave it out, or the sides")
-        if not options["on"]:
-            _refuse(("stores",), "needs --on where sides are given: a ledger may be a side itself")
+        _refuse(("stores",), "is for all cases of a ledger: leave it out, since a ledger may be a side itself")
         _compare_sides(sides, options, matters, form)
         return
     comparison = _of_stores(options, matters)
@@ -107,11 +106,11 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_rat
     # What is wrong with an option shows before anything is measured.
     limits = () if options["fail_on"] is None else parse_gate(options["fail_on"])
     parse_requirements(options["required"] or "")
-    check_on(options["on"])
+    check_on(options)
     measured = None
     lost: Sequence[tuple[str, str]] = ()
     if any(map(is_model, sides)):
-        measured = measure_sides(sides, {**options, "ledger": next(iter(options["stores"]), None)}, matters_ratio)
+        measured = measure_sides(sides, options, matters_ratio)
         comparison = measured.comparison
     else:
         _refuse(MEASURING, "is for models that are measured, and none of these is one")

@@ -222,7 +222,7 @@ def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], matter
     written = elsewhere.in_one_suite([*map(Path, sides)], options, matters_ratio)
     cases = expand(written, Path.cwd()).cases
     if not 2 <= len(sides) == len(cases) <= MOST_SIDES:
-        raise ConfigError("--on compares two models or more, none of them twice: edgemeter compare A B --on DEVICE")
+        raise ConfigError("--on compares two models or more, none of them twice: edgemeter compare A B --on ssh://USER@HOST")
     outcome = elsewhere.measure(written, Path.cwd(), options, note)
     files = [Path(case.model).name for case in cases]
     rows, left_out = [], []

@@ -11,10 +11,10 @@ import tarfile
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import msgspec
 
@@ -32,14 +32,14 @@ from edgemeter.agent.base.errors import (
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.progress import is_quiet
 from edgemeter.agent.base.toml import toml_document
-from edgemeter.agent.cli.elsewhere import RemoteOutcome, RemoteWork
 from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.case_settings import Settings, is_video
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import SuiteFile
 from edgemeter.agent.session.checks import EXTRAS
 from edgemeter.provisioning.apply import bring
-from edgemeter.provisioning.apply.board import LOST, MB, Board, SshTarget
+from edgemeter.provisioning.apply.board import LOST, MB, Board, SshTarget, parse_target
 from edgemeter.provisioning.apply.on_device import INSTALL_S, last_line
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
@@ -59,8 +59,35 @@ class _BoardDocument(msgspec.Struct, frozen=True):
     runs: list[RunRecord]
 
 
-def measure(target: SshTarget, work: RemoteWork) -> Iterator[RemoteOutcome]:
-    """Measure a suite on the board, and yield its runs; `options` are those of the command, of which count `power` and `release`.
+def measure_on_boards(
+    on: Sequence[str], written: SuiteFile, folder: Path, options: Mapping[str, Any], report: Callable[[str], None]
+) -> Iterator[RunRecord | EdgemeterError]:
+    """Return an iterator of the runs on each board, one board after the other, and of what went wrong there.
+
+    Paths of the suite are relative to `folder`; `options` are those of the command, of which count `power` and `release`.
+
+    Raises:
+        ConfigError: an address is wrong.
+    """
+    targets = dict.fromkeys(parse_target(text, "--on") for text in on)
+
+    def outcomes() -> Iterator[RunRecord | EdgemeterError]:
+        with tempfile.TemporaryDirectory(prefix="edgemeter-on-") as scratch:
+            suite = PackedSuite(Path(scratch), written, folder)
+            for target in targets:
+                try:
+                    yield from measure(target, suite, options, report)
+                except EdgemeterError as error:
+                    # The other boards are measured all the same.
+                    yield error
+
+    return outcomes()
+
+
+def measure(
+    target: SshTarget, suite: "PackedSuite", options: Mapping[str, Any], report: Callable[[str], None]
+) -> Iterator[RunRecord | EdgemeterError]:
+    """Measure a suite on one board, and yield its runs, then why others failed.
 
     Raises:
         UnavailableError: the board cannot be reached or does not suit, or it can measure nothing of the suite.
@@ -70,18 +97,16 @@ def measure(target: SshTarget, work: RemoteWork) -> Iterator[RemoteOutcome]:
     """
 
     def note(text: str) -> None:
-        work.report(f"{target.name}: {text}")
+        report(f"{target.name}: {text}")
 
-    with tempfile.TemporaryDirectory(prefix="edgemeter-on-") as name, Board(target, work.options.get("ssh_options") or ()) as board:
-        suite = _Suite(Path(name), work)
-        work.announce()
+    with Board(target, options.get("ssh_options") or ()) as board:
         note(board.look(ROOT).words)
-        version = _bring_release(board, suite, work.options.get("release"), note)
+        version = _bring_release(board, suite, options.get("release"), note)
         bring.check_room(board.facts, suite.size_bytes + SPARE_BYTES, 0)
         note(f"copying {suite.size_bytes / MB:.1f} MB of models and data")
-        power = [] if work.options.get("power") is None else ["--power", str(work.options["power"])]
+        power = [] if options.get("power") is None else ["--power", str(options["power"])]
         quiet = ["--quiet"] if is_quiet() else []
-        with (Path(name) / "output").open("w+b") as output, _BoardRun(board, version, [*power, *quiet], output, note) as run:
+        with tempfile.TemporaryFile() as output, _BoardRun(board, version, [*power, *quiet], output, note) as run:
             run.follow(suite)
             output.seek(0)
             records = run.records(output.read())
@@ -89,15 +114,15 @@ def measure(target: SshTarget, work: RemoteWork) -> Iterator[RemoteOutcome]:
         note(f"no energy: {reason}")
     for text in run.errors if run.status == DONE else ():
         note(text)
+    yield from records
     # Why the run in progress ended is known then.
-    is_failed = run.interruption is None and run.status != DONE
-    errors: list[EdgemeterError] = [MeasurementError(text) for text in run.errors if is_failed]
-    yield RemoteOutcome(records[0].device if records else target.name, records, errors)
     if run.interruption is not None:
         raise run.interruption
+    if run.status != DONE:
+        yield from map(MeasurementError, run.errors)
 
 
-def _bring_release(board: Board, suite: "_Suite", path: Path | None, note: Callable[[str], None]) -> str:
+def _bring_release(board: Board, suite: "PackedSuite", path: Path | None, note: Callable[[str], None]) -> str:
     """Return the version of the release on the board that measures the suite, which is brought there first where it is missing."""
     facts, address = board.facts, board.target.address
     if path is not None:
@@ -125,12 +150,12 @@ def _bring_release(board: Board, suite: "_Suite", path: Path | None, note: Calla
     return version
 
 
-class _Suite:
-    """A packed suite as the files that a board gets; the models are links in `folder`."""
+class PackedSuite:
+    """A suite as the files that a board gets; the models are links in `folder`."""
 
-    def __init__(self, scratch: Path, work: RemoteWork) -> None:
+    def __init__(self, scratch: Path, written: SuiteFile, folder: Path) -> None:
         store = ContentStore(scratch / "content")
-        packed = packing.pack(work.written, work.folder, store)
+        packed = packing.pack(written, folder, store)
         self.folder = scratch / "suite"
         self.folder.mkdir()
         for content in packed.work.contents:
@@ -204,7 +229,7 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
             self._process.wait()
             self._stderr.close()
 
-    def follow(self, suite: _Suite) -> None:
+    def follow(self, suite: PackedSuite) -> None:
         """Send the suite and report the lines of the run until it ends; Ctrl-C ends it there, a second one ends this."""
         # Where the board cannot run our program, it says why.
         with contextlib.suppress(BrokenPipeError), tarfile.open(fileobj=self._stdin, mode="w|") as tar:

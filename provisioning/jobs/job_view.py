@@ -133,15 +133,8 @@ def _execution_document(execution: Execution, why: Why) -> dict[str, Any]:
     }
 
 
-def follow_job(
-    registry: Registry,
-    name: str,
-    console: Console,
-    sleep: Callable[[float], None] | None = None,
-    *,
-    gives_up: Callable[[Execution], bool] = lambda _: False,
-) -> list[Execution]:
-    """Return the executions of a job, by device, when it is over or was stopped, or `gives_up` on each that has not ended.
+def follow_job(registry: Registry, name: str, console: Console, sleep: Callable[[float], None] | None = None) -> list[Execution]:
+    """Return the executions of a job, by device, when it is over or was stopped.
 
     Meanwhile show on `console` how they proceed: a live table on a terminal, else a line for every change.
     """
@@ -157,7 +150,7 @@ def follow_job(
                 executions[execution.device] = execution
             if live is not None:
                 live.update(_live_table(registry, executions.values()), refresh=True)
-            waited_for = [execution for execution in executions.values() if not execution.is_settled and not gives_up(execution)]
+            waited_for = [execution for execution in executions.values() if not execution.is_settled]
             is_in_flight = any(execution.state in IN_FLIGHT for execution in waited_for)
             if not waited_for or (not is_in_flight and jobs.find(registry, name).state != "running"):
                 return [executions[device] for device in sorted(executions)]

@@ -194,7 +194,7 @@ def test_what_makes_no_sense_is_wrong_usage(store):
         (("--ledger", store), "--reference"),
         (("--ledger", store, "--reference", "reference", "--matters", "0%"), "--matters"),
         (("--ledger", store, "--cheapest", "beauty"), "beauty"),
-        ((store, store, "--ledger", store), "--ledger needs --on"),
+        ((store, store, "--ledger", store), "--ledger is for all cases"),
         ((store, "--fail-on", "slower:3%"), "two sides"),
         ((store, store, "--inconclusive", "maybe"), "maybe"),
         ((store, store, "--inconclusive", "pass"), "--fail-on"),

@@ -186,14 +186,14 @@ def test_models_that_are_measured_elsewhere_are_compared_here_on_each_device(mon
         return SessionOutcome(records, [], None)
 
     monkeypatch.setattr(elsewhere, "measure", measure)
-    result, rows, left_out = compared("a.replay.json", "b.replay.json", "--on", "board=pi5", "--matters", "2%")
+    result, rows, left_out = compared("a.replay.json", "b.replay.json", "--on", "ssh://pi", "--matters", "2%")
     # There they are measured until their differences are decided.
     assert (result.returncode, suites[0].matters_ratio) == (0, 0.02)
     assert [(row["device"], row["model"], row["latency_p50_ms_outcome"]) for row in rows] == [
         ("pi-1", "a", None), ("pi-1", "b", "better"), ("pi-2", "a", None), ("pi-2", "b", "better"),
     ]  # fmt: skip
     assert left_out == ["pi-3: fewer than two of the models have a usable run there"]
-    result = edgemeter("compare", "a.replay.json", "b.replay.json", "--on", "board=pi5", "--fail-on", "slower:5%")
+    result = edgemeter("compare", "a.replay.json", "b.replay.json", "--on", "ssh://pi", "--fail-on", "slower:5%")
     assert (result.returncode, "B on pi-2" in result.stdout) == (0, True)
 
 
@@ -223,7 +223,7 @@ def test_wrong_usage_names_the_remedy(tmp_path):
             (("x.json", "y.json", "--threads", 2), "--threads is for models"),
             (("--reference", "pi-1", "--data", "photos"), "--data is for models"),
             (("--device", "pi-1"), "--device is for models"),
-            (("x.json", "a.replay.json", "--on", "pi5-01"), "'x.json' is none"),
+            (("x.json", "a.replay.json", "--on", "ssh://pi"), "'x.json' is none"),
         ],
     ):
         write_replay(folder, "a")

@@ -2,13 +2,14 @@
 
 import os
 import shutil
+import tempfile
 from importlib import import_module, metadata
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from edgemeter.agent.cli.elsewhere import RemoteWork
+from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.provisioning.elsewhere import over_ssh
@@ -36,19 +37,15 @@ class SshWorkstation:
         """Measure models on the board; return their records, the errors, and what interrupted them."""
         case = Settings(model=[str(model) for model in models], **settings)
         options = {"ssh_options": self._board.server.options(), "release": release, "power": power}
-        work = RemoteWork(
-            suite.SuiteFile(name="s", case=[case]), self._folder, options, 100.0, None, report or self.lines.append, lambda: None
-        )
-        outcomes, interruption = [], None
+        written = suite.SuiteFile(name="s", case=[case])
+        packed = over_ssh.PackedSuite(Path(tempfile.mkdtemp(dir=self._folder)), written, self._folder)
+        runs = SimpleNamespace(records=[], errors=[], interruption=None)
         try:
-            outcomes.extend(over_ssh.measure(self._board.target, work))
+            for outcome in over_ssh.measure(self._board.target, packed, options, report or self.lines.append):
+                (runs.errors if isinstance(outcome, EdgemeterError) else runs.records).append(outcome)
         except KeyboardInterrupt as error:
-            interruption = error
-        return SimpleNamespace(
-            records=[record for outcome in outcomes for record in outcome.records],
-            errors=[error for outcome in outcomes for error in outcome.errors],
-            interruption=interruption,
-        )
+            runs.interruption = error
+        return runs
 
 
 @pytest.fixture

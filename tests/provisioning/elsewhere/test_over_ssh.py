@@ -20,6 +20,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_release, small_release
 from tests.fixtures.command import edgemeter
 from tests.fixtures.replay_case import write_replay
+from tests.fixtures.rows import table_row
 from tests.provisioning.elsewhere.board_bench import IS_ROOT, until
 
 on_board = pytest.mark.needs("openssl", "ssh", "sshd")
@@ -156,6 +157,33 @@ def test_a_silent_connection_counts_as_lost(tmp_path):
         assert process.wait(60) == 1
         assert b"edgemeter: " in process.stderr.read()
     assert list((tmp_path / ".cache/edgemeter").iterdir()) == []
+
+
+def test_what_cannot_be_measured_over_ssh_is_refused_in_one_line(tmp_path):
+    """Before any board is asked; whoever means devices of the fleet is told the command for them."""
+    for name in ("a", "b"):
+        write_replay(tmp_path, name)
+    (tmp_path / "f.py").write_text("def make(): ...\n")
+    run, compare = ("run", "a.replay.json", "--on", "ssh://pi"), ("compare", "a.replay.json", "b.replay.json")
+    for words, reason in (
+        (("run", "a.replay.json", "--on", "pi-3"), "`edgemeter fleet run SUITE --on pi-3`"),
+        ((*compare, "--on", "board=pi5 & coral"), "`edgemeter fleet run SUITE --on 'board=pi5 & coral'`"),
+        ((*run, "--on", "ssh://-oProxyCommand=x"), "is not the address of a board"),
+        (("run", "absent.replay.json", "--on", "ssh://pi"), "absent.replay.json"),
+        ((*run, "--device", "pi"), "--device is for measurements on this machine"),
+        ((*run, "--option", "k=v"), "options are library settings"),
+        (("run", "f.py:make", "--on", "ssh://pi"), "is code, which no order carries"),
+        ((*run, "--data", "none"), "no folder of images at"),
+        (("compare", "a.replay.json", "a.replay.json", "--on", "ssh://pi"), "none of them twice"),
+        (("run", "a.replay.json", "--release", "pi5.tar"), "--release needs --on"),
+        ((*compare, "--release", "pi5.tar"), "--release needs --on"),
+    ):
+        with table_row(words):
+            completed = edgemeter(*words, env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+            skipped = ("Usage", "Try", "measuring 1 case")
+            errors = [line for line in completed.stderr.splitlines() if not line.startswith(skipped)]
+            assert (completed.returncode in {1, 2}, len(errors), completed.stdout) == (True, 1, ""), completed.stderr
+            assert reason in errors[0]
 
 
 TARGET = small_release.this_target()
