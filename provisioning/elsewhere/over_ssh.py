@@ -73,7 +73,7 @@ def measure_on_boards(
 
     def outcomes() -> Iterator[RunRecord | EdgemeterError]:
         with tempfile.TemporaryDirectory(prefix="edgemeter-on-") as scratch:
-            suite = PackedSuite(Path(scratch), written, folder)
+            suite = BoardSuite(Path(scratch), written, folder)
             for target in targets:
                 try:
                     yield from measure(target, suite, options, report)
@@ -85,7 +85,7 @@ def measure_on_boards(
 
 
 def measure(
-    target: SshTarget, suite: "PackedSuite", options: Mapping[str, Any], report: Callable[[str], None]
+    target: SshTarget, suite: "BoardSuite", options: Mapping[str, Any], report: Callable[[str], None]
 ) -> Iterator[RunRecord | EdgemeterError]:
     """Measure a suite on one board, and yield its runs, then why others failed.
 
@@ -122,7 +122,7 @@ def measure(
         yield from map(MeasurementError, run.errors)
 
 
-def _bring_release(board: Board, suite: "PackedSuite", path: Path | None, note: Callable[[str], None]) -> str:
+def _bring_release(board: Board, suite: "BoardSuite", path: Path | None, note: Callable[[str], None]) -> str:
     """Return the version of the release on the board that measures the suite, which is brought there first where it is missing."""
     facts, address = board.facts, board.target.address
     if path is not None:
@@ -150,7 +150,7 @@ def _bring_release(board: Board, suite: "PackedSuite", path: Path | None, note: 
     return version
 
 
-class PackedSuite:
+class BoardSuite:
     """A suite as the files that a board gets; the models are links in `folder`."""
 
     def __init__(self, scratch: Path, written: SuiteFile, folder: Path) -> None:
@@ -229,7 +229,7 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
             self._process.wait()
             self._stderr.close()
 
-    def follow(self, suite: PackedSuite) -> None:
+    def follow(self, suite: BoardSuite) -> None:
         """Send the suite and report the lines of the run until it ends; Ctrl-C ends it there, a second one ends this."""
         # Where the board cannot run our program, it says why.
         with contextlib.suppress(BrokenPipeError), tarfile.open(fileobj=self._stdin, mode="w|") as tar:

@@ -38,7 +38,7 @@ class SshWorkstation:
         case = Settings(model=[str(model) for model in models], **settings)
         options = {"ssh_options": self._board.server.options(), "release": release, "power": power}
         written = suite.SuiteFile(name="s", case=[case])
-        packed = over_ssh.PackedSuite(Path(tempfile.mkdtemp(dir=self._folder)), written, self._folder)
+        packed = over_ssh.BoardSuite(Path(tempfile.mkdtemp(dir=self._folder)), written, self._folder)
         runs = SimpleNamespace(records=[], errors=[], interruption=None)
         try:
             for outcome in over_ssh.measure(self._board.target, packed, options, report or self.lines.append):
