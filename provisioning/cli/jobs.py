@@ -214,7 +214,7 @@ def jobs(
 def order(
     registry: Registry,
     new: NewJob,
-    targets: Sequence[tuple[str, str] | Target],
+    targets: Sequence[Target],
     *,
     waits: bool = True,
     form: Format,

@@ -86,6 +86,6 @@ def _planned(choice: UpdateChoice, waves: Mapping[str, int]) -> dict[str, Any]:
         "goes_to": choice.release.version if choice.release else None,
         "wave": waves[choice.device.device] + 1 if choice.release else None,
         "bundle": choice.release.sha256 if choice.release else None,
-        "bad": list(choice.bad),
+        "bad": list(choice.health.bad_agents) if choice.health else [],
         "note": choice.note,
     }

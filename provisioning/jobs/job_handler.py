@@ -145,17 +145,6 @@ class DecisionRound:
         self.note(after)
         self.messages.append(order_message(after, job))
 
-    def drop(self, device: str, reason: str) -> None:
-        """End everything of a device that has not ended."""
-        for execution in self._queue.of_device(device):
-            self.note(drop(execution, reason, self._now_ns))
-
-    def start(self, execution: int) -> None:
-        """Start the next attempt of an execution."""
-        current = self._queue.get(execution)
-        if current is not None:
-            self.note(start_attempt(current, self._queue.job(current), self._now_ns))
-
     def note(self, execution: Execution) -> None:
         """Note an execution as it is now."""
         self._queue.take(execution)
@@ -281,7 +270,7 @@ class JobHandler:
             self._came_ns[device] = now_ns
             is_online = self._sender.is_online(device)
             pause_ns = int(BEFORE_RETRY_S * NS_PER_S) if device in self._replaced else 0
-            for execution in queue.to_send(device) if is_online else ():
+            for execution in filter(needs_sending, queue.of_device(device)) if is_online else ():
                 self._sender.begin(execution, now_ns + pause_ns)
             for over in self._dropped.pop(device, ()) if is_online else ():
                 self._send(*order_message(over, queue.job(over)))
@@ -326,8 +315,8 @@ class JobHandler:
                     decisions.report(topic, report)
                 for execution in overdue:
                     decisions.give_up(execution.id)
-                for device in out:
-                    decisions.drop(device, REVOKED)
+                for execution in (open_one for device in out for open_one in queue.of_device(device)):
+                    decisions.note(drop(execution, REVOKED, now_ns))
                 self._note_progress(queue, decisions, now_ns)
                 for execution in decisions.changed.values():
                     self._find_candidate(queue, execution.device)
@@ -357,7 +346,7 @@ class JobHandler:
             execution = queue.get(number)
             if execution is None or due_ns > now_ns or execution.exclusive in exclusive:
                 continue
-            decisions.start(number)
+            decisions.note(start_attempt(execution, queue.job(execution), now_ns))
             exclusive |= {execution.exclusive} - {None}
             del self._ready[device]
             started_count += 1

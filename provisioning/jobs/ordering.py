@@ -13,6 +13,7 @@ from edgemeter.provisioning.inventory.selection import select_devices
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import PackedSuite
 from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.jobs import Target
 from edgemeter.provisioning.registry.registry import Registry
 
 
@@ -29,9 +30,9 @@ class OrderTargets:
         return [device.device for device in self.devices]
 
     @property
-    def targets(self) -> list[tuple[str, str]]:
-        """Name and fleet of each."""
-        return [(device.device, device.fleet) for device in self.devices]
+    def targets(self) -> list[Target]:
+        """Each of them as a device of a new job."""
+        return [Target(device.device, device.fleet) for device in self.devices]
 
 
 def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTargets:

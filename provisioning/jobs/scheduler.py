@@ -23,7 +23,6 @@ from edgemeter.provisioning.registry.jobs import (
     last_serial,
     select_executions,
     select_jobs,
-    unfinished_executions,
 )
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -157,10 +156,9 @@ class JobQueue:
         self._job = lru_cache(JOBS_REMEMBERED)(self._find_job)
         self._open: dict[int, Execution] = {}
         self._of_device: dict[str, dict[int, Execution]] = defaultdict(dict)
-        self._in_flight: dict[str, int] = {}
-        self._to_send: dict[str, set[int]] = defaultdict(set)
+        self._in_flight: dict[str, Execution] = {}
         self._serial = last_serial(registry)
-        for execution in unfinished_executions(registry):
+        for execution in select_executions(registry, "WHERE ended_ns IS NULL ORDER BY id"):
             self.take(execution)
 
     def refresh(self) -> list[Execution]:
@@ -175,16 +173,13 @@ class JobQueue:
         """Apply an execution as it is now."""
         self._open.pop(execution.id, None)
         self._of_device[execution.device].pop(execution.id, None)
-        if execution.state not in IN_FLIGHT and self._in_flight.get(execution.device) == execution.id:
-            del self._in_flight[execution.device]
-        self._to_send[execution.device].discard(execution.id)
-        if execution.is_final:
-            return
-        self._open[execution.id] = self._of_device[execution.device][execution.id] = execution
-        if needs_sending(execution):
-            self._to_send[execution.device].add(execution.id)
+        in_flight = self._in_flight.get(execution.device)
         if execution.state in IN_FLIGHT:
-            self._in_flight[execution.device] = execution.id
+            self._in_flight[execution.device] = execution
+        elif in_flight is not None and in_flight.id == execution.id:
+            del self._in_flight[execution.device]
+        if not execution.is_final:
+            self._open[execution.id] = self._of_device[execution.device][execution.id] = execution
 
     def job(self, execution: Execution) -> Job:
         """Return the job of an execution, as it was made."""
@@ -196,11 +191,7 @@ class JobQueue:
 
     def in_flight(self, device: str) -> Execution | None:
         """Return the execution in flight on a device."""
-        return self._open.get(self._in_flight.get(device, -1))
-
-    def to_send(self, device: str) -> list[Execution]:
-        """Return the executions of a device that it has yet to receive something of."""
-        return [self._open[number] for number in self._to_send.get(device, ())]
+        return self._in_flight.get(device)
 
     def of_device(self, device: str) -> list[Execution]:
         """Return the open executions of a device."""
@@ -224,12 +215,11 @@ class JobQueue:
 
     def exclusive_in_flight(self) -> set[str | None]:
         """Return what executions in flight are alone in."""
-        return {self._open[number].exclusive for number in self._in_flight.values()} - {None}
+        return {execution.exclusive for execution in self._in_flight.values()} - {None}
 
     def overdue(self, now_ns: int) -> list[Execution]:
         """Return the executions in flight whose deadline has passed."""
-        in_flight = (self._open[number] for number in self._in_flight.values())
-        return [execution for execution in in_flight if execution.deadline_ns is not None and execution.deadline_ns <= now_ns]
+        return [each for each in self._in_flight.values() if each.deadline_ns is not None and each.deadline_ns <= now_ns]
 
     def _find_job(self, name: str) -> Job:
         return select_jobs(self._registry, "WHERE job = ?", name)[0]

@@ -6,7 +6,7 @@ row a new `serial`, the highest of all: a follower asks for the rows above the l
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -142,11 +142,6 @@ def write_executions(statements: Statements, changed: Iterable[Execution]) -> No
     statements.executemany(_PUT, rows)
 
 
-def unfinished_executions(registry: Registry) -> list[Execution]:
-    """Return every execution that is not final, oldest first."""
-    return select_executions(registry, "WHERE ended_ns IS NULL ORDER BY id")
-
-
 def executions_of_job(registry: Registry, job: str) -> list[Execution]:
     """Return the executions of a job, by device."""
     return select_executions(registry, "WHERE job = ? ORDER BY device", job)
@@ -163,18 +158,18 @@ def count_states(registry: Registry, job: str, since: int = 0) -> dict[tuple[int
     return {(row["wave"], row["state"]): row["n"] for row in registry.query(statement, job, since)}
 
 
-def add(statements: Statements, new: NewJob, targets: Iterable[tuple[str, str] | Target], now_ns: int) -> str:
+def add(statements: Statements, new: NewJob, targets: Sequence[Target], now_ns: int) -> str:
     """Add a job in a transaction, its first wave queued; return its name. Raises ConfigError if an order is too large for a device."""
     job = f"{new.works[0].__struct_config__.tag}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-{secrets.token_hex(3)}"
     for work in new.works:
         if len(encode_order(Order(job=job, attempt=1, version=1, work=work, timeout_s=new.timeout_s))) > LARGEST_ORDER_BYTES:
             raise ConfigError(f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite")
     last_id = int(statements.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
-    executions = []
-    for number, target in enumerate((Target(*target) for target in targets), start=last_id + 1):
-        state: ExecutionState = "held" if target.wave else "queued"
-        executions.append(Execution(number, 0, job, *target, state, due_ns=now_ns))
-    waves = max((execution.wave for execution in executions), default=0) + 1
+    executions = [
+        Execution(number, 0, job, *target, "held" if target.wave else "queued", due_ns=now_ns)
+        for number, target in enumerate(targets, start=last_id + 1)
+    ]
+    waves = max((target.wave for target in targets), default=0) + 1
     works = msgspec.json.encode(new.works)
     statements.execute(_INSERT_JOB, (job, works, new.title, new.timeout_s, new.retries, new.max_failed_ratio, now_ns, waves))
     write_executions(statements, executions)
@@ -183,11 +178,10 @@ def add(statements: Statements, new: NewJob, targets: Iterable[tuple[str, str] |
 
 def order_again(registry: Registry, statements: Statements, device: str, now_ns: int) -> None:
     """Queue, in a transaction, what a device has or repeats: it joined again, and its journal went with its card."""
-    lost = select_executions(registry, "WHERE device = ? AND ended_ns IS NULL AND requested IS NULL ORDER BY id", device)
+    condition = f"WHERE device = ? AND requested IS NULL AND state IN {tuple(ON_DEVICE)} ORDER BY id"
     orders_again = [
         replace(execution, state="queued", reason="its device joined again", due_ns=now_ns, deadline_ns=None, doing=None, done_ratio=None)
-        for execution in lost
-        if execution.state in ON_DEVICE
+        for execution in select_executions(registry, condition, device)
     ]
     write_executions(statements, orders_again)
 

@@ -14,7 +14,7 @@ from edgemeter.provisioning.inventory.selection import select_devices
 from edgemeter.provisioning.registry.devices import Device, read_presence
 from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.release import boards
+from edgemeter.provisioning.release.boards import all_boards
 from edgemeter.provisioning.update.releases import Release, releases_of_version
 
 # What an order may allow: an older version, and a version that failed there.
@@ -24,85 +24,74 @@ _UNDER_WAY = "SELECT device, job FROM executions WHERE ended_ns IS NULL AND subs
 
 @dataclass(frozen=True, slots=True)
 class UpdateChoice:
-    """The choice for one device: `release` is its new release, None if it stays (`note` is why); `runs` is its present version."""
+    """The choice for one device, which reported `health`: `release` is its new release, None if it stays (`note` is why)."""
 
     device: Device
-    runs: str | None
+    health: Health | None
     release: Release | None
-    note: str = ""
-    bad: tuple[str, ...] = ()
+    note: str
+
+    @property
+    def runs(self) -> str | None:
+        """The version that the device runs."""
+        return _running(self.health) if self.health is not None else None
 
 
 def choose_release(
     device: Device,
     health: Health | None,
     releases: Sequence[Release],
-    *,
+    boards: Collection[str],
     even_if: Collection[Allowed] = (),
     under_way: str | None = None,
-    boards: Collection[str] = (),
 ) -> UpdateChoice:
-    """Return the choice among `releases` for a device; `boards` are those that releases are built for.
-
-    `under_way` is the device's unfinished update.
-    """
+    """Return the choice among `releases` for a device with the unfinished update `under_way`; `boards` are those that releases name."""
     if health is None:
         return UpdateChoice(device, None, None, "it has not reported its state yet: is it online?")
-    release, note = _fitting(device, health, releases, boards)
-    if release is not None and (why := _why_not(health, release.version, even_if, under_way)):
-        release, note = None, why
-    return UpdateChoice(device, _runs(health), release, note, health.bad_agents)
+    is_known = device.board in boards
+    python = ".".join((health.python or "unknown").split(".")[:2])
+    fitting = [
+        release
+        for release in releases
+        if (release.arch, release.python) == (health.arch, python)
+        and _numbers(release.glibc) <= _numbers(health.glibc or "")
+        and (not is_known or release.board == device.board)
+    ]
+    if not fitting:
+        target = f"{device.board if is_known else 'any board'}, {health.arch}, Python {python}, glibc {health.glibc}"
+        offered = "; ".join(f"{release.board}, {release.arch}, Python {release.python}, glibc {release.glibc}" for release in releases)
+        return UpdateChoice(device, health, None, f"no release fits {target}; there are {offered}")
+    # The release for the newest C library that fits has the newest wheels.
+    best = max(fitting, key=lambda release: (_numbers(release.glibc), release.built_ns))
+    if why := _why_not(health, best.version, even_if, under_way):
+        return UpdateChoice(device, health, None, why)
+    return UpdateChoice(
+        device, health, best, "" if is_known else f"its board is not set in fleet.toml: it gets the release for {best.board}"
+    )
 
 
 def _why_not(health: Health, version: str, even_if: Collection[Allowed], under_way: str | None) -> str:
-    if _runs(health) == version:
+    running = _running(health)
+    if running == version:
         return "it runs this version"
     if under_way is not None:
         return f"{under_way} is not finished here: `edgemeter fleet jobs {under_way}` resumes or cancels it"
     if version in health.bad_agents and "bad" not in even_if:
         return "this version failed there before: `--even-if bad` retries it"
-    if "older" not in even_if and _is_older(version, _runs(health)):
-        return f"this is older than {_runs(health)}: `--even-if older` allows it"
+    # It may run a version that was never published: any published one may follow.
+    with suppress(ConfigError):
+        if version_key(version) < version_key(running) and "older" not in even_if:
+            return f"this is older than {running}: `--even-if older` allows it"
     return ""
 
 
-def _runs(health: Health) -> str:
+def _numbers(text: str) -> tuple[int, ...]:
+    # A device may report any text.
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+
+
+def _running(health: Health) -> str:
     return health.release or health.agent
-
-
-def _is_older(version: str, running: str) -> bool:
-    # It may run a version that was never published: any published one may follow.
-    with suppress(ConfigError):
-        return version_key(version) < version_key(running)
-    return False
-
-
-def _fitting(device: Device, health: Health, releases: Sequence[Release], boards: Collection[str]) -> tuple[Release | None, str]:
-    is_known = device.board in boards
-    fitting = [
-        release
-        for release in releases
-        if release.arch == health.arch
-        and release.python == _python(health.python)
-        and _numbers(release.glibc) <= _numbers(health.glibc)
-        and (not is_known or release.board == device.board)
-    ]
-    if not fitting:
-        target = f"{device.board if is_known else 'any board'}, {health.arch}, Python {_python(health.python)}, glibc {health.glibc}"
-        offered = "; ".join(f"{release.board}, {release.arch}, Python {release.python}, glibc {release.glibc}" for release in releases)
-        return None, f"no release fits {target}; there are {offered}"
-    # The release for the newest C library that fits has the newest wheels.
-    best = max(fitting, key=lambda release: (_numbers(release.glibc), release.built_ns))
-    return best, "" if is_known else f"its board is not set in fleet.toml: it gets the release for {best.board}"
-
-
-def _python(text: str | None) -> str:
-    match = re.match(r"\d+\.\d+", text or "")
-    return match[0] if match else "unknown"
-
-
-def _numbers(text: str | None) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text or "")[:2])
 
 
 def plan_update(
@@ -110,17 +99,16 @@ def plan_update(
 ) -> list[UpdateChoice]:
     """Return the choice for each device of a selection; raises ConfigError if none matches it, or there is no such release."""
     releases = releases_of_version(registry, version)
-    heard = read_presence(registry)
+    presences = read_presence(registry)
     under_way = {row["device"]: row["job"] for row in registry.query(_UNDER_WAY)}
-    supported = set(boards.all_boards())
+    known_boards = all_boards()
     choices = []
     for device in select_devices(folder, registry, selection):
         if device.trust != "accepted":
             choices.append(UpdateChoice(device, None, None, f"it is {device.trust}: only accepted devices take orders"))
             continue
-        health = heard[device.device].health if device.device in heard else None
-        unfinished = under_way.get(device.device)
-        choices.append(choose_release(device, health, releases, even_if=even_if, under_way=unfinished, boards=supported))
+        health = presences[device.device].health if device.device in presences else None
+        choices.append(choose_release(device, health, releases, known_boards, even_if, under_way.get(device.device)))
     return choices
 
 

@@ -18,7 +18,7 @@ from edgemeter.agent.identity.identity import read_identity
 from edgemeter.agent.identity.service_signature import read_refused_orders
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
 from edgemeter.provisioning.registry import jobs
-from edgemeter.provisioning.registry.jobs import NewJob
+from edgemeter.provisioning.registry.jobs import NewJob, Target
 from tests.fixtures import order_forger
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
@@ -73,7 +73,7 @@ class World:
     def order(self):
         """Order log lines as a command does, and return the job's name and state once it has ended."""
         with self.lab.registry.transaction() as connection:
-            job = jobs.add(connection, NewJob(works=(Logs(),), title="logs", timeout_s=300.0), [("pi-1", FLEET)], time.time_ns())
+            job = jobs.add(connection, NewJob(works=(Logs(),), title="logs", timeout_s=300.0), [Target("pi-1", FLEET)], time.time_ns())
         wait_until(lambda: jobs.find_execution(self.lab.registry, job, "pi-1").is_final, LONG_S)
         return job, jobs.find_execution(self.lab.registry, job, "pi-1").state
 

@@ -31,7 +31,7 @@ class Answering:
 
     def sleep(self, _seconds):
         """End what is open."""
-        for execution in jobs.unfinished_executions(self.registry):
+        for execution in jobs.select_executions(self.registry, "WHERE ended_ns IS NULL ORDER BY id"):
             self.works.append(jobs.find(self.registry, execution.job).works[0])
             is_done = execution.device != "pi-2"
             state, text = ("done", self.text) if is_done else ("failed", None)

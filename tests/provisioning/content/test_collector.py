@@ -7,7 +7,7 @@ from edgemeter.provisioning.content.store import COLLECT_NS, YOUNG_NS, ContentCo
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
-from edgemeter.provisioning.registry.jobs import NewJob
+from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
 
 
@@ -30,7 +30,7 @@ def test_what_an_open_job_or_a_release_names_is_kept(tmp_path):
         with registry.transaction() as connection:
             devices.put(connection, Device("pi-1", "lab", None, None, (), "accepted", 0))
             for work, state in works:
-                job = jobs.add(connection, NewJob((work,), "t", 60), [("pi-1", "lab")], 1)
+                job = jobs.add(connection, NewJob((work,), "t", 60), [Target("pi-1", "lab")], 1)
                 connection.execute(
                     "UPDATE executions SET state = ?, ended_ns = ? WHERE job = ?", (state, 1 if state == "done" else None, job)
                 )

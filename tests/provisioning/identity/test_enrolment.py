@@ -21,7 +21,7 @@ from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, 
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
-from edgemeter.provisioning.registry.jobs import NewJob
+from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.rows import table_row
 from tests.provisioning.identity.lab import open_tokens
@@ -260,8 +260,8 @@ def test_a_board_that_was_flashed_anew_is_ordered_again_what_it_repeated(fleet):
     fleet.joins()
     work = Measure(suite=Content(sha256="0" * 64, size_bytes=1, name="suite.toml"), every_s=3600)
     with fleet.registry.transaction() as statements:
-        job = jobs.add(statements, NewJob((work,), "t", 1.0), [("pi-1", "lab")], fleet.now_ns)
-        (execution,) = jobs.unfinished_executions(fleet.registry)
+        job = jobs.add(statements, NewJob((work,), "t", 1.0), [Target("pi-1", "lab")], fleet.now_ns)
+        (execution,) = jobs.select_executions(fleet.registry, "WHERE ended_ns IS NULL")
         jobs.write_executions(statements, [replace(execution, state="repeating", attempt=1)])
     token = fleet.token()
     for ask, state in ((fleet.renews, "repeating"), (lambda: fleet.asks(token, "key 2"), "queued")):
@@ -271,7 +271,7 @@ def test_a_board_that_was_flashed_anew_is_ordered_again_what_it_repeated(fleet):
     with fleet.registry.transaction() as statements:
         jobs.write_executions(statements, [replace(execution, state="repeating", attempt=2)])
     fleet.asks(token, "key 2")
-    assert [each.state for each in jobs.unfinished_executions(fleet.registry)] == ["repeating"]
+    assert [each.state for each in jobs.select_executions(fleet.registry, "WHERE ended_ns IS NULL")] == ["repeating"]
 
 
 def test_a_device_renews_its_own_name_while_it_is_accepted(fleet):

@@ -60,7 +60,7 @@ class Answering:
 
     def sleep(self, _seconds):
         """End what is open, and repeat what is to be repeated."""
-        for execution in jobs.unfinished_executions(self.registry):
+        for execution in jobs.select_executions(self.registry, "WHERE ended_ns IS NULL ORDER BY id"):
             work = jobs.find(self.registry, execution.job).works[0]
             self.works.append(work)
             outcome = {"state": "repeating"} if work.repeats else {"state": "done", "ended_ns": 1, "runs": (f"run of {execution.device}",)}

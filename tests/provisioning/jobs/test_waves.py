@@ -192,7 +192,7 @@ def test_a_wave_waits_for_a_device_that_is_off_until_somebody_cancels_it_there(b
     assert bench.orders() == {}
     assert bench.state == ("running", 0)
     why = WaitReasons(bench.registry, bench.now_ns).why
-    waiting = {execution.device: why(execution) for execution in jobs.unfinished_executions(bench.registry)}
+    waiting = {execution.device: why(execution) for execution in jobs.select_executions(bench.registry, "WHERE ended_ns IS NULL")}
     assert waiting == {"b": "waiting for its device", "c": "its wave has not begun"}
     assert bench.change("cancel", "b") == "cancelled; 1 executions not started, 0 being cancelled"
     orders = bench.orders()

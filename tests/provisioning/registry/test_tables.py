@@ -35,7 +35,7 @@ def test_a_job_is_found_by_how_its_name_begins(registry):
         job = jobs.add(
             statements, NewJob((Doctor(),), "doctor", 300.0), [Target("pi-1", "lab"), Target("pi-2", "lab", 1, exclusive="rack")], 1
         )
-        jobs.add(statements, NewJob((Logs(),), "logs", 300.0), [("pi-3", "lab")], 2)
+        jobs.add(statements, NewJob((Logs(),), "logs", 300.0), [Target("pi-3", "lab")], 2)
     assert jobs.find(registry, job[:9]).job == job
     assert jobs.find(registry, job).works == (Doctor(),)
     first, second = jobs.executions_of_job(registry, job)

@@ -14,7 +14,7 @@ from edgemeter.agent.contract import orders
 from edgemeter.agent.contract.orders import Doctor, ExecutionReport, Order
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.certificates import active_bans
-from edgemeter.provisioning.registry.jobs import NewJob
+from edgemeter.provisioning.registry.jobs import NewJob, Target
 from tests.fixtures.fleet_key import command_in, online
 from tests.fixtures.mqtt_packets import connect_packet, publish_packet
 from tests.fixtures.mqtt_peer import Peer, wait_until
@@ -80,7 +80,7 @@ class HonestBoard:
     def does(self, lab):
         """Order a job, and return whether it is done in the end."""
         with lab.registry.transaction() as connection:
-            job = jobs.add(connection, NewJob(works=(Doctor(),), title="t", timeout_s=600.0), [(self.name, "lab")], time.time_ns())
+            job = jobs.add(connection, NewJob(works=(Doctor(),), title="t", timeout_s=600.0), [Target(self.name, "lab")], time.time_ns())
 
         def is_done():
             execution = jobs.find_execution(lab.registry, job, self.name)

@@ -24,7 +24,7 @@ def health(**changes):
 
 def choose(report, *releases, device=DEVICE, **options):
     """Return the release and the note."""
-    update_choice = choice.choose_release(device, report, releases, boards=BOARDS, **options)
+    update_choice = choice.choose_release(device, report, releases, BOARDS, **options)
     return update_choice.release, update_choice.note
 
 
