@@ -5,10 +5,20 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import printable
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 from edgemeter.agent.base.types import Count, Int64, Ratio, TimeNs
-from edgemeter.agent.contract.messages import decoder_of
+from edgemeter.agent.contract.messages import (
+    Activity,
+    Birth,
+    DeviceState,
+    Topic,
+    decode_activity,
+    decode_birth,
+    decode_state,
+    decoder_of,
+)
 
 Line = Annotated[str, msgspec.Meta(max_length=500)]
 # Wider than any known board; a report with a value outside these bounds is refused.
@@ -153,3 +163,19 @@ def decode_health(payload: bytes) -> Health:
 
 
 _decode = decoder_of(Health, "a device's health")
+DeviceReport = DeviceState | Birth | Health | Activity
+_DECODERS: dict[str, Callable[[bytes], DeviceReport]] = {
+    "health": decode_health,
+    "birth": decode_birth,
+    "state": decode_state,
+    "activity": decode_activity,
+}
+
+
+def decode_report(topic: Topic, payload: bytes) -> DeviceReport:
+    """Return what a device reports on a topic of one of these kinds; raises ConfigError if it is none, or names another device."""
+    report = _DECODERS[topic.kind](payload)
+    if isinstance(report, Health | Birth) and (report.fleet, report.device) != (topic.fleet, topic.device):
+        source = f"device {report.device!r} of fleet {report.fleet!r}"
+        raise ConfigError(f"the {topic.kind} is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}")
+    return report

@@ -11,7 +11,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.health import Health, decode_health
+from edgemeter.agent.contract.health import DeviceReport, Health, decode_report
 from edgemeter.agent.contract.messages import Topic, parse_topic
 from edgemeter.agent.contract.record import RunRecord, change_fields, decode_head, decode_heads
 from edgemeter.agent.contract.record_time import off_by_ns, was_never_set
@@ -80,7 +80,7 @@ class Admitted:
                 return
             kind = "presence"
             if topic.kind == "activity":
-                text = messages.encode_message(messages.decode_activity(message.payload)) if message.payload else b""
+                text = msgspec.json.encode(decode_report(topic, message.payload)) if message.payload else b""
                 self.changes.append(RetainedMessage(message.topic, text, self.received_ns))
             elif message.payload:
                 report = _presence(topic, message.payload, self.received_ns)
@@ -112,7 +112,7 @@ class Admitted:
                 text = change_fields(text, started_at_ns=self.received_ns, stamped_by="collector")
                 record = decode_head(text)
             kind = "origin"
-            _check_origin("record", record, topic)
+            _check_origin(record, topic)
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), self.received_ns, kind))
             return False
@@ -132,7 +132,7 @@ def _read_batch(text: bytes, topic: Topic, received_ns: int) -> list[RunRow] | N
     rows: list[RunRow] = []
     try:
         for record in decode_heads(text):
-            _check_origin("record", record, topic)
+            _check_origin(record, topic)
             if was_never_set(record):
                 return None
             rows.append(row_of(record, received_ns))
@@ -141,11 +141,11 @@ def _read_batch(text: bytes, topic: Topic, received_ns: int) -> list[RunRow] | N
     return None if len(rows) > messages.LONGEST_BATCH else rows
 
 
-def _check_origin(kind: str, report: RunRecord | messages.Birth | Health, topic: Topic) -> None:
-    if (report.fleet, report.device) != (topic.fleet, topic.device):
-        source = f"device {report.device!r} of fleet {report.fleet!r}"
-        raise ConfigError(f"the {kind} is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}")
-    if isinstance(report, RunRecord) and (report.session is None or report.seq is None):
+def _check_origin(record: RunRecord, topic: Topic) -> None:
+    if (record.fleet, record.device) != (topic.fleet, topic.device):
+        source = f"device {record.device!r} of fleet {record.fleet!r}"
+        raise ConfigError(f"the record is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}")
+    if record.session is None or record.seq is None:
         raise ConfigError("the record has no session or no seq: it did not come from an outbox")
 
 
@@ -159,11 +159,8 @@ def _job_progress(message: Message) -> bytes:
     return messages.encode_message(progress)
 
 
-def _presence(topic: Topic, payload: bytes, received_ns: int) -> messages.Birth | messages.DeviceState | Health:
-    if topic.kind == "state":
-        return messages.decode_state(payload)
-    report = decode_health(payload) if topic.kind == "health" else messages.decode_birth(payload)
-    _check_origin(topic.kind, report, topic)
+def _presence(topic: Topic, payload: bytes, received_ns: int) -> DeviceReport:
+    report = decode_report(topic, payload)
     if not isinstance(report, Health):
         return report
     off_ns = off_by_ns(report.told_ns, received_ns)

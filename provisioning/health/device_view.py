@@ -25,7 +25,7 @@ def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> Tab
         state = line.state if line.since_ns is None else f"{line.state} {age(now_ns - line.since_ns)}"
         reason = line.job.reason if line.job else None
         issue = "; ".join(filter(None, (*(issue.sentence for issue in line.issues[:1]), reason)))
-        cells = (line.device.device, line.board, state, line.heard.agent, _activity(line, now_ns), issue)
+        cells = (line.device.device, line.device.board or line.heard.board, state, line.heard.agent, _activity(line, now_ns), issue)
         rows.append([plain(cell or "") or ABSENT for cell in cells])
     columns = [
         TableColumn(heading, cells, "left", rank, narrowed="folds" if heading == "issue" else "")
@@ -59,8 +59,8 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
     return {
         "device": line.device.device,
         "fleet": line.device.fleet,
-        "board": line.board,
-        "serial": line.serial,
+        "board": line.device.board or line.heard.board,
+        "serial": line.device.serial or (health and health.serial),
         "tags": line.device.tags,
         "standing": line.device.trust,
         "presence": line.state,
@@ -80,7 +80,7 @@ def device_sheet(line: DeviceOverview, now_ns: int) -> list[str]:
     device, health, job = line.device, line.heard.health, line.job
     facts = {
         "Board": joined(device.board, line.heard.board),
-        "Serial": line.serial,
+        "Serial": device.serial or (health and health.serial),
         "Tags": joined(*device.tags),
         "Presence": line.since_ns and f"{line.state} since {figures.stamp(line.since_ns)} UTC ({age(now_ns - line.since_ns)})",
         "Job": job and joined(job.job, job.state, job.doing or job.reason),

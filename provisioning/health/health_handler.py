@@ -5,24 +5,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract.health import Health, decode_health
-from edgemeter.agent.contract.messages import Birth, DeviceState, decode_activity, decode_birth, decode_state, parse_topic, topics_of
+from edgemeter.agent.contract.health import decode_report
+from edgemeter.agent.contract.messages import DeviceState, parse_topic, topics_of
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.registry.devices import DeviceReport, ReportedMessage
+from edgemeter.provisioning.registry.devices import HeardReport
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
 # This many take less than half a second.
 MOST_REPORTS = 5000
-_DECODERS: dict[str, Callable[[bytes], ReportedMessage]] = {
-    "health": decode_health,
-    "birth": decode_birth,
-    "state": decode_state,
-    "activity": decode_activity,
-}
 
 
 class FleetHealthHandler:
@@ -34,20 +27,18 @@ class FleetHealthHandler:
         self._clock = clock
         self._registry = registry
         # The last of each kind; a state is followed by that of another session. Late ones are bounded, also while nothing can be written.
-        self._reports: OrderedDict[tuple[str, type, int | None], DeviceReport] = OrderedDict()
+        self._reports: OrderedDict[tuple[str, type, int | None], HeardReport] = OrderedDict()
 
     def received(self, message: Message) -> None:
         """Take a device's state, birth, health or activity; an emptied topic and the server's own `revoked` are ignored."""
         if not message.payload:
             return
         topic = parse_topic(message.topic)
-        report = _DECODERS[topic.kind](message.payload)
-        if isinstance(report, Health | Birth) and (report.fleet, report.device) != (topic.fleet, topic.device):
-            raise ConfigError(f"the {topic.kind} names {report.device!r} of fleet {report.fleet!r}, but its topic is {message.topic!r}")
+        report = decode_report(topic, message.payload)
         session = report.session if isinstance(report, DeviceState) else None
         if not (isinstance(report, DeviceState) and report.state == "revoked"):
             key = (topic.device, type(report), session)
-            self._reports[key] = DeviceReport(topic.device, topic.fleet, report, self._clock())
+            self._reports[key] = HeardReport(topic.device, topic.fleet, report, self._clock())
             self._reports.move_to_end(key)
 
     def poll(self, now_ns: int) -> None:

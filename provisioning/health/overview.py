@@ -55,16 +55,6 @@ class DeviceOverview:
     issues: tuple[DeviceIssue, ...]
     job: Execution | None = None
 
-    @property
-    def board(self) -> str | None:
-        """Its board as fleet.toml names it, else as the device reports it."""
-        return self.device.board or self.heard.board
-
-    @property
-    def serial(self) -> str | None:
-        """Its serial number as the registry has it, else as the device reports it."""
-        return self.device.serial or (self.heard.health.serial if self.heard.health else None)
-
 
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
     """Return every device, also one that only reports, the most urgent first, then by fleet and name; raises as `read_devices`."""

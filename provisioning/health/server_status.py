@@ -25,7 +25,7 @@ from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
 
 SERVICE_ID = "edgemeter-fleet"
 LOG_TOPICS = ("$SYS/broker/log/E", "$SYS/broker/log/N")
-WRITE_NS = 10 * NS_PER_S
+WRITE_NS = 5 * NS_PER_S
 # Later the service has no connection, or hangs; a collector reports every half a minute.
 STALE_NS = 45 * NS_PER_S
 COLLECTOR_STALE_NS = int(3 * COLLECTOR_STATE_S * NS_PER_S)
@@ -89,14 +89,15 @@ class StatusHandler(FleetHandler):
     ) -> None:
         self._folder = folder
         self._registry = registry
-        self._status = ServerStatus(written_ns=0)
+        self._written_ns = 0
+        self._collectors: dict[str, int] = {}
+        self._take_overs: dict[str, TakeOvers] = {}
         self._connects = Allowance(CONNECTS_PER_S, CONNECTS_AT_ONCE, clock)
         # By device, why it is to be banned.
         self._offenders: dict[str, str] = {}
         # By client id, which device connected with it; None for one that has gone.
         self._sessions: dict[str, str | None] = {}
         self._taken: str | None = None
-        self._is_new = True
 
     def received(self, message: Message) -> None:
         """Take a collector's state, or a line of the broker's log; raises ConfigError if it is no such state."""
@@ -106,23 +107,22 @@ class StatusHandler(FleetHandler):
             return
         reported, name = decode_collector_state(message.payload), message.topic.split("/")[2]
         self._offenders |= dict.fromkeys(reported.flooding, f"it sent collector {name} more results than it can store")
-        was_online = self._status.collectors.pop(name, None) is not None
+        self._collectors.pop(name, None)
         if reported.state == "online":
-            self._status.collectors[name] = now_ns
-        self._is_new = self._is_new or was_online != (name in self._status.collectors)
+            self._collectors[name] = now_ns
 
     def poll(self, now_ns: int) -> None:
-        """Ban offenders; write the file when something changed, and every ten seconds."""
+        """Ban offenders; write the file every few seconds."""
         if self._offenders or self._sessions:
             with self._registry.transaction() as statements:
                 self._note(statements, now_ns)
             self._offenders.clear()
             self._sessions.clear()
-        if self._is_new or not 0 <= now_ns - self._status.written_ns < WRITE_NS:
-            recent = {name: entry for name, entry in self._status.take_overs.items() if now_ns - entry.last_ns < TAKE_OVER_NS}
-            self._status = ServerStatus(written_ns=now_ns, collectors=self._status.collectors, take_overs=recent)
-            durable_file.write(self._folder.status, msgspec.json.encode(self._status))
-            self._is_new = False
+        if not 0 <= now_ns - self._written_ns < WRITE_NS:
+            self._written_ns = now_ns
+            self._take_overs = {name: entry for name, entry in self._take_overs.items() if now_ns - entry.last_ns < TAKE_OVER_NS}
+            status = ServerStatus(written_ns=now_ns, collectors=self._collectors, take_overs=self._take_overs)
+            durable_file.write(self._folder.status, msgspec.json.encode(status))
 
     def _note(self, statements: Statements, now_ns: int) -> None:
         for device, reason in self._offenders.items():
@@ -154,6 +154,5 @@ class StatusHandler(FleetHandler):
             if user != owner and registered == {user, owner}:
                 self._offenders[user] = f"it connected with the client id of {owner!r}"
             elif is_taken and client_id in registered:
-                before = self._status.take_overs.get(client_id)
-                self._status.take_overs[client_id] = TakeOvers(count=before.count + 1 if before else 1, last_ns=now_ns)
-                self._is_new = True
+                before = self._take_overs.get(client_id)
+                self._take_overs[client_id] = TakeOvers(count=before.count + 1 if before else 1, last_ns=now_ns)

@@ -6,12 +6,12 @@ A name is a label, the board's serial number is the identity, the key can be rep
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.health import DeviceReport, Health
 from edgemeter.agent.contract.messages import Activity, Birth, DeviceState, Measuring
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -76,16 +76,13 @@ def _device(row: sqlite3.Row) -> Device:
     return Device(**{**row, "tags": tuple(msgspec.json.decode(row["tags"]))})
 
 
-ReportedMessage: TypeAlias = DeviceState | Birth | Health | Activity
-
-
 @dataclass(frozen=True, slots=True)
-class DeviceReport:
+class HeardReport:
     """A report of a device, and when it was received."""
 
     device: str
     fleet: str
-    message: ReportedMessage
+    message: DeviceReport
     heard_ns: int
 
 
@@ -130,7 +127,7 @@ class Presence:
         return self.health.board if self.health else self.birth.board if self.birth else None
 
 
-def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None:
+def put_reports(statements: Statements, reports: Iterable[HeardReport]) -> None:
     """Write reports in their order, within the caller's transaction."""
     for report in reports:
         message = report.message

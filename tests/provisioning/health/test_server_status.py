@@ -75,10 +75,10 @@ def test_take_overs_by_its_own_key_are_shown_when_they_repeat():
 
 
 class Watched:
-    """The handler for the server's status, on a clock that stands, and mosquitto's log of two devices' connections."""
+    """The handler for the server's status, on a clock of the test's, and mosquitto's log of two devices' connections."""
 
     def __init__(self, lab):
-        self.folder, self.registry = lab.folder, lab.registry
+        self.folder, self.registry, self.now_ns = lab.folder, lab.registry, 1_000_000_000 * S
         self.handler = StatusHandler(lab.folder, lab.registry, None, lambda: 0.0)
         with lab.registry.transaction() as statements:
             for name in ("pi-1", "pi-2"):
@@ -93,9 +93,10 @@ class Watched:
         self.logs(f"New client connected from 192.0.2.1:4711 as {client_id} (p2, c1, k60, u'{user}').")
 
     def banned(self):
-        """Let the handler look, and return who is banned."""
-        self.handler.poll(1_000_000_000 * S)
-        return set(certificates.active_bans(self.registry, 1_000_000_000 * S))
+        """Let five seconds pass and the handler look, and return who is banned."""
+        self.now_ns += 5 * S
+        self.handler.poll(self.now_ns)
+        return set(certificates.active_bans(self.registry, self.now_ns))
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_who_takes_anothers_client_id_is_banned(watched):
         watched.logs("Client pi-1 already connected, closing old connection.")
         watched.comes("pi-1", user)
     assert watched.banned() == {"pi-2"}
-    (ban,) = certificates.active_bans(watched.registry, 1_000_000_000 * S).values()
+    (ban,) = certificates.active_bans(watched.registry, watched.now_ns).values()
     assert ban.reason == "it connected with the client id of 'pi-1'"
     take_overs = server_status.read_status(watched.folder).take_overs
     assert {name: entry.count for name, entry in take_overs.items()} == {"pi-1": 1}
@@ -174,5 +175,5 @@ def test_who_floods_the_collector_is_banned(watched):
     assert watched.banned() == {"pi-2"}
     assert server_status.read_status(watched.folder).collectors.keys() == {"1"}
     watched.handler.received(Message("edgemeter/collector/1/state", encode_message(CollectorState(state="offline"))))
-    watched.handler.poll(1_000_000_001 * S)
+    watched.banned()
     assert server_status.read_status(watched.folder).collectors == {}
