@@ -163,8 +163,8 @@ def decode_health(payload: bytes) -> Health:
 
 
 _decode = decoder_of(Health, "a device's health")
-DeviceReport = DeviceState | Birth | Health | Activity
-_DECODERS: dict[str, Callable[[bytes], DeviceReport]] = {
+ReportedMessage = DeviceState | Birth | Health | Activity
+_DECODERS: dict[str, Callable[[bytes], ReportedMessage]] = {
     "health": decode_health,
     "birth": decode_birth,
     "state": decode_state,
@@ -172,7 +172,7 @@ _DECODERS: dict[str, Callable[[bytes], DeviceReport]] = {
 }
 
 
-def decode_report(topic: Topic, payload: bytes) -> DeviceReport:
+def decode_report(topic: Topic, payload: bytes) -> ReportedMessage:
     """Return what a device reports on a topic of one of these kinds; raises ConfigError if it is none, or names another device."""
     report = _DECODERS[topic.kind](payload)
     if isinstance(report, Health | Birth) and (report.fleet, report.device) != (topic.fleet, topic.device):

@@ -11,7 +11,7 @@ import msgspec
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.health import DeviceReport, Health
+from edgemeter.agent.contract.health import Health, ReportedMessage
 from edgemeter.agent.contract.health_issues import health_issues
 from edgemeter.agent.contract.messages import Birth, DeviceState
 
@@ -56,7 +56,7 @@ class PresenceChange:
 
     fleet: str
     device: str
-    message: DeviceReport
+    message: ReportedMessage
     received_ns: int
 
 

@@ -11,7 +11,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.health import DeviceReport, Health, decode_report
+from edgemeter.agent.contract.health import Health, ReportedMessage, decode_report
 from edgemeter.agent.contract.messages import Topic, parse_topic
 from edgemeter.agent.contract.record import RunRecord, change_fields, decode_head, decode_heads
 from edgemeter.agent.contract.record_time import off_by_ns, was_never_set
@@ -159,7 +159,7 @@ def _job_progress(message: Message) -> bytes:
     return messages.encode_message(progress)
 
 
-def _presence(topic: Topic, payload: bytes, received_ns: int) -> DeviceReport:
+def _presence(topic: Topic, payload: bytes, received_ns: int) -> ReportedMessage:
     report = decode_report(topic, payload)
     if not isinstance(report, Health):
         return report

@@ -34,10 +34,10 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format) -> None:
 
     Example: edgemeter fleet list --on 'board=pi5'
     """
-    parsed = selecting.parse(selection)
+    fits = selecting.parse(selection)
     now_ns = time.time_ns()
     with open_registry(folder, read_only=True) as registry:
-        lines = [line for line in overview.read(folder, registry, now_ns) if parsed.fits(line.device)]
+        lines = [line for line in overview.read(folder, registry, now_ns) if fits(line.device)]
     problems = server_issues(folder, now_ns)
     if print_data(form, {"devices": [overview_document(line) for line in lines], "server": problems}):
         return

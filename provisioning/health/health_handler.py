@@ -10,7 +10,7 @@ from edgemeter.agent.contract.health import decode_report
 from edgemeter.agent.contract.messages import DeviceState, parse_topic, topics_of
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.registry.devices import HeardReport
+from edgemeter.provisioning.registry.devices import DeviceReport
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
@@ -27,7 +27,7 @@ class FleetHealthHandler:
         self._clock = clock
         self._registry = registry
         # The last of each kind; a state is followed by that of another session. Late ones are bounded, also while nothing can be written.
-        self._reports: OrderedDict[tuple[str, type, int | None], HeardReport] = OrderedDict()
+        self._reports: OrderedDict[tuple[str, type, int | None], DeviceReport] = OrderedDict()
 
     def received(self, message: Message) -> None:
         """Take a device's state, birth, health or activity; an emptied topic and the server's own `revoked` are ignored."""
@@ -38,7 +38,7 @@ class FleetHealthHandler:
         session = report.session if isinstance(report, DeviceState) else None
         if not (isinstance(report, DeviceState) and report.state == "revoked"):
             key = (topic.device, type(report), session)
-            self._reports[key] = HeardReport(topic.device, topic.fleet, report, self._clock())
+            self._reports[key] = DeviceReport(topic.device, topic.fleet, report, self._clock())
             self._reports.move_to_end(key)
 
     def poll(self, now_ns: int) -> None:

@@ -99,9 +99,9 @@ def read_if_present(folder: FleetFolder) -> FleetFile | None:
     return read(folder.fleet_file) if folder.fleet_file.exists() else None
 
 
-def fleet_broker_address(folder: FleetFolder, broker: str | None = None, client: str = "fleet") -> BrokerAddress:
-    """Return the address of `broker`, else of the folder, else of fleet.toml, with `client`'s certificate; raises ConfigError if none."""
-    broker = broker or folder.broker_address
+def fleet_broker_address(folder: FleetFolder, client: str = "fleet") -> BrokerAddress:
+    """Return the broker's address of the folder, else of fleet.toml, with `client`'s certificate; raises ConfigError if there is none."""
+    broker = folder.broker_address
     if broker is None:
         server = read(folder.fleet_file).server
         if server is None:

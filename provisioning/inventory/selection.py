@@ -13,7 +13,7 @@ registry.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from edgemeter.agent.base.errors import ConfigError
@@ -23,6 +23,7 @@ from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 
+DeviceTest = Callable[[Device], bool]
 # The values of each key; a device without a value matches no pattern.
 KEYS: dict[str, Callable[[Device], tuple[str, ...]]] = {
     "board": lambda device: () if device.board is None else (device.board,),
@@ -35,46 +36,33 @@ KEYS: dict[str, Callable[[Device], tuple[str, ...]]] = {
 _WORD = re.compile(r"[^&|!()='\"]+")
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceCondition:
-    """One condition: a pattern for the values of a key, for tags and the name where `key` is None."""
+def parse(text: str) -> DeviceTest:
+    """Return whether a device matches a selection, as a function; raises ConfigError if it is invalid, which names the condition."""
+    alternatives = [[_condition(text, part) for part in parts.split("&")] for parts in text.split("|")]
 
-    key: str | None
-    pattern: str
-    is_negated: bool
+    def fits(device: Device) -> bool:
+        return any(all(condition(device) for condition in conditions) for conditions in alternatives)
 
-    def fits(self, device: Device) -> bool:
-        """Return whether the device matches."""
-        values = (*device.tags, device.device, "all") if self.key is None else KEYS[self.key](device)
-        return self.is_negated != any(fnmatchcase(value, self.pattern) for value in values)
+    return fits
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """A parsed selection: a device has to match all conditions of one alternative."""
-
-    alternatives: tuple[tuple[DeviceCondition, ...], ...]
-
-    def fits(self, device: Device) -> bool:
-        """Return whether the device matches."""
-        return any(all(condition.fits(device) for condition in conditions) for conditions in self.alternatives)
-
-
-def parse(text: str) -> Selection:
-    """Parse a selection; raises ConfigError if it is invalid; the message names the condition."""
-    return Selection(tuple(tuple(_condition(text, part) for part in parts.split("&")) for parts in text.split("|")))
-
-
-def _condition(text: str, part: str) -> DeviceCondition:
+def _condition(text: str, part: str) -> DeviceTest:
     word = part.strip()
     condition = word.lstrip("! ")
-    key, mark, pattern = (side.strip() for side in condition.partition("="))
+    is_negated = word[: len(word) - len(condition)].count("!") % 2 == 1
+    key, mark, value = (side.strip() for side in condition.partition("="))
+    pattern = value if mark else key
+
+    def fits(device: Device) -> bool:
+        values = KEYS[key](device) if mark else (*device.tags, device.device, "all")
+        return is_negated != any(fnmatchcase(value, pattern) for value in values)
+
     if mark and key not in KEYS:
         problem = f"{key!r} is not a key"
-    elif _WORD.fullmatch(pattern if mark else key) is None:
+    elif _WORD.fullmatch(pattern) is None:
         problem = f"{word!r} is not a condition" if word else "a condition is missing"
     else:
-        return DeviceCondition(key if mark else None, pattern if mark else key, word[: len(word) - len(condition)].count("!") % 2 == 1)
+        return fits
     raise ConfigError(f"selection {text!r}: {problem}; write a name, a tag, all, or KEY=PATTERN (keys: {', '.join(KEYS)}), joined by & | !")
 
 
@@ -98,9 +86,9 @@ def read_devices(folder: FleetFolder, registry: Registry) -> list[Device]:
 
 def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[Device]:
     """Return the devices that match the selection, by fleet and name; raises ConfigError if it is invalid, or matches none."""
-    parsed = parse(text)
+    fits = parse(text)
     everyone = read_devices(folder, registry)
-    matching = [device for device in everyone if parsed.fits(device)]
+    matching = [device for device in everyone if fits(device)]
     if not matching:
         of_the_fleet = f"of the fleet in {str(folder.path)!r}"
         if _WORD.fullmatch(text) and text != "all":

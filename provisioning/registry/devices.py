@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.health import DeviceReport, Health
+from edgemeter.agent.contract.health import Health, ReportedMessage
 from edgemeter.agent.contract.messages import Activity, Birth, DeviceState, Measuring
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -77,12 +77,12 @@ def _device(row: sqlite3.Row) -> Device:
 
 
 @dataclass(frozen=True, slots=True)
-class HeardReport:
+class DeviceReport:
     """A report of a device, and when it was received."""
 
     device: str
     fleet: str
-    message: DeviceReport
+    message: ReportedMessage
     heard_ns: int
 
 
@@ -127,7 +127,7 @@ class Presence:
         return self.health.board if self.health else self.birth.board if self.birth else None
 
 
-def put_reports(statements: Statements, reports: Iterable[HeardReport]) -> None:
+def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None:
     """Write reports in their order, within the caller's transaction."""
     for report in reports:
         message = report.message

@@ -49,7 +49,7 @@ def test_a_selection_picks_these():
         ("Coral", []),
     ):
         with table_row(text):
-            fits = selection.parse(text).fits
+            fits = selection.parse(text)
             assert [candidate.device for candidate in FLEET if fits(candidate)] == expected
 
 
@@ -84,7 +84,7 @@ def test_every_random_expression_means_what_python_means():
         selection_text = "".join(f"{sign}{word} {mark}" for (sign, word), mark in zip(words, marks, strict=True))
         python = {"!": "not ", "": "", "&": "and ", "|": "or "}
         python_text = "".join(f"{python[sign]}{word!r} in has {python[mark]}" for (sign, word), mark in zip(words, marks, strict=True))
-        fits = selection.parse(selection_text).fits
+        fits = selection.parse(selection_text)
         for candidate in FLEET:
             assert fits(candidate) == eval(python_text, {"has": {*candidate.tags, candidate.device}}), selection_text  # noqa: S307 - written above
 

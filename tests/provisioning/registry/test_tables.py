@@ -8,7 +8,7 @@ from edgemeter.agent.contract.orders import Doctor, Logs
 from edgemeter.provisioning.jobs import waves
 from edgemeter.provisioning.registry import certificates, devices, jobs
 from edgemeter.provisioning.registry.certificates import EnrolmentRequest
-from edgemeter.provisioning.registry.devices import Device, HeardReport
+from edgemeter.provisioning.registry.devices import Device, DeviceReport
 from edgemeter.provisioning.registry.jobs import NewJob, Target
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -75,6 +75,6 @@ def test_what_fails_leaves_nothing_and_a_reader_writes_nothing(registry):
         fail()
     assert devices.read(registry) == []
     with registry.transaction() as statements:
-        devices.put_reports(statements, [HeardReport("pi-1", "lab", HEALTH, 1)])
+        devices.put_reports(statements, [DeviceReport("pi-1", "lab", HEALTH, 1)])
     with Registry(registry.path, "read") as reader:
         assert devices.read_presence(reader)["pi-1"].agent == "1"
