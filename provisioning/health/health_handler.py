@@ -41,14 +41,13 @@ class FleetHealthHandler:
             self._reports[key] = DeviceReport(topic.device, topic.fleet, report, self._clock())
             self._reports.move_to_end(key)
 
-    def poll(self, now_ns: int) -> None:
+    def poll(self, now_ns: int) -> None:  # noqa: ARG002 - a handler's signature
         """Write the first reports; the others wait for the next poll."""
         reports = dict(itertools.islice(self._reports.items(), MOST_REPORTS))
         if not reports:
             return
         with self._registry.transaction() as statements:
             devices.put_reports(statements, reports.values())
-            devices.put_revoked_offline(statements, now_ns)
         for key in reports:
             del self._reports[key]
 

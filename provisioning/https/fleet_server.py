@@ -11,7 +11,8 @@ import shutil
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
@@ -163,48 +164,45 @@ class _Handler(HttpHandler):
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             # What follows would be read as the next request.
             self.close_connection = True
-        if self._judged(lambda: self.server.admitted(self._certificate())) is None:
-            return
-        where, _, sha256 = self.path.rpartition("/")
-        path = self.server.store.path(sha256) if where == "/content" else None
-        if path is None:
-            self.respond(HTTPStatus.NOT_FOUND)
-            return
-        try:
+        with self._refusals():
+            self.server.admitted(self._certificate())
+            where, _, sha256 = self.path.rpartition("/")
+            path = self.server.store.path(sha256) if where == "/content" else None
+            if path is None:
+                raise RequestRefusedError(HTTPStatus.NOT_FOUND)
             with path.open("rb") as file:
                 self._send(file, path.stat().st_size)
-        except FileNotFoundError:
-            self.respond(HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:  # noqa: N802 - the base class's name
         """Answer a request of a board."""
         length = self.headers.get("Content-Length", "")
-        if _LENGTH.fullmatch(length) is None or int(length) > LARGEST_BYTES:
-            self.close_connection = True
-            self.respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            return
-        # The body has to be here in time as the head has: a client that stalls makes room.
-        self.server.await_head(self.connection)
-        body = self.rfile.read(int(length))
-        self.server.end_wait(self.connection)
-        answer = self._judged(lambda: self.server.answer(self.path, body, self._certificate(), self.client_address[0]))
-        if answer is not None:
+        with self._refusals():
+            if _LENGTH.fullmatch(length) is None or int(length) > LARGEST_BYTES:
+                self.close_connection = True
+                raise RequestRefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            # The body has to be here in time as the head has: a client that stalls makes room.
+            self.server.await_head(self.connection)
+            body = self.rfile.read(int(length))
+            self.server.end_wait(self.connection)
+            answer = self.server.answer(self.path, body, self._certificate(), self.client_address[0])
             self.respond(HTTPStatus.OK, answer, [("Content-Type", "application/json")])
 
-    def _judged(self, judge: Callable[[], Any]) -> Any:
-        """Return what `judge` returns, None where that refused the request, which then has its answer."""
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Answer with the error that ends the block; nothing was answered before."""
         try:
-            return judge()
+            yield
         except RequestRefusedError as error:
-            status, text = error.status, str(error)
+            self._refuse(error.status, str(error))
         except ConfigError as error:
             logger.warning("rejected request from %s: %s", self.client_address[0], error, extra=about(self.client_address[0]))
-            status, text = HTTPStatus.BAD_REQUEST, str(error)
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
         except EdgemeterError as error:
             logger.warning("cannot answer %s: %s", self.client_address[0], error, extra=about(self.client_address[0]))
-            status, text = HTTPStatus.SERVICE_UNAVAILABLE, "try again later"
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "try again later")
+
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
         self.respond(status, text.encode(), [("Content-Type", "text/plain; charset=utf-8")])
-        return None
 
     def _certificate(self) -> dict[str, Any]:
         connection: Any = self.connection

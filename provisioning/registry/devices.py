@@ -18,14 +18,14 @@ from edgemeter.provisioning.registry.registry import Registry
 # expected: in fleet.toml or given a token, not heard of yet; pending: waits for approval; revoked: out for good.
 TrustState = Literal["expected", "pending", "accepted", "revoked"]
 # A late Will of a session that is over says nothing about the session after it. Retained states come again each time the service starts,
-# also of a device that was disconnected, whose Will the broker's rules hold back.
-_STATE = """INSERT INTO presence (device, fleet, state, session, challenge, since_ns) VALUES (?, ?, ?, ?, ?, ?)
+# also of a device that was revoked and disconnected, whose Will the broker's rules hold back.
+_STATE = """INSERT INTO presence (device, fleet, state, session, challenge, since_ns) SELECT ?1, ?2, ?3, ?4, ?5, ?6
+WHERE NOT EXISTS (SELECT 1 FROM devices WHERE device = ?1 AND trust = 'revoked')
 ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.state, session = excluded.session,
     challenge = excluded.challenge,
     since_ns = CASE WHEN presence.state = excluded.state AND presence.session = excluded.session THEN presence.since_ns
         ELSE excluded.since_ns END
-WHERE (excluded.state = 'online' OR presence.session IS NULL OR presence.session = excluded.session)
-    AND NOT EXISTS (SELECT 1 FROM devices WHERE devices.device = presence.device AND trust = 'revoked')"""
+WHERE excluded.state = 'online' OR presence.session IS NULL OR presence.session = excluded.session"""
 _REPORTED = """INSERT INTO presence (device, fleet, {0}) VALUES (?, ?, ?) ON CONFLICT (device) DO UPDATE SET {0} = excluded.{0}"""
 # What the broker brings again after a restart of the service was received before.
 _ACTIVITY = """INSERT INTO presence (device, fleet, activity, activity_ns) VALUES (?, ?, ?, ?)
@@ -144,13 +144,6 @@ def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None
 def put_offline(statements: Statements, device: str, now_ns: int) -> None:
     """Note within the caller's transaction that a device is offline, where it cannot report so itself."""
     statements.execute("UPDATE presence SET state = 'offline', since_ns = ? WHERE device = ? AND state = 'online'", (now_ns, device))
-
-
-def put_revoked_offline(statements: Statements, now_ns: int) -> None:
-    """Note within the caller's transaction that no revoked device is online: its last report may be written after its revocation."""
-    query = """UPDATE presence SET state = 'offline', since_ns = ? WHERE state = 'online'
-    AND device IN (SELECT device FROM devices WHERE trust = 'revoked')"""
-    statements.execute(query, (now_ns,))
 
 
 def read_presence(registry: Registry) -> dict[str, Presence]:

@@ -51,7 +51,7 @@ def test_what_was_received_before_a_revocation_and_is_written_after_it_leaves_no
     with lab.registry.transaction() as connection:
         devices.put(connection, Device("pi-1", "lab", "1000", "pi5", (), "revoked", 5))
     lab.passes(1)
-    assert devices.find_presence(lab.registry, "pi-1").state == "offline"
+    assert devices.find_presence(lab.registry, "pi-1") is None
 
 
 def test_a_health_that_is_none_or_of_another_device_is_refused(lab):
