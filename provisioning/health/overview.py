@@ -10,7 +10,7 @@ import msgspec
 from edgemeter.agent.base.figures import age, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.contract.health_issues import DeviceIssue, health_issues
-from edgemeter.provisioning.health.server_status import read_status
+from edgemeter.provisioning.health.server_status import take_overs
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import read_devices
 from edgemeter.provisioning.registry.certificates import Ban, active_bans
@@ -58,7 +58,7 @@ class DeviceOverview:
 
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
     """Return every device, also one that only reports, the most urgent first, then by fleet and name; raises as `read_devices`."""
-    bans, presences, status = active_bans(registry, now_ns), read_presence(registry), read_status(folder)
+    bans, presences, taken_over = active_bans(registry, now_ns), read_presence(registry), take_overs(registry, now_ns)
     devices = {name: Device(name, "") for name in bans} | {device.device: device for device in read_devices(folder, registry)}
     jobs = {execution.device: execution for execution in select_executions(registry, _CURRENT)}
     ends_ns: defaultdict[str, list[int]] = defaultdict(list)
@@ -69,8 +69,9 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
         reported = presences.get(name) or Presence(name, device.fleet)
         heard = _believed(reported, ends_ns[name])
         issues = [*_issues(device, heard, now_ns, bans.get(name), is_implausible=heard is not reported)]
-        if text := status.take_over_text(name, now_ns):
-            issues.append(DeviceIssue("taken over", text))
+        if name in taken_over:
+            times = f"{taken_over[name]} times within the hour"
+            issues.append(DeviceIssue("taken over", f"its session was taken over {times}: two boards have its key, or its line breaks"))
         issues.sort(key=lambda issue: ranks.index(issue.kind))
         remedied = tuple(replace(issue, remedy=REMEDIES[issue.kind].format(device=shlex.quote(name))) for issue in issues)
         state, since_ns = _state(device, heard, bans.get(name))

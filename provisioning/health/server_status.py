@@ -1,15 +1,13 @@
-"""How the fleet's server parts are: the broker and the collector as the service last saw them, in a file that commands read.
+"""How the fleet's server parts are: the broker and the collectors as the service last saw them, in the registry, which commands read.
 
 Take-overs are read from mosquitto's log, which the fleet's configuration publishes to the service alone.
 """
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable
 
-import msgspec
-
-from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.file_lock import DeviceLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
@@ -17,6 +15,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_HOUR, NS_PER_S
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.identity import RESERVED_PREFIX
 from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, EVERY_COLLECTOR_STATE, decode_collector_state
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device, note_sessions, put_pending_disconnect
@@ -32,6 +31,8 @@ COLLECTOR_STALE_NS = int(3 * COLLECTOR_STATE_S * NS_PER_S)
 # Take-overs older than this are forgotten; a line that breaks now and then makes one or two.
 TAKE_OVER_NS = NS_PER_HOUR
 USUAL_TAKE_OVERS = 2
+_TAKE_OVER = """INSERT INTO take_overs VALUES (?1, ?2, ?3) ON CONFLICT (device) DO UPDATE
+SET count = excluded.count + CASE WHEN last_ns >= ?4 THEN count ELSE 0 END, last_ns = excluded.last_ns"""
 # A board whose every run connects next to its agent makes one in a second.
 CONNECTS_PER_S, CONNECTS_AT_ONCE = 2.0, 240.0
 # Source: mosquitto 2.0, src/handle_connect.c and src/loop.c, its log lines.
@@ -40,58 +41,39 @@ _GONE = re.compile(r"Client (.+) (?:disconnected(?:: [A-Za-z ]+)?|closed its con
 _CAME = re.compile(r"New client connected from \S+ as (.+) \(p\d+, c\d+, k\d+, u'(.*)'\)\.\Z")
 
 
-class TakeOvers(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a device's session was taken over lately with its own certificate, and when last."""
-
-    count: int
-    last_ns: int
-
-
-class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of the service at `written_ns`, while the broker is connected; `collectors` that are online, and when they reported."""
-
-    written_ns: int
-    collectors: dict[str, int] = {}
-    take_overs: dict[str, TakeOvers] = {}
-
-    def take_over_text(self, device: str, now_ns: int) -> str | None:
-        """Return what people have to know of the take-overs of a device's session, None for nothing."""
-        take_over = self.take_overs.get(device)
-        if take_over is None or take_over.count <= USUAL_TAKE_OVERS or now_ns - take_over.last_ns > TAKE_OVER_NS:
-            return None
-        return f"its session was taken over {take_over.count} times within the hour: two boards have its key, or its line breaks"
-
-
-def read_status(folder: FleetFolder) -> ServerStatus:
-    """Return what the service wrote last, of 1970 where it never ran."""
-    return durable_file.read_if_any(folder.status, ServerStatus) or ServerStatus(written_ns=0)
+def take_overs(registry: Registry, now_ns: int) -> dict[str, int]:
+    """Return how often the sessions of devices were taken over within the hour by their own certificates, where that is not usual."""
+    statement = "SELECT device, count FROM take_overs WHERE last_ns >= ? AND count > ?"
+    return {row["device"]: row["count"] for row in registry.query(statement, now_ns - TAKE_OVER_NS, USUAL_TAKE_OVERS)}
 
 
 def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
     """Return which of service, broker and collector is down, and what to do; what the service would know is unknown without it."""
-    status = read_status(folder)
     if not is_locked(DeviceLock(folder.registry, SERVICE_ID).path):
         return ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
-    if now_ns - status.written_ns > STALE_NS:
+    with open_registry(folder, read_only=True) as registry:
+        seen_ns = {row["part"]: row["seen_ns"] for row in registry.query("SELECT * FROM server_parts")}
+    if now_ns - seen_ns.pop("broker", 0) > STALE_NS:
         return ["the broker does not answer the fleet's service: look at its log and start it"]
-    if all(now_ns - reported_ns >= COLLECTOR_STALE_NS for reported_ns in status.collectors.values()):
+    if all(now_ns - reported_ns >= COLLECTOR_STALE_NS for reported_ns in seen_ns.values()):
         return [f"no collector answers, so results stay on the devices: edgemeter collector up --folder {folder.path}"]
     return []
 
 
 class StatusHandler(FleetHandler):
-    """Keeps the file of the server's status up to date, and bans a board that takes another's client id, or connects all the time."""
+    """Notes when the broker and the collectors were there, and bans a board that takes another's client id, or connects all the time."""
 
     topics = (EVERY_COLLECTOR_STATE, *LOG_TOPICS)
 
     def __init__(
-        self, folder: FleetFolder, registry: Registry, _publish: FleetPublish, clock: Callable[[], float] = time.monotonic
+        self, _folder: FleetFolder, registry: Registry, _publish: FleetPublish, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._folder = folder
         self._registry = registry
         self._written_ns = 0
-        self._collectors: dict[str, int] = {}
-        self._take_overs: dict[str, TakeOvers] = {}
+        # By part, when it was last there.
+        self._seen_ns: dict[str, int] = {}
+        # By device, how often its session was taken over since the last poll.
+        self._take_overs: Counter[str] = Counter()
         self._connects = Allowance(CONNECTS_PER_S, CONNECTS_AT_ONCE, clock)
         # By device, why it is to be banned.
         self._offenders: dict[str, str] = {}
@@ -101,30 +83,27 @@ class StatusHandler(FleetHandler):
 
     def received(self, message: Message) -> None:
         """Take a collector's state, or a line of the broker's log; raises ConfigError if it is no such state."""
-        now_ns = time.time_ns()
         if message.topic in LOG_TOPICS:
-            self._read_log(message.payload.decode(errors="replace"), now_ns)
+            self._read_log(message.payload.decode(errors="replace"))
             return
         reported, name = decode_collector_state(message.payload), message.topic.split("/")[2]
         self._offenders |= dict.fromkeys(reported.flooding, f"it sent collector {name} more results than it can store")
-        self._collectors.pop(name, None)
-        if reported.state == "online":
-            self._collectors[name] = now_ns
+        self._seen_ns[f"collector {name}"] = time.time_ns() if reported.state == "online" else 0
 
     def poll(self, now_ns: int) -> None:
-        """Ban offenders; write the file every few seconds."""
-        if self._offenders or self._sessions:
+        """Ban offenders, and note what the log had; note every few seconds who is there."""
+        if self._offenders or self._sessions or not 0 <= now_ns - self._written_ns < WRITE_NS:
+            self._written_ns = now_ns
+            self._seen_ns["broker"] = now_ns
             with self._registry.transaction() as statements:
                 self._note(statements, now_ns)
             self._offenders.clear()
             self._sessions.clear()
-        if not 0 <= now_ns - self._written_ns < WRITE_NS:
-            self._written_ns = now_ns
-            self._take_overs = {name: entry for name, entry in self._take_overs.items() if now_ns - entry.last_ns < TAKE_OVER_NS}
-            status = ServerStatus(written_ns=now_ns, collectors=self._collectors, take_overs=self._take_overs)
-            durable_file.write(self._folder.status, msgspec.json.encode(status))
+            self._take_overs.clear()
 
     def _note(self, statements: Statements, now_ns: int) -> None:
+        statements.executemany("INSERT OR REPLACE INTO server_parts VALUES (?, ?)", list(self._seen_ns.items()))
+        statements.executemany(_TAKE_OVER, [(device, number, now_ns, now_ns - TAKE_OVER_NS) for device, number in self._take_overs.items()])
         for device, reason in self._offenders.items():
             ban_device(statements, self._registry, device, reason, now_ns)
         opened = {client_id: device for client_id, device in self._sessions.items() if device is not None}
@@ -135,7 +114,7 @@ class StatusHandler(FleetHandler):
                 put_pending_disconnect(statements, device, now_ns)
         note_sessions(statements, opened, self._sessions.keys() - opened.keys())
 
-    def _read_log(self, line: str, now_ns: int) -> None:
+    def _read_log(self, line: str) -> None:
         if (match := _TAKEN.search(line)) is not None:
             self._taken = match[1]
             self._sessions[match[1]] = None
@@ -154,5 +133,4 @@ class StatusHandler(FleetHandler):
             if user != owner and registered == {user, owner}:
                 self._offenders[user] = f"it connected with the client id of {owner!r}"
             elif is_taken and client_id in registered:
-                before = self._take_overs.get(client_id)
-                self._take_overs[client_id] = TakeOvers(count=before.count + 1 if before else 1, last_ns=now_ns)
+                self._take_overs[client_id] += 1

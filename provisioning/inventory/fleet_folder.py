@@ -46,8 +46,6 @@ class FleetFolder:
     next_release_key = _Within("release.next.key")
     # The public keys by which devices check releases, PEM; more than one while a rotation is open.
     release_public_key = _Within("release.pub")
-    # How the broker and the collector are, as the service last saw them (JSON).
-    status = _Within("status.json")
     # The files that devices may fetch, each named by its sha256: models, suites, releases.
     content = _Within("content")
 

@@ -104,6 +104,17 @@ CREATE TABLE pending_disconnects (
     device TEXT PRIMARY KEY,
     since_ns INTEGER NOT NULL
 );
+-- When the broker (`broker`) and each collector (`collector NAME`) were last there.
+CREATE TABLE server_parts (
+    part TEXT PRIMARY KEY,
+    seen_ns INTEGER NOT NULL
+);
+-- How often the session of a device was taken over by its own certificate, each time within an hour of the one before.
+CREATE TABLE take_overs (
+    device TEXT PRIMARY KEY,
+    count INTEGER NOT NULL,
+    last_ns INTEGER NOT NULL
+);
 CREATE TABLE presence (
     device TEXT PRIMARY KEY,
     fleet TEXT NOT NULL,

@@ -2,7 +2,6 @@
 
 import json
 
-import msgspec
 import pytest
 
 from edgemeter.agent.base.file_lock import DeviceLock
@@ -11,7 +10,7 @@ from edgemeter.agent.contract.messages import CollectorState, encode_message
 from edgemeter.collector.receive.collector import Collector
 from edgemeter.collector.receive.fleet_address import fleet_address
 from edgemeter.provisioning.health import server_status
-from edgemeter.provisioning.health.server_status import ServerStatus, StatusHandler, TakeOvers
+from edgemeter.provisioning.health.server_status import StatusHandler, take_overs
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.devices import Device
 from tests.fixtures.mqtt_peer import wait_until
@@ -51,27 +50,17 @@ def test_what_is_down_is_listed(broker_lab):
 
 
 def test_a_server_without_a_service_is_named_with_its_broker(lab):
-    """By the age of the status, where the service runs and has no broker."""
-    lab.folder.status.write_bytes(msgspec.json.encode(ServerStatus(written_ns=100 * S)))
+    """By when it was last there, where the service runs and has no broker."""
+    with lab.registry.transaction() as statements:
+        statements.execute("INSERT INTO server_parts VALUES ('broker', ?)", (100 * S,))
     assert "service is not running" in server_status.server_issues(lab.folder, 100 * S)[0]
     lock = start_service(lab)
     assert "no collector" in server_status.server_issues(lab.folder, 145 * S)[0]
     assert "does not answer the fleet's service" in server_status.server_issues(lab.folder, 146 * S)[0]
-    lab.folder.status.write_bytes(msgspec.json.encode(ServerStatus(written_ns=100 * S, collectors={"1": 100 * S})))
+    with lab.registry.transaction() as statements:
+        statements.execute("INSERT INTO server_parts VALUES ('collector 1', ?)", (100 * S,))
     assert server_status.server_issues(lab.folder, 110 * S) == []
     lock.release()
-
-
-def test_take_overs_by_its_own_key_are_shown_when_they_repeat():
-    """A line that breaks now and then makes one or two; an hour later nothing is left of them."""
-
-    def text(count, now_ns=0):
-        return ServerStatus(written_ns=0, take_overs={"pi-1": TakeOvers(count=count, last_ns=0)}).take_over_text("pi-1", now_ns)
-
-    assert text(2) is None
-    assert "3 times" in text(3)
-    assert text(3, now_ns=3600 * S) is not None
-    assert text(3, now_ns=3600 * S + 1) is None
 
 
 class Watched:
@@ -105,6 +94,22 @@ def watched(lab):
     return Watched(lab)
 
 
+def test_take_overs_by_its_own_key_are_shown_when_they_repeat(watched):
+    """A line that breaks now and then makes one or two; an hour later nothing is left of them."""
+    for number, expected in ((1, {}), (2, {}), (3, {"pi-1": 3})):
+        watched.logs("Client pi-1 already connected, closing old connection.")
+        watched.comes("pi-1", "pi-1")
+        watched.banned()
+        assert take_overs(watched.registry, watched.now_ns) == expected, number
+    assert take_overs(watched.registry, watched.now_ns + 3600 * S) == {"pi-1": 3}
+    watched.now_ns += 3600 * S
+    assert take_overs(watched.registry, watched.now_ns + 1) == {}
+    watched.logs("Client pi-1 already connected, closing old connection.")
+    watched.comes("pi-1", "pi-1")
+    watched.banned()
+    assert take_overs(watched.registry, watched.now_ns) == {}
+
+
 def test_who_takes_anothers_client_id_is_banned(watched):
     """A second session of its own is nothing, nor is what no device is; the reason names whose it was."""
     for client_id, user in (("pi-1", "pi-1"), ("pi-1~2", "pi-1"), ("nobody", "pi-1"), ("pi-1", "edgemeter-operator"), ("pi-1", "stranger")):
@@ -116,8 +121,7 @@ def test_who_takes_anothers_client_id_is_banned(watched):
     assert watched.banned() == {"pi-2"}
     (ban,) = certificates.active_bans(watched.registry, watched.now_ns).values()
     assert ban.reason == "it connected with the client id of 'pi-1'"
-    take_overs = server_status.read_status(watched.folder).take_overs
-    assert {name: entry.count for name, entry in take_overs.items()} == {"pi-1": 1}
+    assert [tuple(row)[:2] for row in watched.registry.query("SELECT * FROM take_overs")] == [("pi-1", 1)]
     assert certificates.pending_disconnects(watched.registry) == ["pi-2"]
 
 
@@ -173,7 +177,7 @@ def test_who_floods_the_collector_is_banned(watched):
     state = CollectorState(state="online", flooding=("pi-2",))
     watched.handler.received(Message("edgemeter/collector/1/state", encode_message(state)))
     assert watched.banned() == {"pi-2"}
-    assert server_status.read_status(watched.folder).collectors.keys() == {"1"}
+    assert watched.registry.query("SELECT seen_ns FROM server_parts WHERE part = 'collector 1'")[0]["seen_ns"] > 0
     watched.handler.received(Message("edgemeter/collector/1/state", encode_message(CollectorState(state="offline"))))
     watched.banned()
-    assert server_status.read_status(watched.folder).collectors == {}
+    assert watched.registry.query("SELECT seen_ns FROM server_parts WHERE part = 'collector 1'")[0]["seen_ns"] == 0
