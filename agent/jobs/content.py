@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.broker_url import files_of
-from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.orders import Content
 from edgemeter.agent.daemon.handler import HandlerContext
 
@@ -30,7 +30,7 @@ DATA = ".data"
 FREE_RATIO = 2
 
 # The exit status of the child; with any other one, a later try may succeed.
-HERE, REFUSED, WRONG_HASH = 0, 3, 4
+HERE, REFUSED = 0, 3
 CHILD_POLL_S = 0.2
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 120.0
@@ -169,8 +169,7 @@ class ContentFetcher:
         """Continue fetching; return None when all of `contents` are here, else the seconds to the next poll.
 
         Raises:
-            UnavailableError: there is no space, no address to fetch from, or the server refuses.
-            EdgemeterError: the hash of what the server sent is wrong, twice.
+            UnavailableError: there is no space, no address to fetch from, or the server refuses, or sends another file.
         """
         missing = next((content for content in contents if not self._store.is_here(content)), None)
         if missing is None:
@@ -222,14 +221,12 @@ class ContentFetcher:
             return CHILD_POLL_S
         reason_text, _ = child.communicate()
         self._child = None
-        if status in (HERE, REFUSED, WRONG_HASH):
+        if status in (HERE, REFUSED):
             self._content = None
         if status == HERE:
             return 0.0
         if status == REFUSED:
             raise UnavailableError(reason_text)
-        if status == WRONG_HASH:
-            raise EdgemeterError(reason_text)
         logger.warning("%s: trying again in %.0f s", reason_text or f"fetching ended with status {status}", self._pause_s)
         self._failure = f" ({reason_text})"
         self._due_s, self._pause_s = self._clock_s() + self._pause_s, min(LONGEST_PAUSE_S, 2 * self._pause_s)

@@ -12,9 +12,9 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.download import download
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.tls import TlsFiles, tls_context
-from edgemeter.agent.jobs.content import HERE, REFUSED, WRONG_HASH, FetchTask
+from edgemeter.agent.jobs.content import HERE, REFUSED, FetchTask
 
 # A part that a power cut damaged is fetched again from its beginning.
 TRIES = 2
@@ -26,9 +26,8 @@ def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
 
     Raises:
         TransientError: the connection broke, or the file cannot be written now, or another process writes it; what has arrived stays.
-        UnavailableError: the server refuses, or has another file.
+        UnavailableError: the server refuses, or has another file: also one whose hash is wrong twice.
         ConfigError: the address or its certificates cannot be used.
-        EdgemeterError: the hash of what the server sent is wrong, twice.
     """
     part, content = Path(task.part), task.content
     files = TlsFiles(*(Path(name) if name else None for name in task.tls))
@@ -50,18 +49,16 @@ def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
         raise TransientError("another process fetches it") from error
     except OSError as error:
         raise TransientError(f"cannot keep the content {content.name!r} at {task.final!r}: {error.strerror}") from error
-    raise EdgemeterError(f"what the server sent for {content.name!r} has not the hash {content.sha256[:12]}, {TRIES} times")
+    raise UnavailableError(f"what the server sent has not the hash {content.sha256[:12]}, {TRIES} times")
 
 
 def outcome(task: FetchTask, download: Callable[..., None] = download) -> tuple[int, str]:
     """Fetch; return the exit status and the reason for a failure."""
     try:
         fetch(task, download)
-    except (TransientError, ConfigError, UnavailableError) as error:
+    except EdgemeterError as error:
         status = FAILED if isinstance(error, TransientError) else REFUSED
         return status, f"cannot fetch {task.content.name!r}: {error}"
-    except EdgemeterError as error:
-        return WRONG_HASH, str(error)
     return HERE, ""
 
 

@@ -75,13 +75,13 @@ def test_what_came_survives_a_restart(device, part):
     assert offsets(device, part) == [200_000]
 
 
-def test_a_wrong_hash_fails_the_job_at_the_second_time(device, part):
-    """Nothing wrong is ever put in place; once may be a part that a power cut damaged."""
+def test_a_wrong_hash_rejects_the_job_at_the_second_time(device, part):
+    """Nothing wrong is ever put in place, and nothing is measured; once may be a part that a power cut damaged."""
     device.change = lambda data: data[:-1] + bytes([data[-1] ^ 1])
     ask(device)
     final = device.final()
-    assert final.state == "failed"
-    assert "has not the hash" in final.reason
+    assert final.state == "rejected"
+    assert "what the server sent has not the hash" in final.reason
     assert len(offsets(device, part)) in {0, 2}
     assert [path.name for path in (device.home / CONTENT_FOLDER).iterdir() if len(path.name) == 64] == []
 
