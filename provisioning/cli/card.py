@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 # As in image/detect.py, which is not imported for --help; a test compares the two.
-FORMATS = ["cloudinit", "firstrun", "preseed"]
+FORMATS = ["cloudinit", "firstrun"]
 
 
 @click.command()

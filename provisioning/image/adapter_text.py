@@ -13,7 +13,7 @@ DONE_FILE = "/var/lib/edgemeter/firstboot.done"
 # Where systems for boards mount their boot partition; a stick of cloud-init is mounted by us.
 BOOT_FOLDERS = "/boot/firmware /boot /boot/efi"
 SEED = "/run/edgemeter/seed"
-# No quotation marks, brackets or commas in it: it is part of strings in YAML and TOML, which small parsers read too.
+# No quotation marks, brackets or commas in it: it is part of a string in YAML.
 START = (
     f"test -e {DONE_FILE} || for d in {BOOT_FOLDERS} {SEED}; do "
     f"test $d != {SEED} || {{ mkdir -p $d; mount LABEL=CIDATA $d || mount LABEL=cidata $d; }}; "

@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line,
 SECTOR_BYTES = 512
 # JetPack's system partition, on cards, eMMC and NVMe. Source: NVIDIA's Jetson Linux, flash_l4t_t234_nvme.xml and its older kin.
 JETPACK_ROOT = "APP"
-BOOT_FILES = frozenset({"cmdline.txt", "config.txt", "user-data", "rpi-preseed.toml"})
+BOOT_FILES = frozenset({"cmdline.txt", "config.txt", "user-data"})
 # Debian's package of each program; sfdisk is in a folder that a user's PATH lacks.
 PACKAGES = {"mcopy": "mtools", "sfdisk": "fdisk"}
 OVER_SSH = "install the agent with `edgemeter fleet apply`, over SSH, once it runs"

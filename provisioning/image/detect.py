@@ -4,11 +4,11 @@ import re
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.image import cloudinit, firstrun, preseed
+from edgemeter.provisioning.image import cloudinit, firstrun
 from edgemeter.provisioning.image.adapter_text import KERNEL_LINE
 from edgemeter.provisioning.image.boot_partition import OVER_SSH, BootPartition
 
-BootFormat = Literal["cloudinit", "firstrun", "preseed"]
+BootFormat = Literal["cloudinit", "firstrun"]
 ISSUE = "issue.txt"
 # The first Raspberry Pi OS with a Python that the agent runs on, and the last that was built for firstrun.sh: the first Trixie.
 # Source: rpi-imager doc/os_customisation_formats.md; Debian 12 has Python 3.11, Debian 13 has 3.13.
@@ -20,7 +20,6 @@ KERNELS_32 = frozenset({"kernel.img", "kernel7.img", "kernel7l.img"})
 FIRST_BOOT_FILES: dict[str, BootFormat | None] = {
     cloudinit.USER_DATA: "cloudinit",
     firstrun.NAME: "firstrun",
-    preseed.NAME: "preseed",
     "custom.toml": None,
     "userconf.txt": None,
 }
@@ -37,12 +36,8 @@ def choose_format(boot: BootPartition) -> tuple[BootFormat, str]:
     why = f"its {ISSUE} names Raspberry Pi OS of {date}"
     if date is not None and date < FIRST_BOOKWORM:
         raise ConfigError(f"{str(boot.path)!r} is Raspberry Pi OS of {date}, whose Python is too old: take Bookworm or later")
-    if date is not None and date <= LAST_FIRSTRUN:
-        return "firstrun", why
-    if preseed.NAME in names or "rpi-preseed" in names:
-        return "preseed", f"it has {preseed.NAME if preseed.NAME in names else 'a folder rpi-preseed'}"
     if date is not None:
-        return "cloudinit", why
+        return "firstrun" if date <= LAST_FIRSTRUN else "cloudinit", why
     if re.search(r"\binit=\S*/firstboot\b", boot.text(KERNEL_LINE) or ""):
         return "firstrun", f"its {KERNEL_LINE} starts Raspberry Pi OS Bookworm's firstboot"
     seeds = [name for name in (cloudinit.USER_DATA, cloudinit.META_DATA, cloudinit.NETWORK) if name in names]

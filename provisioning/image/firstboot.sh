@@ -1,7 +1,7 @@
 #!/bin/sh
 # The first boot of a board: install the agent from the boot partition, join the fleet, remove the secrets from the card.
 #
-#   sh firstboot.sh install    copy this script and its unit, enable and start the unit (what cloud-init, rpi-preseed and firstrun call)
+#   sh firstboot.sh install    copy this script and its unit, enable and start the unit (what cloud-init and firstrun call)
 #   sh firstboot.sh run        run all steps (what the unit calls, every 20 s until they succeed)
 #
 # Every step checks first, and is repeated after an interruption: the board may lose power at any moment.
@@ -119,9 +119,7 @@ mend_network() {
 
 # The installer verifies what it reads from the card, does nothing if this release is installed, and rebuilds an unfinished one.
 install_release() {
-    # What a PC leaves beside the files that it looked at.
-    rm -f "$CARD"/wheels/._* 2>/dev/null || true
-    python3 "$CARD/install.py" --release "$CARD" --root "$OPT" --public-key "$CARD/release.pub" >>"$LOG"
+    python3 "$CARD/install.py" --release "$CARD/release.tar" --root "$OPT" --public-key "$CARD/release.pub" >>"$LOG"
 }
 
 # What `fleet apply` does on a running board, but for the start: user, units, rules, identity and owners.
@@ -165,7 +163,7 @@ finish() {
     if [ -d "$CLOUD" ]; then touch "$CLOUD/cloud-init.disabled"; fi
     if [ -n "$BOOT" ]; then
         if [ ! -w "$BOOT" ] && [ -z "$PREFIX" ]; then mount -o remount,rw "$BOOT" 2>/dev/null || true; fi
-        for name in edgemeter/join.toml edgemeter/wifi.nmconnection user-data network-config rpi-preseed.toml; do scrub "$BOOT/$name"; done
+        for name in edgemeter/join.toml edgemeter/wifi.nmconnection user-data network-config; do scrub "$BOOT/$name"; done
     fi
     scrub "$STATE/join.toml"
     rm -f "$STATE/join.toml" "$STATE/join.toml.new"

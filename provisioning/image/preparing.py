@@ -10,13 +10,14 @@ from pathlib import Path
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.identity import read_join_file
 from edgemeter.provisioning.apply import on_device
-from edgemeter.provisioning.image import cloudinit, detect, firstrun, preseed
+from edgemeter.provisioning.image import cloudinit, detect, firstrun
 from edgemeter.provisioning.image.adapter_text import PAYLOAD
 from edgemeter.provisioning.image.boot_partition import BootPartition, files_below
 from edgemeter.provisioning.image.wifi import Wifi
-from edgemeter.provisioning.release import manifest
+from edgemeter.provisioning.release import install, manifest
 
-HERE, ON_DEVICE = Path(__file__).parent, Path(on_device.__file__)
+HERE = Path(__file__).parent
+PROGRAMS = (HERE / "firstboot.sh", HERE / "edgemeter-firstboot.service", Path(on_device.__file__), Path(install.__file__))
 NOT_YET = """Edgemeter, first boot
 state:   prepared
 step:    none yet: the board has not started from this card, or its system did not call our script
@@ -69,9 +70,9 @@ def prepare_card(boot: BootPartition, request: CardRequest) -> PreparedCard:
         staged = Path(scratch) / "staged"
         payload = staged / PAYLOAD
         payload.mkdir(parents=True)
-        release.unpack(payload)
-        for source in (HERE / "firstboot.sh", HERE / "edgemeter-firstboot.service", ON_DEVICE):
-            shutil.copyfile(source, payload / source.name)
+        for program in PROGRAMS:
+            shutil.copyfile(program, payload / program.name)
+        shutil.copyfile(release.path, payload / "release.tar")
         shutil.copyfile(request.join, payload / "join.toml")
         shutil.copyfile(request.public_key, payload / "release.pub")
         (payload / "status.txt").write_text(NOT_YET)
@@ -88,8 +89,6 @@ def prepare_card(boot: BootPartition, request: CardRequest) -> PreparedCard:
 def _adapter(boot: BootPartition, form: detect.BootFormat, request: CardRequest, release: bytes) -> dict[str, str]:
     if form == "firstrun":
         return firstrun.adapter_files(boot, request.wifi)
-    if form == "preseed":
-        return preseed.adapter_files(boot, request.wifi)
     # With another token, release or network it is another instance.
     wifi = (request.wifi, request.wifi.psk_hex) if request.wifi else None
     digest = hashlib.sha256(request.join.read_bytes() + release + repr(wifi).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Installs a release of the agent on this device: `python3 install.py --release DIR|TAR --root /opt/edgemeter`.
+"""Installs a release of the agent on this device: `python3 install.py --release FILE.tar --root /opt/edgemeter`.
 
 It stays one file with the standard library only, because it is copied to boards and runs without a release, with Python >= 3.8 and
 `openssl`. An installed release is a virtual environment built in place, `ROOT/releases/<version>`; it is complete once its `manifest.json`
@@ -128,47 +128,29 @@ def _check_fields(subject: str, fields: Any, forms: Mapping[str, str]) -> None:
 
 
 class UnverifiedRelease:
-    """A release in a folder or an uncompressed `.tar`, read without trust: what counts is that each file has the hash in the manifest."""
+    """A release, an uncompressed `.tar` read without trust: what counts is that each file has the hash in the manifest."""
 
     def __init__(self, path: Path) -> None:
-        """Read its index; raise RefusedError if it is not a release."""
+        """Open it; raise RefusedError if it is not a release."""
         self.path = path
-        self.tar: tarfile.TarFile | None = None
-        if path.is_dir():
-            # Other files may lie there, but no other wheels.
-            self.names = {f"wheels/{wheel.name}" for wheel in path.glob("wheels/*.whl")}
-            return
         if not path.is_file():
-            refuse(
-                f"there is no release {str(path)!r}: name the .tar that `edgemeter fleet release build` has built, or its unpacked folder"
-            )
+            refuse(f"there is no release {str(path)!r}: name the .tar that `edgemeter fleet release build` has built")
         try:
             self.tar = tarfile.open(str(path), "r:")  # noqa: SIM115 - closed with the release
-            self.names = set(self.tar.getnames())
         except (OSError, tarfile.TarError, ValueError, EOFError) as error:
-            self.close()
             refuse(f"cannot read the release {str(path)!r} ({error}): copy it again, whole")
 
     def close(self) -> None:
         """Close the file."""
-        if self.tar is not None:
-            self.tar.close()
+        self.tar.close()
 
     def open(self, name: str) -> IO[bytes]:
         """Return a file of the release for reading."""
         try:
-            if self.tar is not None:
-                file = self.tar.extractfile(name)
-                if file is not None:
-                    return file
-            else:
-                descriptor = os.open(str(self.path / name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-                if os.path.isfile(descriptor):  # noqa: PTH113 - of the descriptor, not of the name
-                    return os.fdopen(descriptor, "rb")
-                os.close(descriptor)
-        except (OSError, tarfile.TarError, KeyError) as error:
-            refuse(f"cannot read {name!r} in the release ({getattr(error, 'strerror', None) or error}): copy the release again, whole")
-        refuse(f"{name!r} in the release is not a plain file")
+            file = self.tar.extractfile(name)
+        except (OSError, tarfile.TarError, ValueError, EOFError, KeyError) as error:
+            refuse(f"cannot read {name!r} in the release ({error}): copy the release again, whole")
+        return file if file is not None else refuse(f"{name!r} in the release is not a plain file")
 
     def small(self, name: str, most_bytes: int) -> bytes:
         """Return a whole small file."""
@@ -202,7 +184,7 @@ class UnverifiedRelease:
         if public_key is not None:
             self._verify(document, self.small(SIGNATURE, MOST_SIGNATURE_BYTES), public_key)
         manifest = parse_manifest(document)
-        strangers = sorted(self.names - {file.path for file in manifest.files} - {MANIFEST, SIGNATURE})
+        strangers = sorted(set(self.tar.getnames()) - {file.path for file in manifest.files} - {MANIFEST, SIGNATURE})
         if strangers:
             refuse(f"the release holds {strangers[0][:200]!r}, which is not in its manifest")
         return document, manifest
@@ -487,7 +469,7 @@ def install(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Install as given on the command line; return the exit status."""
     parser = argparse.ArgumentParser(description="Install a release of the edgemeter agent, with no network.")
-    parser.add_argument("--release", type=Path, required=True, help="folder or .tar of the release")
+    parser.add_argument("--release", type=Path, required=True, help=".tar of the release")
     parser.add_argument("--root", type=Path, default=Path("/opt/edgemeter"), help="default: %(default)s")
     parser.add_argument("--public-key", type=Path, help="key to verify it with, PEM; default: ROOT/release.pub")
     parser.add_argument("--unsigned", action="store_true", help="accept a release without a signature, from a trusted source")

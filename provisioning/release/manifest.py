@@ -2,8 +2,7 @@
 
 import json
 import tarfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,34 +39,10 @@ class VerifiedRelease:
     path: Path
     manifest: Manifest
     document: bytes
-    is_signed: bool
-
-    def unpack(self, folder: Path) -> None:
-        """Write all files below `folder`, each checked meanwhile; raises ConfigError if one has changed, or cannot be written."""
-        task = f"cannot unpack the release {str(self.path)!r} in {str(folder)!r}"
-        with os_error_as(ConfigError, task), _opened(self.path) as source:
-            for entry in self.manifest.files:
-                target = folder / entry.path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as file:
-                    source.copy(entry, file)
-            if self.is_signed:
-                (folder / SIGNATURE).write_bytes(source.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))
-            (folder / MANIFEST).write_bytes(self.document)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[install.UnverifiedRelease]:
-    """Yield the release in a folder or `.tar`; raises ConfigError if it is not one, or is refused within the block."""
-    try:
-        with closing(install.UnverifiedRelease(path)) as source:
-            yield source
-    except install.RefusedError as error:
-        raise ConfigError(str(error)) from error
 
 
 def read_release(path: Path, public_key: Path | None) -> VerifiedRelease:
-    """Return the release in a folder or `.tar`, verified; without a key only its files are, and nobody vouches for it.
+    """Return the release in a `.tar`, verified; without a key only its files are, and nobody vouches for it.
 
     Raises ConfigError if it is none, not signed by the key, or altered.
     """
@@ -76,11 +51,14 @@ def read_release(path: Path, public_key: Path | None) -> VerifiedRelease:
             f"there is no release key {str(public_key)!r} to verify the release with: name the fleet's folder with --folder; "
             "`edgemeter fleet init` makes both"
         )
-    with _opened(path) as source:
-        document, manifest = source.manifest(public_key)
-        for entry in manifest.files:
-            source.copy(entry, None)
-    return VerifiedRelease(path, manifest, document, is_signed=public_key is not None)
+    try:
+        with closing(install.UnverifiedRelease(path)) as source:
+            document, manifest = source.manifest(public_key)
+            for entry in manifest.files:
+                source.copy(entry, None)
+    except install.RefusedError as error:
+        raise ConfigError(str(error)) from error
+    return VerifiedRelease(path, manifest, document)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -41,8 +41,6 @@ def read_releases(registry: Registry) -> list[Release]:
 
 def inspect_release(folder: FleetFolder, path: Path) -> VerifiedRelease:
     """Return the release in a `.tar`, verified; raises ConfigError as `read_release`, or if no device takes its version."""
-    if path.is_dir():
-        raise ConfigError(f"{str(path)!r} is a folder: name the .tar that `edgemeter fleet release build` has built")
     verified = manifest.read_release(path, folder.release_public_key)
     version, lowest = verified.manifest.version, read_keys(folder.release_public_key).lowest
     if version_key(version) < version_key(lowest or version):

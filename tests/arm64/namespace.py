@@ -27,7 +27,7 @@ def run_inside(system: Path, release: Path, script: str, **variables: str) -> "s
 
     Args:
         system: the arm64 system's folder.
-        release: an unpacked release, which stands at /mnt/release there.
+        release: a folder with a release, which stands at /mnt/release there.
         script: what /bin/sh does there; it has to end well.
         variables: of the environment.
     """

@@ -5,14 +5,14 @@ import shutil
 
 import pytest
 
-from edgemeter.provisioning.release import manifest
+from edgemeter.provisioning.release import install
 from tests.arm64.namespace import run_inside
 from tests.fleet.fleet_server import served
 
 pytestmark = [pytest.mark.arm64, pytest.mark.nightly, pytest.mark.mosquitto]
 
 THERE = """
-"$0" /mnt/release/install.py --release /mnt/release --root /mnt/opt/edgemeter --public-key /mnt/release/release.pub
+"$0" /mnt/release/install.py --release /mnt/release/pi4.tar --root /mnt/opt/edgemeter --public-key /mnt/release/release.pub
 export EDGEMETER_HOME=/mnt/home EDGEMETER_CONFIG=/mnt/home/config.toml
 edgemeter=/mnt/opt/edgemeter/current/bin/edgemeter
 shipped=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models/shipped)
@@ -28,8 +28,8 @@ def test_a_release_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, 
     """As on a board, by the system's own Python; the collector and the broker are this machine's."""
     folder = tmp_path / "release"
     folder.mkdir()
-    manifest.read_release(pi4.path, pi4.public).unpack(folder)
-    shutil.copy(pi4.public, folder)
+    for file in (pi4.path, pi4.public, install.__file__):
+        shutil.copy(file, folder)
     with served(tmp_path) as server:
         shutil.copy(server.join_file("emulated-01"), folder / "join.toml")
         run_inside(system, folder, THERE, HOME=os.environ.get("HOME", "/"))

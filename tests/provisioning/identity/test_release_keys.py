@@ -55,7 +55,7 @@ def test_a_release_key_is_offline_from_the_start(server, offline):
 def test_a_release_is_signed_where_the_key_is(server, offline, tmp_path):
     """Built without a key, it is refused; signed by openssl, it is a release."""
     run_fleet(server, "init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub")
-    unsigned = small_release.tar(small_release.make(tmp_path, "0.0.1", None, tmp_path / "packed"))
+    unsigned = small_release.make(tmp_path, "0.0.1", None, tmp_path / "packed")
     with pytest.raises(ConfigError, match=r"'manifest\.sig'"):
         run_fleet(server, "release", "add", unsigned)
     script = (

@@ -43,7 +43,7 @@ def main():
 
 
 def release(folder: Path, key: Path, version: str = "0.0.1") -> Path:
-    """Return the folder of a signed release for this machine: pip, the small agent, the real installer, supervisor and units."""
+    """Return a signed release for this machine: pip, the small agent, the real installer, supervisor and units."""
     release_folder = folder / f"release-{version}"
     (release_folder / "wheels").mkdir(parents=True)
     shutil.copy2(compiled_pip(), release_folder / "wheels")
@@ -56,7 +56,7 @@ def release(folder: Path, key: Path, version: str = "0.0.1") -> Path:
     small_release.write_wheel(release_folder / "wheels", "edgemeter", version, files=files)
     build.add_scripts(release_folder)
     build.seal_release(build.ReleaseRequest(small_release.this_target(), (), key), release_folder, version)
-    return release_folder
+    return small_release.pack(release_folder)
 
 
 def run(*command: str | Path, **settings) -> str:
@@ -110,7 +110,7 @@ def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> su
 
 def card(folder: Path, target: Path, *further_options: str | Path) -> subprocess.CompletedProcess[str]:
     """Return how `edgemeter fleet card TARGET` ended, with the release and the join file of a fleet's folder; the last options count."""
-    options = ["--release", folder / "release-0.0.1", "--join", folder / "pi5-01.join.toml"]
+    options = ["--release", folder / "release-0.0.1.tar", "--join", folder / "pi5-01.join.toml"]
     return edgemeter("fleet", "--folder", folder, "card", target, *options, *further_options)
 
 

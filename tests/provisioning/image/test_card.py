@@ -22,22 +22,19 @@ TRIXIE = {
     "meta-data": "dsmode: local\ninstance_id: rpios-image\n",
 }
 BOOKWORM = {"cmdline.txt": "console=tty1 rootwait quiet init=/usr/lib/raspberrypi-sys-mods/firstboot\n", "config.txt": ""}
-PRESEED = {"cmdline.txt": "console=tty1 rootwait\n", "rpi-preseed.toml": 'config_version = "1.1"\n'}
 # How the disk is made (MBR, GPT, FAT16, FAT32, a bare stick), and what is written.
 CARDS = {
     "cloudinit": (TRIXIE, {"table": "gpt"}, {"user-data", "meta-data", "cmdline.txt"}),
     "firstrun": (BOOKWORM, {"bits": 16, "size_mb": 31}, {"firstrun.sh", "cmdline.txt"}),
-    "preseed": (PRESEED, {"size_mb": 100}, {"rpi-preseed.toml"}),
     "cloudinit, on a stick": ({}, {"table": ""}, {"user-data", "meta-data"}),
 }
 
 
 @cards.on_disk
 def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
-    """The payload is the release's files and ours; all else of the image keeps every byte; a second call changes no file."""
-    release = fleet / "release-0.0.1"
-    released = {path.relative_to(release).as_posix(): path.read_bytes() for path in release.rglob("*") if path.is_file()}
-    card_files = {"firstboot.sh", "on_device.py", "edgemeter-firstboot.service", "join.toml", "release.pub", "status.txt"}
+    """The payload is the release and our files; all else of the image keeps every byte; a second call changes no file."""
+    release = (fleet / "release-0.0.1.tar").read_bytes()
+    programs = {"firstboot.sh", "on_device.py", "install.py", "edgemeter-firstboot.service"}
     for name, (files, geometry, written) in CARDS.items():
         with table_row(name):
             image = cards.disk(tmp_path / "card.img", files, **geometry)
@@ -51,8 +48,8 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
             assert cards.fsck(image, offset, size_bytes=end - offset).returncode == 0
             tree = cards.mtools_tree(image, tmp_path / name, offset)
             payload = {path.removeprefix("edgemeter/"): data for path, data in tree.items() if path.startswith("edgemeter/")}
-            assert {path: data for path, data in payload.items() if path not in card_files} == released
-            assert set(payload) == set(released) | card_files
+            assert set(payload) == {*programs, "release.tar", "join.toml", "release.pub", "status.txt"}
+            assert payload["release.tar"] == release
             assert {path for path in tree if "/" not in path} == set(files) | written
             cards.prepare(fleet, image)
             assert cards.mtools_tree(image, tmp_path / f"{name}, twice", offset) == tree
@@ -60,13 +57,15 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
 
 @cards.on_disk
 def test_another_release_takes_the_place_of_the_old(tmp_path, fleet):
-    """Files that it does not have any more go, and nothing is lost of the file system; it is read from its tar as well."""
+    """What was there goes, and nothing is lost of the file system."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     cards.prepare(fleet, image)
+    cards.run("mcopy", "-i", f"{image}@@{cards.OFFSET}", image.with_suffix(".source"), "::edgemeter/left-over")
     other = cards.release(tmp_path, fleet / "release.key", "0.0.2")
-    assert cards.prepare(fleet, image, "--release", small_release.tar(other))["release"] == "0.0.2"
-    wheels = {name for name in cards.mtools_tree(image, tmp_path / "out") if "edgemeter-0.0" in name}
-    assert wheels == {"edgemeter/wheels/edgemeter-0.0.2-py3-none-any.whl"}
+    assert cards.prepare(fleet, image, "--release", other)["release"] == "0.0.2"
+    tree = cards.mtools_tree(image, tmp_path / "out")
+    assert "edgemeter/left-over" not in tree
+    assert tree["edgemeter/release.tar"] == other.read_bytes()
     checked = cards.fsck(image, size_bytes=64 << 20)
     assert checked.returncode == 0, checked.stdout
 
@@ -104,7 +103,7 @@ def test_secrets_are_never_printed(tmp_path, fleet):
     (tmp_path / "psk").write_text("correct horse battery\n")
     wifi = ["--wifi-ssid", "Garden", "--wifi-psk-file", tmp_path / "psk"]
     token = cards.token((fleet / "pi5-01.join.toml").read_text())
-    for options in ([], ["--format", "json"], ["--first-boot", "preseed"]):
+    for options in ([], ["--format", "json"], ["--first-boot", "cloudinit"]):
         result = cards.card(fleet, image, *wifi, *options)
         assert result.returncode == 0, result.stderr
         for secret in (token, "correct horse", "psk_hex"):
@@ -152,10 +151,10 @@ def test_a_missing_program_is_named_with_its_package(tmp_path, fleet, monkeypatc
 def test_a_release_that_was_changed_or_is_anothers_is_refused(tmp_path, fleet):
     """One byte, or another fleet's key; the card is not touched."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
-    other = cards.release(tmp_path, fleet / "release.key")
-    wheel = next((other / "wheels").glob("edgemeter-*"))
+    folder = small_release.unpacked(fleet / "release-0.0.1.tar", tmp_path / "changed")
+    wheel = next((folder / "wheels").glob("edgemeter-*"))
     wheel.write_bytes(wheel.read_bytes()[:-1] + b"!")
-    refused(fleet, image, "is not what the manifest says", "--release", other)
+    refused(fleet, image, "is not what the manifest says", "--release", small_release.pack(folder))
     (tmp_path / "keys").mkdir()
     key, _ = small_release.keys(tmp_path / "keys")
     refused(fleet, image, "is not signed by the key", "--release", cards.release(tmp_path / "keys", key))

@@ -1,23 +1,17 @@
 """Facts about the formats: each is recognised, exactly one is written, what people wrote stays, and doing it twice changes nothing."""
 
 import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.image import adapter_text, cloudinit, detect, firstrun, preseed
+from edgemeter.provisioning.image import adapter_text, cloudinit, detect, firstrun
 from edgemeter.provisioning.image.boot_partition import MountedFolder
 from edgemeter.provisioning.image.wifi import Wifi, read_wifi
 from tests import requirements
 from tests.fixtures.rows import table_row
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 BOOKWORM = "console=serial0,115200 console=tty1 root=PARTUUID=4e639091-02 rootwait quiet init=/usr/lib/raspberrypi-sys-mods/firstboot\n"
 TRIXIE = "console=serial0,115200 console=tty1 root=PARTUUID=4e639091-02 rootfstype=ext4 rootwait resize\n"
@@ -35,19 +29,16 @@ def boot(folder: Path, files: dict[str, str]) -> MountedFolder:
 
 CLOUD_INIT = {"cmdline.txt": TRIXIE, "config.txt": "", "user-data": "#cloud-config\n", "meta-data": "", "network-config": ""}
 FIRSTRUN = {"cmdline.txt": BOOKWORM, "config.txt": "", "issue.txt": ISSUE.format("2025-05-13")}
-PRESEED = {"cmdline.txt": TRIXIE, "config.txt": "", "rpi-preseed.toml": "# settings\n"}
 LEFTOVER = {"cmdline.txt": TRIXIE, "firstrun.sh": "#!/bin/bash\n"}
 CARDS = (
     ("cloudinit", "it has user-data", CLOUD_INIT),
     ("cloudinit", "2026-04-13", {**CLOUD_INIT, "issue.txt": ISSUE.format("2026-04-13")}),
     ("cloudinit", "2026-04-13", {**LEFTOVER, "issue.txt": ISSUE.format("2026-04-13")}),
     ("firstrun", "2025-05-13", FIRSTRUN),
-    ("firstrun", "2025-05-13", {**FIRSTRUN, "user-data": "#cloud-config\n", "rpi-preseed.toml": ""}),
+    ("firstrun", "2025-05-13", {**FIRSTRUN, "user-data": "#cloud-config\n"}),
     ("firstrun", "firstboot", {"cmdline.txt": BOOKWORM}),
     # The first Trixie has neither Bookworm's kernel line nor cloud-init's files.
     ("firstrun", "2025-10-01", {"cmdline.txt": TRIXIE, "issue.txt": ISSUE.format("2025-10-01")}),
-    ("preseed", "rpi-preseed.toml", PRESEED),
-    ("preseed", "rpi-preseed.toml", {**PRESEED, "issue.txt": ISSUE.format("2026-11-03"), "user-data": ""}),
 )
 
 
@@ -176,21 +167,6 @@ def test_a_network_config_is_what_netplan_reads():
     assert opened["wifis"]["wlan0"]["access-points"] == {"Open": {}}
 
 
-def test_preseed_is_toml_that_starts_us_early_and_late(tmp_path):
-    """The user's lines stay, twice is once, and a section that they have too is refused."""
-    users_text = 'config_version = "1.1"\n\n[locale]\nkeymap = "gb"\n'
-    card = boot(tmp_path / "boot", {**PRESEED, "rpi-preseed.toml": users_text})
-    once = changed(card, preseed.adapter_files(card, WIFI))
-    assert changed(card, preseed.adapter_files(card, WIFI)) == once
-    assert once["cmdline.txt"] == TRIXIE
-    read = tomllib.loads(once["rpi-preseed.toml"])
-    assert read["runcmd"] == {"early": [adapter_text.START], "late": [adapter_text.START]}
-    assert read["locale"] == {"keymap": "gb"}
-    assert read["wlan"] == {"ssid": 'Café "Öst"', "password": WIFI.psk_hex, "password_encrypted": True, "country": "GB"}
-    with pytest.raises(ConfigError, match=r"section \[runcmd\]"):
-        preseed.adapter_files(boot(tmp_path / "theirs", {"rpi-preseed.toml": '[runcmd]\nlate = ["ls"]\n'}), None)
-
-
 IMAGERS_SCRIPT = "#!/bin/bash\n\nset +e\n\necho theirs\nrm -f /boot/firstrun.sh\nsed -i 's| systemd.run.*||g' /boot/cmdline.txt\nexit 0\n"
 
 
@@ -216,7 +192,7 @@ def test_firstrun_survives_what_raspberry_pi_os_does_to_it():
 
 @pytest.mark.needs("bash", "sh")
 def test_what_starts_us_is_plain_sh_and_needs_no_escapes():
-    """It stands within strings of YAML and TOML, and runs under whatever /bin/sh is; firstrun.sh is a script of bash."""
+    """It stands within a string of YAML, and runs under whatever /bin/sh is; firstrun.sh is a script of bash."""
     subprocess.run(["sh", "-n", "-c", adapter_text.START], check=True)
     assert not set(adapter_text.START) & set("\"'[],#\\")
     subprocess.run(["bash", "-n", "-c", firstrun.script("", WIFI)], check=True)

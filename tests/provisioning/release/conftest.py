@@ -9,13 +9,13 @@ from tests.fixtures import small_release
 
 @pytest.fixture(scope="session")
 def releases(tmp_path_factory):
-    """Return `key`, `public`, and the folders of releases of versions 1.0, 1.1 and 2.0."""
+    """Return `key`, `public`, and releases of versions 1.0, 1.1 and 2.0."""
     folder = tmp_path_factory.mktemp("releases")
     key, public = small_release.keys(folder)
-    folders = {
+    made = {
         f"v{version.replace('.', '')}": small_release.make(folder, version, key, folder / "packed") for version in ("1.0", "1.1", "2.0")
     }
-    return SimpleNamespace(key=key, public=public, folder=folder, **folders)
+    return SimpleNamespace(key=key, public=public, folder=folder, **made)
 
 
 @pytest.fixture

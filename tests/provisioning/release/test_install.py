@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.release import install
+from edgemeter.provisioning.release import install, manifest
 from edgemeter.provisioning.release.manifest import sign
 from tests.fixtures import small_release
 from tests.fixtures.rows import table_row
@@ -50,34 +50,33 @@ def picture(root):
 
 def signed_anew(releases, tmp_path, change):
     """Return a copy of release 1.1 with its manifest changed and signed by the right key."""
-    release = tmp_path / "changed"
-    shutil.copytree(releases.v11, release)
+    release = small_release.unpacked(releases.v11, tmp_path / "changed")
     fields = json.loads((release / "manifest.json").read_bytes())
     change(fields, release)
     document = json.dumps(fields).encode()
     (release / "manifest.json").write_bytes(document)
     (release / "manifest.sig").write_bytes(sign(document, releases.key))
-    return release
+    return small_release.pack(release)
 
 
 @pytest.fixture(scope="module")
 def installed(releases, tmp_path_factory):
     """Return a root in which release 1.0 runs; tests of refusals share it."""
     root = tmp_path_factory.mktemp("device") / "opt"
-    result = start(small_release.tar(releases.v10), root, releases.public)
+    result = start(releases.v10, root, releases.public)
     assert result.returncode == 0, result.stderr
     return root
 
 
 def test_a_release_becomes_the_release_that_runs(releases, installed, tmp_path):
-    """From a tar, with no network and no ensurepip; its manifest, installer, units and key stay with it; twice changes nothing.
+    """With no network and no ensurepip; its manifest, installer, units and key stay with it; twice changes nothing.
 
     Without a key nothing is believed.
     """
     release = installed / "releases/1.0"
     assert release_of(installed) == "1.0"
     assert str((installed / "current").readlink()) == "releases/1.0"
-    assert (release / "manifest.json").read_bytes() == (releases.v10 / "manifest.json").read_bytes()
+    assert (release / "manifest.json").read_bytes() == manifest.read_release(releases.v10, releases.public).document
     assert (installed / "proven/install.py").read_bytes() == SCRIPT.read_bytes()
     assert (installed / "release.pub").read_bytes() == releases.public.read_bytes()
     assert (release / "units/edgemeter-agent.service").is_file()
@@ -136,7 +135,7 @@ def test_two_releases_stay_and_older_ones_go(releases, tmp_path):
 
 def changed_byte(releases, tmp_path):
     """One bit of a wheel."""
-    path = small_release.tar(releases.v11).replace(tmp_path / "byte.tar")
+    path = Path(shutil.copy(releases.v11, tmp_path))
     with tarfile.open(path) as tar:
         member = next(info for info in tar if info.name.endswith(".whl"))
         offset = member.offset_data + member.size // 2
@@ -147,13 +146,12 @@ def changed_byte(releases, tmp_path):
 
 
 def in_folder(change):
-    """Return a maker of a release whose unpacked folder was changed after it was signed."""
+    """Return a maker of a release whose files were changed after it was signed."""
 
     def make(releases, tmp_path):
-        release = tmp_path / "unpacked"
-        shutil.copytree(releases.v11, release)
+        release = small_release.unpacked(releases.v11, tmp_path / "unpacked")
         change(release)
-        return release
+        return small_release.pack(release)
 
     return make
 
@@ -164,17 +162,11 @@ def signed_by_another(release):
     (release / "manifest.sig").write_bytes(sign((release / "manifest.json").read_bytes(), key))
 
 
-def with_link(release):
-    """Replace a file by a link to it."""
-    real = (release / "install.py").replace(release.parent / "elsewhere")
-    (release / "install.py").symlink_to(real)
-
-
 def member(name, content=b"x", **attributes):
-    """Return a maker of a packed release with one more member."""
+    """Return a maker of a release with one more member."""
 
     def make(releases, tmp_path):
-        path = small_release.tar(releases.v11).replace(tmp_path / "member.tar")
+        path = Path(shutil.copy(releases.v11, tmp_path))
         info = tarfile.TarInfo(name)
         for key, value in {"size": len(content), **attributes}.items():
             setattr(info, key, value)
@@ -187,7 +179,7 @@ def member(name, content=b"x", **attributes):
 
 def truncated(releases, tmp_path):
     """Half a tar."""
-    path = small_release.tar(releases.v11).replace(tmp_path / "half.tar")
+    path = Path(shutil.copy(releases.v11, tmp_path))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     return path
 
@@ -214,8 +206,8 @@ REFUSED = [
     # A second file under a known name, which some readers take instead of the first.
     (member("install.py", b"import os"), "not what the manifest says"),
     (member("wheels/evil-1-py3-none-any.whl"), "not in its manifest"),
-    (in_folder(lambda release: (release / "wheels/evil-1-py3-none-any.whl").touch()), "not in its manifest"),
-    (in_folder(with_link), "cannot read 'install.py'"),
+    (member("install.py", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "cannot read 'install.py'"),
+    (member("install.py", b"", type=tarfile.FIFOTYPE), "'install.py' in the release is not a plain file"),
     (truncated, ""),
     (field("extra", 1), "unknown or missing fields: 'extra'"),
     (field("schema", 2), "schema '2'"),
