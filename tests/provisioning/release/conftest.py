@@ -12,10 +12,10 @@ def releases(tmp_path_factory):
     """Return `key`, `public`, and releases of versions 1.0, 1.1 and 2.0."""
     folder = tmp_path_factory.mktemp("releases")
     key, public = small_release.keys(folder)
-    made = {
+    by_name = {
         f"v{version.replace('.', '')}": small_release.make(folder, version, key, folder / "packed") for version in ("1.0", "1.1", "2.0")
     }
-    return SimpleNamespace(key=key, public=public, folder=folder, **made)
+    return SimpleNamespace(key=key, public=public, folder=folder, **by_name)
 
 
 @pytest.fixture
