@@ -21,7 +21,7 @@ from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.identity import JoinFile, join_file_text
 from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, in_folder
 from edgemeter.provisioning.identity import admission, broker_files
-from edgemeter.provisioning.identity.enforcement import Enforcement
+from edgemeter.provisioning.identity.enforcement import ELSEWHERE, Enforcement, broker_process
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -43,7 +43,7 @@ MOST_LINES = 3
     help="Further name or address in the certificate of broker and service; may be repeated.",
 )
 @click.option("--fleet", help="Name of the fleet. Default: default.")
-@click.option("--port", type=click.IntRange(1, 65535), help="The broker's port. Default: 8883.")
+@click.option("--port", "broker_port", type=click.IntRange(1, 65535), help="The broker's port. Default: 8883.")
 @click.option("--service", help="Host name or address of the service, as devices reach it. Default: that of the broker.")
 @click.option("--https-port", type=click.IntRange(1, 65535), help="The service's port. Default: 8443.")
 @click.option(
@@ -52,7 +52,9 @@ MOST_LINES = 3
     help="Public key of a release key that is kept on another machine, which signs releases. Default: make a pair.",
 )
 @format_option("", "table", "json")
-def init(folder: FleetFolder, *, form: Format, **options: Any) -> None:
+def init(
+    folder: FleetFolder, fleet: str | None, names: tuple[str, ...], release_public_key: Path | None, *, form: Format, **server: Any
+) -> None:
     """Create the fleet's authority, certificates, release key and broker configuration; existing files are kept.
 
     Example: edgemeter fleet init --broker broker.example --broker-name 192.0.2.10
@@ -60,7 +62,7 @@ def init(folder: FleetFolder, *, form: Format, **options: Any) -> None:
     from edgemeter.provisioning.identity.fleet_init import FleetInit
     from edgemeter.provisioning.identity.fleet_units import install_lines
 
-    work = FleetInit(folder, datetime.now(timezone.utc), **options)
+    work = FleetInit(folder, datetime.now(timezone.utc), fleet, names, release_public_key, server)
     notes = work.run()
     if print_data(form, {"folder": str(folder.path), "made": [{"path": str(path), "why": why} for path, why in work.made.items()]}):
         pass
@@ -70,8 +72,8 @@ def init(folder: FleetFolder, *, form: Format, **options: Any) -> None:
         for path, why in work.made.items():
             click.echo(f"made {path}: {why}")
     else:
-        names = (name for path in work.made if path.is_relative_to(folder.path) for name in path.relative_to(folder.path).parts[:1])
-        click.echo(f"made in {folder.path}: {', '.join(dict.fromkeys(names))}")
+        made = (name for path in work.made if path.is_relative_to(folder.path) for name in path.relative_to(folder.path).parts[:1])
+        click.echo(f"made in {folder.path}: {', '.join(dict.fromkeys(made))}")
         click.echo("start broker, service and collector, now and with the system:", err=True)
         for line in install_lines(folder):
             click.echo(f"  {line}", err=True)
@@ -203,8 +205,11 @@ def _decide_each(
                     raise _RehearsalError
             if form != "json":
                 click.echo(f"{name}: {'would be ' if dry_run else ''}{outcomes[name]}")
-        if not dry_run and Enforcement(folder, registry, signing).enforce(datetime.now(timezone.utc)):
-            click.echo("the broker does not answer: `edgemeter fleet serve` disconnects them when it does", err=True)
+        if not dry_run:
+            if Enforcement(folder, registry, signing).enforce(datetime.now(timezone.utc)):
+                click.echo("the broker does not answer: `edgemeter fleet serve` disconnects them when it does", err=True)
+            elif broker_process(folder) is None:
+                click.echo(ELSEWHERE, err=True)
     print_data(form, [{"device": name, "done": outcome, "dry_run": dry_run} for name, outcome in outcomes.items()])
 
 

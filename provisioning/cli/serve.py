@@ -14,7 +14,7 @@ from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.provisioning.cli.options import in_folder, print_notes
-from edgemeter.provisioning.identity.enforcement import low_limits, raise_limit, resumption_issues
+from edgemeter.provisioning.identity.enforcement import process_issues, raise_limit, resumption_issues
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
@@ -61,10 +61,9 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
 def _serve(folder: FleetFolder, stopped: threading.Event, manager: ServiceManager) -> None:
     from edgemeter.provisioning.https.fleet_server import FleetServer
 
-    inventory = read_if_present(folder)
-    entry = inventory.server if inventory and folder.ca_key.exists() else None
+    inventory = read_if_present(folder) if folder.ca_key.exists() else None
     with ExitStack() as stack:
-        server = FleetServer(folder, entry) if entry else None
+        server = FleetServer(folder, inventory.server) if inventory else None
         if server is not None:
             stack.callback(server.stop)
             # Boards join, and renew their certificates, also while there is no broker.
@@ -73,8 +72,7 @@ def _serve(folder: FleetFolder, stopped: threading.Event, manager: ServiceManage
         stack.callback(service.stop)
         if not _is_started(service, stopped, manager):
             return
-        limits = low_limits(folder, inventory.server) if inventory and inventory.server else []
-        print_notes([*limits, *resumption_issues(folder, service.address)])
+        print_notes([*process_issues(folder), *resumption_issues(folder, service.address)])
         where = f", and boards at {server.url}" if server else ""
         click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}{where}", err=True)
         while not stopped.wait(ALIVE_S):

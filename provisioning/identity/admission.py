@@ -56,11 +56,9 @@ def invite(
     """Return a join file with a new token, and when it expires (by the server's clock); the previous token ends unless `keep` raises.
 
     Raises:
-        ConfigError: as `check_device_name`; fleet.toml names no broker, or the authority's certificate cannot be read.
+        ConfigError: as `check_device_name`; or the authority's certificate cannot be read.
     """
     check_device_name(device, registry)
-    if inventory.server is None:
-        raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ...")
     token = secrets.token_urlsafe(TOKEN_BYTES)
     expires_ns = now_ns + int(hours * NS_PER_HOUR)
     enrolment_token = EnrolmentToken(token_id(token), device, inventory.fleet, now_ns, expires_ns)

@@ -29,13 +29,8 @@ MOST_CLIENTS = 50_000
 
 def access_rules(fleets: Iterable[str]) -> str:
     """Return the ACL: devices in these `fleets`, and services."""
-    of_devices, _, of_services = _template("acl").partition("\n\n")
+    of_devices, _, of_services = template("acl").partition("\n\n")
     return "\n".join([*(of_devices.format(fleet=fleet) for fleet in sorted(fleets)), "", of_services])
-
-
-def tls_settings() -> str:
-    """Return OpenSSL's configuration for the broker."""
-    return _template("openssl.cnf")
 
 
 def authority(folder: FleetFolder) -> Authority:
@@ -53,9 +48,14 @@ def configuration(folder: FleetFolder, server: ServerEntry) -> str:
     broker = str(folder.broker.absolute())
     if "\n" in broker or broker != broker.strip():
         raise ConfigError(f"the fleet's folder {broker!r} has a line break, or a space at the end, in its name: rename it")
-    return _template("mosquitto.conf").format(
+    try:
+        # After a reload mosquitto reads its files as the user it became, who has to own them.
+        user = f"user {pwd.getpwuid(os.getuid()).pw_name}\n"
+    except KeyError:
+        user = ""
+    return template("mosquitto.conf").format(
         broker=broker,
-        user=_user(),
+        user=user,
         port=server.broker_port,
         most_clients=MOST_CLIENTS,
         ca=folder.ca_certificate.absolute(),
@@ -63,12 +63,13 @@ def configuration(folder: FleetFolder, server: ServerEntry) -> str:
     )
 
 
-def _template(name: str) -> str:
+def template(name: str) -> str:
+    """Return the text of a file for the broker, as it is before anything is filled in."""
     return Path(__file__).with_name(f"{name}.in").read_text(encoding="utf-8")
 
 
-def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> bool:
-    """Write the list of refused certificates from the registry at `now`, if it changed; return whether a running broker learns of one.
+def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> None:
+    """Write the list of refused certificates from the registry at `now`, if it changed, where a running broker finds it.
 
     Raises:
         ConfigError: the list that is there is damaged.
@@ -83,34 +84,25 @@ def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now:
         refused |= listed - refused - certificates.issued(registry, listed - refused)
         if previous is None or refused != listed:
             durable_file.write(folder.revoked, signing.revoked_list(refused, now, previous))
-        return _announce_list(folder, signing)
+        _announce_list(folder, signing)
 
 
-def _announce_list(folder: FleetFolder, signing: Authority) -> bool:
+def _announce_list(folder: FleetFolder, signing: Authority) -> None:
     """Give the list one more name in the folder where OpenSSL looks for lists that it has not read yet: HASH.r0, HASH.r1, ...
 
-    Return whether it had none: of a process that was killed before this, the next one does it. A hard link is one list for good, while a
-    symbolic one that is copied to another machine before the list would be read there as the list before.
+    Of a process that was killed before this, the next one does it. A hard link is one list for good, while a symbolic one that is copied to
+    another machine before the list would be read there as the list before.
     """
     name, number = folder.revoked_lists / signing.name_hash(), 0
     with os_error_as(UnavailableError, f"cannot announce the list of revoked certificates in {str(folder.revoked_lists)!r}"):
         while (link := name.with_suffix(f".r{number}")).exists():
             if link.samefile(folder.revoked):
-                return False
+                return
             number += 1
         link.hardlink_to(folder.revoked)
-    return True
 
 
 def read(path: Path) -> bytes:
     """Return what a file of the fleet holds; raises ConfigError if it cannot be read."""
     with os_error_as(ConfigError, f"cannot read {str(path)!r}", "`edgemeter fleet init` makes it; name the fleet's folder with --folder"):
         return path.read_bytes()
-
-
-def _user() -> str:
-    # After a reload mosquitto reads its files as the user it became, who has to own them.
-    try:
-        return f"user {pwd.getpwuid(os.getuid()).pw_name}\n"
-    except KeyError:
-        return ""

@@ -5,7 +5,6 @@ import resource
 import shlex
 import socket
 import ssl
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,17 +20,14 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.identity.authority import Authority
-from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.inventory.fleet_file import ServerEntry, fleet_broker_address
+from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
-from edgemeter.provisioning.registry.certificates import pending_disconnects
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
 
 logger = logging.getLogger(__name__)
 
-COMMAND_TIMEOUT_S = 30.0
 CONNECT_S = 5.0
 # A ticket comes right after the handshake of TLS 1.3.
 TICKET_S = 1.0
@@ -41,26 +37,16 @@ BROKER_RETRY_S = 30.0
 # 1,100 silent connections of strangers exhaust the usual limit of open files, 1,024.
 FEWEST = 4096
 _REMEDY = "start it by its systemd unit (sudo systemctl start edgemeter-fleet.target), or after `ulimit -n 65536`"
+ELSEWHERE = "no broker of this folder runs on this machine: one elsewhere refuses a device once it has `revoked.crl` and `broker/revoked`"
 
 
-def broker_process(folder: FleetFolder, server: ServerEntry, proc: Path = Path("/proc")) -> int | None:
+def broker_process(folder: FleetFolder, proc: Path = Path("/proc")) -> int | None:
     """Return the process id of the broker, None where its pid file names no mosquitto on this machine."""
-    path = Path(server.broker_pid_file) if server.broker_pid_file else folder.broker / "mosquitto.pid"
     try:
-        number = int(path.read_text().strip())
+        number = int((folder.broker / "mosquitto.pid").read_text().strip())
         return number if number > 1 and (proc / str(number) / "comm").read_text().strip() == PROGRAM else None
     except (OSError, ValueError):
         return None
-
-
-def run_reload_command(server: ServerEntry) -> None:
-    """Run the command of fleet.toml that brings changed files to a broker elsewhere; raises UnavailableError if it fails."""
-    if not server.broker_reload:
-        return
-    try:
-        subprocess.run(server.broker_reload, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_TIMEOUT_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"the command that reloads the broker failed ({error}): correct broker_reload in fleet.toml") from error
 
 
 def raise_limit() -> None:
@@ -69,14 +55,16 @@ def raise_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def low_limits(folder: FleetFolder, server: ServerEntry) -> list[str]:
-    """Return which of service and broker may open too few files, with the remedy; a broker elsewhere is not looked at."""
+def process_issues(folder: FleetFolder) -> list[str]:
+    """Return which of service and broker may open too few files, and that the broker runs elsewhere, with the remedy."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     issues = [f"the service may open {limit:,} files only: {_REMEDY}"] if 0 <= limit < FEWEST else []
-    broker = broker_process(folder, server)
+    broker = broker_process(folder)
+    if broker is None:
+        return [*issues, ELSEWHERE]
     # It may have ended by now, or be another user's.
     with suppress(OSError):
-        connections = FEWEST if broker is None else resource.prlimit(broker, resource.RLIMIT_NOFILE)[0]
+        connections, _ = resource.prlimit(broker, resource.RLIMIT_NOFILE)
         if 0 <= connections < FEWEST:
             issues.append(f"the broker may hold {connections:,} connections only, so a stranger can take them all: {_REMEDY}")
     return issues
@@ -140,44 +128,34 @@ class Enforcement:
         self._registry = registry
         self._signing = signing
         self._refused: set[str] | None = None
-        self._needs_command = False
         self._failures = 0
         self._not_before_s = 0.0
-        self._is_absence_known = False
 
     def enforce(self, now: datetime) -> bool:
         """Do what can be done now; return whether sessions are left that have to end, because the broker does not answer.
 
         Raises:
             ConfigError: a file of the fleet is damaged, or the broker refuses the operator.
-            UnavailableError: a file cannot be written, or the command of fleet.toml fails.
+            UnavailableError: a file cannot be written.
         """
+        # Read before the list: a session that is ended before its device is on the list comes back.
+        pending = certificates.pending_disconnects(self._registry)
         refused = certificates.refused(self._registry, int(now.timestamp() * NS_PER_S))
-        pending = pending_disconnects(self._registry)
         if refused != self._refused:
-            is_new = broker_files.renew_list(self._folder, self._registry, self._signing, now)
-            # Who wrote the list may have failed to run the command, or was killed: then it has ended no session either.
-            self._needs_command = is_new or bool(pending) or self._needs_command
+            broker_files.renew_list(self._folder, self._registry, self._signing, now)
             self._refused = refused
-        if not (self._needs_command or pending):
-            self._failures = 0
-            return False
-        if self._clock() < self._not_before_s:
-            return bool(pending)
+        if pending and self._clock() < self._not_before_s:
+            return True
         self._not_before_s = self._clock() + min(BROKER_RETRY_S, 2.0 ** min(self._failures, 10))
         self._failures += 1
-        if self._needs_command:
-            run_reload_command(fleet_file.read(self._folder.fleet_file).server or ServerEntry(broker=""))
-            self._needs_command = False
         try:
             for device in pending:
                 self._disconnect(device)
         except UnavailableError as error:
-            if not self._is_absence_known:
+            if self._failures == 1:
                 logger.warning("cannot end the sessions of %s now: %s", ", ".join(pending), error)
-            self._is_absence_known = True
             return True
-        self._is_absence_known, self._failures, self._not_before_s = False, 0, 0.0
+        self._failures, self._not_before_s = 0, 0.0
         return False
 
     def _disconnect(self, device: str) -> None:

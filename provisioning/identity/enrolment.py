@@ -158,7 +158,7 @@ class Enrolment:
         if registered is not None and registered.serial not in {None, serial}:
             doubtful = "; that number changes when the card is flashed again" if enrolment.serial_source in {"installation", "made"} else ""
             return f"{enrolment.device!r} is the board with serial {registered.serial!r}, and {serial!r} requests its name{doubtful}"
-        if self.fleet_file.server is not None and self.fleet_file.server.accept == "hand":
+        if self.fleet_file.server.accept == "hand":
             return "fleet.toml requires approval of every board (accept = 'hand')"
         return None
 

@@ -1,6 +1,7 @@
 """The work of `edgemeter fleet init`: it makes whatever is missing of a fleet's files."""
 
 import ipaddress
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +16,7 @@ from edgemeter.agent.base.toml import toml_document
 from edgemeter.provisioning.identity import authority, broker_files, fleet_units
 from edgemeter.provisioning.identity.authority import KeyPair
 from edgemeter.provisioning.identity.broker_files import COLLECTOR_USER, OPERATOR_USER, SERVICE_USER
-from edgemeter.provisioning.identity.enforcement import broker_process, run_reload_command
+from edgemeter.provisioning.identity.enforcement import broker_process
 from edgemeter.provisioning.identity.release_keys import first_keys, read_keys
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry, open_registry
@@ -34,57 +35,46 @@ _RELEASE_KEY_HERE = (
 class FleetInit:
     """Makes what is missing in `folder`; `made` are the files, and why each was made.
 
-    None of an option means what fleet.toml says; `names` are further names and addresses of broker and service.
+    None of an option means what fleet.toml says; `names` are further names and addresses of broker and service, `server` the other keys of
+    that table.
     """
 
     folder: FleetFolder
     now: datetime
-    broker: str | None
-    names: tuple[str, ...]
     fleet: str | None
-    port: int | None
-    service: str | None
-    https_port: int | None
+    names: tuple[str, ...]
     release_public_key: Path | None
+    server: Mapping[str, object]
     made: dict[Path, str] = field(default_factory=dict)
 
     def run(self) -> list[str]:
-        """Make everything; bring new files to a broker elsewhere, by fleet.toml's command; return what is left to people.
+        """Make everything; return what is left to people.
 
         Raises:
             ConfigError: one file of a pair is missing, existing files contradict the options, or no broker is named.
-            UnavailableError: the library of certificates is not installed, or that command fails.
+            UnavailableError: the library of certificates is not installed.
         """
         require_extra("sign", "a fleet's certificates need the library cryptography", "cryptography")
         folder = self.folder
-        text = None if folder.fleet_file.exists() else self._fleet_toml()
-        inventory = self._agreed() if text is None else self._checked(text)
-        server = inventory.server or ServerEntry(broker="")
+        inventory = self._inventory()
         # A file without a key is refused before anything is made.
         release_key = first_keys(self.release_public_key) if self.release_public_key else None
         self._make_folder(folder.path, "the fleet's folder")
         self._make_folder(config.home(), "for the collector's ledger")
         self._make_authority(inventory.fleet)
-        self._make_broker_certificate(server)
+        self._make_broker_certificate(inventory.server)
         for name, common_name in SERVICE_CERTIFICATES.items():
             certificate, key = folder.certificate(name), folder.key(name)
             if not certificate.exists() or not key.exists():
                 pair = broker_files.authority(folder).issue(common_name, self.now)
                 self._write_pair(pair, certificate, key, f"the certificate of {common_name}")
         self._make_release_key(release_key)
-        if text is not None:
-            self._write(folder.fleet_file, text.encode(), "the inventory")
-        self._configure_broker(inventory.fleet, server)
-        return self._notes(server)
-
-    def _notes(self, server: ServerEntry) -> list[str]:
-        folder, notes = self.folder, []
-        if any(path.is_relative_to(folder.broker) for path in self.made):
-            run_reload_command(server)
-            if broker_process(folder, server) is not None:
-                notes.append(
-                    "restart the broker: it runs with its previous files (sudo systemctl restart edgemeter-broker); nothing is lost"
-                )
+        if not folder.fleet_file.exists():
+            self._write(folder.fleet_file, toml_document(msgspec.to_builtins(inventory)).encode(), "the inventory")
+        self._configure_broker(inventory)
+        notes = []
+        if any(path.is_relative_to(folder.broker) for path in self.made) and broker_process(folder) is not None:
+            notes.append("restart the broker: it runs with its previous files (sudo systemctl restart edgemeter-broker); nothing is lost")
         if folder.release_key.exists() and folder.release_public_key in self.made:
             notes.append(_RELEASE_KEY_HERE.format(path=str(folder.release_key), command=folder.command))
         return notes
@@ -139,7 +129,7 @@ class FleetInit:
                 durable_file.write(folder.release_key, authority.make_key())
             self._write(path, authority.public_of(folder.release_key.read_bytes()), "the key pair that signs releases", 0o644)
 
-    def _configure_broker(self, fleet: str, server: ServerEntry) -> None:
+    def _configure_broker(self, inventory: FleetFile) -> None:
         folder = self.folder
         for path in (folder.broker / "conf.d", folder.broker / "data", folder.revoked_lists):
             self._make_folder(path, "for the broker")
@@ -150,52 +140,33 @@ class FleetInit:
             self.made[folder.registry] = "the registry, and the list of revoked certificates"
         with open_registry(folder, read_only=True) as registry:
             # After a fleet was renamed, some devices still have its previous name.
-            fleets = {fleet, *(device.fleet for device in devices.read(registry))}
+            fleets = {inventory.fleet, *(device.fleet for device in devices.read(registry))}
         for path, text, why in (
-            (folder.broker / "mosquitto.conf", broker_files.configuration(folder, server), "the broker's configuration"),
-            (folder.broker / "openssl.cnf", broker_files.tls_settings(), "the broker's TLS settings"),
+            (folder.broker / "mosquitto.conf", broker_files.configuration(folder, inventory.server), "the broker's configuration"),
+            (folder.broker / "openssl.cnf", broker_files.template("openssl.cnf"), "the broker's TLS settings"),
             (folder.broker / "acl", broker_files.access_rules(fleets), "the broker's rules"),
             *((folder.path / name, text, "for systemd") for name, text in fleet_units.unit_texts(folder).items()),
         ):
             if not path.exists() or path.read_bytes() != text.encode():
                 self._write(path, text.encode(), why)
 
-    def _agreed(self) -> FleetFile:
-        folder = self.folder
-        written_file = fleet_file.read(folder.fleet_file)
-        server = written_file.server
-        if server is None:
-            raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ...")
-        for key, written, option in (
-            ("broker", server.broker, self.broker),
-            ("fleet", written_file.fleet, self.fleet),
-            ("broker_port", server.broker_port, self.port),
-            ("service", server.service, self.service),
-            ("https_port", server.https_port, self.https_port),
-        ):
-            if option not in {None, written}:
-                raise ConfigError(
-                    f"{str(folder.fleet_file)!r} sets {key} = {written!r}, not {option!r}: change it there, or leave out the option"
-                )
-        return written_file
-
-    def _fleet_toml(self) -> str:
-        if self.broker is None:
-            raise ConfigError("a new fleet needs its broker: give --broker HOST, as devices reach it")
-        server = {
-            "broker": self.broker,
-            "broker_port": self.port,
-            "service": self.service,
-            "https_port": self.https_port,
-            "names": self.names,
-        }
-        return toml_document({"fleet": self.fleet or "default", "server": server})
-
-    def _checked(self, text: str) -> FleetFile:
-        try:
-            return msgspec.toml.decode(text, type=FleetFile)
-        except msgspec.ValidationError as error:
-            raise ConfigError(f"cannot make a fleet {self.fleet!r} with the broker {self.broker!r}: {error}") from error
+    def _inventory(self) -> FleetFile:
+        """Return fleet.toml, which no option may contradict; where there is none, the one to write, with what the options give."""
+        path = self.folder.fleet_file
+        options = {key: value for key, value in self.server.items() if value is not None}
+        if not path.exists():
+            if "broker" not in options:
+                raise ConfigError("a new fleet needs its broker: give --broker HOST, as devices reach it")
+            try:
+                return msgspec.convert({"fleet": self.fleet or "default", "server": {**options, "names": self.names}}, FleetFile)
+            except msgspec.ValidationError as error:
+                raise ConfigError(f"cannot make a fleet {self.fleet!r} with the broker {options['broker']!r}: {error}") from error
+        inventory = fleet_file.read(path)
+        written = {"fleet": inventory.fleet, **msgspec.structs.asdict(inventory.server)}
+        for key, option in {"fleet": self.fleet or inventory.fleet, **options}.items():
+            if option != written[key]:
+                raise ConfigError(f"{str(path)!r} sets {key} = {written[key]!r}, not {option!r}: change it there, or leave out the option")
+        return inventory
 
 
 def _normal_name(name: str) -> str:

@@ -1,7 +1,6 @@
 """The systemd units of a fleet's server: broker, service and collector, and one target that starts and stops all three."""
 
 import os
-import pwd
 import shlex
 import shutil
 import sys
@@ -31,7 +30,7 @@ def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, 
         "mosquitto": _word(shutil.which("mosquitto") or "/usr/sbin/mosquitto"),
         "mosquitto_conf": _word(f"{path}/broker/mosquitto.conf"),
         "clear": _word(f"rm -f {shlex.quote(str(folder.revoked_lists.absolute()))}/*.r*"),
-        "hardening": _template("fleet-hardening").format(user=_user()),
+        "hardening": _template("fleet-hardening").format(user=os.getuid()),
     }
     return {unit: _template(unit).format(**values) for unit in (BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT, TARGET)}
 
@@ -58,10 +57,3 @@ def _word(argument: str) -> str:
 def _quoted(argument: str) -> str:
     escaped = argument.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

@@ -33,12 +33,11 @@ class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     governor: str | None = None
 
 
-class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where devices find the fleet: the broker, and the service, which hands out certificates and content over HTTPS.
 
     `service` is the service's host if that is another than the broker's; `names` are further ones of both. `accept`: `token` is enough to
-    join, or approval by `hand` is required. `broker_reload` is a command that brings changed files to a broker on another machine;
-    `broker_pid_file` is where the broker on this machine writes its process id.
+    join, or approval by `hand` is required.
     """
 
     broker: str
@@ -47,8 +46,6 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     https_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8443
     names: tuple[str, ...] = ()
     accept: Literal["token", "hand"] = "token"
-    broker_pid_file: str | None = None
-    broker_reload: tuple[str, ...] = ()
 
     @property
     def service_host(self) -> str:
@@ -70,7 +67,7 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The whole file."""
 
     fleet: Name
-    server: ServerEntry | None = None
+    server: ServerEntry
     device: dict[Name, DeviceEntry] = {}
 
 
@@ -104,8 +101,6 @@ def fleet_broker_address(folder: FleetFolder, client: str = "fleet") -> BrokerAd
     broker = folder.broker_address
     if broker is None:
         server = read(folder.fleet_file).server
-        if server is None:
-            raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ..., or give --broker HOST")
         broker = f"mqtts://{server.broker}:{server.broker_port}"
     is_secure = broker.startswith("mqtts://")
     files = TlsFiles(folder.ca_certificate, folder.certificate(client), folder.key(client)) if is_secure else None

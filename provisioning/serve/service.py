@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 CLIENT_ID = "edgemeter-fleet"
 POLL_S = 0.5
-# A handler may wait for a command of fleet.toml, half a minute.
+# A handler may wait for a broker that stalls, ten seconds for each session that it ends.
 STALLED_S = 60.0
 # A flood leaves a backlog at the broker, up to its limit, before the flooder is cut; others wait behind it.
 MOST_DROPPED = 2000

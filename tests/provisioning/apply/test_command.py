@@ -9,13 +9,14 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.apply import applying
 from edgemeter.provisioning.apply.board import SshTarget
 from edgemeter.provisioning.cli.main import fleet
-from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, ServerEntry
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK, free_port
 
 FLEET = FleetFile(
     fleet="lab",
+    server=ServerEntry(broker="broker.example"),
     device={
         "pi": DeviceEntry(host="pi.example", user="pi", governor="performance"),
         "nano": DeviceEntry(host="192.0.2.7", port=2222),

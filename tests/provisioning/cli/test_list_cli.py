@@ -29,7 +29,8 @@ def lab(tmp_path):
     """Return a lab with one device of each kind of trouble, and the present as its clock."""
     lab = Lab(tmp_path)
     lab.now_ns = time.time_ns()
-    lab.folder.fleet_file.write_text('fleet = "lab"\n[device.pi-new]\nboard = "pi5"\n[device.pi-good]\nboard = "pi5"\ntags = ["coral"]\n')
+    device_tables = '[device.pi-new]\nboard = "pi5"\n[device.pi-good]\nboard = "pi5"\ntags = ["coral"]\n'
+    lab.folder.fleet_file.write_text(f'fleet = "lab"\n[server]\nbroker = "b"\n{device_tables}')
     sound = {
         "board": "Raspberry Pi 5 Model B Rev 1.0",
         "told_ns": lab.now_ns,

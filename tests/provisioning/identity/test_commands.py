@@ -9,9 +9,10 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract import identity
 from edgemeter.provisioning.cli.main import fleet
-from edgemeter.provisioning.identity import authority
+from edgemeter.provisioning.identity import authority, enforcement
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.certificates import Certificate
+from tests.fixtures.fleet_command import run_fleet
 from tests.provisioning.identity.lab import open_tokens
 
 
@@ -67,6 +68,14 @@ def test_a_device_is_revoked_without_a_broker_too(lab):
     assert authority.revoked_numbers(lab.folder.revoked.read_bytes()) == {"a1"}
     assert open_tokens(lab.registry) == {}
     assert certificates.pending_disconnects(lab.registry) == ["pi-1"]
+
+
+def test_a_broker_on_another_machine_is_not_said_to_have_the_list(lab, monkeypatch):
+    """It answers, and the session is ended; whether it refuses the device cannot be known here."""
+    monkeypatch.setattr(enforcement, "end_session", lambda *_: None)
+    assert enforcement.ELSEWHERE in run_fleet(lab.folder.path, "revoke", "pi-1").stderr
+    monkeypatch.setattr("edgemeter.provisioning.cli.enrolment.broker_process", lambda _: 77)
+    assert run_fleet(lab.folder.path, "revoke", "pi-2").stderr == ""
 
 
 def test_a_ban_is_ended_by_accepting_the_device(lab):

@@ -10,14 +10,12 @@ import pytest
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.provisioning.identity import authority, broker_files, enforcement
 from edgemeter.provisioning.identity.enforcement import Enforcement
-from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.certificates import Certificate
 from edgemeter.provisioning.registry.devices import Device
 from tests.fixtures.rows import table_row
 
-SERVER = ServerEntry(broker="x")
 BEGIN_S = 1_700_000_000
 NS = 1_000_000_000
 
@@ -86,6 +84,27 @@ def test_a_session_that_cannot_be_ended_now_is_ended_when_the_broker_runs(enforc
     assert enforced.ended[2:] == [("pi-2", None)]
 
 
+def test_no_session_ends_before_its_device_is_on_the_list(enforced, monkeypatch):
+    """One that is revoked while the registry is read: it would come back."""
+    enforced.answers = True
+    enforced.passes()
+    read_refused = certificates.refused
+
+    def revoke_meanwhile(registry, now_ns):
+        before = read_refused(registry, now_ns)
+        enforced.write(certificates.revoke, "pi-1", BEGIN_S * NS, "stolen")
+        enforced.write(certificates.put_pending_disconnect, "pi-1", 1)
+        return before
+
+    with monkeypatch.context() as revoking:
+        revoking.setattr(certificates, "refused", revoke_meanwhile)
+        enforced.passes(1)
+    assert enforced.ended == []
+    enforced.passes(1)
+    assert [client_id for client_id, _ in enforced.ended] == ["pi-1"]
+    assert enforced.refused()[0] == {"a1"}
+
+
 def test_a_ban_ends_by_itself(enforced):
     """The certificates of a banned device are refused, also new ones, and it is said to be offline; a minute later it may come back."""
     enforced.answers = True
@@ -148,47 +167,6 @@ def test_a_revoked_certificate_stays_refused_where_the_registry_was_lost(enforce
     assert enforced.refused()[0] == {"a1"}
 
 
-@pytest.mark.services
-def test_a_command_brings_the_files_elsewhere_until_it_succeeds(enforced, tmp_path):
-    """One that fails is an error and is owed, though the files changed once; not run at each poll."""
-    mark, fleet_toml = tmp_path / "told", enforced.lab.folder.fleet_file
-    enforced.write(certificates.revoke, "pi-1", BEGIN_S * NS, "stolen")
-    text = fleet_toml.read_text().rstrip()
-    for command in ('["false"]', f'["{tmp_path / "absent"}"]'):
-        fleet_toml.write_text(f"{text}\nbroker_reload = {command}\n")
-        with pytest.raises(UnavailableError, match="broker_reload"):
-            enforced.passes(60)
-    fleet_toml.write_text(f'{text}\nbroker_reload = ["touch", "{mark}"]\n')
-    enforced.passes()
-    assert not mark.exists()
-    assert not enforced.passes(60)
-    assert mark.exists()
-
-
-@pytest.mark.services
-def test_a_command_that_another_process_did_not_finish_is_run_before_sessions_end(enforced, tmp_path):
-    """`fleet revoke` wrote the list, and failed to bring it: the service does, whether it ran meanwhile or begins."""
-    mark, fleet_toml = tmp_path / "told", enforced.lab.folder.fleet_file
-    enforced.answers, text = True, fleet_toml.read_text().rstrip()
-    enforced.passes()
-    service = enforced.enforcement
-    fleet_toml.write_text(f'{text}\nbroker_reload = ["false"]\n')
-    enforced.write(certificates.revoke, "pi-1", BEGIN_S * NS, "stolen")
-    enforced.write(certificates.put_pending_disconnect, "pi-1", 1)
-    enforced.restart()
-    with pytest.raises(UnavailableError, match="broker_reload"):
-        enforced.passes(1)
-    fleet_toml.write_text(f'{text}\nbroker_reload = ["touch", "{mark}"]\n')
-    for enforcing in (None, service):
-        mark.unlink(missing_ok=True)
-        enforced.write(certificates.put_pending_disconnect, "pi-1", 1)
-        enforced.restart()
-        enforced.enforcement = enforcing or enforced.enforcement
-        assert not enforced.passes(1)
-        assert mark.exists()
-    assert [client_id for client_id, _ in enforced.ended] == ["pi-1", "pi-1"]
-
-
 @pytest.fixture
 def folder(tmp_path):
     """Return a fleet's folder with a place for the broker."""
@@ -203,21 +181,23 @@ def test_without_a_process_of_its_own_no_broker_is_running(folder):
         with table_row(text):
             if text is not None:
                 (folder.broker / "mosquitto.pid").write_text(text)
-            assert enforcement.broker_process(folder, SERVER) is None
+            assert enforcement.broker_process(folder) is None
 
 
 def test_limits_that_are_too_low_are_named(folder, monkeypatch):
-    """Those of the service and of the broker's process, as strangers' silent connections would take what is left."""
+    """Those of the service and of the broker's process, as strangers' silent connections would take what is left; or none runs here."""
     monkeypatch.setattr(enforcement.resource, "getrlimit", lambda _: (1024, 1024))
-    assert ["1,024" in issue for issue in enforcement.low_limits(folder, SERVER)] == [True]
+    limit, where = enforcement.process_issues(folder)
+    assert "1,024" in limit
+    assert where == enforcement.ELSEWHERE
     monkeypatch.setattr(enforcement, "broker_process", lambda *_: 77)
     monkeypatch.setattr(enforcement.resource, "getrlimit", lambda _: (65536, 65536))
     for limit, count in ((4095, 1), (4096, 0)):
         monkeypatch.setattr(enforcement.resource, "prlimit", lambda process, _, limit=limit: (limit, process))
-        assert len(enforcement.low_limits(folder, SERVER)) == count
+        assert len(enforcement.process_issues(folder)) == count
 
     def end(*_):
         raise ProcessLookupError
 
     monkeypatch.setattr(enforcement.resource, "prlimit", end)
-    assert enforcement.low_limits(folder, SERVER) == []
+    assert enforcement.process_issues(folder) == []

@@ -92,7 +92,8 @@ def test_every_random_expression_means_what_python_means():
 def test_the_fleet_file_overrides_what_people_state(tmp_path):
     """Tags add up, the trust state is the registry's, a device of the file alone is expected; nothing is written."""
     folder = FleetFolder(tmp_path)
-    folder.fleet_file.write_text('fleet = "lab"\n[device.pi5-01]\nboard = "pi5-8gb"\ntags = ["rack"]\n[device.new]\nserial = "7"\n')
+    device_tables = '[device.pi5-01]\nboard = "pi5-8gb"\ntags = ["rack"]\n[device.new]\nserial = "7"\n'
+    folder.fleet_file.write_text(f'fleet = "lab"\n[server]\nbroker = "b"\n{device_tables}')
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
         devices.put(connection, FLEET[0])
