@@ -72,8 +72,8 @@ def init(
         for path, why in work.made.items():
             click.echo(f"made {path}: {why}")
     else:
-        made = (name for path in work.made if path.is_relative_to(folder.path) for name in path.relative_to(folder.path).parts[:1])
-        click.echo(f"made in {folder.path}: {', '.join(dict.fromkeys(made))}")
+        top_names = (name for path in work.made if path.is_relative_to(folder.path) for name in path.relative_to(folder.path).parts[:1])
+        click.echo(f"made in {folder.path}: {', '.join(dict.fromkeys(top_names))}")
         click.echo("start broker, service and collector, now and with the system:", err=True)
         for line in install_lines(folder):
             click.echo(f"  {line}", err=True)
