@@ -98,7 +98,7 @@ def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
     assert [(mistake.section[-1], mistake.key) for mistake in files.check_file(path)[1]] == [
         ("1", "thread"), ("2", "threads"), ("1", "model"), ("2", "model"),
     ]  # fmt: skip
-    path.write_text('fleet = "f"\n[device.a]\nserial = "1"\nbord = "pi5"\n[device.b]\nserial = "1"\n')
+    path.write_text('fleet = "f"\nserver.broker = "b"\n[device.a]\nserial = "1"\nbord = "pi5"\n[device.b]\nserial = "1"\n')
     assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == ["is no key", "'a' and 'b' have the same serial '1'"]
 
 
