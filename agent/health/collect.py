@@ -143,7 +143,7 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
     throttled = throttling.read(machine)
     waiting, dropped, outbox_trouble = _outbox(home / OUTBOX, order.device)
     identity = _identity(home)
-    floor_ns = max(order.floor_ns, clock_floor_ns(identity.seen_ns if identity else None))
+    floor_ns = max(order.floor_ns, clock_floor_ns(identity.issued_ns if identity else None))
     now_ns = time.time_ns()
     return Health(
         device=order.device,
@@ -223,7 +223,7 @@ def _identity(home: Path) -> Identity | None:
 def _serial(identity: Identity | None, machine: Machine) -> str | None:
     """Return the serial number by which the fleet knows this board, else the one that it has; None where it has none."""
     if identity is not None:
-        return identity.serial
+        return identity.board.serial
     board_serial = read_board_serial(machine)
     return None if board_serial.source == "made" else board_serial.serial
 

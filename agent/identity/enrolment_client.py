@@ -62,7 +62,10 @@ class EnrolmentClient:
                 raise TransientError(
                     f"the fleet at {self._service} has not approved this board within {timeout_s:g} s ({reason}): try again later"
                 )
-            self._pause(time.monotonic() + wait_s)
+            until_s = time.monotonic() + wait_s
+            while (left_s := until_s - time.monotonic()) > 0:
+                self._alive()
+                time.sleep(min(left_s, POLL_S))
 
     def confirm(self) -> bool:
         """Confirm that the certificate with which this connects is on the disk; return whether the service knows: no harm if not."""
@@ -106,8 +109,3 @@ class EnrolmentClient:
             return body
         message = f"the fleet's service at {self._service} responds {status}: {one_line(body.decode(errors='replace'))[:300]}"
         raise (ConfigError if status in _FOR_GOOD else TransientError)(message)
-
-    def _pause(self, until_s: float) -> None:
-        while (left_s := until_s - time.monotonic()) > 0:
-            self._alive()
-            time.sleep(min(left_s, POLL_S))

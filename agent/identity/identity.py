@@ -5,7 +5,6 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -33,11 +32,10 @@ _PLACES: tuple[tuple[SerialSource, str], ...] = (
 _LONGEST = 128
 
 
-@dataclass(frozen=True, slots=True)
-class BoardSerial:
+class BoardSerial(msgspec.Struct, frozen=True):
     """A serial number, and where it was found: `path` below the root, None where it was drawn."""
 
-    serial: str
+    serial: Serial
     source: SerialSource
     path: str | None
 
@@ -86,10 +84,10 @@ class _Built(msgspec.Struct):
     built_ns: Annotated[int, msgspec.Meta(ge=0)]
 
 
-def clock_floor_ns(seen_ns: int | None, release: Path = Path(sys.prefix)) -> int:
-    """Return when the installed release was built, or when the fleet was last in contact (`seen_ns`), whichever is later; 0 for unknown."""
+def clock_floor_ns(issued_ns: int | None, release: Path = Path(sys.prefix)) -> int:
+    """Return when the installed release was built, or the certificate issued (`issued_ns`), whichever is later; 0 for unknown."""
     built = durable_file.read_if_any(release / "manifest.json", _Built)
-    return max(built.built_ns if built else 0, seen_ns or 0)
+    return max(built.built_ns if built else 0, issued_ns or 0)
 
 
 def make_key(path: Path) -> None:
@@ -126,40 +124,29 @@ def belong_together(certificate: Path, key: Path) -> bool:
         return False
 
 
-IDENTITY_FOLDER = "identity"
-JOINED = "joined"
-
 # A device asks for its next certificate when this part of the present one's life has passed.
 RENEW_AT_RATIO = 2 / 3
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity that a device stores: `claim` is the id of its enrolment token; times are the server's, `seen_ns` the latest.
+    """The identity that a device stores: `claim` is the id of its enrolment token; times are the server's.
 
-    `service` is where it renews its certificate and fetches content, https://HOST:PORT.
+    `board` is the one that it was made on; `service` is where it renews its certificate and fetches content, https://HOST:PORT.
     """
 
     device: Name
     fleet: Name
-    serial: Serial
-    serial_source: SerialSource
-    serial_path: str | None
+    board: BoardSerial
     broker: str
     service: str
     number: Hex
     claim: Hex | None
     issued_ns: int
     not_after_ns: int
-    seen_ns: int
-
-    def board(self) -> BoardSerial:
-        """Return the board that this identity was made on."""
-        return BoardSerial(self.serial, self.serial_source, self.serial_path)
 
     def is_due(self, now_ns: int) -> bool:
-        """Return whether it is time for the next certificate; a clock that is behind counts as the server's latest time."""
-        life_ns = self.not_after_ns - self.issued_ns
-        return max(now_ns, self.seen_ns) >= self.issued_ns + int(life_ns * RENEW_AT_RATIO)
+        """Return whether it is time for the next certificate."""
+        return now_ns >= self.issued_ns + int((self.not_after_ns - self.issued_ns) * RENEW_AT_RATIO)
 
 
 class IdentityFiles:
@@ -171,13 +158,13 @@ class IdentityFiles:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.folder = home / IDENTITY_FOLDER
+        self.folder = home / "identity"
         self.key = self.folder / "device.key"
         self.certificate = self.folder / "device.crt"
         self.ca = self.folder / "ca.crt"
         self.identity = self.folder / "identity.json"
         self.next_key = self.folder / "next.key"
-        self.joined = home / JOINED
+        self.joined = home / "joined"
 
     @property
     def tls(self) -> TlsFiles:

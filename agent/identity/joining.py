@@ -91,16 +91,13 @@ def take_certificate(
     identity = Identity(
         device=answer.device,
         fleet=answer.fleet,
-        serial=serial.serial,
-        serial_source=serial.source,
-        serial_path=serial.path,
+        board=serial,
         broker=broker,
         service=service,
         number=answer.number,
         claim=claim,
         issued_ns=answer.now_ns,
         not_after_ns=answer.not_after_ns,
-        seen_ns=answer.now_ns,
     )
     durable_file.write(files.folder / "next.json", msgspec.json.encode(identity))
     return settle_identity(files) or identity
@@ -162,7 +159,7 @@ def _joined_before(places: JoinPaths, machine: Machine) -> Identity | None:
     files = IdentityFiles(places.home)
     settle_identity(files)
     identity = read_identity(places.home)
-    if identity is None or differs_from_board(identity.board(), machine) or not belong_together(files.certificate, files.key):
+    if identity is None or differs_from_board(identity.board, machine) or not belong_together(files.certificate, files.key):
         return None
     return identity
 

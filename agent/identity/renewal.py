@@ -4,6 +4,7 @@ When two thirds of the present one's life have passed, and when its card was cop
 own and asks for a name by the certificate that it came with.
 """
 
+import functools
 import logging
 import math
 import threading
@@ -40,12 +41,12 @@ def settle_moved_card(home: Path, machine: Machine = THIS_MACHINE, alive: Callab
     files = IdentityFiles(home)
     joining.settle_identity(files)
     identity = read_identity(home)
-    if identity is None or not differs_from_board(identity.board(), machine):
+    if identity is None or not differs_from_board(identity.board, machine):
         return
     logger.warning(
         "this card belongs to device %r on the board with serial %s, and this is another board: it asks for a name of its own",
         identity.device,
-        identity.serial,
+        identity.board.serial,
     )
     serial = read_board_serial(machine)
     client = EnrolmentClient(identity.service, files.tls, alive)
@@ -86,48 +87,43 @@ class RenewalHandler(Handler):
         joining.settle_identity(self._files)
         identity = read_identity(context.home)
         self._identity = identity if identity is not None and identity.device == context.device else None
-        if self._identity is not None and time.time_ns() < self._floor_ns():
+        if self._identity is not None and time.time_ns() < clock_floor_ns(self._identity.issued_ns):
             logger.warning(
                 "this board's clock is behind its release's build or its last contact: check that it can reach a time server (NTP)"
             )
 
     def poll(self) -> float:
         """Ask for a certificate when that is due, and report that the present one is here, once after each start."""
-        if self._identity is None or (self._is_confirmed and not self._is_due(self._identity)):
+        identity = self._identity
+        if identity is None or (self._is_confirmed and not _is_due(identity)):
             return POLL_S
         now_s = self._clock_s()
         if self._tried_s is not None and now_s - self._tried_s < RETRY_S:
             return self._tried_s + RETRY_S - now_s
         if not self._is_at_work:
             self._is_at_work, self._tried_s = True, now_s
-            self._begin(self._work)
+            self._begin(functools.partial(self._work, identity))
         return RETRY_S
 
-    def _work(self) -> None:
+    def _work(self, identity: Identity) -> None:
+        client = self._make_client(identity.service, self._files.tls)
         try:
-            if self._identity is not None and self._is_due(self._identity):
-                self._renew(self._identity)
+            if _is_due(identity):
+                self._files.next_key.unlink(missing_ok=True)
+                csr = certificate_request(self._files.key, identity.device)
+                question = CertificateRequest(csr=csr, serial=identity.board.serial, serial_source=identity.board.source)
+                answer = client.ask("/renew", question)
+                self._identity = joining.take_certificate(
+                    self._files, answer, identity.board, identity.broker, identity.service, identity.claim
+                )
+                logger.info("the certificate was renewed: number %s", self._identity.number)
             # The service lets the earlier certificates end then.
-            self._is_confirmed = self._client().confirm()
+            self._is_confirmed = client.confirm()
         except EdgemeterError as error:
             logger.warning("the certificate is not renewed: %s", error)
         finally:
             self._is_at_work = False
 
-    def _renew(self, identity: Identity) -> None:
-        self._files.next_key.unlink(missing_ok=True)
-        csr = certificate_request(self._files.key, identity.device)
-        question = CertificateRequest(csr=csr, serial=identity.serial, serial_source=identity.serial_source)
-        answer = self._client().ask("/renew", question)
-        board = identity.board()
-        self._identity = joining.take_certificate(self._files, answer, board, identity.broker, identity.service, identity.claim)
-        logger.info("the certificate was renewed: number %s", self._identity.number)
 
-    def _client(self) -> EnrolmentClient:
-        return self._make_client(self._identity.service if self._identity else "", self._files.tls)
-
-    def _is_due(self, identity: Identity) -> bool:
-        return identity.is_due(max(time.time_ns(), self._floor_ns()))
-
-    def _floor_ns(self) -> int:
-        return clock_floor_ns(self._identity.seen_ns if self._identity else None)
+def _is_due(identity: Identity) -> bool:
+    return identity.is_due(max(time.time_ns(), clock_floor_ns(identity.issued_ns)))

@@ -42,7 +42,7 @@ def board(lab):
     return joined_board
 
 
-def change_identity(board, **changes):
+def change_identity(board, /, **changes):
     """Change what the board stores of itself."""
     changed = msgspec.structs.replace(identity.read_identity(board.home), **changes)
     durable_file.write(board.files.identity, msgspec.json.encode(changed))
@@ -73,7 +73,7 @@ def states(operator):
 
 def this_board(board):
     """Make the identity this machine's: the process reads the real one's serial number."""
-    change_identity(board, serial_path=None)
+    change_identity(board, board=BoardSerial("100000001", "device-tree", None))
 
 
 class Renewing:
@@ -121,9 +121,8 @@ class Renewing:
 
 def identity_until(not_after_ns, number="1"):
     """Return an identity whose certificate has the second half of its life before it."""
-    fields = {"device": "pi-1", "fleet": "lab", "serial": "1", "serial_source": "emmc", "serial_path": "x", "broker": "mqtts://b:8883"}
-    now_ns = time.time_ns()
-    times = {"issued_ns": 2 * now_ns - not_after_ns, "not_after_ns": not_after_ns, "seen_ns": now_ns}
+    fields = {"device": "pi-1", "fleet": "lab", "board": BoardSerial("1", "emmc", "x"), "broker": "mqtts://b:8883"}
+    times = {"issued_ns": not_after_ns - 2 * YEAR_NS, "not_after_ns": not_after_ns}
     return Identity(**fields, **times, service="https://b:8443", number=number, claim="c1")
 
 
@@ -172,7 +171,7 @@ def test_a_certificate_is_renewed_when_it_is_due_and_again_when_no_answer_comes(
     ]
     assert handler.poll() == POLL_S
     renewed = identity.read_identity(renewing.home)
-    assert (renewed.number, renewed.board(), renewed.claim) == ("2", BoardSerial("1", "emmc", "x"), "c1")
+    assert (renewed.number, renewed.board, renewed.claim) == ("2", BoardSerial("1", "emmc", "x"), "c1")
     assert (renewed.broker, renewed.service) == ("mqtts://b:8883", "https://b:8443")
     assert renewing.files.certificate.read_bytes() == b"PEM"
 
@@ -192,7 +191,7 @@ def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
     path = lab.path / "serial"
     path.write_text("another board's")
     # What this machine has at that place is not what the card remembers.
-    change_identity(copy, serial_path=str(path).lstrip("/"))
+    change_identity(copy, board=BoardSerial("100000001", "device-tree", str(path).lstrip("/")))
     operator = lab.service_client("operator")
     first = board.client("pi-1")
     process = up(lab, copy)

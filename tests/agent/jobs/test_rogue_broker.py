@@ -14,7 +14,7 @@ import pytest
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.contract.orders import Logs
-from edgemeter.agent.identity.identity import read_identity
+from edgemeter.agent.identity.identity import BoardSerial, read_identity
 from edgemeter.agent.identity.service_signature import read_refused_orders
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
 from edgemeter.provisioning.registry import jobs
@@ -38,7 +38,7 @@ class World:
         self.lab = Lab(path, stack).start()
         self.board, self.other = self.lab.joined("pi-1", "100000001"), self.lab.joined("pi-2", "100000002")
         # The process reads this machine's serial number.
-        mine = msgspec.structs.replace(read_identity(self.board.home), serial_path=None)
+        mine = msgspec.structs.replace(read_identity(self.board.home), board=BoardSerial("100000001", "device-tree", None))
         durable_file.write(self.board.files.identity, msgspec.json.encode(mine))
         self.log = path / "agent.log"
         self.agent = None
