@@ -30,7 +30,6 @@ from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 logger = logging.getLogger(__name__)
 
-CONFIG_PATH = Path("/etc/edgemeter/config.toml")
 JOIN_TIMEOUT_S = 600.0
 _TRIES = 3
 # The secret of a join file; its value is a string on one line, as `join_file_text` and people write it.
@@ -43,7 +42,7 @@ class JoinPaths:
     """Where the identity and the configuration are kept."""
 
     home: Path
-    config: Path = CONFIG_PATH
+    config: Path
 
 
 def join_fleet(path: Path, places: JoinPaths, machine: Machine = THIS_MACHINE, timeout_s: float = JOIN_TIMEOUT_S) -> Identity:

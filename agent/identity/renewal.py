@@ -89,7 +89,7 @@ class RenewalHandler(Handler):
         self._identity = identity if identity is not None and identity.device == context.device else None
         if self._identity is not None and time.time_ns() < clock_floor_ns(self._identity.issued_ns):
             logger.warning(
-                "this board's clock is behind its release's build or its last contact: check that it can reach a time server (NTP)"
+                "this board's clock is behind the build of its release or its certificate: check that it can reach a time server (NTP)"
             )
 
     def poll(self) -> float:
