@@ -25,7 +25,7 @@ LINES = {
     "agent/engine": 4285,
     "agent/generators": 1243,
     "agent/health": 584,
-    "agent/identity": 765,
+    "agent/identity": 742,
     "agent/jobs": 1877,
     "agent/ledger": 1949,
     "agent/machine": 1431,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1618,
     "provisioning/serve": 337,
     "provisioning/update": 216,
-    "tests": 80062,
+    "tests": 80059,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
