@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.contract.messages import Topic, decode_state
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
@@ -17,6 +18,7 @@ from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.service import FleetService
 from tests.agent.jobs.driver import REPLAY, suite
 from tests.agent.jobs.fleet_server import DEVICE, FLEET, LONG_S
+from tests.fixtures.collecting import collecting
 from tests.fixtures.fleet_key import give_service
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.publishing import peer
@@ -66,14 +68,17 @@ def called(folder, *arguments):
     return result.stdout
 
 
-def test_a_suite_goes_from_a_command_to_the_device_and_its_result_back(folder, agent, tmp_path):
-    """`fleet run` waits for it; the device's journal and the server's agree."""
+def test_a_suite_goes_from_a_command_to_the_device_and_its_result_back(folder, agent, broker, tmp_path):
+    """`fleet run` waits for it; the runs that the job names, and no others, are in the collector's ledger."""
     (tmp_path / "suite.toml").write_bytes(suite(repeats=2))
     (tmp_path / "m.replay.json").write_bytes(REPLAY)
-    agent.start()
-    job = json.loads(called(folder, "run", tmp_path / "suite.toml", "--on", f"device={DEVICE}", "--timeout", 600, "--format", "json"))
-    (execution,) = job["executions"]
-    assert (execution["state"], len(execution["runs"])) == ("done", 2), execution
+    with collecting(address_of(broker), tmp_path / "ledger.sqlite"):
+        agent.start()
+        job = json.loads(called(folder, "run", tmp_path / "suite.toml", "--on", f"device={DEVICE}", "--timeout", 600, "--format", "json"))
+        (execution,) = job["executions"]
+        assert (execution["state"], len(execution["runs"])) == ("done", 2), execution
+        with SqliteLedger(tmp_path / "ledger.sqlite", "read") as ledger:
+            assert wait_until(lambda: {entry.record.id for entry in ledger.records()} == set(execution["runs"]), LONG_S)
 
 
 @pytest.mark.nightly
