@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1618,
     "provisioning/serve": 337,
     "provisioning/update": 216,
-    "tests": 80059,
+    "tests": 80064,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
