@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.base.tls import tls_context
 from edgemeter.agent.contract import identity as contract_identity
-from edgemeter.provisioning.identity.enforcement import resumption_issues
+from edgemeter.provisioning.identity.enforcement import broker_process, resumption_issues
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.registry import certificates, devices
 from tests.fixtures.mqtt_peer import Peer, wait_until
@@ -165,6 +165,7 @@ def test_a_broker_that_resumes_sessions_is_named(broker_lab):
     assert resumption_issues(lab.folder, address) == []
     lab.start_broker()
     assert resumption_issues(lab.folder, address) == []
+    assert broker_process(lab.folder) == lab.broker.process.pid
     settings = lab.folder.broker / "openssl.cnf"
     text = settings.read_text()
     for setting in ("MinProtocol = TLSv1.3\n", "NumTickets = 0\n", text):
