@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1618,
     "provisioning/serve": 337,
     "provisioning/update": 216,
-    "tests": 80064,
+    "tests": 80065,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
