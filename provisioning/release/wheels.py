@@ -1,9 +1,5 @@
-"""The wheels that a release needs on a target: edgemeter's own, built or packed from what is installed here, and all others, complete."""
+"""The wheels that a release needs on a target: edgemeter's own, from where it was installed from, and all others, complete."""
 
-import base64
-import csv
-import hashlib
-import io
 import json
 import os
 import shutil
@@ -11,12 +7,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from email.parser import Parser
 from importlib import metadata
 from importlib.resources import as_file, files
 from importlib.util import find_spec
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -24,44 +21,50 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.release.boards import ReleaseTarget
 
-# Written by an installer, or derived from the wheel.
-NOT_OF_A_WHEEL = {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json"}
 # The earliest time in a zip; setuptools reads it from the environment.
-EPOCH_S, EPOCH = 315_532_800, (1980, 1, 1, 0, 0, 0)
+EPOCH_S = 315_532_800
 TIMEOUT_S = 1800
 PIP = "pip>=23"
 _SOURCE_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def make_own_wheel(folder: Path) -> Path:
-    """Return edgemeter's wheel, made in `folder`; raises UnavailableError (what was tried) if what is installed does not allow it."""
+    """Return the wheel of the edgemeter that is installed here, made in `folder` from where it was installed from.
+
+    Raises:
+        ConfigError: its source cannot be read.
+        UnavailableError: pip cannot make it.
+    """
     # A build leaves `edgemeter.egg-info` beside the source, without its origin.
     origins = [text for distribution in metadata.distributions(name="edgemeter") if (text := distribution.read_text("direct_url.json"))]
     origin = json.loads(origins[0]) if origins else {}
-    if not origin.get("dir_info", {}).get("editable"):
-        return repack_wheel("edgemeter", folder)
-    return _build_wheel(Path(unquote(urlsplit(origin["url"]).path)), folder)
-
-
-def _build_wheel(source: Path, folder: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as scratch:
-        # In the source a build would leave files of its own, and take those of an earlier one.
-        copy = Path(scratch) / "source"
-        _copy_source(source, copy)
+        if "dir_info" in origin:
+            requirement = str(_copy_source(Path(unquote(urlsplit(origin["url"]).path)), Path(scratch) / "source"))
+        else:
+            requirement = _requirement(origin)
         options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--wheel-dir", scratch]
         if _has_setuptools():
             options.append("--no-build-isolation")
         epoch_s = os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH_S))
-        completed = _python_with_pip("-m", "pip", "wheel", *options, str(copy), SOURCE_DATE_EPOCH=epoch_s)
+        completed = _python_with_pip("-m", "pip", "wheel", *options, requirement, SOURCE_DATE_EPOCH=epoch_s)
         wheels = list(Path(scratch).glob("edgemeter-*.whl"))
         if completed.returncode != 0 or not wheels:
-            raise UnavailableError(
-                f"cannot build edgemeter's wheel from {str(source)!r} ({_reason(completed)}): give one with --wheel FILE"
-            )
+            raise UnavailableError(f"cannot make edgemeter's wheel of {requirement!r} ({_reason(completed)}): give one with --wheel FILE")
         return Path(shutil.copy(wheels[0], folder))
 
 
-def _copy_source(source: Path, target: Path) -> None:
+def _requirement(origin: dict[str, Any]) -> str:
+    """Return by which requirement pip gets what is installed here: a file, an address, a commit, or this version of the index."""
+    if not origin:
+        return f"edgemeter=={metadata.version('edgemeter')}"
+    if commit := origin.get("vcs_info"):
+        return f"edgemeter @ {commit['vcs']}+{origin['url']}@{commit['commit_id']}"
+    return f"edgemeter @ {origin['url']}"
+
+
+def _copy_source(source: Path, target: Path) -> Path:
+    """Return the copy of a source: in the source a build would leave files of its own, and take those of an earlier one."""
     try:
         target.mkdir()
         setup = msgspec.toml.decode((source / "pyproject.toml").read_bytes())["tool"]["setuptools"]
@@ -71,6 +74,7 @@ def _copy_source(source: Path, target: Path) -> None:
             shutil.copytree(source / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     except (OSError, shutil.Error, msgspec.MsgspecError, KeyError) as error:
         raise ConfigError(f"cannot read edgemeter's source in {str(source)!r} ({error}): give a wheel with --wheel FILE") from error
+    return target
 
 
 def _has_setuptools() -> bool:
@@ -78,41 +82,6 @@ def _has_setuptools() -> bool:
         return int(metadata.version("setuptools").split(".")[0]) >= 77
     except (metadata.PackageNotFoundError, ValueError):
         return False
-
-
-def repack_wheel(name: str, folder: Path) -> Path:
-    """Return a wheel of an installed distribution's files, in `folder`; raises UnavailableError if none was installed from a wheel."""
-    distribution = next((candidate for candidate in metadata.distributions(name=name) if candidate.read_text("WHEEL")), None)
-    if distribution is None:
-        raise UnavailableError(f"{name} is not installed from a wheel, so none can be made from it: give one with --wheel FILE")
-    files = {str(file): Path(str(file.locate())) for file in distribution.files or () if _is_of_a_wheel(file)}
-    info = next(PurePosixPath(file).parent for file in files if file.endswith(".dist-info/WHEEL"))
-    tags = [line.partition(": ")[2] for line in files[f"{info}/WHEEL"].read_text().splitlines() if line.startswith("Tag: ")]
-    tag = "-".join(".".join(dict.fromkeys(parts)) for parts in zip(*(tag.split("-") for tag in tags), strict=True))
-    target = folder / f"{info.name.removesuffix('.dist-info')}-{tag}.whl"
-    _write_wheel(target, f"{info}/RECORD", {name: files[name].read_bytes() for name in sorted(files)})
-    return target
-
-
-def _is_of_a_wheel(file: PurePosixPath) -> bool:
-    is_added = file.parent.name.endswith(".dist-info") and file.name in NOT_OF_A_WHEEL
-    return not (is_added or ".." in file.parts or file.suffix == ".pyc" or file.is_absolute())
-
-
-def _write_wheel(target: Path, record: str, contents: Mapping[str, bytes]) -> None:
-    listed = io.StringIO()
-    rows = csv.writer(listed, lineterminator="\n")
-    for name, content in contents.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-        rows.writerow((name, f"sha256={digest}", len(content)))
-    rows.writerow((record, "", ""))
-    with zipfile.ZipFile(target, "w") as archive:
-        for name, content in {**contents, record: listed.getvalue().encode()}.items():
-            entry = zipfile.ZipInfo(name, EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.create_system = 3
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, content)
 
 
 def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, folder: Path, further: Sequence[Path] = ()) -> None:

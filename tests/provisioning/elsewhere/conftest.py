@@ -13,8 +13,7 @@ from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.provisioning.elsewhere import over_ssh
-from edgemeter.provisioning.release import wheels
-from tests.fixtures.pip_wheel import compiled_pip
+from tests.fixtures.pip_wheel import compiled_pip, repack_wheel
 from tests.provisioning.elsewhere.board_bench import BoardBench
 
 
@@ -68,7 +67,7 @@ def pack_installed(folder: Path, *extras: str) -> Path:
             continue
         packed.add((name, *sorted(wanted_extras)))
         if name != "edgemeter" and not list(folder.glob(f"{requirement.name.replace('-', '_')}-*.whl")):
-            wheels.repack_wheel(requirement.name, folder)
+            repack_wheel(requirement.name, folder)
         for text in metadata.requires(requirement.name) or ():
             dependency = requirements.Requirement(text)
             if dependency.marker is None or any(dependency.marker.evaluate({"extra": extra}) for extra in wanted_extras or {""}):

@@ -8,6 +8,7 @@ import zipfile
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.provisioning.cli.release import release as release_command
 from edgemeter.provisioning.release import wheels as release_wheels
 from edgemeter.provisioning.release.manifest import read_release
@@ -47,17 +48,19 @@ def test_a_release_is_built_and_installs(releases, offline, tmp_path):
 
 
 @pytest.mark.services
-def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
-    """Of what is installed here, with nothing that an installer wrote; the same bytes each time."""
-    first, second = tmp_path / "1", tmp_path / "2"
-    first.mkdir()
-    second.mkdir()
-    wheel = release_wheels.repack_wheel("click", first)
-    assert wheel.read_bytes() == release_wheels.repack_wheel("click", second).read_bytes()
-    target = ["--no-index", "--no-deps", "--target", tmp_path / "site"]
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *target, wheel]
-    subprocess.run([str(word) for word in command], check=True, capture_output=True)
-    assert (tmp_path / "site/click/core.py").exists()
+def test_edgemeters_own_wheel_is_the_one_it_was_installed_from(tmp_path, monkeypatch):
+    """As pip notes it beside what it installs; a file that is gone is named, with what to do."""
+    info = tmp_path / "site/edgemeter-9.9.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: edgemeter\nVersion: 9.9\n")
+    wheel = small_release.edgemeter_wheel(tmp_path, "9.9")
+    (info / "direct_url.json").write_text(json.dumps({"url": wheel.as_uri(), "archive_info": {}}))
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    (tmp_path / "made").mkdir()
+    assert release_wheels.make_own_wheel(tmp_path / "made").read_bytes() == wheel.read_bytes()
+    wheel.unlink()
+    with pytest.raises(UnavailableError, match=r"edgemeter-9.9-py3-none-any.whl.*: give one with --wheel FILE"):
+        release_wheels.make_own_wheel(tmp_path / "made")
 
 
 @pytest.mark.services
