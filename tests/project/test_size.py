@@ -80,10 +80,10 @@ LINES = {
     "provisioning/inventory": 306,
     "provisioning/jobs": 1431,
     "provisioning/registry": 652,
-    "provisioning/release": 1618,
+    "provisioning/release": 1587,
     "provisioning/serve": 337,
     "provisioning/update": 216,
-    "tests": 80065,
+    "tests": 80110,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
