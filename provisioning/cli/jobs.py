@@ -1,10 +1,16 @@
 """The commands that order measurements and show jobs: `edgemeter fleet run`, `jobs`; and what all commands that give orders share."""
 
+import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from tempfile import TemporaryDirectory
+from typing import NoReturn
 
 import click
 import msgspec
@@ -15,27 +21,28 @@ from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
 from edgemeter.agent.base.figures import count, short_id
 from edgemeter.agent.base.options import FiniteRange, added, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import plain_table, print_lines, print_text
+from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.agent.contract import suite as suites
-from edgemeter.agent.contract.orders import IntervalSeconds, TimeOfDay
+from edgemeter.agent.contract.orders import IntervalSeconds
 from edgemeter.provisioning.cli.options import in_folder, print_notes, rehearsed_options, selection_option
+from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import plain
-from edgemeter.provisioning.jobs.job_view import counts_text, executions_table, follow_job, job_document, job_outline, one_line, summary_of
-from edgemeter.provisioning.jobs.scheduler import WaitReasons
-from edgemeter.provisioning.jobs.waves import JobChange, WaveEnd, by_state, change_job, in_waves
+from edgemeter.provisioning.inventory.selection import select_accepted
+from edgemeter.provisioning.jobs import job_view
+from edgemeter.provisioning.jobs.waves import JobChange, by_state, change_job, in_waves
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.jobs import Execution, Job, NewJob, Target, executions_of_job, select_executions, select_jobs
 from edgemeter.provisioning.registry.registry import Registry
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 RUN_TIMEOUT_S = 3600.0
 MOST_RUN_LINES, MOST_JOBS, MOST_OF_DEVICE = 20, 30, 50
 MAX_FAILED_RATIO = 0.2
 _UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
+_WAVE_END = re.compile(r"[1-9][0-9]{0,6}|(100|[0-9]{1,2}(\.[0-9]+)?)%")
 
 
 def _interval_s(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
@@ -47,19 +54,11 @@ def _interval_s(_context: click.Context, _parameter: click.Parameter, text: str 
         raise click.BadParameter(f"{text!r}: write minutes, hours or days such as 30m, 6h or 1d, at most 31d") from error
 
 
-def _time_of_day(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    try:
-        return msgspec.convert(text, TimeOfDay | None)
-    except msgspec.ValidationError as error:
-        raise click.BadParameter(f"{text!r}: write hours and minutes such as 02:30") from error
-
-
-def _wave_ends(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[WaveEnd, ...]:
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    try:
-        return msgspec.convert([int(part) if part.isdecimal() else part for part in parts], tuple[WaveEnd, ...])
-    except msgspec.ValidationError as error:
-        raise click.BadParameter(f"{text!r}: write numbers of devices or shares of them, such as 2,10%,50%") from error
+def _wave_ends(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[str, ...]:
+    ends = tuple(filter(None, map(str.strip, text.split(","))))
+    if not all(map(_WAVE_END.fullmatch, ends)):
+        raise click.BadParameter(f"{text!r}: write numbers of devices or shares of them, such as 2,10%,50%")
+    return ends
 
 
 waves_options = added(
@@ -87,19 +86,23 @@ waves_options = added(
 )
 
 
-def timeout_option(default_s: float) -> Callable[[_Command], _Command]:
-    """Return what adds `--timeout`."""
-    text = "Time limit in seconds, counted from when a device has the order."
-    return click.option("--timeout", "timeout_s", type=FiniteRange(1, 604_800), default=default_s, show_default=True, help=text)
+timeout_option = partial(
+    click.option,
+    "--timeout",
+    "timeout_s",
+    type=FiniteRange(1, 604_800),
+    show_default=True,
+    help="Time limit in seconds, counted from when a device has the order.",
+)
 
 
 @click.command()
 @click.argument("suite", type=click.Path(path_type=Path, dir_okay=False))
 @selection_option("measure on")
-@click.option("--at", callback=_time_of_day, metavar="HH:MM", help="Repeat it each day at this local time of the device.")
+@click.option("--at", type=click.DateTime(["%H:%M"]), metavar="HH:MM", help="Repeat it each day at this local time of the device.")
 @click.option("--every", "every_s", callback=_interval_s, metavar="INTERVAL", help="Repeat it at this interval: 30m, 6h, 1d.")
 @waves_options
-@timeout_option(RUN_TIMEOUT_S)
+@timeout_option(default=RUN_TIMEOUT_S)
 @click.option(
     "--retries",
     type=click.IntRange(0, 10),
@@ -114,9 +117,9 @@ def run(
     selection: str,
     folder: FleetFolder,
     *,
-    at: str | None,
+    at: datetime | None,
     every_s: int | None,
-    wave_ends: tuple[WaveEnd, ...],
+    wave_ends: tuple[str, ...],
     max_failed_ratio: float | None,
     timeout_s: float,
     retries: int,
@@ -131,36 +134,37 @@ def run(
 
     Example: edgemeter fleet run suite.toml --on 'board=pi5 & coral'
     """
-    from edgemeter.provisioning.jobs import ordering
+    from edgemeter.provisioning.jobs import packing
 
     if at is not None and every_s is not None:
         raise click.UsageError("--at and --every exclude each other: leave one out")
     # A mistake in the suite is reported first, before devices are looked up and large files are packed.
-    suites.read_file(suite)
+    written = suites.read_file(suite)
     with open_registry(folder, read_only=dry_run) as registry:
-        picked = ordering.pick(folder, registry, selection)
-        packed = ordering.pack(folder, suite, is_dry_run=dry_run)
-        print_notes((*picked.notes, packed.size_note, *server_issues(folder, time.time_ns())))
-        waves = in_waves({device.device: device.board for device in picked.devices}, wave_ends)
+        accepted, notes = select_accepted(folder, registry, selection)
+        if exclusive is not None and not any(exclusive in device.tags for device in accepted):
+            raise ConfigError(f"none of these devices has the tag {exclusive!r}: correct --exclusive, or add the tag in fleet.toml")
+        content_folder = TemporaryDirectory(dir=folder.path) if dry_run else nullcontext(folder.content)
+        with Console(stderr=True).status(f"packing {suite.name}"), content_folder as path:
+            work = packing.pack(written, suite.resolve().parent, ContentStore(Path(path)))
+        print_notes((*notes, packing.size_note(work), *server_issues(folder, time.time_ns())))
+        waves = in_waves({device.device: device.board for device in accepted}, wave_ends)
         if dry_run:
-            contents = [msgspec.structs.asdict(content) for content in packed.work.contents]
             planned = [{"device": name, "wave": wave + 1} for name, wave in waves.items()]
-            if not print_data(form, {"title": packed.title, "devices": planned, "contents": contents}):
-                for content in packed.work.contents:
+            if not print_data(form, {"title": written.name, "devices": planned, "contents": work.contents}):
+                for content in work.contents:
                     click.echo(f"would send {content.name} ({content.size_bytes} bytes, sha256 {content.sha256[:12]})")
                 for name, wave in waves.items():
-                    click.echo(f"would order {name}: {packed.title}, wave {wave + 1}")
+                    click.echo(f"would order {name}: {written.name}, wave {wave + 1}")
             return
         if max_failed_ratio is None:
             max_failed_ratio = MAX_FAILED_RATIO if wave_ends else 1.0
         targets = [
             Target(device.device, device.fleet, waves[device.device], exclusive=exclusive if exclusive in device.tags else None)
-            for device in picked.devices
+            for device in accepted
         ]
-        if exclusive is not None and not any(target.exclusive for target in targets):
-            raise ConfigError(f"none of these devices has the tag {exclusive!r}: correct --exclusive, or add the tag in fleet.toml")
-        work = msgspec.structs.replace(packed.work, at=at, every_s=every_s)
-        order(registry, NewJob((work,), packed.title, timeout_s, retries, max_failed_ratio), targets, waits=waits, form=form)
+        work = msgspec.structs.replace(work, at=at and at.strftime("%H:%M"), every_s=every_s)
+        order(registry, NewJob((work,), written.name, timeout_s, retries, max_failed_ratio), targets, waits=waits, form=form)
 
 
 @click.command()
@@ -196,19 +200,17 @@ def jobs(
             _show_jobs(registry, device, form, with_text=with_text)
             return
         job = kept.find(registry, name)
-        if change is not None:
-            if device is not None and (change != "cancel" or kept.find_execution(registry, job.job, device) is None):
-                raise ConfigError(
-                    f"only --cancel takes --device, and a device of job {job.job!r}: `edgemeter fleet jobs {job.job}` lists them"
-                )
+        executions = [execution for execution in executions_of_job(registry, job.job) if device in {None, execution.device}]
+        if follows:
+            _follow_to_end(registry, job.job, form, with_text=with_text)
+        elif change is None:
+            _show_job(registry, job, executions, form, with_text=with_text)
+        elif device is not None and (change != "cancel" or not executions):
+            raise ConfigError(f"only --cancel takes --device, and a device of job {job.job!r}: `edgemeter fleet jobs {job.job}` lists them")
+        else:
             outcome = change_job(registry, job.job, change, device, time.time_ns())
             if not print_data(form, {"job": job.job, "done": outcome}):
                 click.echo(f"{job.job}: {outcome}")
-        elif follows:
-            _follow_to_end(registry, job.job, form, with_text=with_text)
-        else:
-            executions = [execution for execution in executions_of_job(registry, job.job) if device in {None, execution.device}]
-            _show_job(registry, job, executions, form, with_text=with_text)
 
 
 def order(
@@ -234,7 +236,7 @@ def _follow_to_end(registry: Registry, job: str, form: Format, *, with_text: boo
     """Follow a job until all have ended or it was stopped; Ctrl-C leaves it running and prints how to go on."""
     hint = f"`edgemeter fleet jobs {job}` shows it, --cancel cancels it"
     try:
-        executions = follow_job(registry, job, Console(stderr=True))
+        executions = job_view.follow_job(registry, job, Console(stderr=True))
     except KeyboardInterrupt:
         click.echo(f"edgemeter: {job} continues: {hint}", err=True)
         raise
@@ -247,8 +249,9 @@ def _follow_to_end(registry: Registry, job: str, form: Format, *, with_text: boo
 
 
 def _show_job(registry: Registry, job: Job, executions: Sequence[Execution], form: Format, *, with_text: bool) -> None:
-    why = WaitReasons(registry, time.time_ns()).why
-    if print_data(form, job_document(job, executions, why)):
+    now_ns = time.time_ns()
+    reasons = job_view.wait_reasons(registry, executions, now_ns)
+    if print_data(form, job_view.job_document(job, executions, reasons)):
         return
     if with_text:
         _print_answers(executions)
@@ -256,38 +259,40 @@ def _show_job(registry: Registry, job: Job, executions: Sequence[Execution], for
     console = console_for(form)
     waves = f", wave {job.wave + 1} of {job.waves}" if job.waves > 1 else ""
     print_text(console, f"{job.job}: {job.title}: {job.state}{waves}{f' ({job.reason})' if job.reason else ''}")
-    console.print(executions_table(executions, why, time.time_ns()))
-    print_text(console, summary_of(executions))
-    ids = {execution.device: [*map(short_id, execution.runs)] for execution in executions if execution.runs}
-    lines = [f"  {device}: {' '.join(of_device)}" for device, of_device in ids.items()]
-    if lines:
-        saved = f"saved in the ledger of `collector up` (the default, or its --ledger): edgemeter runs show {next(iter(ids.values()))[0]}"
-        print_lines(console, [saved, *lines[:MOST_RUN_LINES]])
-    if len(lines) > MOST_RUN_LINES:
-        print_text(console, f"  and those of {len(lines) - MOST_RUN_LINES} more devices: --format json lists all")
+    console.print(job_view.executions_table(executions, reasons, now_ns))
+    print_text(console, job_view.counts_text(Counter(execution.state for execution in executions)))
+    measured = [execution for execution in executions if execution.runs]
+    if measured:
+        first_id = short_id(measured[0].runs[0])
+        print_text(console, f"saved in the ledger of `collector up` (the default, or its --ledger): edgemeter runs show {first_id}")
+    for execution in measured[:MOST_RUN_LINES]:
+        print_text(console, f"  {execution.device}: {' '.join(map(short_id, execution.runs))}")
+    if len(measured) > MOST_RUN_LINES:
+        print_text(console, f"  and those of {len(measured) - MOST_RUN_LINES} more devices: --format json lists all")
 
 
 def _show_jobs(registry: Registry, device: str | None, form: Format, *, with_text: bool) -> None:
     """Show the newest jobs, of all devices or of one."""
     if device is not None:
+        now_ns = time.time_ns()
         executions = select_executions(registry, "WHERE device = ? ORDER BY id DESC LIMIT ?", device, MOST_OF_DEVICE)
-        why = WaitReasons(registry, time.time_ns()).why
-        documents = [job_document(kept.find(registry, execution.job), [execution], why) for execution in executions]
+        reasons = job_view.wait_reasons(registry, executions, now_ns)
+        documents = [job_view.job_document(kept.find(registry, execution.job), [execution], reasons) for execution in executions]
         if print_data(form, {"device": device, "jobs": documents}):
             return
         if with_text:
             _print_answers(executions)
         else:
-            console_for(form).print(executions_table(executions, why, time.time_ns(), by="job"))
+            console_for(form).print(job_view.executions_table(executions, reasons, now_ns, by="job"))
         return
     newest = select_jobs(registry, "ORDER BY made_ns DESC, job LIMIT ?", MOST_JOBS)
-    outlines = [job_outline(job, by_state(kept.count_states(registry, job.job))) for job in newest]
+    outlines = [job_view.job_outline(job, by_state(kept.count_states(registry, job.job))) for job in newest]
     if not print_data(form, {"jobs": outlines}):
         # A job's name contains the time when it was made.
         table = plain_table("job", "what", "state", "devices", "executions", right={"devices"})
         for of in outlines:
             states = of["states"]
-            table.add_row(of["job"], Text(of["title"]), of["state"], str(sum(states.values())), counts_text(states))
+            table.add_row(of["job"], Text(of["title"]), of["state"], str(sum(states.values())), job_view.counts_text(states))
         console_for(form).print(table)
 
 
@@ -296,7 +301,7 @@ def _print_answers(executions: Sequence[Execution]) -> None:
     from edgemeter.agent.doctor import examination
 
     for execution in executions:
-        reason = f": {one_line(execution.reason)}" if execution.reason else ""
+        reason = f": {job_view.one_line(execution.reason)}" if execution.reason else ""
         click.echo(f"== {execution.device}, {execution.job}: {execution.state.replace('_', ' ')}{reason}")
         text = execution.text or ""
         try:

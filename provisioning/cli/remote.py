@@ -11,7 +11,8 @@ from edgemeter.provisioning.cli.options import change_options, print_notes, sele
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry.jobs import NewJob
+from edgemeter.provisioning.inventory.selection import select_accepted
+from edgemeter.provisioning.registry.jobs import NewJob, Target
 
 ANSWER_TIMEOUT_S = 300.0
 # A restart waits for the run in progress.
@@ -20,7 +21,7 @@ RESTART_TIMEOUT_S = 7200.0
 
 @click.command()
 @selection_option("examine")
-@timeout_option(ANSWER_TIMEOUT_S)
+@timeout_option(default=ANSWER_TIMEOUT_S)
 @change_options
 def doctor(selection: str, folder: FleetFolder, *, timeout_s: float, form: Format) -> None:
     """Run `edgemeter doctor` on devices and print their reports.
@@ -33,7 +34,7 @@ def doctor(selection: str, folder: FleetFolder, *, timeout_s: float, form: Forma
 @click.command()
 @selection_option("ask")
 @click.option("--lines", type=click.IntRange(1, 2000), default=200, show_default=True, help="Number of lines at most.")
-@timeout_option(ANSWER_TIMEOUT_S)
+@timeout_option(default=ANSWER_TIMEOUT_S)
 @change_options
 def logs(selection: str, folder: FleetFolder, *, lines: int, timeout_s: float, form: Format) -> None:
     """Print the last log lines of the agents on devices.
@@ -46,7 +47,7 @@ def logs(selection: str, folder: FleetFolder, *, lines: int, timeout_s: float, f
 @click.command()
 @selection_option("restart")
 @click.option("--reboot", "board", is_flag=True, help="Reboot the board instead of restarting the agent.")
-@timeout_option(RESTART_TIMEOUT_S)
+@timeout_option(default=RESTART_TIMEOUT_S)
 @change_options
 def restart(selection: str, folder: FleetFolder, *, board: bool, timeout_s: float, form: Format) -> None:
     """Restart the agent of devices, or reboot the boards; never during a run.
@@ -58,9 +59,8 @@ def restart(selection: str, folder: FleetFolder, *, board: bool, timeout_s: floa
 
 
 def _ask(folder: FleetFolder, selection: str, work: Work, title: str, timeout_s: float, *, form: Format) -> None:
-    from edgemeter.provisioning.jobs import ordering
-
     with open_registry(folder) as registry:
-        picked = ordering.pick(folder, registry, selection)
-        print_notes((*picked.notes, *server_issues(folder, time.time_ns())))
-        order(registry, NewJob((work,), title, timeout_s), picked.targets, form=form, with_text=True)
+        accepted, notes = select_accepted(folder, registry, selection)
+        print_notes((*notes, *server_issues(folder, time.time_ns())))
+        targets = [Target(device.device, device.fleet) for device in accepted]
+        order(registry, NewJob((work,), title, timeout_s), targets, form=form, with_text=True)

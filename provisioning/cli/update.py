@@ -12,7 +12,7 @@ from edgemeter.provisioning.cli.jobs import MAX_FAILED_RATIO, order, timeout_opt
 from edgemeter.provisioning.cli.options import rehearsed_options, selection_option
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs.waves import WaveEnd, in_waves
+from edgemeter.provisioning.jobs.waves import in_waves
 from edgemeter.provisioning.update import choice as choosing
 from edgemeter.provisioning.update.choice import Allowed, UpdateChoice
 
@@ -30,14 +30,14 @@ TIMEOUT_S = 4 * 3600.0
     multiple=True,
     help="older: allow an older version; bad: retry a version that failed there. Repeatable.",
 )
-@timeout_option(TIMEOUT_S)
+@timeout_option(default=TIMEOUT_S)
 @rehearsed_options
 def update(
     version: str | None,
     selection: str,
     folder: FleetFolder,
     *,
-    wave_ends: tuple[WaveEnd, ...],
+    wave_ends: tuple[str, ...],
     max_failed_ratio: float | None,
     even_if: tuple[Allowed, ...],
     timeout_s: float,

@@ -155,12 +155,12 @@ class BoardSuite:
 
     def __init__(self, scratch: Path, written: SuiteFile, folder: Path) -> None:
         store = ContentStore(scratch / "content")
-        packed = packing.pack(written, folder, store)
+        work = packing.pack(written, folder, store)
         self.folder = scratch / "suite"
         self.folder.mkdir()
-        for content in packed.work.contents:
+        for content in work.contents:
             (self.folder / content.name).symlink_to(cast("Path", store.path(content.sha256)))
-        self._archives = [self.folder / archive.name for archive in packed.work.data]
+        self._archives = [self.folder / archive.name for archive in work.data]
         document = (self.folder / SUITE_NAME).read_bytes()
         self.cases = order_suite.read(document).case
         suite = msgspec.toml.decode(document)

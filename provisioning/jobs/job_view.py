@@ -1,8 +1,9 @@
 """Jobs and executions as people and programs read them: tables, lines and JSON; and a job followed to its end."""
 
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,10 @@ from rich.text import Text
 from edgemeter.agent.base.figures import ABSENT, count
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.terminal import plain_table
+from edgemeter.agent.contract.health import recently_refused
 from edgemeter.provisioning.inventory.formatting import plain, stamp
-from edgemeter.provisioning.jobs.scheduler import WaitReasons
 from edgemeter.provisioning.registry import jobs
+from edgemeter.provisioning.registry.devices import find_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, select_executions
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -41,7 +43,32 @@ NOTHING_SENT_S = 15.0
 NOTHING_SENT = "nothing sent yet: is `edgemeter fleet serve` running, and are the devices online?"
 MOST_ROWS = 30
 
-Why = Callable[[Execution], str | None]
+
+def wait_reasons(registry: Registry, executions: Iterable[Execution], now_ns: int) -> dict[int, str]:
+    """Return why executions wait, by id, as far as the registry shows it: only the service knows who is online."""
+    in_flight = select_executions(registry, f"WHERE state IN {tuple(IN_FLIGHT)}")
+    busy = {execution.device for execution in in_flight}
+    exclusive = {execution.exclusive for execution in in_flight} - {None}
+    reasons = {}
+    for execution in executions:
+        if execution.state == "held":
+            reasons[execution.id] = "its wave has not begun"
+        elif execution.state == "sent":
+            # Its device may have refused this order of late.
+            presence = find_presence(registry, execution.device)
+            refused = recently_refused(presence.health) if presence is not None and presence.health is not None else None
+            if refused is not None:
+                reasons[execution.id] = f"its device refused an order: {refused.reason}"
+        elif execution.state == "queued":
+            reason = "waiting for its device"
+            if execution.device in busy:
+                reason = "its device is busy"
+            elif execution.due_ns > now_ns:
+                reason = f"retry in {(execution.due_ns - now_ns) / NS_PER_S:.0f} s"
+            elif execution.exclusive in exclusive:
+                reason = f"another of {execution.exclusive!r} is measuring"
+            reasons[execution.id] = reason
+    return reasons
 
 
 def state_text(execution: Execution) -> str:
@@ -52,11 +79,11 @@ def state_text(execution: Execution) -> str:
     return f"{execution.state.replace('_', ' ')}{progress}{ending}"
 
 
-def note_text(execution: Execution, why: Why) -> str:
+def note_text(execution: Execution, wait_reason: str | None = None) -> str:
     """Return what else is worth knowing: what the device does, why it waits or ended, how many runs it produced."""
     runs = count(len(execution.runs), "run") if execution.state == "done" and execution.runs else None
     # The reason that a device gives for its end counts the runs too.
-    return one_line("; ".join(part for part in (execution.doing, execution.reason or runs, why(execution)) if part))
+    return one_line("; ".join(part for part in (execution.doing, execution.reason or runs, wait_reason) if part))
 
 
 def one_line(text: str) -> str:
@@ -65,15 +92,7 @@ def one_line(text: str) -> str:
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."
 
 
-def duration_text(execution: Execution, now_ns: int) -> str:
-    """Return how long it was on the device, or has been."""
-    began = execution.running_ns or execution.accepted_ns or execution.sent_ns
-    if began is None or execution.state in WAITING:
-        return ABSENT
-    return f"{((execution.ended_ns or now_ns) - began) / NS_PER_S:.0f} s"
-
-
-def executions_table(executions: Iterable[Execution], why: Why, now_ns: int, *, by: str = "device") -> Table:
+def executions_table(executions: Iterable[Execution], reasons: Mapping[int, str], now_ns: int, *, by: str = "device") -> Table:
     """Return a table of executions, a row each, named by `device` or by `job`."""
     table = plain_table()
     for heading in (by, "state", "attempt", "took", "note"):
@@ -81,14 +100,14 @@ def executions_table(executions: Iterable[Execution], why: Why, now_ns: int, *, 
         width = {"min_width": 16} if heading == "note" else {"no_wrap": heading != "state"}
         table.add_column(heading, justify="right" if heading in {"attempt", "took"} else "left", overflow="fold", **width)
     for execution in executions:
-        state, note = Text(state_text(execution), style=STYLES.get(execution.state, "")), Text(note_text(execution, why))
-        table.add_row(Text(getattr(execution, by)), state, str(execution.attempt or ABSENT), duration_text(execution, now_ns), note)
+        began_ns = execution.running_ns or execution.accepted_ns or execution.sent_ns
+        took = ABSENT
+        if began_ns is not None and execution.state not in WAITING:
+            took = f"{((execution.ended_ns or now_ns) - began_ns) / NS_PER_S:.0f} s"
+        state = Text(state_text(execution), style=STYLES.get(execution.state, ""))
+        note = Text(note_text(execution, reasons.get(execution.id)))
+        table.add_row(Text(getattr(execution, by)), state, str(execution.attempt or ABSENT), took, note)
     return table
-
-
-def summary_of(executions: Iterable[Execution]) -> str:
-    """Return how many executions are in which state."""
-    return counts_text(Counter(execution.state for execution in executions))
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
@@ -113,33 +132,26 @@ def job_outline(job: Job, counts: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def job_document(job: Job, executions: Sequence[Execution], why: Why) -> dict[str, Any]:
+def job_document(job: Job, executions: Sequence[Execution], reasons: Mapping[int, str]) -> dict[str, Any]:
     """Return a job with its executions as JSON shows it."""
-    counts: Counter[str] = Counter(execution.state for execution in executions)
-    return job_outline(job, counts) | {"executions": [_execution_document(execution, why) for execution in executions]}
+    same = ("device", "fleet", "state", "attempt", "version", "reason", "done_ratio", "doing", "text", "runs")
+    times = ("sent", "accepted", "running", "ended")
+    documents = [
+        {name: getattr(execution, name) for name in same}
+        | {name: stamp(getattr(execution, f"{name}_ns")) for name in times}
+        | {"wave": execution.wave + 1, "waits": reasons.get(execution.id), "is_to_be_cancelled": execution.requested == "cancel"}
+        for execution in executions
+    ]
+    return job_outline(job, Counter(execution.state for execution in executions)) | {"executions": documents}
 
 
-def _execution_document(execution: Execution, why: Why) -> dict[str, Any]:
-    same = ("device", "fleet", "state", "attempt", "version", "reason", "done_ratio", "doing", "text")
-    return {name: getattr(execution, name) for name in same} | {
-        "wave": execution.wave + 1,
-        "waits": why(execution),
-        "is_to_be_cancelled": execution.requested == "cancel",
-        "sent": stamp(execution.sent_ns),
-        "accepted": stamp(execution.accepted_ns),
-        "running": stamp(execution.running_ns),
-        "ended": stamp(execution.ended_ns),
-        "runs": list(execution.runs),
-    }
-
-
-def follow_job(registry: Registry, name: str, console: Console, sleep: Callable[[float], None] | None = None) -> list[Execution]:
+def follow_job(registry: Registry, name: str, console: Console) -> list[Execution]:
     """Return the executions of a job, by device, when it is over or was stopped.
 
     Meanwhile show on `console` how they proceed: a live table on a terminal, else a line for every change.
     """
     executions: dict[str, Execution] = {}
-    serial, began_s, has_warned = 0, time.monotonic(), False
+    serial, warn_s = 0, time.monotonic() + NOTHING_SENT_S
     live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
     with live or nullcontext():
         while True:
@@ -149,34 +161,29 @@ def follow_job(registry: Registry, name: str, console: Console, sleep: Callable[
                     _print_change(console, executions.get(execution.device), execution)
                 executions[execution.device] = execution
             if live is not None:
-                live.update(_live_table(registry, executions.values()), refresh=True)
-            waited_for = [execution for execution in executions.values() if not execution.is_settled]
-            is_in_flight = any(execution.state in IN_FLIGHT for execution in waited_for)
-            if not waited_for or (not is_in_flight and jobs.find(registry, name).state != "running"):
+                live.update(_live_table(registry, list(executions.values())), refresh=True)
+            states = {execution.state for execution in executions.values() if not execution.is_settled}
+            if not states or (states.isdisjoint(IN_FLIGHT) and jobs.find(registry, name).state != "running"):
                 return [executions[device] for device in sorted(executions)]
-            if (
-                not has_warned
-                and time.monotonic() - began_s > NOTHING_SENT_S
-                and not any(execution.attempt for execution in executions.values())
-            ):
-                has_warned = True
+            if time.monotonic() > warn_s and not any(execution.attempt for execution in executions.values()):
+                warn_s = math.inf
                 console.print(NOTHING_SENT, markup=False, highlight=False)
-            (sleep or time.sleep)(POLL_S)
+            time.sleep(POLL_S)
 
 
 def _print_change(console: Console, before: Execution | None, now: Execution) -> None:
     """Print a line, unless only the progress changed."""
     if before is None or (before.state, before.attempt, before.requested) != (now.state, now.attempt, now.requested):
         # What it does is shown as it changes on a terminal only: here it would be that of the state before.
-        note = note_text(replace(now, doing=None), lambda _: None)
+        note = note_text(replace(now, doing=None))
         line = f"{now.device}: {state_text(now)}{f': {note}' if note else ''}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _live_table(registry: Registry, executions: Collection[Execution]) -> Table:
+def _live_table(registry: Registry, executions: Sequence[Execution]) -> Table:
     """Return the table as it is now; of many devices it shows those that are busy or failed."""
     now_ns = time.time_ns()
-    rows = sorted(executions, key=lambda execution: (execution.state in {"done", *WAITING}, execution.device))
-    table = executions_table(rows[:MOST_ROWS], WaitReasons(registry, now_ns).why, now_ns)
-    table.caption = summary_of(executions)
+    rows = sorted(executions, key=lambda execution: (execution.state in {"done", *WAITING}, execution.device))[:MOST_ROWS]
+    table = executions_table(rows, wait_reasons(registry, rows, now_ns), now_ns)
+    table.caption = counts_text(Counter(execution.state for execution in executions))
     return table

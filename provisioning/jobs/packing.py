@@ -25,7 +25,7 @@ from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES, is_plain
 from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import FORMATS
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
-from edgemeter.agent.contract.suite import SuiteFile, expand, read_file, set_keys
+from edgemeter.agent.contract.suite import SuiteFile, expand, set_keys
 from edgemeter.agent.datasets import dataset, readers, yolo
 from edgemeter.agent.recognition.recognise import language_model_name, name_of
 from edgemeter.provisioning.content.store import ContentStore, pieces
@@ -143,34 +143,21 @@ def _refuse_large(use: DataUse, files: dict[str, Path]) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PackedSuite:
-    """The work of an order, and its title."""
-
-    title: str
-    work: Measure
-
-    @property
-    def size_note(self) -> str:
-        """How much a device downloads that has none of it yet."""
-        sizes = {content.sha256: content.size_bytes for content in self.work.contents}
-        data_bytes = sum(data.size_bytes for data in self.work.data)
-        images = f", {data_bytes / 1e6:.1f} MB of it images" if data_bytes else ""
-        return f"each device downloads at most {sum(sizes.values()) / 1e6:.1f} MB{images} and nothing that it has already"
+def size_note(work: Measure) -> str:
+    """Return how much a device downloads that has none of it yet."""
+    sizes = {content.sha256: content.size_bytes for content in work.contents}
+    data_bytes = sum(data.size_bytes for data in work.data)
+    images = f", {data_bytes / 1e6:.1f} MB of it images" if data_bytes else ""
+    return f"each device downloads at most {sum(sizes.values()) / 1e6:.1f} MB{images} and nothing that it has already"
 
 
-def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) -> PackedSuite:
-    """Return the suite in a TOML file as work for devices; its models are searched beside the file, then in the catalogue.
+def pack(written: SuiteFile, folder: Path, store: ContentStore, find: FindModel | None = None) -> Measure:
+    """Return a suite, whose paths start in `folder`, as work for devices; its models are searched there, then in the catalogue.
 
     Raises:
         ConfigError: the suite, a model or a data set of it is wrong.
         UnavailableError: a model cannot be fetched, or the content cannot be stored.
     """
-    return pack(read_file(path), path.resolve().parent, store, find)
-
-
-def pack(written: SuiteFile, folder: Path, store: ContentStore, find: FindModel | None = None) -> PackedSuite:
-    """Return a suite as work for devices. Raises as `pack_file`."""
     models = _SuiteModels(folder, store, find or fetch_model)
     cases: list[Settings] = []
     for index, case in enumerate(written.case):
@@ -192,7 +179,7 @@ def pack(written: SuiteFile, folder: Path, store: ContentStore, find: FindModel 
     document = _document(written, named, models)
     suite = store.put_bytes(document, SUITE_NAME)
     by_hash = {data.sha256: data for data in packed.values()}
-    return PackedSuite(written.name, Measure(suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values())))
+    return Measure(suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values()))
 
 
 def fetch_model(name: str) -> Path:

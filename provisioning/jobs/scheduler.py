@@ -11,10 +11,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
-from edgemeter.agent.contract.health import recently_refused
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.orders import FINAL, ExecutionReport, Measure
-from edgemeter.provisioning.registry.devices import find_presence
 from edgemeter.provisioning.registry.jobs import (
     IN_FLIGHT,
     ON_DEVICE,
@@ -35,7 +33,6 @@ RETRY_PAUSE_S = 30.0
 INTERRUPTIONS_PER_RETRY = 3
 _RANK = {"sent": 0, "accepted": 1, "running": 2, "repeating": 2}
 _LAST_RANK = 3
-WAITS_FOR_DEVICE = "waiting for its device"
 # An order has up to 64 KiB.
 JOBS_REMEMBERED = 500
 # Reports of one device that wait for a commit; it sends again what was not acknowledged.
@@ -250,31 +247,3 @@ class WaitingReports:
             if waiting:
                 self._waiting[device] = waiting
         return reports
-
-
-class WaitReasons:
-    """Why executions have not begun at `now_ns`, as far as the registry shows; only the service knows who is online."""
-
-    def __init__(self, registry: Registry, now_ns: int) -> None:
-        self._registry = registry
-        self._now_ns = now_ns
-        in_flight = select_executions(registry, "WHERE state IN ('sent', 'accepted', 'running')")
-        self._busy = {execution.device for execution in in_flight}
-        self._exclusive = {execution.exclusive for execution in in_flight}
-
-    def why(self, execution: Execution) -> str | None:
-        """Return why it waits, None for one that does not."""
-        if execution.state == "sent":
-            # Of late its device may have refused this order.
-            presence = find_presence(self._registry, execution.device)
-            refused = recently_refused(presence.health) if presence is not None and presence.health is not None else None
-            return None if refused is None else f"its device refused an order: {refused.reason}"
-        if execution.state != "queued":
-            return "its wave has not begun" if execution.state == "held" else None
-        if execution.device in self._busy:
-            return "its device is busy"
-        if execution.due_ns > self._now_ns:
-            return f"retry in {(execution.due_ns - self._now_ns) / NS_PER_S:.0f} s"
-        if execution.exclusive is not None and execution.exclusive in self._exclusive:
-            return f"another of {execution.exclusive!r} is measuring"
-        return WAITS_FOR_DEVICE

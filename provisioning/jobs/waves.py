@@ -6,22 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Annotated, Literal, TypeAlias
-
-import msgspec
+from typing import Literal, TypeAlias
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.orders import FINAL
 from edgemeter.provisioning.jobs.scheduler import drop
 from edgemeter.provisioning.registry import jobs
-from edgemeter.provisioning.registry.jobs import FAILURES, ON_DEVICE, Execution, Job, select_executions, write_executions
+from edgemeter.provisioning.registry.jobs import FAILURES, ON_DEVICE, ExecutionState, Job, select_executions, write_executions
 from edgemeter.provisioning.registry.registry import Registry
 
-# How many devices have begun with a wave: a number, or a share of all of them.
-WaveEnd: TypeAlias = (
-    Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | Annotated[str, msgspec.Meta(pattern=r"^(100|[0-9]{1,2}(\.[0-9]+)?)%\Z")]
-)
 JobChange: TypeAlias = Literal["pause", "resume", "cancel"]
 # By (wave, state).
 Counts: TypeAlias = Mapping[tuple[int, str], int]
@@ -36,17 +30,17 @@ def by_state(counts: Counts) -> Counter[str]:
     return states
 
 
-def in_waves(kinds: Mapping[str, Hashable], ends: Sequence[WaveEnd]) -> dict[str, int]:
+def in_waves(kinds: Mapping[str, Hashable], ends: Sequence[str]) -> dict[str, int]:
     """Return the wave of each device, from 0: one of each kind (board type, release) in turn, so that every kind is tried early.
 
-    `ends` are how many devices, or what share of them, have begun with each wave; the last wave has all others.
+    `ends` are how many devices (`2`), or what share of them (`10%`), have begun with each wave; the last wave has all others.
     """
     by_kind = defaultdict(list)
     for device, kind in kinds.items():
         by_kind[kind].append(device)
     ordered = [device for row in zip_longest(*by_kind.values()) for device in row if device is not None]
     total = len(ordered)
-    counts = (end if isinstance(end, int) else math.ceil(float(end.rstrip("%")) * total / 100) for end in ends)
+    counts = (math.ceil(float(end[:-1]) * total / 100) if end.endswith("%") else int(end) for end in ends)
     bounds = sorted({min(count, total) for count in counts} - {0})
     return {device: bisect_right(bounds, index) for index, device in enumerate(ordered)}
 
@@ -85,56 +79,48 @@ def advance(registry: Registry, name: str, now_ns: int) -> Job | None:
         if after is not None:
             jobs.write_progress(statements, after)
         if (after or job).state == "running":
-            release(registry, statements, after or job)
+            _move(registry, statements, after or job, "held", "queued")
         else:
             # What was in flight and is to be retried waits too.
-            _hold(registry, statements, name)
+            _move(registry, statements, after or job, "queued", "held")
     return after
 
 
-def release(registry: Registry, statements: Statements, job: Job) -> int:
-    """Queue the executions of every wave that may start, within the caller's transaction; return how many."""
-    waiting = select_executions(registry, "WHERE job = ? AND wave <= ? AND state = 'held' ORDER BY id", job.job, job.wave)
-    write_executions(statements, [replace(execution, state="queued") for execution in waiting])
-    return len(waiting)
-
-
-def _hold(registry: Registry, statements: Statements, job: str) -> int:
-    queued = select_executions(registry, "WHERE job = ? AND state = 'queued' ORDER BY id", job)
-    write_executions(statements, [replace(execution, state="held") for execution in queued])
-    return len(queued)
-
-
-def cancel(registry: Registry, job: str, device: str | None, now_ns: int) -> list[Execution]:
-    """Cancel the open executions of a job, on one device or all, and return them: those never sent end at once."""
-    with registry.transaction() as statements:
-        executions = [
-            replace(execution, requested="cancel") if execution.state in ON_DEVICE else drop(execution, None, now_ns)
-            for execution in jobs.executions_of_job(registry, job)
-            if device in {None, execution.device} and not execution.is_final and execution.requested is None
-        ]
-        write_executions(statements, executions)
-        if device is None:
-            statements.execute("UPDATE jobs SET state = 'cancelled', reason = NULL WHERE job = ? AND ended_ns IS NULL", (job,))
-    return executions
+def _move(registry: Registry, statements: Statements, job: Job, before: ExecutionState, after: ExecutionState) -> int:
+    """Hold or queue the executions of the waves that may start, within the caller's transaction; return how many."""
+    executions = select_executions(registry, "WHERE job = ? AND wave <= ? AND state = ? ORDER BY id", job.job, job.wave, before)
+    write_executions(statements, [replace(execution, state=after) for execution in executions])
+    return len(executions)
 
 
 def change_job(registry: Registry, name: str, change: JobChange, device: str | None, now_ns: int) -> str:
     """Pause, resume or cancel a job by hand, cancel also on one device only; return what was done. Raises ConfigError if it is over."""
-    if change == "cancel":
-        cancelled = cancel(registry, jobs.find(registry, name).job, device, now_ns)
-        in_flight = sum(not execution.is_final for execution in cancelled)
-        return f"cancelled; {len(cancelled) - in_flight} executions not started, {in_flight} being cancelled"
     with registry.transaction() as statements:
         job = jobs.find(registry, name)
+        if change == "cancel":
+            return _cancel(registry, statements, job, device, now_ns)
         if job.state in {"done", "cancelled"}:
             raise ConfigError(f"job {job.job!r} is over ({job.state}): order another")
-        if change == "resume" and job.state == "running":
-            return "already running"
         if change == "pause":
             jobs.write_progress(statements, replace(job, state="paused", reason="paused by hand"))
-            return f"paused; {_hold(registry, statements, job.job)} executions held, those in flight continue"
+            return f"paused; {_move(registry, statements, job, 'queued', 'held')} executions held, those in flight continue"
+        if job.state == "running":
+            return "already running"
         resumed = replace(job, state="running", reason=None, judged_from=jobs.last_serial(registry))
         jobs.write_progress(statements, resumed)
-        count = release(registry, statements, resumed)
+        count = _move(registry, statements, resumed, "held", "queued")
         return f"resumed with wave {job.wave + 1} of {job.waves}, {count} executions queued"
+
+
+def _cancel(registry: Registry, statements: Statements, job: Job, device: str | None, now_ns: int) -> str:
+    """Cancel the open executions of a job, on one device or all: those never sent end at once."""
+    cancelled = [
+        replace(execution, requested="cancel") if execution.state in ON_DEVICE else drop(execution, None, now_ns)
+        for execution in jobs.executions_of_job(registry, job.job)
+        if device in {None, execution.device} and not execution.is_final and execution.requested is None
+    ]
+    write_executions(statements, cancelled)
+    if device is None and job.ended_ns is None:
+        jobs.write_progress(statements, replace(job, state="cancelled", reason=None))
+    in_flight = sum(not execution.is_final for execution in cancelled)
+    return f"cancelled; {len(cancelled) - in_flight} executions not started, {in_flight} being cancelled"

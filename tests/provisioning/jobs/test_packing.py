@@ -8,6 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card, order_suite
+from edgemeter.agent.contract.suite import read_file
 from edgemeter.agent.jobs import ordered_cases
 from edgemeter.provisioning.jobs import packing
 from tests.fixtures.rows import table_row
@@ -30,11 +31,16 @@ def write(path, text, **files):
     return path
 
 
-def unpacked(packed, store, folder, data=None):
+def pack_file(path, store, find=None):
+    """Return the suite in a file as work for devices."""
+    return packing.pack(read_file(path), path.parent, store, find)
+
+
+def unpacked(work, store, folder, data=None):
     """Return the cases as a device reads them: the contents by name, the suite by the device's own reader."""
     folder.mkdir()
-    document = store.path(packed.work.suite.sha256).read_bytes()
-    models = {model.name: store.path(model.sha256) for model in packed.work.models}
+    document = store.path(work.suite.sha256).read_bytes()
+    models = {model.name: store.path(model.sha256) for model in work.models}
     return ordered_cases.expand(order_suite.read(document), models, folder, data)
 
 
@@ -49,8 +55,8 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
         m_int8=1.0,
     )
     write(tmp_path / "other" / "x.toml", "", n=3.0)
-    packed = packing.pack_file(path, store)
-    suite = unpacked(packed, store, tmp_path / "device")
+    work = pack_file(path, store)
+    suite = unpacked(work, store, tmp_path / "device")
     cases = suite.cases
     assert suite.matters_ratio == 0.02
     identities = [(case.model.rsplit("/", 1)[1], case.threads, case.seconds, case.mode, case.name) for case in cases]
@@ -62,8 +68,7 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
         ("n.replay.json", 1, 0.0, "rapid", "n: of b"),
     ]
     assert {json.loads(Path(case.model).read_text())["latencies_ms"][0] for case in cases} == {1.0, 2.0, 3.0}
-    assert packed.title == "two"
-    assert packed.size_note.startswith("each device downloads at most ")
+    assert packing.size_note(work).startswith("each device downloads at most ")
 
 
 def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
@@ -74,11 +79,11 @@ def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
         (tmp_path / folder / "net 1.bin").write_bytes(weights)
         model_card.card_path(tmp_path / folder / "net 1.param").write_text(f"# {folder}")
     path = write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = ["a/net 1.param", "b/net 1.param"]\n')
-    packed = packing.pack_file(path, store)
-    names = [model.name for model in packed.work.models]
+    work = pack_file(path, store)
+    names = [model.name for model in work.models]
     prefix = hashlib.sha256(b"7767517\n").hexdigest()[:8]
     assert names == ["net_1.param", "net_1.bin", "net_1.param.toml", *(f"{prefix}-net_1.{end}" for end in ("param", "bin", "param.toml"))]
-    contents = {model.name: store.path(model.sha256).read_bytes() for model in packed.work.models}
+    contents = {model.name: store.path(model.sha256).read_bytes() for model in work.models}
     assert (contents["net_1.bin"], contents[f"{prefix}-net_1.bin"], contents["net_1.param.toml"]) == (b"A", b"B", b"# a")
 
 
@@ -89,7 +94,7 @@ def test_a_model_under_another_file_name_keeps_its_name(store, tmp_path):
     write(tmp_path / "x", "", **{"my mödel": 3.0})
     models = ["a/net.replay.json", "b/net.replay.json", "my mödel.replay.json"]
     path = write(tmp_path / "suite.toml", f'name = "n"\n[[case]]\nmodel = {json.dumps(models, ensure_ascii=False)}\n')
-    cases = unpacked(packing.pack_file(path, store), store, tmp_path / "device").cases
+    cases = unpacked(pack_file(path, store), store, tmp_path / "device").cases
     assert [case.name for case in cases] == [None, "net.replay", "my m-del.replay"]
 
 
@@ -102,8 +107,8 @@ def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
         searched.append(name)
         return tmp_path / "cache" / "big.replay.json"
 
-    packed = packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "big-net"\n'), store, find)
-    assert (searched, packed.work.models[0].name) == (["big-net"], "big.replay.json")
+    work = pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "big-net"\n'), store, find)
+    assert (searched, work.models[0].name) == (["big-net"], "big.replay.json")
 
 
 def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
@@ -121,4 +126,4 @@ def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "python"', r"case 1: .* in a file of Python is code"),
     ):
         with table_row(text), pytest.raises(ConfigError, match=message):
-            packing.pack_file(write(tmp_path / "suite.toml", text, m=1.0), store)
+            pack_file(write(tmp_path / "suite.toml", text, m=1.0), store)

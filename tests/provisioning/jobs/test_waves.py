@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from edgemeter.agent.contract.orders import FINAL, Order
+from edgemeter.provisioning.jobs.job_view import wait_reasons
 from edgemeter.provisioning.jobs.progress import JobProgressHandler
-from edgemeter.provisioning.jobs.scheduler import WaitReasons
 from edgemeter.provisioning.jobs.waves import change_job, in_waves, next_step
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import Job, NewJob, Target
@@ -75,16 +75,16 @@ def test_a_job_always_comes_to_an_end():
 def test_waves_mix_the_boards():
     """Their ends are numbers or shares of the devices, in any order; a wave of two has two kinds of board."""
     kinds = {f"p{number}": "pi5" for number in range(8)} | {"o1": "orin", "o2": "orin"}
-    waves = in_waves(kinds, ("20%", 5, 8))
+    waves = in_waves(kinds, ("20%", "5", "8"))
     assert {name for name, wave in waves.items() if wave == 0} == {"p0", "o1"}
     for ends, sizes in (
-        (("20%", 5, 8), [2, 3, 3, 2]),
-        ((8, 5, "20%"), [2, 3, 3, 2]),
+        (("20%", "5", "8"), [2, 3, 3, 2]),
+        (("8", "5", "20%"), [2, 3, 3, 2]),
         ((), [10]),
         (("100%",), [10]),
-        ((10, 50, 100), [10]),
+        (("10", "50", "100"), [10]),
         (("0%", "0.1%", "7%", "10%"), [1, 9]),
-        ((1, 1, "10%"), [1, 9]),
+        (("1", "1", "10%"), [1, 9]),
     ):
         with table_row(ends):
             counts = Counter(in_waves(kinds, ends).values())
@@ -191,9 +191,12 @@ def test_a_wave_waits_for_a_device_that_is_off_until_somebody_cancels_it_there(b
     bench.now_ns += 7 * 86_400 * 10**9
     assert bench.orders() == {}
     assert bench.state == ("running", 0)
-    why = WaitReasons(bench.registry, bench.now_ns).why
-    waiting = {execution.device: why(execution) for execution in jobs.select_executions(bench.registry, "WHERE ended_ns IS NULL")}
-    assert waiting == {"b": "waiting for its device", "c": "its wave has not begun"}
+    executions = jobs.select_executions(bench.registry, "WHERE ended_ns IS NULL")
+    reasons = wait_reasons(bench.registry, executions, bench.now_ns)
+    assert {execution.device: reasons[execution.id] for execution in executions} == {
+        "b": "waiting for its device",
+        "c": "its wave has not begun",
+    }
     assert bench.change("cancel", "b") == "cancelled; 1 executions not started, 0 being cancelled"
     orders = bench.orders()
     assert set(orders) == {"c"}

@@ -44,7 +44,7 @@ def test_a_job_is_found_by_how_its_name_begins(registry):
         with pytest.raises(ConfigError):
             jobs.find(registry, unclear)
     before = jobs.last_serial(registry)
-    waves.cancel(registry, job, "pi-2", 5)
+    waves.change_job(registry, job, "cancel", "pi-2", 5)
     assert [execution.device for execution in jobs.select_executions(registry, "WHERE serial > ?", before)] == ["pi-2"]
     assert jobs.count_states(registry, job) == {(0, "queued"): 1, (1, "cancelled"): 1}
     assert [job.title for job in jobs.select_jobs(registry, "ORDER BY made_ns DESC LIMIT 1")] == ["logs"]
