@@ -105,10 +105,10 @@ def select_accepted(folder: FleetFolder, registry: Registry, text: str) -> tuple
     """Return the devices of a selection that take orders, and notes on the others. Raises ConfigError also if none takes orders."""
     devices = select_devices(folder, registry, text)
     accepted = [device for device in devices if device.trust == "accepted"]
-    others = [device for device in devices if device.trust != "accepted"]
+    skipped = [device for device in devices if device.trust != "accepted"]
     if not accepted:
-        states = ", ".join(sorted({device.trust for device in others}))
+        states = ", ".join(sorted({device.trust for device in skipped}))
         remedy = "they have to join first" if states == "expected" else "`edgemeter fleet accept` takes them back"
         matching = "1 device matches" if len(devices) == 1 else f"{len(devices)} devices match"
         raise ConfigError(f"{matching} {text!r}, but none accepts orders ({states}): {remedy}")
-    return accepted, [f"{device.device} is skipped: it is {device.trust}, and only accepted devices take orders" for device in others]
+    return accepted, [f"{device.device} is skipped: it is {device.trust}, and only accepted devices take orders" for device in skipped]
