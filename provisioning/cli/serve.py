@@ -4,7 +4,6 @@ import logging
 import sys
 import threading
 from contextlib import ExitStack
-from dataclasses import replace
 
 import click
 
@@ -37,7 +36,7 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
     """
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     log_limit.apply()
-    folder = replace(folder, broker_address=broker or folder.broker_address)
+    folder.broker_address = broker or folder.broker_address
     # What is wrong with the folder shows before anybody waits.
     fleet_broker_address(folder)
     raise_limit()

@@ -52,22 +52,19 @@ class ContentStore:
             raise ConfigError(
                 f"{name!r} cannot be the name of content for devices: use letters, digits, dots, dashes and underscores, at most 128"
             )
-        unfinished: Path | None = None
-        try:
+        with os_error_as(UnavailableError, f"cannot store {name!r} in the fleet's content, {str(self._folder)!r}"):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor, path = tempfile.mkstemp(prefix=_UNFINISHED, dir=self._folder)
             unfinished = Path(path)
-            with os.fdopen(descriptor, "wb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            content = Content(sha256=durable_file.sha256_of(unfinished), size_bytes=unfinished.stat().st_size, name=name)
-            unfinished.replace(self._folder / content.sha256)
-            durable_file.sync(self._folder)
-        except OSError as error:
-            raise UnavailableError(f"cannot store {name!r} in the fleet's content, {str(self._folder)!r}: {error.strerror}") from error
-        finally:
-            if unfinished is not None:
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                content = Content(sha256=durable_file.sha256_of(unfinished), size_bytes=unfinished.stat().st_size, name=name)
+                unfinished.replace(self._folder / content.sha256)
+                durable_file.sync(self._folder)
+            finally:
                 unfinished.unlink(missing_ok=True)
         return content
 

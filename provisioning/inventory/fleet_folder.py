@@ -5,49 +5,37 @@ They are in one folder on the server, readable by its owner only; `edgemeter fle
 
 import os
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base import config
 
 
-class _Within:
-    """A file or folder below the fleet's own."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, folder: "FleetFolder", _kind: type) -> Path:
-        return folder.path / self._name
-
-
-@dataclass(frozen=True, slots=True)
 class FleetFolder:
     """The files of one fleet, below `path`; `broker_address` overrides that of fleet.toml on this machine."""
 
-    path: Path
-    broker_address: str | None = None
-
-    # The inventory, written by people.
-    fleet_file = _Within("fleet.toml")
-    # The service's database of devices, jobs and releases (SQLite).
-    registry = _Within("registry.sqlite")
-    # The certificate of the fleet's authority and its private key, which signs device certificates, PEM.
-    ca_certificate = _Within("ca.crt")
-    ca_key = _Within("ca.key")
-    # The list of revoked certificates (CRL, PEM) that the broker reads.
-    revoked = _Within("revoked.crl")
-    # The folder of the broker's configuration, rules, certificate and key; the service has the same certificate.
-    broker = _Within("broker")
-    # The folder in which a running broker finds a newer list of revoked certificates.
-    revoked_lists = _Within("broker/revoked")
-    # The private key that signs releases, PEM, which may be elsewhere than on the server; and the one that follows it during a rotation.
-    release_key = _Within("release.key")
-    next_release_key = _Within("release.next.key")
-    # The public keys by which devices check releases, PEM; more than one while a rotation is open.
-    release_public_key = _Within("release.pub")
-    # The files that devices may fetch, each named by its sha256: models, suites, releases.
-    content = _Within("content")
+    def __init__(self, path: Path, broker_address: str | None = None) -> None:
+        self.path = path
+        self.broker_address = broker_address
+        # The inventory, written by people.
+        self.fleet_file = path / "fleet.toml"
+        # The service's database of devices, jobs and releases (SQLite).
+        self.registry = path / "registry.sqlite"
+        # The certificate of the fleet's authority and its private key, which signs device certificates, PEM.
+        self.ca_certificate = path / "ca.crt"
+        self.ca_key = path / "ca.key"
+        # The list of revoked certificates (CRL, PEM) that the broker reads.
+        self.revoked = path / "revoked.crl"
+        # The folder of the broker's configuration, rules, certificate and key; the service has the same certificate.
+        self.broker = path / "broker"
+        # The folder in which a running broker finds a newer list of revoked certificates.
+        self.revoked_lists = path / "broker/revoked"
+        # The private key that signs releases, PEM, which may be elsewhere than on the server; and the one that follows it during a rotation.
+        self.release_key = path / "release.key"
+        self.next_release_key = path / "release.next.key"
+        # The public keys by which devices check releases, PEM; more than one while a rotation is open.
+        self.release_public_key = path / "release.pub"
+        # The files that devices may fetch, each named by its sha256: models, suites, releases.
+        self.content = path / "content"
 
     def certificate(self, name: str) -> Path:
         """Return the certificate of a server-side client: `collector`, `fleet`, `operator`."""

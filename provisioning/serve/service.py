@@ -89,8 +89,7 @@ class FleetService:
 
     def connected(self) -> None:
         """Session event: subscribe, each time."""
-        if self._topics:
-            self._session.subscribe(self._topics)
+        self._session.subscribe(self._topics)
 
     def disconnected(self, reason: str) -> None:
         """Session event: it reconnects by itself, unless another client with its id has taken over, which ends it."""
