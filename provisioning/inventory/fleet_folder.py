@@ -29,7 +29,7 @@ class FleetFolder:
         self.broker = path / "broker"
         # The folder in which a running broker finds a newer list of revoked certificates.
         self.revoked_lists = path / "broker/revoked"
-        # The private key that signs releases, PEM, which may be elsewhere than on the server; and the one that follows it during a rotation.
+        # The private key that signs releases, PEM, which may be elsewhere than on the server; and the next one, during a rotation.
         self.release_key = path / "release.key"
         self.next_release_key = path / "release.next.key"
         # The public keys by which devices check releases, PEM; more than one while a rotation is open.
