@@ -22,7 +22,6 @@ from edgemeter.provisioning.registry.devices import find_presence
 
 # Rows that fit a reader's patience on a terminal; a pipe gets all of them.
 MOST_ROWS = 300
-STATES = ("online", "offline", "lost", "joined, silent", "not joined", "pending", "banned", "revoked")
 
 
 @click.command(name="list")
@@ -47,10 +46,8 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format) -> None:
         console.print(fleet_table(visible, now_ns, console.width))
     if len(visible) < len(lines):
         print_text(console, f"... and {len(lines) - len(visible)} less urgent ones: narrow the list with --on, or pipe it")
-    counts = Counter(line.state for line in lines)
-    print_text(
-        console, f"{count(len(lines), 'device')}: {', '.join(f'{counts[name]} {name}' for name in STATES if counts[name]) or 'none'}"
-    )
+    counts = Counter(line.state for line in lines).most_common()
+    print_text(console, f"{count(len(lines), 'device')}: {', '.join(f'{number} {state}' for state, number in counts) or 'none'}")
     print_notes(problems)
 
 

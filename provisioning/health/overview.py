@@ -76,8 +76,8 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
         remedied = tuple(replace(issue, remedy=REMEDIES[issue.kind].format(device=shlex.quote(name))) for issue in issues)
         state, since_ns = _state(device, heard, bans.get(name))
         overviews.append(DeviceOverview(device, state, since_ns, heard, remedied, jobs.get(name)))
-    rank = {line.device.device: ranks.index(line.issues[0].kind) if line.issues else len(ranks) for line in overviews}
-    return sorted(overviews, key=lambda line: (rank[line.device.device], line.device.fleet, line.device.device))
+    overviews.sort(key=lambda line: (line.device.fleet, line.device.device))
+    return sorted(overviews, key=lambda line: ranks.index(line.issues[0].kind) if line.issues else len(ranks))
 
 
 def _believed(presence: Presence, ends_ns: list[int]) -> Presence:
@@ -115,7 +115,7 @@ def _issues(device: Device, heard: Presence, now_ns: int, ban: Ban | None, *, is
         yield DeviceIssue("lost", f"lost for {since}")
     elif heard.state == "offline":
         yield DeviceIssue("offline", f"it signed off {since} ago{'' if health else ' without a health report'}")
-    elif heard.takes_no_orders:
+    elif heard.state == "online" and heard.challenge is None:
         yield DeviceIssue("orders", "online, but takes no orders")
     if health is None:
         return

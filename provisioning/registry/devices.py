@@ -105,11 +105,6 @@ class Presence:
     challenge: str | None = None
 
     @property
-    def takes_no_orders(self) -> bool:
-        """Whether it is online without having reported what orders have to repeat."""
-        return self.state == "online" and self.challenge is None
-
-    @property
     def measuring(self) -> Measuring | None:
         """The current measurement, None where none is known; reported at `activity_ns`."""
         if self.activity is None or self.activity_ns is None:

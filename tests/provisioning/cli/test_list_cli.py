@@ -71,7 +71,7 @@ def test_the_table_shows_what_each_device_reported(lab):
         ("pi-full", "its disk is full: 100 MB free; free space, or replace its card"),
     ):
         assert issue in rows[device]
-    assert "7 devices: 4 online, 1 lost, 1 not joined, 1 pending" in text
+    assert "7 devices: 4 online, 1 lost, 1 pending, 1 not joined" in text
     sheet = fleet("--folder", lab.folder.path, "show", "pi-good")
     for cell in ("coral", "97 ok, 3 disturbed", "pi5_pmic", "expires 20", "synchronised", "20 GB of 30 GB free"):
         assert cell in sheet
