@@ -23,9 +23,10 @@ def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> Tab
     rows = []
     for line in lines:
         state = line.state if line.since_ns is None else f"{line.state} {age(now_ns - line.since_ns)}"
-        reason = line.job.reason if line.job else None
+        health, reason = line.heard.health, line.job.reason if line.job else None
         issue = "; ".join(filter(None, (*(issue.sentence for issue in line.issues[:1]), reason)))
-        cells = (line.device.device, line.device.board or line.heard.board, state, line.heard.agent, _activity(line, now_ns), issue)
+        board, agent = line.device.board or (health and health.board), health and health.agent
+        cells = (line.device.device, board, state, agent, _activity(line, now_ns), issue)
         rows.append([plain(cell or "") or ABSENT for cell in cells])
     columns = [
         TableColumn(heading, cells, "left", rank, narrowed="folds" if heading == "issue" else "")
@@ -59,14 +60,14 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
     return {
         "device": line.device.device,
         "fleet": line.device.fleet,
-        "board": line.device.board or line.heard.board,
+        "board": line.device.board or (health and health.board),
         "serial": line.device.serial or (health and health.serial),
         "tags": line.device.tags,
         "standing": line.device.trust,
         "presence": line.state,
         "presence_since": stamp(line.since_ns),
         "issues": msgspec.to_builtins(line.issues),
-        "agent": line.heard.agent,
+        "agent": health and health.agent,
         "certificate_not_after": stamp(health.certificate_not_after_ns) if health else None,
         "last_run": stamp(health.runs.last_ns) if health else None,
         "last_verdict": health.runs.last_verdict if health else None,
@@ -79,14 +80,14 @@ def device_sheet(line: DeviceOverview, now_ns: int) -> list[str]:
     """Return everything about a device as lines, its issues first; what is not known has none."""
     device, health, job = line.device, line.heard.health, line.job
     facts = {
-        "Board": joined(device.board, line.heard.board),
+        "Board": joined(device.board, health and health.board),
         "Serial": device.serial or (health and health.serial),
         "Tags": joined(*device.tags),
         "Presence": line.since_ns and f"{line.state} since {figures.stamp(line.since_ns)} UTC ({age(now_ns - line.since_ns)})",
         "Job": job and joined(job.job, job.state, job.doing or job.reason),
         "Measuring": line.heard.measuring and f"{line.heard.measuring.text}{_since_report(line, now_ns)}",
     }
-    facts |= {"Agent": line.heard.agent, "Health": "not reported"} if health is None else health_facts(health, now_ns)
+    facts |= {"Health": "not reported"} if health is None else health_facts(health, now_ns)
     issues = [issue.sentence for issue in line.issues]
     title = f"{device.device}  {device.fleet}, {line.state}"
     return [title, *issues, "", *(f"{label + ':':<24}{text}" for label, text in facts.items() if text)]

@@ -21,7 +21,7 @@ MOST_REPORTS = 5000
 class FleetHealthHandler:
     """Keeps reports; `serve/handler.py` documents how it is called."""
 
-    topics = tuple(topics_of(kind) for kind in ("health", "state", "birth", "activity"))
+    topics = tuple(topics_of(kind) for kind in ("health", "state", "activity"))
 
     def __init__(self, _folder: FleetFolder, registry: Registry, _publish: FleetPublish, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
@@ -30,7 +30,7 @@ class FleetHealthHandler:
         self._reports: OrderedDict[tuple[str, type, int | None], DeviceReport] = OrderedDict()
 
     def received(self, message: Message) -> None:
-        """Take a device's state, birth, health or activity; an emptied topic and the server's own `revoked` are ignored."""
+        """Take a device's state, health or activity; an emptied topic and the server's own `revoked` are ignored."""
         if not message.payload:
             return
         topic = parse_topic(message.topic)

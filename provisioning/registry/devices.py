@@ -12,7 +12,7 @@ import msgspec
 
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.health import Health, ReportedMessage
-from edgemeter.agent.contract.messages import Activity, Birth, DeviceState, Measuring
+from edgemeter.agent.contract.messages import Activity, DeviceState, Measuring
 from edgemeter.provisioning.registry.registry import Registry
 
 # expected: in fleet.toml or given a token, not heard of yet; pending: waits for approval; revoked: out for good.
@@ -26,13 +26,12 @@ ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.stat
     since_ns = CASE WHEN presence.state = excluded.state AND presence.session = excluded.session THEN presence.since_ns
         ELSE excluded.since_ns END
 WHERE excluded.state = 'online' OR presence.session IS NULL OR presence.session = excluded.session"""
-_REPORTED = """INSERT INTO presence (device, fleet, {0}) VALUES (?, ?, ?) ON CONFLICT (device) DO UPDATE SET {0} = excluded.{0}"""
+_HEALTH = "INSERT INTO presence (device, fleet, health) VALUES (?, ?, ?) ON CONFLICT (device) DO UPDATE SET health = excluded.health"
 # What the broker brings again after a restart of the service was received before.
 _ACTIVITY = """INSERT INTO presence (device, fleet, activity, activity_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (device) DO UPDATE SET activity = excluded.activity, activity_ns = excluded.activity_ns
 WHERE presence.activity IS NULL OR presence.activity <> excluded.activity"""
-_LATEST = {Birth: _REPORTED.format("birth"), Health: _REPORTED.format("health")}
-_REPORTS: dict[str, type] = {"birth": Birth, "health": Health, "activity": Activity}
+_REPORTS: dict[str, type] = {"health": Health, "activity": Activity}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,6 @@ class Presence:
     state: str | None = None
     session: int | None = None
     since_ns: int | None = None
-    birth: Birth | None = None
     health: Health | None = None
     activity: Activity | None = None
     activity_ns: int | None = None
@@ -111,16 +109,6 @@ class Presence:
             return None
         return self.activity.current(self.activity_ns, self.state, self.session, self.since_ns)
 
-    @property
-    def agent(self) -> str | None:
-        """The version of its agent, as last reported."""
-        return self.health.agent if self.health else self.birth.agent if self.birth else None
-
-    @property
-    def board(self) -> str | None:
-        """The name of the board that the device reported."""
-        return self.health.board if self.health else self.birth.board if self.birth else None
-
 
 def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None:
     """Write reports in their order, within the caller's transaction."""
@@ -132,7 +120,7 @@ def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None
         elif isinstance(message, Activity):
             statement, values = _ACTIVITY, (msgspec.json.encode(message), report.heard_ns)
         else:
-            statement, values = _LATEST[type(message)], (msgspec.json.encode(message),)
+            statement, values = _HEALTH, (msgspec.json.encode(message),)
         statements.execute(statement, (report.device, report.fleet, *values))
 
 

@@ -7,7 +7,7 @@ from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
 _FORMAT = FileFormat(
     what="fleet registry",
     application_id=0x45464C54,
-    version=6,
+    version=7,
     schema=Path(__file__).with_name("schema.sql").read_text(encoding="utf-8"),
     elsewhere="run `edgemeter fleet init`, or name the fleet's folder with --folder",
 )

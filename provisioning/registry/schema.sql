@@ -121,7 +121,6 @@ CREATE TABLE presence (
     state TEXT,
     session INTEGER,
     since_ns INTEGER,
-    birth BLOB,
     health BLOB,
     activity BLOB,
     activity_ns INTEGER,

@@ -14,8 +14,8 @@ def test_a_registry_of_another_version_is_refused_and_left_alone(tmp_path):
     """A newer one, and an older one."""
     for (version, remedy), access in product(
         (
-            (7, "has version 7, this edgemeter needs 6: move it away"),
-            (1, "has version 1, this edgemeter needs 6: move it away"),
+            (8, "has version 8, this edgemeter needs 7: move it away"),
+            (1, "has version 1, this edgemeter needs 7: move it away"),
         ),
         ("read", "write"),
     ):

@@ -77,4 +77,4 @@ def test_what_fails_leaves_nothing_and_a_reader_writes_nothing(registry):
     with registry.transaction() as statements:
         devices.put_reports(statements, [DeviceReport("pi-1", "lab", HEALTH, 1)])
     with Registry(registry.path, "read") as reader:
-        assert devices.read_presence(reader)["pi-1"].agent == "1"
+        assert devices.read_presence(reader)["pi-1"].health.agent == "1"
