@@ -61,7 +61,7 @@ def invite(
     check_device_name(device, registry)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     expires_ns = now_ns + int(hours * NS_PER_HOUR)
-    enrolment_token = EnrolmentToken(token_id(token), device, inventory.fleet, now_ns, expires_ns)
+    enrolment_token = EnrolmentToken(device, token_id(token), inventory.fleet, expires_ns)
     server = inventory.server
     join = JoinFile(
         fleet=inventory.fleet,
@@ -121,7 +121,7 @@ def revoke(registry: Registry, statements: Statements, device: str, reason: str,
     if waiting is not None:
         certificates.decide_request(statements, waiting.request, "rejected")
         if waiting.token_id is not None:
-            certificates.close_token(statements, waiting.token_id, now_ns)
+            certificates.end_token(statements, "token_id", waiting.token_id)
         return f"rejected, serial {waiting.serial}"
     if registered is not None and registered.trust == "revoked":
         return "already revoked"
@@ -129,7 +129,7 @@ def revoke(registry: Registry, statements: Statements, device: str, reason: str,
     heard = devices.find_presence(registry, device)
     before = registered or Device(device, heard.fleet if heard else fleet)
     count = certificates.revoke(statements, device, now_ns, reason)
-    certificates.close_tokens_of(statements, device, now_ns)
+    certificates.end_token(statements, "device", device)
     devices.put(statements, replace(before, trust="revoked", changed_ns=now_ns))
     certificates.put_pending_disconnect(statements, device, now_ns)
     known_text = f"with {count} certificate{'s' * (count != 1)}" if registered else "by its name: the registry did not know it"

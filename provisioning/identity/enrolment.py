@@ -46,7 +46,7 @@ class Enrolment:
         """Return the answer to a board that came with a token; raises ConfigError if its CSR is invalid."""
         with self.registry.transaction() as statements:
             token = certificates.find_token(self.registry, identity.token_id(asking.token or ""))
-            if token is None or token.closed_ns is not None or token.expires_ns <= now_ns:
+            if token is None or token.expires_ns <= now_ns:
                 reason = "this token was used, has expired or is another fleet's: make another with `edgemeter fleet token`"
                 return EnrolmentAnswer(state="refused", now_ns=now_ns, reason=reason)
             request, enrolment = _read(asking, token.device, token.fleet, now_ns, token.token_id)
@@ -78,8 +78,8 @@ class Enrolment:
             used = next((certificate for certificate in self._valid(device) if certificate.number == number), None)
             if used is None:
                 return
-            certificates.close_tokens_of_key(statements, used.key_sha256, now_ns)
-            if certificates.end_previous(statements, used, now_ns + RENEWED_GRACE_NS, RENEWED):
+            certificates.end_token(statements, "key_sha256", used.key_sha256)
+            if certificates.revoke(statements, device, now_ns + RENEWED_GRACE_NS, RENEWED, before=used):
                 logger.info("%r uses certificate %s: its earlier ones end in %d days", device, number, RENEWED_GRACE_NS // NS_PER_DAY)
 
     def _valid(self, device: str) -> list[Certificate]:

@@ -50,16 +50,11 @@ def of_key(registry: Registry, key_sha256: str) -> list[Certificate]:
     return [Certificate(**row) for row in rows]
 
 
-def revoke(statements: Statements, device: str, now_ns: int, reason: str) -> int:
-    """Revoke the valid certificates of a device; return how many."""
-    statement = "UPDATE certificates SET revoked_ns = ?, reason = ? WHERE device = ? AND (revoked_ns IS NULL OR revoked_ns > ?)"
-    return int(statements.execute(statement, (now_ns, reason, device, now_ns)).rowcount)
-
-
-def end_previous(statements: Statements, certificate: Certificate, end_ns: int, reason: str) -> int:
-    """Let the earlier certificates of a device end at `end_ns`, unless they end already; return how many."""
-    statement = "UPDATE certificates SET revoked_ns = ?, reason = ? WHERE device = ? AND issued_ns < ? AND revoked_ns IS NULL"
-    return int(statements.execute(statement, (end_ns, reason, certificate.device, certificate.issued_ns)).rowcount)
+def revoke(statements: Statements, device: str, end_ns: int, reason: str, before: Certificate | None = None) -> int:
+    """Revoke the certificates of a device that do not end by `end_ns`, or those issued `before` that one; return how many."""
+    statement = """UPDATE certificates SET revoked_ns = ?1, reason = ?2
+    WHERE device = ?3 AND (revoked_ns IS NULL OR revoked_ns > ?1) AND (?4 IS NULL OR issued_ns < ?4)"""
+    return int(statements.execute(statement, (end_ns, reason, device, before and before.issued_ns)).rowcount)
 
 
 def refused(registry: Registry, now_ns: int) -> set[str]:
@@ -85,19 +80,16 @@ def issued(registry: Registry, numbers: Collection[str]) -> set[str]:
 class EnrolmentToken:
     """One token by its id: for which device, until when, and the key that it was used with."""
 
-    token_id: str
     device: str
+    token_id: str
     fleet: str
-    made_ns: int
     expires_ns: int
     key_sha256: str | None = None
-    closed_ns: int | None = None
 
 
 def put_token(statements: Statements, token: EnrolmentToken) -> None:
-    """Write a new token, and close those that the device had before: one device, one token."""
-    close_tokens_of(statements, token.device, token.made_ns)
-    statements.execute("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", astuple(token))
+    """Write a new token in the place of the one that the device had before."""
+    statements.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?, ?)", astuple(token))
 
 
 def find_token(registry: Registry, token_id: str) -> EnrolmentToken | None:
@@ -110,19 +102,9 @@ def bind_token(statements: Statements, token_id: str, key_sha256: str) -> None:
     statements.execute("UPDATE tokens SET key_sha256 = ? WHERE token_id = ?", (key_sha256, token_id))
 
 
-def close_token(statements: Statements, token_id: str, now_ns: int) -> None:
-    """End a token."""
-    statements.execute("UPDATE tokens SET closed_ns = ? WHERE token_id = ? AND closed_ns IS NULL", (now_ns, token_id))
-
-
-def close_tokens_of_key(statements: Statements, key_sha256: str, now_ns: int) -> None:
-    """End the token that was used with this key."""
-    statements.execute("UPDATE tokens SET closed_ns = ? WHERE key_sha256 = ? AND closed_ns IS NULL", (now_ns, key_sha256))
-
-
-def close_tokens_of(statements: Statements, device: str, now_ns: int) -> None:
-    """End every token of a device."""
-    statements.execute("UPDATE tokens SET closed_ns = ? WHERE device = ? AND closed_ns IS NULL", (now_ns, device))
+def end_token(statements: Statements, column: Literal["device", "token_id", "key_sha256"], value: str) -> None:
+    """End the token of a device, that of an id, or the one that was used with a key."""
+    statements.execute(f"DELETE FROM tokens WHERE {column} = ?", (value,))  # noqa: S608 - our own names
 
 
 @dataclass(frozen=True, slots=True)

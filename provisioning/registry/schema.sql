@@ -54,15 +54,13 @@ CREATE INDEX executions_of_device ON executions (device, id);
 CREATE INDEX executions_of_job ON executions (job, wave, state, serial);
 CREATE UNIQUE INDEX executions_in_flight ON executions (device) WHERE state IN ('sent', 'accepted', 'running');
 CREATE INDEX executions_open ON executions (id) WHERE ended_ns IS NULL;
--- `token_id` is the sha256 of the token; `key_sha256` whose key it was used for.
+-- `token_id` is the sha256 of the token; `key_sha256` whose key it was used for. One that has ended is deleted.
 CREATE TABLE tokens (
-    token_id TEXT PRIMARY KEY,
-    device TEXT NOT NULL,
+    device TEXT PRIMARY KEY,
+    token_id TEXT NOT NULL UNIQUE,
     fleet TEXT NOT NULL,
-    made_ns INTEGER NOT NULL,
     expires_ns INTEGER NOT NULL,
-    key_sha256 TEXT,
-    closed_ns INTEGER
+    key_sha256 TEXT
 );
 -- `serial` is the board's, `number` the certificate's own.
 CREATE TABLE certificates (
