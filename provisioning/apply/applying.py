@@ -213,5 +213,5 @@ def make_join_file(folder: FleetFolder, device: str) -> str:
     inventory = read_if_present(folder)
     if inventory is None:
         raise ConfigError(f"{str(folder.fleet_file)!r} does not exist: `edgemeter fleet init` makes a fleet")
-    with open_registry(folder) as registry:
-        return join_file_text(invite(folder, registry, inventory, device, TOKEN_HOURS, time.time_ns())[0])
+    with open_registry(folder) as registry, registry.transaction() as statements:
+        return join_file_text(invite(folder, registry, statements, inventory, device, TOKEN_HOURS, time.time_ns())[0])

@@ -2,10 +2,8 @@
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,13 @@ from rich.text import Text
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.options import FiniteRange, format_option
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
-from edgemeter.agent.contract.identity import JoinFile, join_file_text
-from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, in_folder
+from edgemeter.agent.contract.identity import join_file_text
+from edgemeter.provisioning.cli.options import FILE, devices_argument, in_folder
 from edgemeter.provisioning.identity import admission, broker_files
 from edgemeter.provisioning.identity.enforcement import ELSEWHERE, Enforcement, broker_process
 from edgemeter.provisioning.inventory import fleet_file
@@ -101,26 +100,34 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
     Example: edgemeter fleet token pi5-01 pi5-02 --hours 48 --output cards
     """
     inventory = fleet_file.read(folder.fleet_file)
+    documents: list[dict[str, object]] = []
+    lines: list[str] = []
+    failed: dict[str, EdgemeterError] = {}
     with open_registry(folder) as registry:
-        names = list(dict.fromkeys(devices))
-        for device in names:
+        for device in devices:
             admission.check_device_name(device, registry)
-        # Of each device, when its token expires, or why it has none.
-        results: dict[str, int | EdgemeterError] = {}
-        for device in names:
-            keep = partial(_write_join_file, _join_file_path(device, out))
+        for device in dict.fromkeys(devices):
+            path = out / f"{device}.join.toml"
             try:
-                results[device] = admission.invite(folder, registry, inventory, device, hours, time.time_ns(), keep)[1]
+                with registry.transaction() as statements:
+                    join, expires_ns = admission.invite(folder, registry, statements, inventory, device, hours, time.time_ns())
+                    durable_file.write(path, join_file_text(join).encode())
             except EdgemeterError as error:
                 # This device keeps its previous token; the others continue.
-                results[device] = error
-        failed = {device: result for device, result in results.items() if isinstance(result, Exception)}
-        if len(failed) == len(names):
-            raise failed[names[0]]
-        _print_tokens(results, out, form=form)
+                failed[device] = error
+                documents.append({"device": device, "error": str(error)})
+                lines.append(f"{device}: no token: {error}")
+            else:
+                until = datetime.fromtimestamp(expires_ns / NS_PER_S).astimezone()
+                documents.append({"device": device, "join_file": str(path), "expires_ns": expires_ns})
+                lines.append(f"{device}: {path}, valid until {until:%Y-%m-%d %H:%M %Z}")
+    if len(failed) == len(lines):
+        raise failed[devices[0]]
+    if not print_data(form, documents):
+        click.echo("\n".join(lines))
     if failed:
         raise UnavailableError(
-            f"no token for {len(failed)} of {len(names)} devices, the others have theirs: repeat it for {shlex.join(failed)}"
+            f"no token for {len(failed)} of {len(lines)} devices, the others have theirs: repeat it for {shlex.join(failed)}"
         )
 
 
@@ -166,76 +173,29 @@ def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, f
 @devices_argument
 @in_folder
 @click.option("--reason", default="revoked by hand", show_default=True, help="Reason, stored with the certificates.")
-@dry_run_option
 @format_option("", "table", "json")
-def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, dry_run: bool, form: Format) -> None:
+def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, form: Format) -> None:
     """Revoke devices, whose certificates and tokens end now, and reject pending requests, by device or request.
 
     Example: edgemeter fleet revoke pi5-01 --reason stolen
     """
     fleet = fleet_file.read(folder.fleet_file).fleet
     _decide_each(
-        folder,
-        devices,
-        lambda registry, statements, device: admission.revoke(registry, statements, device, reason, fleet),
-        dry_run=dry_run,
-        form=form,
+        folder, devices, lambda registry, statements, device: admission.revoke(registry, statements, device, reason, fleet), form=form
     )
 
 
-class _RehearsalError(Exception):
-    """Nothing is kept of a dry run."""
-
-
-def _decide_each(
-    folder: FleetFolder,
-    names: tuple[str, ...],
-    decide: Callable[[Registry, Statements, str], str],
-    *,
-    form: Format,
-    dry_run: bool = False,
-) -> None:
+def _decide_each(folder: FleetFolder, names: tuple[str, ...], decide: Callable[[Registry, Statements, str], str], *, form: Format) -> None:
     signing = broker_files.authority(folder)
     outcomes: dict[str, str] = {}
     with open_registry(folder) as registry:
         for name in dict.fromkeys(names):
-            with suppress(_RehearsalError), registry.transaction() as statements:
+            with registry.transaction() as statements:
                 outcomes[name] = decide(registry, statements, name)
-                if dry_run:
-                    raise _RehearsalError
             if form != "json":
-                click.echo(f"{name}: {'would be ' if dry_run else ''}{outcomes[name]}")
-        if not dry_run:
-            if Enforcement(folder, registry, signing).enforce(datetime.now(timezone.utc)):
-                click.echo("the broker does not answer: `edgemeter fleet serve` disconnects them when it does", err=True)
-            elif broker_process(folder) is None:
-                click.echo(ELSEWHERE, err=True)
-    print_data(form, [{"device": name, "done": outcome, "dry_run": dry_run} for name, outcome in outcomes.items()])
-
-
-def _join_file_path(device: str, folder: Path) -> Path:
-    return folder / f"{device}.join.toml"
-
-
-def _write_join_file(path: Path, join: JoinFile) -> None:
-    durable_file.write(path, join_file_text(join).encode())
-
-
-def _print_tokens(results: dict[str, int | EdgemeterError], out: Path, *, form: Format) -> None:
-    documents: Sequence[dict[str, object]] = [
-        {"device": device, "join_file": str(_join_file_path(device, out)), "expires_ns": result}
-        if isinstance(result, int)
-        else {"device": device, "error": str(result)}
-        for device, result in results.items()
-    ]
-    if print_data(form, documents):
-        return
-    widest = max(len("device"), *(len(device) for device in results))
-    # Not a rich table: it truncates paths, which people copy.
-    click.echo(f"{'device':{widest}}  {'valid until':20}  join file")
-    for device, result in results.items():
-        if isinstance(result, int):
-            until = datetime.fromtimestamp(result / 1e9).astimezone()
-            click.echo(f"{device:{widest}}  {f'{until:%Y-%m-%d %H:%M %Z}':20}  {_join_file_path(device, out)}")
-        else:
-            click.echo(f"{device:{widest}}  {'no token':20}  {result}")
+                click.echo(f"{name}: {outcomes[name]}")
+        if Enforcement(folder, registry, signing).enforce(datetime.now(timezone.utc)):
+            click.echo("the broker does not answer: `edgemeter fleet serve` disconnects them when it does", err=True)
+        elif broker_process(folder) is None:
+            click.echo(ELSEWHERE, err=True)
+    print_data(form, [{"device": name, "done": outcome} for name, outcome in outcomes.items()])

@@ -5,7 +5,6 @@ A device joins with a token, once; the server keeps the token's hash, the join f
 
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -17,7 +16,7 @@ from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract.identity import RESERVED_PREFIX, JoinFile, token_id
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.identity.authority import LONGEST_NAME
-from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, in_url
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.certificates import EnrolmentToken
@@ -45,15 +44,9 @@ def check_device_name(device: str, registry: Registry) -> None:
 
 
 def invite(
-    folder: FleetFolder,
-    registry: Registry,
-    inventory: FleetFile,
-    device: str,
-    hours: float,
-    now_ns: int,
-    keep: Callable[[JoinFile], object] = lambda _: None,
+    folder: FleetFolder, registry: Registry, statements: Statements, inventory: FleetFile, device: str, hours: float, now_ns: int
 ) -> tuple[JoinFile, int]:
-    """Return a join file with a new token, and when it expires (by the server's clock); the previous token ends unless `keep` raises.
+    """Return a join file with a new token, and when it expires (by the server's clock); the device's previous token ends.
 
     Raises:
         ConfigError: as `check_device_name`; or the authority's certificate cannot be read.
@@ -61,22 +54,18 @@ def invite(
     check_device_name(device, registry)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     expires_ns = now_ns + int(hours * NS_PER_HOUR)
-    enrolment_token = EnrolmentToken(device, token_id(token), inventory.fleet, expires_ns)
-    server = inventory.server
     join = JoinFile(
         fleet=inventory.fleet,
         device=device,
-        broker=f"mqtts://{in_url(server.broker)}:{server.broker_port}",
-        service=server.service_url,
+        broker=inventory.server.broker_url,
+        service=inventory.server.service_url,
         ca=broker_files.read(folder.ca_certificate).decode(errors="replace"),
         token=token,
     )
-    entry = inventory.device.get(device, DeviceEntry())
-    with registry.transaction() as statements:
-        certificates.put_token(statements, enrolment_token)
-        if devices.find(registry, device) is None:
-            devices.put(statements, Device(device, inventory.fleet, entry.serial, entry.board, entry.tags, "expected", now_ns))
-        keep(join)
+    certificates.put_token(statements, EnrolmentToken(device, token_id(token), inventory.fleet, expires_ns))
+    if devices.find(registry, device) is None:
+        entry = inventory.device.get(device, DeviceEntry())
+        devices.put(statements, Device(device, inventory.fleet, entry.serial, entry.board, entry.tags, "expected", now_ns))
     return join, expires_ns
 
 

@@ -48,6 +48,11 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     accept: Literal["token", "hand"] = "token"
 
     @property
+    def broker_url(self) -> str:
+        """Where devices reach the broker: mqtts://HOST:PORT."""
+        return f"mqtts://{_in_url(self.broker)}:{self.broker_port}"
+
+    @property
     def service_host(self) -> str:
         """The service's host as devices reach it."""
         return self.service or self.broker
@@ -55,10 +60,10 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def service_url(self) -> str:
         """Where devices reach the service: https://HOST:PORT."""
-        return f"https://{in_url(self.service_host)}:{self.https_port}"
+        return f"https://{_in_url(self.service_host)}:{self.https_port}"
 
 
-def in_url(host: str) -> str:
+def _in_url(host: str) -> str:
     """Return a host name or address as a URL has it."""
     return f"[{host}]" if ":" in host else host
 
@@ -100,8 +105,7 @@ def fleet_broker_address(folder: FleetFolder, client: str = "fleet") -> BrokerAd
     """Return the broker's address of the folder, else of fleet.toml, with `client`'s certificate; raises ConfigError if there is none."""
     broker = folder.broker_address
     if broker is None:
-        server = read(folder.fleet_file).server
-        broker = f"mqtts://{server.broker}:{server.broker_port}"
+        broker = read(folder.fleet_file).server.broker_url
     is_secure = broker.startswith("mqtts://")
     files = TlsFiles(folder.ca_certificate, folder.certificate(client), folder.key(client)) if is_secure else None
     remedy = "start the fleet's broker (`sudo systemctl start edgemeter-broker`), or correct `broker` in fleet.toml"

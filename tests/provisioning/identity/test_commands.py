@@ -48,7 +48,7 @@ def test_a_device_that_can_have_no_token_stops_no_other_and_keeps_the_one_before
     arguments = ["--folder", str(lab.folder.path), "token", "pi-1", "pi-2", "pi-3", "--output", str(cards)]
     result = CliRunner().invoke(fleet, arguments)
     assert "repeat it for pi-2" in str(result.exception)
-    assert [line.split()[0] for line in result.stdout.splitlines()] == ["device", "pi-1", "pi-2", "pi-3"]
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["pi-1:", "pi-2:", "pi-3:"]
     waiting = open_tokens(lab.registry)
     in_files = {name: identity.token_id(identity.read_join_file(cards / f"{name}.join.toml").token) for name in ("pi-1", "pi-3")}
     assert waiting == {**in_files, "pi-2": before}
@@ -57,12 +57,10 @@ def test_a_device_that_can_have_no_token_stops_no_other_and_keeps_the_one_before
 
 
 def test_a_device_is_revoked_without_a_broker_too(lab):
-    """It is on the list that the broker reads when it starts; twice is no error; a dry run changes nothing."""
+    """It is on the list that the broker reads when it starts; twice is no error."""
     lab.token("pi-1")
     with lab.registry.transaction() as statements:
         certificates.put(statements, Certificate("a1", "pi-1", "1", "k", "", 0, 0))
-    lab.run("revoke", "pi-1", "--dry-run")
-    assert devices.find(lab.registry, "pi-1").trust == "expected"
     lab.run("revoke", "pi-1")
     assert "already revoked" in lab.run("revoke", "pi-1")
     assert authority.revoked_numbers(lab.folder.revoked.read_bytes()) == {"a1"}

@@ -55,7 +55,8 @@ class Fleet:
 
     def token(self, device="pi-1", hours=1.0):
         """Return a new token."""
-        return admission.invite(self.folder, self.registry, self.file, device, hours, self.now_ns)[0].token
+        with self.registry.transaction() as statements:
+            return admission.invite(self.folder, self.registry, statements, self.file, device, hours, self.now_ns)[0].token
 
     def request(self, key, serial, common_name, source="device-tree"):
         """Return the request of the board with that key and serial number."""
