@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -23,8 +23,9 @@ from edgemeter.provisioning.apply.board import MB, Board, SshTarget
 from edgemeter.provisioning.apply.facts import Interpreter
 from edgemeter.provisioning.apply.on_device import INSTALL_S, last_line
 from edgemeter.provisioning.identity.admission import invite
-from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, open_registry, read_if_present
+from edgemeter.provisioning.inventory.fleet_file import open_registry, read
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.selection import select_devices
 from edgemeter.provisioning.release.install import RefusedError, version_key
 from edgemeter.provisioning.release.manifest import VerifiedRelease
 
@@ -67,14 +68,6 @@ class ApplyOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyRequest:
-    """A device, how to reach it, and its settings in fleet.toml."""
-
-    target: SshTarget
-    settings: DeviceEntry = field(default_factory=DeviceEntry)
-
-
-@dataclass(frozen=True, slots=True)
 class Applying:
     """The agent as it is applied to devices; `join_file` makes join.toml with a new token for a device that has not joined.
 
@@ -86,30 +79,29 @@ class Applying:
     join_file: Callable[[str], str]
     ssh_options: Sequence[str] = ()
     sudo_password: str | None = None
-    prefix: str = ""
     is_dry: bool = False
     rejoins: bool = False
 
     def to_all(
-        self, requests: Sequence[ApplyRequest], jobs: int, report: ReportStep, ended: Callable[[ApplyOutcome], None]
+        self, targets: Sequence[SshTarget], jobs: int, report: ReportStep, ended: Callable[[ApplyOutcome], None]
     ) -> list[ApplyOutcome]:
-        """Return the outcome of each device, in the order of `requests`; `report` and `ended` are called from several threads."""
+        """Return the outcome of each device, in the order of `targets`; `report` and `ended` are called from several threads."""
 
-        def apply_and_report(request: ApplyRequest) -> ApplyOutcome:
-            outcome = self.to_device(request, report)
+        def apply_and_report(target: SshTarget) -> ApplyOutcome:
+            outcome = self.to_device(target, report)
             ended(outcome)
             return outcome
 
         pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="apply")
         try:
-            return list(pool.map(apply_and_report, requests))
+            return list(pool.map(apply_and_report, targets))
         finally:
             # After an interruption no further device begins.
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def to_device(self, request: ApplyRequest, report: ReportStep) -> ApplyOutcome:
+    def to_device(self, target: SshTarget, report: ReportStep) -> ApplyOutcome:
         """Return the outcome for one device; errors end up in it."""
-        target, steps = request.target, list[ApplyStep]()
+        steps: list[ApplyStep] = []
         words, remedy = None, None
 
         def add(step: ApplyStep) -> None:
@@ -121,13 +113,13 @@ class Applying:
         try:
             with Board(target, self.ssh_options, self.sudo_password) as board:
                 report(target.name, "connecting")
-                words = board.look(f"{self.prefix}{ROOT}", self.prefix).words
-                self._apply(board, request, add, partial(report, target.name))
+                words = board.look(ROOT).words
+                self._apply(board, add, partial(report, target.name))
         except EdgemeterError as error:
             remedy = str(error)
         return ApplyOutcome(target.name, target.host, words, tuple(steps), remedy)
 
-    def _apply(self, board: Board, request: ApplyRequest, add: Callable[[ApplyStep], None], report: Callable[[str], None]) -> None:
+    def _apply(self, board: Board, add: Callable[[ApplyStep], None], report: Callable[[str], None]) -> None:
         """Do all steps in order; raises EdgemeterError at the first that fails."""
         facts = board.facts
         board.check_root()
@@ -144,29 +136,27 @@ class Applying:
             copied_bytes = bring.copy_release(board, release, report)
             add(ApplyStep("copy", "changed" if copied_bytes else "ok", f"{copied_bytes / MB:.1f} MB"))
         plan: dict[str, object] = {
-            "prefix": self.prefix,
             "dry": self.is_dry,
             "public_key": self.public_key,
-            "python": python.path.removeprefix(self.prefix),
-            "governor": request.settings.governor,
+            "python": python.path,
             "join_s": JOIN_S,
             "rejoin": self.rejoins,
             "install": bring.install_command(facts, python, facts.root) if lacks else None,
+            "installer": bring.INSTALLER.read_text() if lacks else "",
             "release": f"{facts.current} is installed, newer than {version}" if has_newer else f"{facts.current} -> {version}",
             "is_newer": has_newer,
         }
-        governor = ["governor"] if request.settings.governor else []
-        for step in self._on_device(board, python, plan, ["user", "release", "service", "udev", *governor, "join"]):
-            # Only a device that has not joined costs a token.
+        last_steps = ["owner", "start"]
+        for step in self._on_device(board, python, plan, ["user", "release", "service", "udev", "join"]):
             if step.step == "join" and step.state == "skipped":
+                # Only a device that has not joined costs a token.
                 report("joining")
-                with_token = plan | {"join": self.join_file(request.target.name)}
-                add(*self._on_device(board, python, with_token, ["join"]))
+                plan["join"], last_steps = self.join_file(board.target.name), ["join", *last_steps]
             else:
                 add(step)
-        for step in self._on_device(board, python, plan, ["owner", "start"]):
+        for step in self._on_device(board, python, plan, last_steps):
             add(step)
-        board.run(["rm", "-rf", f"{facts.home}/{bring.STAGE}"])
+        board.run(["rm", "-f", f"{facts.home}/{bring.STAGED}"])
 
     def _on_device(self, board: Board, python: Interpreter, plan: dict[str, object], names: list[str]) -> Iterator[ApplyStep]:
         """Yield the results of these steps, which `on_device.py` runs as root on the device."""
@@ -191,27 +181,23 @@ def is_newer(current: str | None, version: str) -> bool:
     return False
 
 
-def of_fleet(names: Sequence[str], fleet: FleetFile | None) -> list[ApplyRequest]:
-    """Return these devices as in fleet.toml; raises ConfigError if one, or its host, is absent there."""
-    requests = []
-    for name in dict.fromkeys(names):
-        entry = fleet.device.get(name) if fleet else None
+def read_targets(folder: FleetFolder, selection: str) -> list[SshTarget]:
+    """Return the selected devices at their hosts in fleet.toml; raises ConfigError if there is none, or one has no host."""
+    inventory = read(folder.fleet_file)
+    with open_registry(folder, read_only=True) as registry:
+        names = [device.device for device in select_devices(folder, registry, selection)]
+    targets = []
+    for name in names:
+        entry = inventory.device.get(name)
         if entry is None or entry.host is None:
             lacking = f'`host = "..."` to [device.{name}]' if entry else f'[device.{name}] with `host = "..."`'
-            raise ConfigError(f"fleet.toml has no host for {name!r}: add {lacking}, or give --host")
-        requests.append(ApplyRequest(SshTarget(name, entry.host, entry.user, entry.port), entry))
-    return requests
-
-
-def of_host(target: SshTarget, fleet: FleetFile | None) -> ApplyRequest:
-    """Return the device of this name at `target`, with its settings in fleet.toml, if it is there."""
-    return ApplyRequest(target, (fleet.device.get(target.name) if fleet else None) or DeviceEntry())
+            raise ConfigError(f"fleet.toml has no host for {name!r}: add {lacking}")
+        targets.append(SshTarget(name, entry.host, entry.user, entry.port))
+    return targets
 
 
 def make_join_file(folder: FleetFolder, device: str) -> str:
-    """Return join.toml for `device`, with a new token, which ends its last; raises ConfigError as `invite`, or without fleet.toml."""
-    inventory = read_if_present(folder)
-    if inventory is None:
-        raise ConfigError(f"{str(folder.fleet_file)!r} does not exist: `edgemeter fleet init` makes a fleet")
+    """Return join.toml for `device`, with a new token, which ends its last; raises ConfigError as `invite`."""
+    inventory = read(folder.fleet_file)
     with open_registry(folder) as registry, registry.transaction() as statements:
         return join_file_text(invite(folder, registry, statements, inventory, device, TOKEN_HOURS, time.time_ns())[0])

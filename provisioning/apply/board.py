@@ -1,8 +1,7 @@
 """One board over the system's `ssh`: commands, programs as root, and files.
 
 The system's client brings the agent, jump hosts and configuration that people already have. All commands of a connection share one master
-(ControlMaster); nothing is asked on a terminal (BatchMode), and a silent line ends. A file that is there already is known by its hash,
-one that is there in part is continued, and all are compared at the end.
+(ControlMaster); nothing is asked on a terminal (BatchMode), and a silent line ends.
 """
 
 import contextlib
@@ -13,12 +12,11 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.provisioning.apply.facts import LOOK, BoardFacts, parse_facts
 from edgemeter.provisioning.apply.on_device import last_line
@@ -53,13 +51,14 @@ HASH_S = 600.0
 MB = 1e6
 # The slowest line on which a file still counts as moving.
 SLOWEST_BYTES_PER_S = 20_000
-_LIST = Path(__file__).with_name("list_files.sh")
+# $1: a file on the board. Its folder is made; of a file that is there, the hash and the size are printed.
+_HASH = 'umask 077; mkdir -p "$(dirname "$1")" || exit; [ ! -f "$1" ] || { sha256sum <"$1" && wc -c <"$1"; }'
 _WRITE = 'umask 077; if [ "$2" = 0 ]; then cat > "$1"; else cat >> "$1"; fi'
 # What sudo leaves of standard input (a password that it did not ask for) is skipped, never run as a program.
 _BEGIN = b"#edgemeter\n"
 _SKIP = 'while IFS= read -r line; do [ "$line" = "#edgemeter" ] && exec "$@"; done; exit 97'
 # -k: sudo asks even if it remembers the password; -p '': without a prompt.
-_SUDO = {"root": [], "unneeded": [], "sudo": ["sudo", "-n", "--"], "password": ["sudo", "-k", "-S", "-p", "", "--"]}
+_SUDO = {"root": [], "sudo": ["sudo", "-n", "--"], "password": ["sudo", "-k", "-S", "-p", "", "--"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +81,16 @@ class SshTarget:
         return f"-p {self.port} {self.login}" if self.port else self.login
 
 
-def parse_target(text: str, option: str) -> SshTarget:
-    """Return the board at `ssh://[USER@]HOST[:PORT]`, the value of an option; raises ConfigError, with the form to write, if it is none."""
+def parse_target(text: str) -> SshTarget:
+    """Return the board at `ssh://[USER@]HOST[:PORT]`, the value of `--on`; raises ConfigError, with the form to write, if it is none."""
     if re.match(r"ssh://[^@/]*:[^@]*@", text, re.IGNORECASE):
-        raise ConfigError(f"{option} 'ssh://...@{text.rpartition('@')[2]}': passwords are rejected; use a key (`ssh-copy-id`), and {FORM}")
+        raise ConfigError(f"--on 'ssh://...@{text.rpartition('@')[2]}': passwords are rejected; use a key (`ssh-copy-id`), and {FORM}")
     parts = _ADDRESS.fullmatch(text)
     port = int(parts[4]) if parts and parts[4] else None
     if parts is None or not (port is None or 0 < port < 1 << 16):
-        raise ConfigError(f"{option} {text!r} is not the address of a board; {FORM}")
+        raise ConfigError(f"--on {text!r} is not the address of a board; {FORM}")
     host = parts[2] or parts[3]
     return SshTarget(host, host, parts[1], port)
-
-
-@dataclass(frozen=True, slots=True)
-class FileToCopy:
-    """A file here, and its name in the board's folder."""
-
-    path: Path
-    name: str
-    sha256: str
-    size_bytes: int
-
-    @classmethod
-    def of(cls, path: Path, name: str | None = None) -> "FileToCopy":
-        """Return a file with this name, by default its own."""
-        return cls(path, name or path.name, sha256_of(path), path.stat().st_size)
 
 
 class Board(contextlib.AbstractContextManager["Board"]):
@@ -127,9 +111,9 @@ class Board(contextlib.AbstractContextManager["Board"]):
             subprocess.run([*self._ssh, "-O", "exit", "--", self.target.login], capture_output=True, check=False, timeout=CONNECT_S)
         self._folder.cleanup()
 
-    def look(self, root: str, prefix: str = "") -> BoardFacts:
+    def look(self, root: str) -> BoardFacts:
         """Return what the board is, and what is installed in `root`; raises UnavailableError if it is no supported system, or as `run`."""
-        result = self.run(["sh", "-s", "--", root, prefix], LOOK.read_bytes())
+        result = self.run(["sh", "-s", "--", root], LOOK.read_bytes())
         self.facts = parse_facts(result.stdout, f"{self.target.login} responds {(result.stderr or result.stdout)[:200]!r}")
         return self.facts
 
@@ -194,45 +178,37 @@ class Board(contextlib.AbstractContextManager["Board"]):
         password = f"{self._sudo_password}\n".encode() if rights == "password" else b""
         return self.run([*_SUDO[rights], "sh", "-c", _SKIP, "sh", *interpreter], password + _BEGIN + program, timeout_s)
 
-    def missing(self, folder: str, files: Sequence[FileToCopy]) -> list[tuple[FileToCopy, int]]:
-        """Return the files that `folder` lacks, and the byte from which on; raises UnavailableError if it cannot be used."""
-        result = self.run(["sh", "-s", "--", folder, *(file.name for file in files)], _LIST.read_bytes(), HASH_S)
-        if result.returncode != 0:
-            raise self._refused(folder, result.stderr)
-        # A login shell may have printed something of its own before.
-        listed = (re.fullmatch(r"([0-9a-f]{64}) (\d+) (.+)", line) for line in result.stdout.splitlines())
-        present = {match[3]: (match[1], int(match[2])) for match in listed if match}
-        missing = []
-        for file in files:
-            sha256, size_bytes = present.get(file.name, ("", 0))
-            if (sha256, size_bytes) != (file.sha256, file.size_bytes):
-                is_begun = 0 < size_bytes < file.size_bytes and _hash_of_start(file.path, size_bytes) == sha256
-                missing.append((file, size_bytes if is_begun else 0))
-        return missing
-
-    def copy(self, folder: str, files: Sequence[FileToCopy], report: Callable[[str], None]) -> int:
-        """Copy what is missing into `folder`, where nothing else stays, and return how many bytes that were.
+    def copied_bytes(self, file: Path, path: str) -> int:
+        """Return how many bytes of `file` are at `path` on the board; 0 if another file is, or none.
 
         Raises:
-            UnavailableError: there is no space, or no permission to write.
-            TransientError: the connection was lost, or a file arrived corrupted.
+            UnavailableError: the folder there cannot be made or read.
         """
-        missing = self.missing(folder, files)
-        for file, offset in missing:
-            report(f"copying {file.name}, {(file.size_bytes - offset) / MB:.1f} MB")
-            with file.path.open("rb") as content:
-                content.seek(offset)
-                command = ["sh", "-c", _WRITE, "sh", f"{folder}/{file.name}", str(offset)]
-                result = self.run(command, content, 120 + file.size_bytes / SLOWEST_BYTES_PER_S)
-            if result.returncode != 0:
-                raise self._refused(folder, result.stderr)
-        if missing and (names := ", ".join(file.name for file, _ in self.missing(folder, files))):
-            raise TransientError(f"{self.target.login}: {names} arrived corrupted: run it again, and check the board's card and memory")
-        return sum(file.size_bytes - offset for file, offset in missing)
+        result = self.run(["sh", "-c", _HASH, "sh", path], timeout_s=HASH_S)
+        if result.returncode != 0:
+            raise self._refused(path, result.stderr)
+        # A login shell may have printed something of its own before.
+        match = re.search(r"^([0-9a-f]{64})\b.*\n *(\d+)$", result.stdout, re.MULTILINE)
+        size_bytes = int(match[2]) if match else 0
+        if match is None or not 0 < size_bytes <= file.stat().st_size or _hash_of_start(file, size_bytes) != match[1]:
+            return 0
+        return size_bytes
 
-    def _refused(self, folder: str, errors: str) -> UnavailableError:
-        remedy = "free some room there" if "No space left" in errors else "check that folder"
-        return UnavailableError(f"{self.target.login}: cannot write to {folder!r} ({errors[-300:] or 'no message'}); {remedy}")
+    def copy(self, file: Path, path: str, from_byte: int) -> None:
+        """Copy `file` to `path` on the board from that byte on; raises UnavailableError if it cannot be written, or TransientError."""
+        size_bytes = file.stat().st_size
+        with file.open("rb") as content:
+            content.seek(from_byte)
+            command = ["sh", "-c", _WRITE, "sh", path, str(from_byte)]
+            result = self.run(command, content, 120 + size_bytes / SLOWEST_BYTES_PER_S)
+        if result.returncode != 0:
+            raise self._refused(path, result.stderr)
+        if self.copied_bytes(file, path) != size_bytes:
+            raise TransientError(f"{self.target.login}: {path} arrived corrupted: run it again, and check the board's card and memory")
+
+    def _refused(self, path: str, errors: str) -> UnavailableError:
+        remedy = "free some room there" if "No space left" in errors else "check its folder"
+        return UnavailableError(f"{self.target.login}: cannot write {path!r} ({errors[-300:] or 'no message'}); {remedy}")
 
 
 def _hash_of_start(path: Path, size_bytes: int) -> str:

@@ -1,4 +1,4 @@
-"""The one way to bring the agent to a board: a release as one file, copied with its installer, which builds the environment there.
+"""The one way to bring the agent to a board: a release as one file, and its installer, which builds the environment there.
 
 `fleet apply` brings a release that the fleet signed, for good; `run --on ssh://` one that is given, or made here of what is installed here.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from edgemeter.agent.base import config
 from edgemeter.agent.base.durable_file import make_folder, sha256_of
 from edgemeter.agent.base.errors import UnavailableError, os_error_as
-from edgemeter.provisioning.apply.board import MB, Board, FileToCopy
+from edgemeter.provisioning.apply.board import MB, Board
 from edgemeter.provisioning.apply.facts import BoardFacts, Interpreter
 from edgemeter.provisioning.release import build, install, manifest, wheels
 from edgemeter.provisioning.release.boards import OLDEST_GLIBC, ReleaseTarget, board_of_model, numbers
@@ -23,9 +23,8 @@ from edgemeter.provisioning.release.install import Manifest
 from edgemeter.provisioning.release.manifest import VerifiedRelease
 
 INSTALLER = Path(install.__file__)
-RELEASE_NAME, INSTALLER_NAME = "release.tar", "install.py"
 # Below the home there: what is being copied, from which an interrupted copy goes on.
-STAGE = ".cache/edgemeter/stage"
+STAGED = ".cache/edgemeter/release.tar"
 # How many releases stay here that were made for boards: those that were used last.
 CACHED = 4
 
@@ -95,11 +94,15 @@ def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
 
 
 def copy_release(board: Board, release: VerifiedRelease, report: Callable[[str], None]) -> int:
-    """Copy a release with its installer into the stage, if all fits, and return how many bytes were missing there."""
-    files = [FileToCopy.of(release.path, RELEASE_NAME), FileToCopy.of(INSTALLER, INSTALLER_NAME)]
-    stage = f"{board.facts.home}/{STAGE}"
-    check_room(board.facts, sum(file.size_bytes - offset for file, offset in board.missing(stage, files)), installed_bytes(release))
-    return board.copy(stage, files, report)
+    """Copy what the board lacks of a release, if all fits, and return how many bytes that were."""
+    path = f"{board.facts.home}/{STAGED}"
+    copied_bytes = board.copied_bytes(release.path, path)
+    missing_bytes = release.path.stat().st_size - copied_bytes
+    check_room(board.facts, missing_bytes, installed_bytes(release))
+    if missing_bytes:
+        report(f"copying {release.manifest.version}, {missing_bytes / MB:.1f} MB")
+        board.copy(release.path, path, copied_bytes)
+    return missing_bytes
 
 
 def check_room(facts: BoardFacts, home_bytes: int, root_bytes: int) -> None:
@@ -116,6 +119,5 @@ def check_room(facts: BoardFacts, home_bytes: int, root_bytes: int) -> None:
 
 
 def install_command(facts: BoardFacts, python: Interpreter, root: str) -> list[str]:
-    """Return the command that installs the release of the stage below `root`."""
-    stage = f"{facts.home}/{STAGE}"
-    return [python.path, f"{stage}/{INSTALLER_NAME}", "--release", f"{stage}/{RELEASE_NAME}", "--root", root]
+    """Return the command that installs the copied release below `root`; it reads the installer from its standard input."""
+    return [python.path, "-", "--release", f"{facts.home}/{STAGED}", "--root", root]

@@ -10,8 +10,8 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.provisioning.release.boards import OLDEST_GLIBC, OLDEST_PYTHON, numbers
 
 LOOK = Path(__file__).with_name("look.sh")
-# unneeded: below --prefix; sudo: without a password; password: sudo asks for one.
-Rights: TypeAlias = Literal["root", "sudo", "password", "none", "unneeded"]
+# sudo: without a password; password: sudo asks for one.
+Rights: TypeAlias = Literal["root", "sudo", "password", "none"]
 ARCH_32_BIT = {"aarch64": "armv7l", "x86_64": "i686"}
 
 

@@ -1,6 +1,6 @@
 # What this device is, as lines of key=value. POSIX sh, read-only, as an ordinary user. $1: the folder of the agent's releases, below the
-# home where it is relative; $2: the folder that stands for /, mostly empty.
-root=$1 prefix=$2
+# home where it is relative.
+root=$1
 case $root in /*) ;; *) root=$HOME/$root ;; esac
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 put() { printf '%s=%s\n' "$1" "$(printf '%s' "$2" | tr -d '\000' | tr '\n' ' ')"; }
@@ -19,8 +19,7 @@ for name in python3 python3.14 python3.13 python3.12 python3.11 python3.10 "$roo
     put python "$version $path"
 done
 put openssl "$(command -v openssl)"
-if [ -n "$prefix" ] && [ -w "$prefix" ]; then put rights unneeded
-elif [ "$(id -u)" = 0 ]; then put rights root
+if [ "$(id -u)" = 0 ]; then put rights root
 elif ! command -v sudo >/dev/null 2>&1; then put rights none
 elif sudo -n -k true </dev/null >/dev/null 2>&1; then put rights sudo
 else put rights password

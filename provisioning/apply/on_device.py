@@ -1,4 +1,4 @@
-"""Set up a board as root: the agent's user, its release, units, rules, governor, identity, the owners of its files, and its start.
+"""Set up a board as root: the agent's user, its release, units, rules, identity, the owners of its files, and its start.
 
 `edgemeter fleet apply` sends it over standard input behind a line `PLAN = ...`; at a card's first boot, `firstboot.sh` gives it the plan as
 an argument. It needs nothing but Python >= 3.10. Each step looks first and acts only where something differs, so it may be repeated and
@@ -20,28 +20,25 @@ from typing import Any
 USER = "edgemeter"
 # The groups that own accelerators, GPUs and buses on the boards that have them.
 DEVICE_GROUPS = ("video", "render", "gpio", "spi", "dialout", "plugdev", "apex")
-AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.service", "edgemeter-governor.service"
+AGENT, SUPERVISOR = "edgemeter-agent.service", "edgemeter-supervisor.service"
 SUPERVISOR_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/proven/supervisor.py\n"
-GOVERNORS = "sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
-# What root's measurement found before it changed the board.
-RECORD = "/var/lib/edgemeter-restore.json"
 # An SSH session's path may lack the folders of administration.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Longer than an update's switch holds the lock; a measurement may hold it longer.
 LOCK_S = 20.0
 # The installer unpacks a hundred megabytes on a slow card.
 INSTALL_S = 1800.0
-# `steps` are names of methods; `install` is the command that installs the release, `release` and `is_newer` describe what it replaces.
-# The text `join` is a join file with a new token; without it, `join_file` is one that lies on the board.
+# `steps` are names of methods; `install` is the command that installs the release, which reads `installer`; `release` and `is_newer`
+# describe what it replaces. The text `join` is a join file with a new token; without it, `join_file` is one that lies on the board.
 DEFAULTS: dict[str, Any] = {
     "prefix": "",
     "dry": False,
     "public_key": "",
     "install": None,
+    "installer": "",
     "release": "",
     "is_newer": False,
     "python": "/usr/bin/python3",
-    "governor": None,
     "join": None,
     "join_file": None,
     "join_s": 600.0,
@@ -72,9 +69,9 @@ class LocalDevice:
         """Return the path with the prefix."""
         return Path(self.prefix + path)
 
-    def do(self, *command: str, timeout_s: float = 120.0) -> None:
+    def do(self, *command: str, timeout_s: float = 120.0, stdin: str = "") -> None:
         """Run a command, except in a dry run; raises StepError if it fails."""
-        if not self.is_dry and (completed := run(*command, timeout_s=timeout_s)).returncode != 0:
+        if not self.is_dry and (completed := run(*command, timeout_s=timeout_s, stdin=stdin)).returncode != 0:
             words = " ".join((Path(command[0]).name, *command[1:3]))
             raise StepError(f"`{words}` failed: {last_line(completed.stderr or completed.stdout)}")
 
@@ -158,7 +155,7 @@ class LocalDevice:
             changed.append(self.plan["release"])
             self.mark(self.restart)
             with self.quiet():
-                self.do(*self.plan["install"], timeout_s=INSTALL_S)
+                self.do(*self.plan["install"], timeout_s=INSTALL_S, stdin=self.plan["installer"])
         return ("skipped", self.plan["release"]) if self.plan["is_newer"] else outcome(changed)
 
     def service(self) -> StepResult:
@@ -170,8 +167,7 @@ class LocalDevice:
         if not shutil.which("systemctl"):
             return outcome(changed, "no systemd here: nothing is enabled")
         where = [f"--root={self.prefix}"] if self.prefix else []
-        units = (AGENT, SUPERVISOR, GOVERNOR)
-        disabled = [unit for unit in units if run("systemctl", *where, "is-enabled", unit).stdout.strip() != "enabled"]
+        disabled = [unit for unit in (AGENT, SUPERVISOR) if run("systemctl", *where, "is-enabled", unit).stdout.strip() != "enabled"]
         if disabled:
             # This reloads the units, too.
             self.do("systemctl", *where, "enable", *disabled)
@@ -187,33 +183,13 @@ class LocalDevice:
     def udev(self) -> StepResult:
         """Write the udev rules and apply them to what is plugged in."""
         changed = self.of_release("*.rules", self.below("/etc/udev/rules.d"), self.reload)
-        if self.prefix or not Path("/run/udev/control").exists():
+        if not self.below("/run/udev/control").exists():
             return outcome(changed, "udev is not running here: the rules apply from the next boot" if changed else "")
         if self.reload.exists():
             self.do("udevadm", "control", "--reload")
             for subsystem in ("usb", "apex", "powercap", "hwmon"):
                 self.do("udevadm", "trigger", f"--subsystem-match={subsystem}", "--action=change")
             self.drop(self.reload)
-        return outcome(changed)
-
-    def governor(self) -> StepResult:
-        """Set the CPU governor, now and after each boot."""
-        governor, files = self.plan["governor"], sorted(self.below("/").glob(GOVERNORS))
-        for path in files:
-            names = path.with_name("scaling_available_governors").read_text().split()
-            if governor not in names:
-                raise StepError(f"unknown governor {governor!r}: there are {', '.join(names)}")
-        if not files:
-            return "skipped", "the kernel has no CPU governors here"
-        if self.below(RECORD).exists():
-            # It would put back later what is set now.
-            raise StepError("a measurement has changed the settings for its time: run it again later, after `sudo edgemeter doctor` there")
-        changed = ["at each boot"] if self.put(self.etc / "governor", f"{governor}\n".encode()) else []
-        changed += [path.parent.name for path in files if path.read_text().strip() != governor]
-        if not changed or self.prefix or not Path("/run/systemd/system").is_dir():
-            return outcome(changed)
-        with self.quiet():
-            self.do("systemctl", "restart", GOVERNOR)
         return outcome(changed)
 
     def join(self) -> StepResult:
@@ -243,8 +219,6 @@ class LocalDevice:
 
     def owner(self) -> StepResult:
         """Make the agent's folder the agent's own."""
-        if self.prefix:
-            return "skipped", "the owners of files below a prefix are kept"
         if not self.is_dry:
             self.home.mkdir(mode=0o750, parents=True, exist_ok=True)
         foreign = run("find", str(self.home), "!", "-user", USER).stdout.splitlines()
@@ -255,7 +229,7 @@ class LocalDevice:
 
     def start(self) -> StepResult:
         """Start the agent and its supervisor, or restart them with what is installed."""
-        if self.prefix or not Path("/run/systemd/system").is_dir():
+        if not self.below("/run/systemd/system").is_dir():
             return "skipped", "no systemd is running here: nothing is started"
         idle = [unit for unit in (SUPERVISOR, AGENT) if run("systemctl", "is-active", unit).stdout.strip() != "active"]
         if not idle and not self.restart.exists():
@@ -276,11 +250,11 @@ def outcome(changed: list[str], why: str = "") -> StepResult:
     return ("changed" if changed else "ok"), "; ".join(filter(None, [", ".join(changed), why]))
 
 
-def run(*command: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
+def run(*command: str, timeout_s: float = 120.0, stdin: str = "") -> "subprocess.CompletedProcess[str]":
     """Run a command; raises StepError if it cannot, or takes too long."""
     try:
         return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s,
+            command, input=stdin, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s,
             start_new_session=True,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

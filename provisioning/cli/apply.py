@@ -1,8 +1,7 @@
 """The command `edgemeter fleet apply`: its progress and its summary."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,15 @@ from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, print_table
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.apply import applying
-from edgemeter.provisioning.apply.applying import Applying, ApplyOutcome, ApplyRequest
-from edgemeter.provisioning.apply.board import parse_target
-from edgemeter.provisioning.cli.options import FILE, dry_run_option, in_folder
-from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
+from edgemeter.provisioning.apply.applying import Applying, ApplyOutcome
+from edgemeter.provisioning.cli.options import FILE, dry_run_option, in_folder, selection_option
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.selection import select_devices
 from edgemeter.provisioning.release import manifest
 
 
 @click.command(short_help="Install the agent on running boards over SSH.")
-@click.argument("devices", nargs=-1, metavar="[DEVICE]...")
+@selection_option("install the agent on")
 @in_folder
-@click.option(
-    "--on", "selection", metavar="SELECTION", help="Apply to these devices (as in `edgemeter fleet list --on`), in addition to those named."
-)
-@click.option("--host", metavar="[USER@]HOST[:PORT]", help="Apply to the one DEVICE at this host, which fleet.toml need not have.")
 @click.option(
     "--release", "releases", type=FILE, multiple=True, required=True,
     help="A release (.tar) of `edgemeter fleet release build`; repeatable: each device gets the first that fits.",
@@ -42,18 +34,14 @@ from edgemeter.provisioning.release import manifest
     help="As `ssh -o`, e.g. IdentityFile=FILE, ProxyJump=HOST or StrictHostKeyChecking=yes; repeatable.",
 )  # fmt: skip
 @click.option("--rejoin", "rejoins", is_flag=True, help="Join again, with a new token, boards that have joined already.")
-@click.option("--prefix", default="", help="Install below this folder of the device instead of its root; nothing is started.")
 @dry_run_option
 @format_option('{"devices": [...]}')
-def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: bool, form: Format, **options: Any) -> None:
+def apply(selection: str, folder: FleetFolder, jobs: int, *, dry_run: bool, form: Format, **options: Any) -> None:
     """Install the agent on running boards over SSH; a repeated run changes nothing, an interrupted one is resumed.
 
-    Example: edgemeter fleet apply pi5-01 pi5-02 --release edgemeter-pi5.tar
+    Example: edgemeter fleet apply --on 'pi5-*' --release edgemeter-pi5.tar
     """
-    requests = _requests(folder, devices, options["selection"], options["host"])
-    prefix = options["prefix"]
-    if prefix and not prefix.startswith("/"):
-        raise click.UsageError(f"--prefix has to be an absolute folder of the device: {prefix!r} is not")
+    targets = applying.read_targets(folder, selection)
     password = _sudo_password(options["sudo_password_file"])
     with Console(stderr=True).status("") as status:
         application = Applying(
@@ -62,7 +50,6 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: 
             join_file=lambda device: applying.make_join_file(folder, device),
             ssh_options=options["ssh_options"],
             sudo_password=password,
-            prefix=prefix.rstrip("/"),
             is_dry=dry_run,
             rejoins=options["rejoins"],
         )
@@ -79,7 +66,7 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, dry_run: 
             activities.pop(outcome.device, None)
             print_text(status.console, f"{outcome.device}: {outcome.state}" + (f": {outcome.remedy}" if outcome.remedy else ""))
 
-        outcomes = application.to_all(requests, jobs, report, ended)
+        outcomes = application.to_all(targets, jobs, report, ended)
     changed = "would change" if dry_run else "changed"
     rows = [_row(outcome, changed) for outcome in outcomes]
     print_table(form, "devices", rows, {name: name for name in ("device", "result", changed, "skipped", "found")})
@@ -96,21 +83,6 @@ def _sudo_password(file: Path | None) -> str | None:
     if not password.strip():
         raise ConfigError(f"{str(file)!r} has no password in its first line: write it there")
     return password
-
-
-def _requests(folder: FleetFolder, devices: Sequence[str], selection: str | None, host: str | None) -> list[ApplyRequest]:
-    fleet = read_if_present(folder)
-    if host is not None:
-        if len(devices) != 1 or selection is not None:
-            raise click.UsageError("--host is one device: give its name with it, and no --on")
-        return [applying.of_host(replace(parse_target(f"ssh://{host}", "--host"), name=devices[0]), fleet)]
-    if selection is None and not devices:
-        raise click.UsageError("give DEVICE..., --on SELECTION or --host HOST")
-    selected: list[str] = []
-    if selection is not None:
-        with open_registry(folder, read_only=True) as registry:
-            selected = [device.device for device in select_devices(folder, registry, selection)]
-    return applying.of_fleet([*devices, *selected], fleet)
 
 
 def _row(outcome: ApplyOutcome, changed: str) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def measure_on_boards(
     Raises:
         ConfigError: an address is wrong.
     """
-    targets = dict.fromkeys(parse_target(text, "--on") for text in on)
+    targets = dict.fromkeys(parse_target(text) for text in on)
 
     def outcomes() -> Iterator[RunRecord | EdgemeterError]:
         with tempfile.TemporaryDirectory(prefix="edgemeter-on-") as scratch:
@@ -141,11 +141,11 @@ def _bring_release(board: Board, suite: "BoardSuite", path: Path | None, note: C
         copied_bytes = bring.copy_release(board, release, note)
         note(f"copied {copied_bytes / MB:.1f} MB; installing {version}")
         command = [*bring.install_command(facts, python, facts.root), "--unsigned", "--allow-downgrade"]
-        result = board.run(command, timeout_s=INSTALL_S)
+        result = board.run(command, bring.INSTALLER.read_bytes(), INSTALL_S)
         if result.returncode != DONE:
             how = install.how_it_ended(result.returncode)
             raise UnavailableError(f"{board.target.login}: the installation {how}: {last_line(result.stderr).removeprefix('install: ')}")
-        board.run(["rm", "-rf", f"{facts.home}/{bring.STAGE}"])
+        board.run(["rm", "-f", f"{facts.home}/{bring.STAGED}"])
         note(f"the release stays in {facts.root}/releases/{version} for the next run; `rm -r {facts.root}` there removes it")
     return version
 

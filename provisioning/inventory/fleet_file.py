@@ -30,7 +30,6 @@ class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     host: str | None = None
     user: str | None = None
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
-    governor: str | None = None
 
 
 class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -1,10 +1,14 @@
 """A fleet with a release and one device behind a real sshd; everything that is installed goes below a folder of the test's."""
 
+import contextlib
+import os
 import subprocess
 from pathlib import Path
 
-from edgemeter.provisioning.apply import bring
-from edgemeter.provisioning.apply.applying import Applying, ApplyRequest
+import pytest
+
+from edgemeter.provisioning.apply import applying, board, bring, facts
+from edgemeter.provisioning.apply.applying import Applying
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.release import manifest
 from tests.fixtures import device_release
@@ -14,7 +18,10 @@ JOIN = 'fleet = "lab"\ntoken = "secret-token"\n'
 
 
 class Bench:
-    """One device, and what it is given; `close` it."""
+    """One device, and what it is given; `close` it.
+
+    `look` and `on_device` are the programs that it runs: for them, the folder `prefix` is the device, and who runs the tests is its root.
+    """
 
     def __init__(self, folder, user=None):
         self.folder = folder
@@ -22,6 +29,8 @@ class Bench:
         self.device = sshd(folder / "device", user)
         self.prefix = folder / "prefix"
         self.prefix.mkdir()
+        self.look = facts.LOOK.read_text().replace('"$(id -u)" = 0', f'"$(id -u)" = {os.geteuid()}')
+        self.on_device = applying.ON_DEVICE.read_text().replace('"prefix": ""', f'"prefix": {str(self.prefix)!r}')
         self.releases = [device_release.make(folder / "release", self.fleet)]
         self.said = []
         self.tokens = []
@@ -42,22 +51,33 @@ class Bench:
             "public_key": self.fleet.release_public_key.read_text(),
             "join_file": self.join_file,
             "ssh_options": self.device.options(),
-            "prefix": str(self.prefix),
         }
         return Applying(**{**settings, **changed})
 
-    def apply(self, wish=None, **changed):
+    @contextlib.contextmanager
+    def is_the_device(self):
+        """Let the folder be the device for the block."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(applying, "ROOT", f"{self.prefix}/opt/edgemeter")
+            for module, name, text in ((board, "LOOK", self.look), (applying, "ON_DEVICE", self.on_device)):
+                path = self.folder / name
+                path.write_text(text)
+                patch.setattr(module, name, path)
+            yield
+
+    def apply(self, target=None, **changed):
         """Apply to the device."""
-        return self.settings(**changed).to_device(wish or ApplyRequest(self.device.target()), self.told)
+        with self.is_the_device():
+            return self.settings(**changed).to_device(target or self.device.target(), self.told)
 
     def told(self, *words):
         """Remember what was said while it went on."""
         self.said.append(words)
 
     @property
-    def stage(self) -> Path:
+    def staged(self) -> Path:
         """Where the device keeps what is copied to it."""
-        return self.device.home / bring.STAGE
+        return self.device.home / bring.STAGED
 
     @property
     def current(self):

@@ -7,8 +7,7 @@ import hashlib
 import pytest
 
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.provisioning.apply import applying, bring
-from edgemeter.provisioning.apply.board import Board, FileToCopy
+from edgemeter.provisioning.apply.board import Board
 from tests.fixtures import device_release
 from tests.provisioning.apply.bench import Bench, states
 
@@ -25,7 +24,7 @@ def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_pa
         assert first.remedy is None
         assert (first.state, bench.current, bench.tokens) == ("changed", "1.0.0", ["board"])
         assert states(first)["copy"] == states(first)["release"] == states(first)["join"] == "changed"
-        assert not bench.stage.exists()
+        assert not bench.staged.exists()
         assert [path for path in bench.prefix.rglob("*") if path.is_file() and b"secret-token" in path.read_bytes()] == []
         before = bench.tree()
         second = bench.apply()
@@ -62,14 +61,12 @@ def test_a_refused_token_is_reported_and_the_next_run_goes_on_from_there(bench):
     assert (second.remedy, states(second)["release"], states(second)["join"]) == (None, "ok", "changed")
 
 
-def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch):
+def test_a_release_waits_for_the_end_of_a_measurement(bench):
     """A switch in the middle of a run would end it."""
     (bench.prefix / "run/lock").mkdir(parents=True)
     bench.apply()
     bench.releases = [device_release.make(bench.folder / "newer", bench.fleet, version="2.0.0")]
-    source = bench.folder / "on_device.py"
-    source.write_text(applying.ON_DEVICE.read_text().replace("LOCK_S = 20.0", "LOCK_S = 0.1"))
-    monkeypatch.setattr(applying, "ON_DEVICE", source)
+    bench.on_device = bench.on_device.replace("LOCK_S = 20.0", "LOCK_S = 0.1")
     with (bench.prefix / "run/lock/edgemeter-run.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         blocked = bench.apply()
@@ -80,32 +77,24 @@ def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch):
 
 
 def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_path):
-    """Known by their hashes; a part that is not the beginning of the file is thrown away."""
-    contents = {name: hashlib.shake_256(name.encode()).digest(200_000) for name in ("whole", "part", "other", "absent")}
-    files = []
-    for name, content in contents.items():
-        (tmp_path / name).write_bytes(content)
-        files.append(FileToCopy(tmp_path / name, name, hashlib.sha256(content).hexdigest(), len(content)))
-    folder = bench.device.home / "staged files"
-    lines = []
-    folder.mkdir()
-    (folder / "whole").write_bytes(contents["whole"])
-    (folder / "part").write_bytes(contents["part"][:150_000])
-    (folder / "other").write_bytes(b"?" * 100_000)
-    (folder / "of another release").write_bytes(b"x")
+    """Known by its hash; what is not the beginning of the file, or longer, is overwritten."""
+    content = hashlib.shake_256(b"release").digest(200_000)
+    file, copy = tmp_path / "release.tar", bench.device.home / "staged files/release.tar"
+    file.write_bytes(content)
     with Board(bench.device.target(), bench.device.options()) as board:
-        assert {file.name: offset for file, offset in board.missing(str(folder), files)} == {"part": 150_000, "other": 0, "absent": 0}
-        assert board.copy(str(folder), files, lines.append) == 450_000
-    assert lines[0] == "copying part, 0.1 MB"
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+        for there, copied_bytes in ((None, 0), (content[:150_000], 150_000), (b"?" * 100_000, 0), (content + b"x", 0), (content, 200_000)):
+            if there is not None:
+                copy.write_bytes(there)
+            assert board.copied_bytes(file, str(copy)) == copied_bytes
+            board.copy(file, str(copy), copied_bytes)
+            assert copy.read_bytes() == content
 
 
 def test_a_run_that_was_cut_off_goes_on_where_it_was(bench):
     """In the middle of copying, and between the installation and the join: the board was rebooted."""
     release = bench.releases[0]
-    bench.stage.mkdir(parents=True)
-    (bench.stage / "release.tar").write_bytes(release.read_bytes()[:200_000])
-    (bench.stage / "of another release").write_bytes(b"x")
+    bench.staged.parent.mkdir(parents=True)
+    bench.staged.write_bytes(release.read_bytes()[:200_000])
 
     def fail(device):
         raise TransientError(f"{device} is away")
@@ -113,10 +102,9 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(bench):
     first = bench.apply(join_file=fail)
     assert (first.remedy, bench.current) == ("board is away", "1.0.0")
     (copied,) = [step.detail for step in first.steps if step.step == "copy"]
-    whole_mb = (release.stat().st_size + bring.INSTALLER.stat().st_size) / 1e6
-    assert copied == f"{whole_mb - 0.2:.1f} MB"
+    assert copied == f"{release.stat().st_size / 1e6 - 0.2:.1f} MB"
     (bench.prefix / "run/edgemeter-apply-restart").unlink()
     second = bench.apply()
     assert (second.remedy, states(second)["release"], states(second)["join"]) == (None, "ok", "changed")
     assert "copy" not in states(second)
-    assert not bench.stage.exists()
+    assert not bench.staged.exists()

@@ -41,7 +41,7 @@ def read(**values):
 
 def a_release(folder, arch="aarch64", python="3.13", glibc="2.27"):
     """Return a release for such a device."""
-    return VerifiedRelease(folder, Manifest("1.0.0", "any", arch, python, glibc, (), 0), b"", is_signed=True)
+    return VerifiedRelease(folder, Manifest("1.0.0", "any", arch, python, glibc, (), 0), b"")
 
 
 def test_a_raspberry_pi_is_read():
@@ -118,7 +118,7 @@ def test_an_address_is_a_board_by_ssh():
         ("ssh://[::1]", SshTarget("::1", "::1", None, None)),
     ):
         with table_row(text):
-            assert parse_target(text, "--on") == target
+            assert parse_target(text) == target
 
 
 def test_a_wrong_address_is_refused():
@@ -128,7 +128,7 @@ def test_a_wrong_address_is_refused():
         "ssh://host:0", "ssh://host:65536", "ssh://host:22x", "ssh://pi@a@b", "telnet://host",
     ):  # fmt: skip
         with table_row(text), pytest.raises(ConfigError, match="is not the address of a board"):
-            parse_target(text, "--on")
+            parse_target(text)
     with pytest.raises(ConfigError, match="passwords are rejected") as refusal:
-        parse_target("ssh://pi:secret@host", "--on")
+        parse_target("ssh://pi:secret@host")
     assert "secret" not in str(refusal.value)

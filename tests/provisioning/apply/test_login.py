@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.apply.applying import ApplyRequest
 from edgemeter.provisioning.apply.board import SshTarget
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK, free_port
@@ -34,12 +33,12 @@ def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_p
         (device.target(), ("ProxyCommand=echo nonsense", *device.options()), "by hand"),
     ):
         with table_row(remedy):
-            outcome = bench.apply(ApplyRequest(target), ssh_options=options)
+            outcome = bench.apply(target, ssh_options=options)
             assert (outcome.state, outcome.steps) == ("failed", ())
             assert remedy in outcome.remedy
             assert "\n" not in outcome.remedy
     # Whatever stands in fleet.toml: it is a host, and no option of ssh.
-    assert bench.apply(ApplyRequest(SshTarget("board", f"-oProxyCommand=touch {tmp_path}/smuggled", None))).state == "failed"
+    assert bench.apply(SshTarget("board", f"-oProxyCommand=touch {tmp_path}/smuggled", None)).state == "failed"
     assert not (tmp_path / "smuggled").exists()
 
 
@@ -130,7 +129,7 @@ def test_a_wrong_password_and_none_are_reported():
     with _another_user("ALL=(ALL) ALL") as bench:
         assert "--sudo-password-file" in bench.apply().remedy
         assert "refuses the password" in bench.apply(sudo_password="wrong").remedy
-        assert not bench.stage.exists()
+        assert not bench.staged.exists()
 
 
 @pytest.mark.needs("useradd", "sudo")

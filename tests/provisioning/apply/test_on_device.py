@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,8 +19,8 @@ class Inside:
     """A device below `prefix`, whose programs are those of `bin` before this machine's."""
 
     def __init__(self, folder):
-        self.prefix, self.bin, self.sysfs = folder / "prefix", folder / "bin", folder / "prefix/sys"
-        for path in (self.prefix / "etc", self.bin, self.sysfs):
+        self.prefix, self.bin = folder / "prefix", folder / "bin"
+        for path in (self.prefix / "etc", self.bin):
             path.mkdir(parents=True)
         self.environment = {}
 
@@ -48,18 +47,6 @@ class Inside:
         """Let the device have a program."""
         (self.bin / name).write_text(text)
         (self.bin / name).chmod(0o755)
-
-    def cpus(self, available="ondemand performance", now="ondemand", count=2):
-        """Let the device have CPUs with governors."""
-        for index in range(count):
-            folder = self.sysfs / f"devices/system/cpu/cpufreq/policy{index}"
-            folder.mkdir(parents=True)
-            (folder / "scaling_governor").write_text(f"{now}\n")
-            (folder / "scaling_available_governors").write_text(f"{available}\n")
-
-    def governors(self):
-        """Return the governor of each CPU."""
-        return [path.read_text().strip() for path in sorted(self.sysfs.glob("devices/system/cpu/cpufreq/policy*/scaling_governor"))]
 
 
 @pytest.fixture
@@ -88,63 +75,14 @@ def test_the_user_gets_the_groups_that_the_board_has(inside):
     assert inside.sent("user") == ("changed", "groups spi")
 
 
-def test_settings_that_a_measurement_has_changed_for_its_time_are_left_alone(inside):
-    """They are not taken for the board's own: at its end, or at the next start, they are put back."""
-    inside.cpus()
-    path = inside.prefix / "var/lib/edgemeter-restore.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("{}")
-    state, detail = inside.step("governor", governor="performance")
-    assert (state, "changed the settings for its time" in detail) == ("failed", True)
-    assert not (inside.prefix / "etc/edgemeter/governor").exists()
-
-
-def test_the_governor_is_that_of_fleet_toml_at_each_boot(inside):
-    """Its unit reads the file; a dry run changes nothing; what the board already has is left alone."""
-    inside.cpus()
-    governor = inside.prefix / "etc/edgemeter/governor"
-    assert inside.step("governor", governor="performance", dry=True)[0] == "changed"
-    assert not governor.exists()
-    assert inside.step("governor", governor="performance") == ("changed", "at each boot, policy0, policy1")
-    assert governor.read_text() == "performance\n"
-    for path in inside.sysfs.glob("devices/system/cpu/cpufreq/policy*/scaling_governor"):
-        path.write_text(governor.read_text())
-    assert inside.step("governor", governor="performance") == ("ok", "")
-
-
-@pytest.mark.services
-def test_the_governors_unit_sets_every_policy_or_fails(inside):
-    """The very command of the unit, on files as the kernel has them."""
-    inside.cpus()
-    (inside.prefix / "etc/edgemeter").mkdir()
-    (inside.prefix / "etc/edgemeter/governor").write_text("performance\n")
-    unit = (UNITS / "edgemeter-governor.service").read_text()
-    command = re.search(r"^ExecStart=/bin/sh -c '(.*)'$", unit, re.MULTILINE)[1]
-    local_command = command.replace("/sys/", f"{inside.sysfs}/").replace("/etc/", f"{inside.prefix}/etc/")
-    subprocess.run(["/bin/sh", "-c", local_command], check=True, timeout=150)
-    assert inside.governors() == ["performance", "performance"]
-    (inside.prefix / "etc/edgemeter/governor").unlink()
-    assert subprocess.run(["/bin/sh", "-c", local_command], capture_output=True, check=False, timeout=150).returncode == 1
-
-
 @pytest.mark.needs("systemctl")
 def test_units_are_enabled_below_the_prefix(inside):
     """By systemctl itself."""
     shutil.copytree(UNITS, inside.prefix / "opt/edgemeter/current/units")
     assert inside.sent("service")[0] == "changed"
-    for unit in ("agent", "supervisor", "governor"):
+    for unit in ("agent", "supervisor"):
         assert (inside.prefix / f"etc/systemd/system/multi-user.target.wants/edgemeter-{unit}.service").is_symlink()
     assert inside.sent("service")[0] == "ok"
-
-
-def test_an_unknown_governor_is_refused(inside):
-    """The message names those of the board, and no file is written."""
-    inside.cpus("ondemand powersave")
-    assert inside.step("governor", governor="fast; touch /tmp/x") == (
-        "failed",
-        "unknown governor 'fast; touch /tmp/x': there are ondemand, powersave",
-    )
-    assert not (inside.prefix / "etc/edgemeter").exists()
 
 
 def test_the_supervisor_gets_the_python_that_was_brought(inside):

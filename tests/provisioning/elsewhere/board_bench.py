@@ -50,7 +50,7 @@ class BoardBench:
         with contextlib.suppress(FileNotFoundError):
             # While a folder is being removed it is not as before.
             present = {path: content for path, content in listing(self.home).items() if not path.is_relative_to(".cache")}
-            is_clean = not list(self.cache.glob("run-*")) and not (self.cache / "stage").exists()
+            is_clean = not list(self.cache.glob("run-*")) and not (self.cache / "release.tar").exists()
             return present == self.before and is_clean and not self.processes()
         return False
 
