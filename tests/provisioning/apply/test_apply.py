@@ -82,9 +82,9 @@ def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_
     file, copy = tmp_path / "release.tar", bench.device.home / "staged files/release.tar"
     file.write_bytes(content)
     with Board(bench.device.target(), bench.device.options()) as board:
-        for there, copied_bytes in ((None, 0), (content[:150_000], 150_000), (b"?" * 100_000, 0), (content + b"x", 0), (content, 200_000)):
-            if there is not None:
-                copy.write_bytes(there)
+        for begun, copied_bytes in ((None, 0), (content[:150_000], 150_000), (b"?" * 100_000, 0), (content + b"x", 0), (content, 200_000)):
+            if begun is not None:
+                copy.write_bytes(begun)
             assert board.copied_bytes(file, str(copy)) == copied_bytes
             board.copy(file, str(copy), copied_bytes)
             assert copy.read_bytes() == content
