@@ -12,12 +12,13 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.base.tls import tls_context
 from edgemeter.agent.contract import identity as contract_identity
-from edgemeter.provisioning.identity.enforcement import broker_process, resumption_issues
+from edgemeter.provisioning.identity.enforcement import ELSEWHERE, broker_process, resumption_issues
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.registry import certificates, devices
+from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.rows import table_row
-from tests.fixtures.servers import LOOPBACK
+from tests.fixtures.servers import LOOPBACK, mosquitto_binary
 from tests.provisioning.identity.lab import open_tokens
 
 pytestmark = pytest.mark.mosquitto
@@ -209,6 +210,23 @@ def test_changes_made_without_a_broker_hold_when_it_starts_and_after_a_restart(b
     lab.run("accept", "pi-1")
     assert board.join(lab.token("pi-1")).device == "pi-1"
     assert not is_out(board.address())
+
+
+def test_a_broker_without_the_list_lets_a_revoked_device_in_and_the_service_ends_each_session(broker_lab, tmp_path):
+    """The broker runs from a copy of the folder, as on another machine; with the copied list it refuses the device."""
+    lab, copy = broker_lab, tmp_path / "copy"
+    shutil.copytree(lab.folder.path, copy)
+    settings = copy / "broker/mosquitto.conf"
+    settings.write_text(settings.read_text().replace(str(lab.folder.path), str(copy)))
+    lab.broker.command = ["env", f"OPENSSL_CONF={copy}/broker/openssl.cnf", mosquitto_binary(), "-c", str(settings)]
+    lab.start()
+    board = lab.joined()
+    device = board.client("pi-1")
+    assert ELSEWHERE in run_fleet(lab.folder.path, "revoke", "pi-1").stderr
+    # It reconnects by itself: the session that the command ended, and one that the service saw.
+    assert wait_until(lambda: len(device.reasons) > 1)
+    shutil.copytree(lab.folder.revoked_lists, copy / "broker/revoked", dirs_exist_ok=True)
+    assert wait_until(lambda: is_out(board.address()) and not device.session.is_connected())
 
 
 def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):
