@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1587,
     "provisioning/serve": 336,
     "provisioning/update": 216,
-    "tests": 80035,
+    "tests": 80053,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
