@@ -99,18 +99,19 @@ def take_certificate(
         not_after_ns=answer.not_after_ns,
     )
     durable_file.write(files.folder / "next.json", msgspec.json.encode(identity))
-    return settle_identity(files) or identity
+    settle_identity(files)
+    return identity
 
 
-def settle_identity(files: IdentityFiles) -> Identity | None:
-    """Put what arrived in the place of what was, also when the power went in between; return the new identity, None when none arrived.
+def settle_identity(files: IdentityFiles) -> None:
+    """Put what arrived, if anything did, in the place of what was, also when the power went in between.
 
     Raises:
         UnavailableError: a file cannot be moved.
     """
     arrived = files.folder / "next.json"
     if not arrived.exists():
-        return None
+        return
     with os_error_as(UnavailableError, f"cannot put the new certificate into {str(files.folder)!r}", "check its owner"):
         # `next.json` goes last: as long as it is there, this is done again.
         for name, target in (("next.key", files.key), ("next.crt", files.certificate)):
@@ -119,7 +120,6 @@ def settle_identity(files: IdentityFiles) -> Identity | None:
         durable_file.sync(files.folder)
         arrived.replace(files.identity)
         durable_file.sync(files.folder)
-    return read_identity(files.home)
 
 
 def configure(places: JoinPaths, identity: Identity) -> None:

@@ -84,10 +84,10 @@ class Authority:
         certificate = self._sign(common_name[:LONGEST_NAME], key.public_key(), now, AUTHORITY_DAYS, names)
         return KeyPair(_pem(certificate), _private_pem(key))
 
-    def issue_device(self, request: SigningRequest, device: str, serial: str, now_ns: int, days: int = DEVICE_DAYS) -> Certificate:
+    def issue_device(self, request: SigningRequest, device: str, serial: str, now_ns: int) -> Certificate:
         """Return a certificate of the name `device` for the key of the request, whatever name that requests, on the board `serial`."""
         now = datetime.fromtimestamp(now_ns // NS_PER_S, timezone.utc)
-        certificate = self._sign(device, request.public_key, now, days)
+        certificate = self._sign(device, request.public_key, now, DEVICE_DAYS)
         number, not_after_ns = f"{certificate.serial_number:x}", int(certificate.not_valid_after_utc.timestamp()) * NS_PER_S
         return Certificate(number, device, serial, request.key_sha256, _pem(certificate).decode(), now_ns, not_after_ns)
 

@@ -81,7 +81,7 @@ def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now:
         listed = revoked_numbers(previous) if previous is not None else set()
         refused = certificates.refused(registry, int(now.timestamp() * NS_PER_S))
         # A revoked certificate stays revoked, even if the registry was lost and recreated.
-        refused |= listed - refused - certificates.issued(registry, listed - refused)
+        refused |= {number for number in listed - refused if not registry.query("SELECT 1 FROM certificates WHERE number = ?", number)}
         if previous is None or refused != listed:
             durable_file.write(folder.revoked, signing.revoked_list(refused, now, previous))
         _announce_list(folder, signing)

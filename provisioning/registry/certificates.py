@@ -71,11 +71,6 @@ def is_refused(registry: Registry, number: str, now_ns: int) -> bool:
     return bool(registry.query(statement, number, now_ns, now_ns))
 
 
-def issued(registry: Registry, numbers: Collection[str]) -> set[str]:
-    """Return which of the numbers are of certificates that this registry knows."""
-    return {number for number in numbers if registry.query("SELECT 1 FROM certificates WHERE number = ?", number)}
-
-
 @dataclass(frozen=True, slots=True)
 class EnrolmentToken:
     """One token by its id: for which device, until when, and the key that it was used with."""

@@ -95,7 +95,7 @@ def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path)
     identity_identity.make_key(tmp_path / "other.key")
     with pytest.raises(ConfigError, match="another key"):
         joining.take_certificate(files, accepted(signing, tmp_path / "other.key"), SERIAL, BROKER, SERVICE, None)
-    assert joining.settle_identity(files) is None
+    joining.settle_identity(files)
     assert identity_identity.read_identity(files.home) is None
 
 
@@ -107,10 +107,12 @@ def test_what_arrived_is_put_in_place_with_its_note_last(tmp_path, monkeypatch):
         (files.folder / name).write_bytes(content)
     synced = []
     monkeypatch.setattr(durable_file, "sync", lambda folder: synced.append({path.name for path in folder.iterdir()}))
-    assert joining.settle_identity(files) == identity()
+    joining.settle_identity(files)
+    assert identity_identity.read_identity(files.home) == identity()
     assert synced == [{"device.key", "device.crt", "next.json"}, {"device.key", "device.crt", "identity.json"}]
     assert (files.key.read_bytes(), files.certificate.read_bytes()) == (b"k", b"c")
-    assert joining.settle_identity(files) is None
+    joining.settle_identity(files)
+    assert len(synced) == 2
 
 
 def identity(**changes):
