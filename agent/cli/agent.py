@@ -179,10 +179,10 @@ def join(join_file: Path, home: Path | None, config: Path, patience_s: float) ->
     Example: edgemeter agent join /boot/firmware/edgemeter/join.toml
     """
     from edgemeter.agent.base import config as configuration
-    from edgemeter.agent.identity.joining import JoinPaths, join_fleet
+    from edgemeter.agent.identity.joining import join_fleet
 
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
-    identity = join_fleet(join_file, JoinPaths(home or configuration.home(), config), timeout_s=patience_s)
+    identity = join_fleet(join_file, home or configuration.home(), config, timeout_s=patience_s)
     click.echo(f"{identity.device} joined the fleet {identity.fleet!r} at {identity.broker}")
     in_home = f"EDGEMETER_HOME={shlex.quote(str(home))} " if home else ""
     by_config = "" if config == configuration.EVERYONE else f" --config {shlex.quote(str(config))}"

@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -37,16 +36,10 @@ _SECRET = re.compile(rb"""^([ \t]*token[ \t]*=[ \t]*)("(?:[^"\\\r\n]|\\.)*"|'[^'
 _LINE = re.compile(rb"^[ \t]*token[ \t]*=.*(?:\r?\n|\Z)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class JoinPaths:
-    """Where the identity and the configuration are kept."""
-
-    home: Path
-    config: Path
-
-
-def join_fleet(path: Path, places: JoinPaths, machine: Machine = THIS_MACHINE, timeout_s: float = JOIN_TIMEOUT_S) -> Identity:
+def join_fleet(path: Path, home: Path, config: Path, machine: Machine = THIS_MACHINE, timeout_s: float = JOIN_TIMEOUT_S) -> Identity:
     """Join the fleet of the join file at `path`, or find that this board has; wipe the file's secrets; return who the device is now.
+
+    The identity is kept in the agent's `home`; `config` is its configuration.
 
     Raises:
         ConfigError: the join file is wrong or has no token any more, or the fleet refuses this board.
@@ -54,11 +47,11 @@ def join_fleet(path: Path, places: JoinPaths, machine: Machine = THIS_MACHINE, t
         UnavailableError: a file cannot be written, or there is no openssl.
     """
     join_file = read_join_file(path)
-    files = IdentityFiles(places.home)
-    identity = _joined_before(places, machine)
+    files = IdentityFiles(home)
+    identity = _joined_before(files, machine)
     if identity is None or (join_file.token and token_id(join_file.token) != identity.claim):
-        identity = _enrol(join_file, places, machine, timeout_s)
-    configure(places, identity)
+        identity = _enrol(join_file, files, machine, timeout_s)
+    configure(files, config, identity)
     # The token has served: were it wiped later than the marker is made, a power cut between would leave it on the card for ever.
     try:
         wipe_secrets(path)
@@ -122,13 +115,12 @@ def settle_identity(files: IdentityFiles) -> None:
         durable_file.sync(files.folder)
 
 
-def configure(places: JoinPaths, identity: Identity) -> None:
+def configure(files: IdentityFiles, config: Path, identity: Identity) -> None:
     """Write who the device is, and how it reaches the broker and the fleet's content, into the configuration; its other settings stay.
 
     Raises:
         UnavailableError: it cannot be written.
     """
-    files = IdentityFiles(places.home)
     settings = {
         "device": identity.device,
         "fleet": identity.fleet,
@@ -139,10 +131,10 @@ def configure(places: JoinPaths, identity: Identity) -> None:
         "content_url": f"{identity.service}/content",
     }
     try:
-        before = places.config.read_text(encoding="utf-8") if places.config.exists() else ""
+        before = config.read_text(encoding="utf-8") if config.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise UnavailableError(
-            f"cannot read the configuration {str(places.config)!r} ({error}): correct it, or name another with --config"
+            f"cannot read the configuration {str(config)!r} ({error}): correct it, or name another with --config"
         ) from error
     # Only above the first table: below it the same words are keys of that table.
     head, table, tail = re.match(r"(.*?)(^[ \t]*\[|\Z)(.*)", before, re.DOTALL | re.MULTILINE).groups()  # type: ignore[union-attr]
@@ -151,19 +143,18 @@ def configure(places: JoinPaths, identity: Identity) -> None:
     lines = "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in settings.items())
     after = f"{lines}{unmanaged}{table}{tail}"
     if after != before:
-        durable_file.write(places.config, after.encode(), 0o644)
+        durable_file.write(config, after.encode(), 0o644)
 
 
-def _joined_before(places: JoinPaths, machine: Machine) -> Identity | None:
-    files = IdentityFiles(places.home)
+def _joined_before(files: IdentityFiles, machine: Machine) -> Identity | None:
     settle_identity(files)
-    identity = read_identity(places.home)
+    identity = read_identity(files.home)
     if identity is None or differs_from_board(identity.board, machine) or not belong_together(files.certificate, files.key):
         return None
     return identity
 
 
-def _enrol(join_file: JoinFile, places: JoinPaths, machine: Machine, timeout_s: float) -> Identity:
+def _enrol(join_file: JoinFile, files: IdentityFiles, machine: Machine, timeout_s: float) -> Identity:
     if not join_file.token:
         raise ConfigError("the join file has no token any more, and this board has no identity: make another with `edgemeter fleet token`")
     if urlsplit(join_file.service).scheme != "https" or urlsplit(join_file.broker).scheme != "mqtts":
@@ -171,7 +162,6 @@ def _enrol(join_file: JoinFile, places: JoinPaths, machine: Machine, timeout_s: 
             f"the join file names {join_file.service!r} and {join_file.broker!r}: these have to be https:// and mqtts://, "
             "a token travels over TLS only"
         )
-    files = IdentityFiles(places.home)
     with os_error_as(
         UnavailableError, f"cannot make the folder {str(files.folder)!r}", "check who owns the one above, or name another with --home"
     ):

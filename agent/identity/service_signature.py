@@ -63,11 +63,12 @@ class ServiceSignature:
             raise ConfigError(f"{title} is not signed by the service of this device's fleet: its certificate is another's")
         authority, not_after_s = self._authority.read_text(), ssl.cert_time_to_seconds(facts["notAfter"])
         newest = durable_file.read_struct(self._newest_file, _NewestService, "note on the fleet's service", "delete it")
-        if newest is not None and newest.authority == authority and newest.not_after_s > not_after_s:
+        newest_s = newest.not_after_s if newest is not None and newest.authority == authority else 0
+        if newest_s > not_after_s:
             raise ConfigError(
                 f"{title} is signed with an earlier key of the fleet's service: where that is the true service, restored from a backup, "
                 "delete fleet.crt and fleet.key there and run `edgemeter fleet init`"
             )
-        if newest is None or newest.authority != authority or newest.not_after_s < not_after_s:
+        if newest_s < not_after_s:
             durable_file.write(self._newest_file, msgspec.json.encode(_NewestService(authority=authority, not_after_s=not_after_s)))
         return facts["key"].encode()

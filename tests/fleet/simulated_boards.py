@@ -30,7 +30,7 @@ from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt
 from edgemeter.agent.contract.record import encode
-from edgemeter.agent.identity.joining import JoinPaths, join_fleet
+from edgemeter.agent.identity.joining import join_fleet
 from edgemeter.agent.jobs.jobs_handler import FIRST_REPORT_PAUSE_S
 from edgemeter.agent.machine.machine import Machine
 from tests.fixtures.fleet_key import command_in, online
@@ -94,7 +94,7 @@ def join(join_file: Path, folder: Path, number: int) -> BrokerAddress:
     (folder / "etc").mkdir(parents=True)
     (folder / "etc" / "machine-id").write_text(f"{number + 1:032x}\n")
     config = folder / "config.toml"
-    join_fleet(join_file, JoinPaths(folder, config), Machine(folder))
+    join_fleet(join_file, folder, config, Machine(folder))
     return parse_address(configuration.read(config).broker or "")
 
 

@@ -14,7 +14,6 @@ from edgemeter.agent.contract.identity import EnrolmentAnswer
 from edgemeter.agent.identity import identity as identity_identity
 from edgemeter.agent.identity import joining
 from edgemeter.agent.identity.identity import BoardSerial, Identity, IdentityFiles
-from edgemeter.agent.identity.joining import JoinPaths
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.identity.authority import Authority
 from tests.fixtures.rows import in_folders
@@ -135,10 +134,10 @@ def test_the_configuration_keeps_what_was_there(tmp_path):
     """Our keys are set above the first table; a key of the same name in a table is another one; a second time changes nothing."""
     path = tmp_path / "config.toml"
     path.write_text('# mine\nbroker = "old"\npower = ["replay"]\n\n[sensors.replay]\npath = "trace.csv"\ndevice = "x"\n')
-    places = JoinPaths(tmp_path / "home", path)
-    joining.configure(places, identity())
+    files = IdentityFiles(tmp_path / "home")
+    joining.configure(files, path, identity())
     text = path.read_text()
-    joining.configure(places, identity())
+    joining.configure(files, path, identity())
     assert path.read_text() == text
     settings = config.read(path)
     assert settings.device == "pi-1"
@@ -157,16 +156,16 @@ def test_a_configuration_may_be_absent_or_empty(tmp_path):
         if before is not None:
             path.parent.mkdir()
             path.write_text(before)
-        joining.configure(JoinPaths(folder / "home", path), identity())
+        joining.configure(IdentityFiles(folder / "home"), path, identity())
         assert config.read(path).device == "pi-1", f"{before!r}"
 
 
 def test_the_name_in_the_certificate_is_the_devices(tmp_path):
     """A copied card got another name; its configuration, which the agent's user may not write, has the old one."""
     path = tmp_path / "config.toml"
-    joining.configure(JoinPaths(tmp_path / "home", path), identity())
-    assert config.read(path).device == "pi-1"
     files = IdentityFiles(tmp_path / "home")
+    joining.configure(files, path, identity())
+    assert config.read(path).device == "pi-1"
     durable_file.write(files.identity, msgspec.json.encode(identity(device="pi-2", fleet="field")))
     assert (config.read(path).device, config.read(path).fleet) == ("pi-2", "field")
     IdentityFiles(tmp_path / "home").identity.write_text("garbage")

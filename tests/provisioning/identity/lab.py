@@ -10,7 +10,6 @@ from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
 from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.identity import joining
 from edgemeter.agent.identity.identity import IdentityFiles
-from edgemeter.agent.identity.joining import JoinPaths
 from edgemeter.agent.machine.machine import recorded
 from edgemeter.provisioning.https.fleet_server import FleetServer
 from edgemeter.provisioning.inventory import fleet_file
@@ -128,7 +127,7 @@ class Board:
 
     def join(self, path: Path, patience_s: float = 120.0):
         """Join with a join file."""
-        return joining.join_fleet(path, JoinPaths(self.home, self.config), self.machine, patience_s)
+        return joining.join_fleet(path, self.home, self.config, self.machine, patience_s)
 
     def address(self) -> BrokerAddress:
         """Return the broker as this board reaches it with its certificate."""
