@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import BinaryIO
 
 import msgspec
@@ -19,12 +19,11 @@ import msgspec
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract.messages import Measuring
-from edgemeter.agent.contract.orders import Content, Doctor, JobState, Logs, Measure, Update
+from edgemeter.agent.contract.orders import Content, Doctor, JobState, Logs, Measure
 from edgemeter.agent.doctor import examination
 from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.execution import ANSWER_NS, Doing, ExecutionTask
 from edgemeter.agent.jobs.journal import Journal
-from edgemeter.agent.jobs.restart_update import update_orders
 
 # Where an order's files stand while it is carried out.
 WORK_FOLDER = "job-work"
@@ -63,13 +62,7 @@ WORK_FUNCTIONS: Mapping[type, str] = {
     Measure: "edgemeter.agent.jobs.measuring:measure",
     Doctor: "edgemeter.agent.jobs.carry_out:doctor",
     Logs: "edgemeter.agent.jobs.carry_out:logs",
-    Update: "edgemeter.agent.jobs.carry_out:update",
 }
-
-
-def update(context: OrderContext, _work: Update) -> None:
-    """Begin an update; the daemon reports its end, perhaps from another release."""
-    update_orders().carry_out(context.task.order, Path(context.task.home))
 
 
 def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | None = None) -> None:
@@ -90,10 +83,8 @@ def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | 
     try:
         settings = config.read(Path(task.config) if task.config else None)
         context = OrderContext(task, settings, lambda run, is_last: book.kept(task.place, run, is_last=is_last), report)
-        module, _, name = WORK_FUNCTIONS[type(task.order.work)].partition(":")
-        outcome: OrderOutcome | None = getattr(import_module(module), name)(context, task.order.work)
-        if outcome is not None:
-            book.ends(task.place, outcome.state, _as_ordered(outcome.reason), text=outcome.text)
+        outcome: OrderOutcome = resolve_name(WORK_FUNCTIONS[type(task.order.work)])(context, task.order.work)
+        book.ends(task.place, outcome.state, _as_ordered(outcome.reason), text=outcome.text)
     except (ConfigError, UnavailableError) as error:
         # Nothing was measured: the order cannot be carried out on this board.
         entry = book.read(task.place)

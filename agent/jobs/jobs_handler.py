@@ -14,14 +14,14 @@ from edgemeter.agent.base.types import Count
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
 from edgemeter.agent.identity.service_signature import ServiceSignature
-from edgemeter.agent.jobs import journal
+from edgemeter.agent.jobs import journal, restart
 from edgemeter.agent.jobs.content import BeginFetch, ContentFetcher, DeviceContent, begin_fetch
 from edgemeter.agent.jobs.execution import Doing, ExecutionProcess, ExecutionTask
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.agent.jobs.order_check import OrderCheck
 from edgemeter.agent.jobs.repeating import RepeatedOrders
-from edgemeter.agent.jobs.restart_update import check_restart, request_restart, restart_outcome, update_orders, withdraw_restart
 from edgemeter.agent.machine import clock
+from edgemeter.agent.update import order as update_order
 
 FIRST_REPORT_PAUSE_S = 10.0
 LONGEST_REPORT_PAUSE_S = 600.0
@@ -99,7 +99,6 @@ class JobsHandler:
         self._measuring: messages.Measuring | None = None
         self._fetching_reported_s: float | None = None
         self._deadlines_s: dict[int, float] = {}
-        self._started_place: int | None = None
         self._recover()
 
     def connected(self) -> None:
@@ -143,7 +142,7 @@ class JobsHandler:
             if entry.state != "running":
                 continue
             if isinstance(entry.order.work, orders.Restart):
-                if reason := restart_outcome(entry.order.work, entry.boot_id, self._boot_id):
+                if reason := restart.came_of(entry.order.work, entry.boot_id, self._boot_id):
                     self._journal.ends(entry.place, "done", reason)
             elif not isinstance(entry.order.work, orders.Update):
                 self._end_cut_off(entry, INTERRUPTED)
@@ -190,9 +189,9 @@ class JobsHandler:
         work = order.work
         try:
             if isinstance(work, orders.Restart):
-                check_restart(work, self._context.home)
+                restart.check(work, self._context.home)
             if isinstance(work, orders.Update):
-                update_orders().check(work)
+                update_order.check(work)
         except EdgemeterError as error:
             return str(error)
         return None
@@ -212,9 +211,9 @@ class JobsHandler:
             self._set_idle()
         self._lock.release()
         if isinstance(entry.order.work, orders.Restart):
-            withdraw_restart(self._context.home)
+            restart.withdraw(self._context.home)
         elif isinstance(entry.order.work, orders.Update):
-            update_orders().withdraw(entry.order, self._context.home)
+            update_order.withdraw(entry.order, self._context.home)
         self._journal.ends(entry.place, state, reason)
         for repeated in self._journal.open_ones() if entry.state == "repeating" else ():
             if repeated.repeats == entry.order.job:
@@ -257,7 +256,7 @@ class JobsHandler:
         running.end()
         self._set_idle()
         entry = self._journal.read(running.place)
-        if entry is not None and entry.state == "running" and not (isinstance(entry.order.work, orders.Update) and status == 0):
+        if entry is not None and entry.state == "running":
             self._end_cut_off(entry, running.failure())
         return True
 
@@ -269,16 +268,11 @@ class JobsHandler:
 
     def _await(self, entry: journal.JournalEntry) -> float:
         """Wait for an order that ends after a restart of the agent or of the board."""
-        if not isinstance(entry.order.work, orders.Update):
-            return RUNNING_POLL_S
-        if ended := update_orders().came_of(entry.order):
-            self._journal.ends(entry.place, *ended)
-            return 0.0
-        if self._started_place != entry.place:
-            # Whether the update was requested before the restart is unknown; the supervisor ignores a second request for the same order.
-            self._start(entry)
-        else:
-            self._note_waiting(entry, update_orders().why_waiting(entry.order))
+        if isinstance(entry.order.work, orders.Update):
+            if ended := update_order.came_of(entry.order):
+                self._journal.ends(entry.place, *ended)
+                return 0.0
+            self._note_waiting(entry, update_order.why_waiting(entry.order))
         return RUNNING_POLL_S
 
     def _begin(self, entry: journal.JournalEntry) -> float:
@@ -289,7 +283,12 @@ class JobsHandler:
         if isinstance(work, orders.Measure) and work.repeats:
             self._repeated.begin(entry.place, work)
             return 0.0
-        if _needs_quiet(entry):
+        if isinstance(work, orders.Update):
+            # Requested first, so that no kill loses it: the supervisor ignores a second request for the same order.
+            update_order.carry_out(entry.order, self._context.home)
+            self._journal.begins(entry.place, self._boot_id)
+            return 0.0
+        if not isinstance(work, orders.Logs):
             has_lock = self._lock.take(f"job {entry.order.job}")
             if (note := self._lock.pop_note()) is not None:
                 logger.warning("%s", note)
@@ -338,7 +337,7 @@ class JobsHandler:
     def _start(self, entry: journal.JournalEntry) -> None:
         work = entry.order.work
         if isinstance(work, orders.Restart):
-            request_restart(work, self._context.home, self._context.restart)
+            restart.request(work, self._context.home, self._context.restart)
             if work.what == "board":
                 # The supervisor takes it before it acts.
                 self._lock.release()
@@ -354,20 +353,15 @@ class JobsHandler:
             contents={content.sha256: str(self._kept.path(content).absolute()) for content in orders.contents_of(entry.order.work)},
             log=tuple(self._context.log()) if isinstance(work, orders.Logs) else (),
         )
-        lock = self._lock.descriptor() if _needs_quiet(entry) else None
+        lock = self._lock.descriptor() if not isinstance(work, orders.Logs) else None
         self._running = self._execute(task, self._context.wake, self._report_activity, lock)
-        self._reported, self._started_place = None, entry.place
+        self._reported = None
         # From here on only the child holds it, until it ends.
         self._lock.release()
 
     def _note_waiting(self, entry: journal.JournalEntry, why: str | None) -> None:
         if entry.reason != why:
             self._journal.waits(entry.place, why)
-
-
-def _needs_quiet(entry: journal.JournalEntry) -> bool:
-    """Return whether the order needs the run lock; an update takes it by itself when it switches."""
-    return not isinstance(entry.order.work, (orders.Logs, orders.Update))
 
 
 class _OrderOutline(msgspec.Struct, frozen=True):

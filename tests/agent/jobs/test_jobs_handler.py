@@ -413,24 +413,33 @@ def test_a_wrong_acknowledgement_is_mended_by_the_next_order(device, book):
     assert device.final().expected_version == 1
 
 
-def begun_update(device, book):
-    """Leave an update in the journal that had begun when the power went."""
-    device.stop()
-    content = device.hold(b"a release", "bundle.tar")
-    order = orders.Order(job="job-1", attempt=1, version=1, work=Update(version="9.9", bundle=content), timeout_s=600.0)
-    book.begins(book.add(order).place, "boot-0")
-
-
-def test_an_update_that_waits_for_its_supervisor_reports_that_until_it_ends(device, book, monkeypatch):
-    """Its request may be lost, so it is made again, once; the server reads the reason while it lasts, and the end by who runs then."""
+def test_an_update_that_waits_for_its_supervisor_reports_that_until_it_ends(device, monkeypatch):
+    """Killed before it is noted, the request is made again; the server reads the reason while it lasts, and the end by who runs then."""
     state = {"outcome": None, "why": "waiting for edgemeter-supervisor.service, which does not run"}
-    updates = SimpleNamespace(came_of=lambda _order: state["outcome"], why_waiting=lambda *_: state["why"])
-    monkeypatch.setattr(jobs_handler, "update_orders", lambda: updates)
-    begun_update(device, book)
-    device.plays = lambda execution: execution.leave(0)
+    requests = []
+
+    def request(order, _home):
+        requests.append(order)
+        if len(requests) == 1:
+            raise KeyboardInterrupt
+
+    updates = SimpleNamespace(
+        check=lambda _work: None, carry_out=request, came_of=lambda _order: state["outcome"], why_waiting=lambda _order: state["why"]
+    )
+    monkeypatch.setattr(jobs_handler, "update_order", updates)
+    device.order(Update(version="9.9", bundle=device.hold(b"a release", "bundle.tar")))
+    with pytest.raises(KeyboardInterrupt):
+        device.go_on()
+    device.stop()
+    for _ in range(2):
+        device.start()
+        device.go_on()
+        assert len(requests) == 2
+        assert requests[0] == requests[1]
+        device.stop()
     device.start()
     device.go_on()
-    assert len(device.executions) == 1
+    assert device.executions == []
     assert (device.reports[-1].state, device.reports[-1].reason) == ("running", state["why"])
     state["why"] = None
     device.go_on()

@@ -1,11 +1,9 @@
-"""Orders that end this process: restarts, and updates, whose end lies beyond the switch to another release."""
+"""Orders to restart the agent or the board, which end this process: the next one knows that they are done."""
 
 import contextlib
 import os
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import UnavailableError
@@ -16,7 +14,7 @@ from edgemeter.agent.machine import clock
 REQUEST = Path("update") / "reboot"
 
 
-def check_restart(work: Restart, home: Path) -> None:
+def check(work: Restart, home: Path) -> None:
     """Check that a service manager would restart the process after it ends; raises UnavailableError if nothing would."""
     if work.what == "agent" and not ({"INVOCATION_ID", "NOTIFY_SOCKET"} & set(os.environ)):
         raise UnavailableError("not allowed: no service manager would restart this agent (it was started by hand)")
@@ -24,7 +22,7 @@ def check_restart(work: Restart, home: Path) -> None:
         raise UnavailableError(f"not allowed: no supervisor runs here ({str(home / REQUEST.parent)!r} is not writable)")
 
 
-def request_restart(work: Restart, home: Path, restart: Callable[[], None]) -> None:
+def request(work: Restart, home: Path, restart: Callable[[], None]) -> None:
     """Ask for it; raises UnavailableError if the request cannot be written."""
     if work.what == "agent":
         restart()
@@ -32,20 +30,15 @@ def request_restart(work: Restart, home: Path, restart: Callable[[], None]) -> N
         durable_file.write(home / REQUEST, f"{clock.boot_id()}\n".encode(), 0o644)
 
 
-def withdraw_restart(home: Path) -> None:
+def withdraw(home: Path) -> None:
     """Ask no more for the board's restart, if that was asked for and is still to come."""
     # The supervisor may have been quicker.
     with contextlib.suppress(OSError):
         (home / REQUEST).unlink()
 
 
-def restart_outcome(work: Restart, asked_in: str | None, boot_id: str | None) -> str | None:
+def came_of(work: Restart, asked_in: str | None, boot_id: str | None) -> str | None:
     """Return what was restarted, given the boot in which it was asked for and the present one; None when that is still to come."""
     if work.what == "agent":
         return "the agent was restarted"
     return "the board was restarted" if asked_in != boot_id or boot_id is None else None
-
-
-def update_orders() -> Any:
-    """Return the module that checks, begins and withdraws updates, and knows how they ended; few devices ever need it."""
-    return import_module("edgemeter.agent.update.order")
