@@ -67,7 +67,6 @@ WORK_FUNCTIONS: Mapping[type, str] = {
 
 def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | None = None) -> None:
     """Do what the order says and write its end into the journal; `answered` is set when the owner has reported the run that begins."""
-    book = Journal(Path(task.home) / journal.JOURNAL_FILE)
 
     def report(doing: str, done_ratio: float | None, measuring: Measuring | None) -> None:
         note = Doing(doing=doing, done_ratio=done_ratio, measuring=measuring, begun_ns=time.monotonic_ns())
@@ -80,24 +79,20 @@ def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | 
         if measuring is not None and answered is not None:
             answered.wait(ANSWER_NS / 1e9)
 
-    try:
-        settings = config.read(Path(task.config) if task.config else None)
-        context = OrderContext(task, settings, lambda run, is_last: book.kept(task.place, run, is_last=is_last), report)
-        outcome: OrderOutcome = resolve_name(WORK_FUNCTIONS[type(task.order.work)])(context, task.order.work)
-        book.ends(task.place, outcome.state, _as_ordered(outcome.reason), text=outcome.text)
-    except (ConfigError, UnavailableError) as error:
-        # Nothing was measured: the order cannot be carried out on this board.
-        entry = book.read(task.place)
-        book.ends(task.place, "failed" if entry and entry.runs else "rejected", _as_ordered(str(error)))
-    except EdgemeterError as error:
-        book.ends(task.place, "failed", _as_ordered(str(error)))
-    finally:
-        book.close()
-
-
-def _as_ordered(reason: str | None) -> str | None:
-    """Return the reason with files named as in the order, not by their paths on this board."""
-    return None if reason is None else _WITHIN.sub("", reason)
+    with Journal(Path(task.home) / journal.JOURNAL_FILE) as book:
+        try:
+            settings = config.read(Path(task.config) if task.config else None)
+            context = OrderContext(task, settings, lambda run, is_last: book.kept(task.place, run, is_last=is_last), report)
+            outcome: OrderOutcome = resolve_name(WORK_FUNCTIONS[type(task.order.work)])(context, task.order.work)
+        except (ConfigError, UnavailableError) as error:
+            # Where nothing was measured, the order cannot be carried out on this board.
+            entry = book.read(task.place)
+            outcome = OrderOutcome("failed" if entry and entry.runs else "rejected", str(error))
+        except EdgemeterError as error:
+            outcome = OrderOutcome("failed", str(error))
+        # Files are named as in the order, not by their paths on this board.
+        reason = None if outcome.reason is None else _WITHIN.sub("", outcome.reason)
+        book.ends(task.place, outcome.state, reason, text=outcome.text)
 
 
 UNIT = "edgemeter-agent.service"

@@ -91,26 +91,23 @@ class Journal(Database):
 
     def find(self, job: str, attempt: int) -> JournalEntry | None:
         """Return that execution, None when it never came."""
-        rows = self.query("SELECT * FROM executions WHERE job = ? AND attempt = ?", job, attempt)
-        return _execution(rows[0]) if rows else None
+        return next(iter(self._select("WHERE job = ? AND attempt = ?", job, attempt)), None)
 
     def read(self, number: int) -> JournalEntry | None:
         """Return the execution at that place."""
-        rows = self.query("SELECT * FROM executions WHERE place = ?", number)
-        return _execution(rows[0]) if rows else None
+        return next(iter(self._select("WHERE place = ?", number)), None)
 
     def open_ones(self) -> list[JournalEntry]:
         """Return what has not ended, in the order of arrival."""
-        return [_execution(row) for row in self.query("SELECT * FROM executions WHERE state IN ('accepted', 'running') ORDER BY place")]
+        return self._select("WHERE state IN ('accepted', 'running') ORDER BY place")
 
     def repeating(self) -> list[JournalEntry]:
         """Return what is repeated until it is cancelled, in the order of arrival."""
-        return [_execution(row) for row in self.query("SELECT * FROM executions WHERE state = 'repeating' ORDER BY place")]
+        return self._select("WHERE state = 'repeating' ORDER BY place")
 
     def last_repetition(self, job: str) -> JournalEntry | None:
         """Return the latest order by which that job was repeated, None before the first."""
-        rows = self.query("SELECT * FROM executions WHERE repeats = ? ORDER BY place DESC LIMIT 1", job)
-        return _execution(rows[0]) if rows else None
+        return next(iter(self._select("WHERE repeats = ? ORDER BY place DESC LIMIT 1", job)), None)
 
     def last_attempt(self, job: str) -> int:
         """Return the highest attempt known of that job, 0 for none."""
@@ -118,26 +115,29 @@ class Journal(Database):
 
     def latest(self, limit: int) -> list[JournalEntry]:
         """Return the executions that came last, the latest first."""
-        return [_execution(row) for row in self.query("SELECT * FROM executions ORDER BY place DESC LIMIT ?", limit)]
+        return self._select("ORDER BY place DESC LIMIT ?", limit)
 
-    def add(self, order: Order, state: JobState = "accepted", reason: str | None = None, repeats: str | None = None) -> JournalEntry:
-        """Keep an order that came for the first time, and return how it stands."""
+    def add(self, order: Order, state: JobState = "accepted", reason: str | None = None, repeats: str | None = None) -> int:
+        """Keep an order that came for the first time, and return its place."""
         ended_ns = time.time_ns() if state in FINAL else None
         with self.transaction() as connection:
-            number = connection.execute(
-                "INSERT INTO executions (job, attempt, encoded, repeats, state, reason, version, arrived_ns, ended_ns)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (order.job, order.attempt, encode_order(order), repeats, state, _cut(reason), order.version, time.time_ns(), ended_ns),
-            ).lastrowid
+            number = (
+                connection.execute(
+                    "INSERT INTO executions (job, attempt, encoded, repeats, state, reason, version, arrived_ns, ended_ns)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    (order.job, order.attempt, encode_order(order), repeats, state, _cut(reason), order.version, time.time_ns(), ended_ns),
+                ).lastrowid
+                or 0
+            )
             connection.execute(
                 "DELETE FROM executions WHERE place <= ? AND ended_ns IS NOT NULL AND (noted_change = change OR repeats IS NOT NULL)",
-                ((number or 0) - KEPT_EXECUTIONS,),
+                (number - KEPT_EXECUTIONS,),
             )
             connection.execute(
                 "UPDATE executions SET text = NULL WHERE text IS NOT NULL AND place <= ? AND noted_change = change",
-                ((number or 0) - KEPT_TEXTS,),
+                (number - KEPT_TEXTS,),
             )
-            return _execution(connection.execute("SELECT * FROM executions WHERE place = ?", (number,)).fetchone())
+        return number
 
     def begins(self, number: int, boot_id: str | None) -> bool:
         """Note that it begins now, in this boot; return whether it still was to."""
@@ -209,6 +209,14 @@ class Journal(Database):
         with self.transaction() as connection:
             connection.execute(statement, (noted.version, number))
 
+    def _select(self, condition: str, *values: Any) -> list[JournalEntry]:
+        entries = []
+        for row in self.query(f"SELECT * FROM executions {condition}", *values):  # noqa: S608 - our own text
+            order = msgspec.json.decode(row["encoded"], type=Order)
+            decoded = dict(row) | {"runs": _runs(row), "order": order, "is_measured": bool(row["is_measured"])}
+            entries.append(JournalEntry(**{field.name: decoded[field.name] for field in fields(JournalEntry)}))
+        return entries
+
     def _change(self, number: int, changes: str, *values: Any, states: tuple[JobState, ...] = _OPEN_STATES) -> bool:
         marks = ", ".join("?" * len(states))
         statement = f"UPDATE executions SET change = change + 1, {changes} WHERE place = ? AND state IN ({marks})"  # noqa: S608 - our own text
@@ -218,12 +226,6 @@ class Journal(Database):
 
 def _runs(row: sqlite3.Row) -> tuple[str, ...]:
     return tuple(msgspec.json.decode(row["runs"], type=list[str]))
-
-
-def _execution(row: sqlite3.Row) -> JournalEntry:
-    order = msgspec.json.decode(row["encoded"], type=Order)
-    decoded: dict[str, Any] = {"runs": _runs(row), "order": order, "is_measured": bool(row["is_measured"])}
-    return JournalEntry(**{field.name: decoded[field.name] if field.name in decoded else row[field.name] for field in fields(JournalEntry)})
 
 
 def _cut(reason: str | None) -> str | None:

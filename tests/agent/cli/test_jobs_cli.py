@@ -40,9 +40,9 @@ def test_orders_and_what_is_repeated_are_shown(home):
     assert not list(home.iterdir())
     book = Journal(home / journal.JOURNAL_FILE)
     nightly = msgspec.structs.replace(MEASURE, at="02:00")
-    RepeatedOrders(book).begin(book.add(order("nightly", nightly)).place, nightly)
-    book.ends(book.add(order("logs-1", Logs())).place, "failed", "it [bold]is\x1b[2J so")
-    row = book.add(order("measure-1", MEASURE)).place
+    RepeatedOrders(book).begin(book.add(order("nightly", nightly)), nightly)
+    book.ends(book.add(order("logs-1", Logs())), "failed", "it [bold]is\x1b[2J so")
+    row = book.add(order("measure-1", MEASURE))
     book.begins(row, "boot")
     book.kept(row, "run-1")
     book.ends(row, "done")

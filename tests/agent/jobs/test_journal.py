@@ -38,7 +38,7 @@ def acknowledge(book, version, job="job-1"):
 
 def test_a_report_is_the_same_bytes_until_it_is_acknowledged(book, path):
     """What happened meanwhile, and a restart, change the next report, not this one: the server may hold it already."""
-    number = book.add(order()).place
+    number = book.add(order())
     first = book.due(7)
     book.begins(number, "boot")
     book.ends(number, "done")
@@ -68,7 +68,7 @@ def test_an_acknowledgement_of_an_earlier_version_is_none(book):
 
 def test_what_has_ended_stays_as_it_ended(book):
     """Whoever comes first: the process of the job, or who gives it up."""
-    number = book.add(order()).place
+    number = book.add(order())
     assert book.begins(number, "boot")
     assert not book.begins(number, "boot")
     assert book.ends(number, "cancelled", "by the server")
@@ -79,7 +79,7 @@ def test_what_has_ended_stays_as_it_ended(book):
 
 def test_runs_stand_in_the_report(book):
     """Each run as it was kept, also of a job that failed afterwards."""
-    number = book.add(order()).place
+    number = book.add(order())
     book.begins(number, None)
     book.kept(number, "run-1")
     book.kept(number, "run-2")
@@ -93,12 +93,12 @@ def test_runs_stand_in_the_report(book):
 def test_only_what_ended_and_was_reported_is_forgotten(book, monkeypatch):
     """The journal stays small; what is open or not reported stays."""
     monkeypatch.setattr(journal, "KEPT_EXECUTIONS", 3)
-    open_one = book.add(order("open")).place
-    untold = book.add(order("untold")).place
+    open_one = book.add(order("open"))
+    untold = book.add(order("untold"))
     book.ends(untold, "done")
     for index in range(10):
         job = f"told-{index}"
-        book.ends(book.add(order(job)).place, "done")
+        book.ends(book.add(order(job)), "done")
         book.due(7)
         acknowledge(book, 4, job)
     assert [entry.place for entry in book.latest(99)][-2:] == [untold, open_one]
@@ -110,7 +110,7 @@ def test_long_texts_are_kept_of_few_orders(book, monkeypatch):
     monkeypatch.setattr(journal, "KEPT_TEXTS", 2)
     for index in range(6):
         job = f"doctor-{index}"
-        book.ends(book.add(order(job)).place, "done", text="x" * 1000)
+        book.ends(book.add(order(job)), "done", text="x" * 1000)
         book.due(7)
         if index:
             acknowledge(book, 4, job)

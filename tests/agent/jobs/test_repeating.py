@@ -34,8 +34,8 @@ class Board:
     def order(self, **times):
         """Order a repeated measurement."""
         work = msgspec.structs.replace(WORK, **times)
-        entry = self.book.add(Order(job="measure-1", attempt=1, version=0, work=work, timeout_s=60.0))
-        self.repeated.begin(entry.place, work)
+        place_number = self.book.add(Order(job="measure-1", attempt=1, version=0, work=work, timeout_s=60.0))
+        self.repeated.begin(place_number, work)
 
     @property
     def entry(self):
