@@ -26,7 +26,7 @@ LINES = {
     "agent/generators": 1243,
     "agent/health": 584,
     "agent/identity": 733,
-    "agent/jobs": 1877,
+    "agent/jobs": 1852,
     "agent/ledger": 1949,
     "agent/machine": 1431,
     "agent/operating": 292,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1587,
     "provisioning/serve": 336,
     "provisioning/update": 216,
-    "tests": 80053,
+    "tests": 80062,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
