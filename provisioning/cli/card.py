@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -11,12 +11,10 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, print_data
 from edgemeter.provisioning.cli.options import FILE, in_folder
+from edgemeter.provisioning.image.adapter_text import BootFormat
 
 if TYPE_CHECKING:
     from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-
-# As in image/detect.py, which is not imported for --help; a test compares the two.
-FORMATS = ["cloudinit", "firstrun"]
 
 
 @click.command()
@@ -25,7 +23,7 @@ FORMATS = ["cloudinit", "firstrun"]
     "--release", required=True, type=click.Path(path_type=Path), help="Release for this board, of `edgemeter fleet release build`."
 )
 @click.option("--join", required=True, type=FILE, help="Join file of the board, from `edgemeter fleet token`.")
-@click.option("--first-boot", type=click.Choice(FORMATS), help="First-boot format of the system. Default: detected.")
+@click.option("--first-boot", type=click.Choice(get_args(BootFormat)), help="First-boot format of the system. Default: detected.")
 @click.option("--wifi-ssid", help="Name of the Wi-Fi network. Default: the network of the system.")
 @click.option("--wifi-psk-file", type=FILE, help="File with its passphrase. Default: the network is open.")
 @click.option("--wifi-country", help="Country of the radio: two letters. Default: that of the system.")
@@ -37,7 +35,7 @@ def card(folder: "FleetFolder", image: Path, form: Format, **options: Any) -> No
     Example: edgemeter fleet card raspios.img --release pi5.tar --join pi5-01.join.toml
     """
     from edgemeter.provisioning.image.boot_partition import open_boot_partition
-    from edgemeter.provisioning.image.preparing import CardRequest, prepare_card
+    from edgemeter.provisioning.image.preparing import prepare_card
     from edgemeter.provisioning.image.wifi import read_wifi
 
     wifi = None
@@ -45,8 +43,8 @@ def card(folder: "FleetFolder", image: Path, form: Format, **options: Any) -> No
         wifi = read_wifi(options["wifi_ssid"], options["wifi_psk_file"], options["wifi_country"])
     elif options["wifi_psk_file"] or options["wifi_country"]:
         raise click.UsageError("--wifi-psk-file and --wifi-country need --wifi-ssid")
-    request = CardRequest(options["release"], folder.release_public_key, options["join"], wifi, options["first_boot"])
-    prepared = prepare_card(open_boot_partition(image), request)
+    boot, public_key = open_boot_partition(image), folder.release_public_key
+    prepared = prepare_card(boot, options["release"], public_key, options["join"], wifi, options["first_boot"])
     if wifi is not None and wifi.country is None:
         prepared.warnings.append("Raspberry Pi OS keeps the radio off until it knows the country: add --wifi-country")
     for warning in prepared.warnings:

@@ -3,8 +3,10 @@
 At every boot each format starts the script in the payload, which copies itself and its unit to the disk.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
 
+BootFormat: TypeAlias = Literal["cloudinit", "firstrun"]
 PAYLOAD = "edgemeter"
 SCRIPT = f"{PAYLOAD}/firstboot.sh"
 WIFI_CONNECTION = f"{PAYLOAD}/wifi.nmconnection"
@@ -38,9 +40,3 @@ def without_ours(text: str) -> list[str]:
         elif not is_ours:
             lines.append(line)
     return lines
-
-
-def edit_kernel_line(text: str, drop: Callable[[str], bool], add: Sequence[str]) -> str:
-    """Return the one line of `cmdline.txt` without the words that `drop` selects and with those of `add` at its end."""
-    words = [word for word in text.replace("\0", " ").split() if not drop(word) and word not in add]
-    return " ".join([*words, *add]) + "\n"

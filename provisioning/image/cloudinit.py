@@ -8,7 +8,7 @@ import json
 import re
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.image.adapter_text import BEGIN, END, KERNEL_LINE, START, edit_kernel_line, text_of, without_ours
+from edgemeter.provisioning.image.adapter_text import BEGIN, END, KERNEL_LINE, START, text_of, without_ours
 from edgemeter.provisioning.image.boot_partition import BootPartition
 from edgemeter.provisioning.image.wifi import Wifi
 
@@ -26,8 +26,14 @@ def adapter_files(boot: BootPartition, wifi: Wifi | None, instance: str) -> dict
     files[META_DATA] = text_of([*lines, f"instance-id: {instance}"])
     kernel_line = boot.text(KERNEL_LINE)
     if kernel_line is not None:
+        # What also names a source of the files (`s=`, `seedfrom=`) is the user's own.
+        words = [
+            word
+            for word in kernel_line.replace("\0", " ").split()
+            if not word.startswith("ds=nocloud") or "s=" in word.removeprefix("ds=") or "seedfrom=" in word
+        ]
         # Without it every boot searches for a data source.
-        files[KERNEL_LINE] = edit_kernel_line(kernel_line, _is_instance, [f"ds=nocloud;i={instance}"])
+        files[KERNEL_LINE] = " ".join([*words, f"ds=nocloud;i={instance}"]) + "\n"
     return {**files, USER_DATA: user_data(boot.text(USER_DATA) or "", f"{USER_DATA} on {str(boot.path)!r}")}
 
 
@@ -56,8 +62,3 @@ def network(wifi: Wifi) -> str:
     # The key has a line of its own: firstboot.sh overwrites it there.
     access = [access_point, f'        password: "{wifi.psk_hex}"'] if wifi.psk_hex else [f"{access_point} {{}}"]
     return text_of([*lines, "    access-points:", *access])
-
-
-def _is_instance(word: str) -> bool:
-    """Return whether a word of the kernel line names an instance, and not also a source of the files, which is the user's own."""
-    return word.startswith("ds=nocloud") and "s=" not in word.removeprefix("ds=") and "seedfrom=" not in word

@@ -1,14 +1,12 @@
 """Which first-boot format a card has, and what on it does not go with that: a wrong format does nothing, silently."""
 
 import re
-from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.image import cloudinit, firstrun
-from edgemeter.provisioning.image.adapter_text import KERNEL_LINE
+from edgemeter.provisioning.image.adapter_text import KERNEL_LINE, BootFormat
 from edgemeter.provisioning.image.boot_partition import OVER_SSH, BootPartition
 
-BootFormat = Literal["cloudinit", "firstrun"]
 ISSUE = "issue.txt"
 # The first Raspberry Pi OS with a Python that the agent runs on, and the last that was built for firstrun.sh: the first Trixie.
 # Source: rpi-imager doc/os_customisation_formats.md; Debian 12 has Python 3.11, Debian 13 has 3.13.

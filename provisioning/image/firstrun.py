@@ -5,17 +5,7 @@ Source: rpi-imager doc/os_customisation_formats.md; raspberrypi-sys-mods firstbo
 paths below /boot and the end of the script from its `rm` on.
 """
 
-from edgemeter.provisioning.image.adapter_text import (
-    BEGIN,
-    BOOT_FOLDERS,
-    END,
-    KERNEL_LINE,
-    START,
-    WIFI_CONNECTION,
-    edit_kernel_line,
-    text_of,
-    without_ours,
-)
+from edgemeter.provisioning.image.adapter_text import BEGIN, BOOT_FOLDERS, END, KERNEL_LINE, START, WIFI_CONNECTION, text_of, without_ours
 from edgemeter.provisioning.image.boot_partition import BootPartition
 from edgemeter.provisioning.image.wifi import Wifi
 
@@ -37,9 +27,10 @@ def adapter_files(boot: BootPartition, wifi: Wifi | None) -> dict[str, str]:
     """Return the files that make the board run our part once, the last to write at the end; the user's own script stays."""
     files = {WIFI_CONNECTION: connection(wifi)} if wifi is not None else {}
     files[NAME] = script(boot.text(NAME) or "", wifi)
+    line = (boot.text(KERNEL_LINE) or "").replace("\0", " ")
+    words = [word for word in line.split() if not word.startswith(("systemd.run", "systemd.unit=kernel-command-line"))]
     # Without the line, nothing runs the script.
-    line = boot.text(KERNEL_LINE) or ""
-    files[KERNEL_LINE] = edit_kernel_line(line, lambda word: word.startswith(("systemd.run", "systemd.unit=kernel-command-line")), WORDS)
+    files[KERNEL_LINE] = " ".join([*words, *WORDS]) + "\n"
     return files
 
 

@@ -11,7 +11,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.identity import read_join_file
 from edgemeter.provisioning.apply import on_device
 from edgemeter.provisioning.image import cloudinit, detect, firstrun
-from edgemeter.provisioning.image.adapter_text import PAYLOAD
+from edgemeter.provisioning.image.adapter_text import PAYLOAD, BootFormat
 from edgemeter.provisioning.image.boot_partition import BootPartition, files_below
 from edgemeter.provisioning.image.wifi import Wifi
 from edgemeter.provisioning.release import install, manifest
@@ -27,21 +27,10 @@ SPARE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class CardRequest:
-    """The requested contents of a card; `form` is its first-boot format if that is not to be detected."""
-
-    release: Path
-    public_key: Path
-    join: Path
-    wifi: Wifi | None = None
-    form: detect.BootFormat | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class PreparedCard:
     """A card that was written: `first_boot_files` are those of the first-boot format, which was chosen because of `why`."""
 
-    first_boot: detect.BootFormat
+    first_boot: BootFormat
     why: str
     release: str
     board: str
@@ -51,20 +40,25 @@ class PreparedCard:
     size_bytes: int
 
 
-def prepare_card(boot: BootPartition, request: CardRequest) -> PreparedCard:
-    """Write the card and read every byte back.
+def prepare_card(
+    boot: BootPartition, tar: Path, public_key: Path, join: Path, wifi: Wifi | None, requested_form: BootFormat | None
+) -> PreparedCard:
+    """Write the card with the release `tar` and the join file, and read every byte back.
 
     Raises:
         ConfigError: the release, the join file or the card is not one, or its format is unknown.
         UnavailableError: there is not enough room, or a file reads back differently.
     """
-    form, why = (request.form, "--first-boot requests it") if request.form else detect.choose_format(boot)
-    release = manifest.read_release(request.release, request.public_key)
-    if not read_join_file(request.join).token:
-        raise ConfigError(
-            f"the join file {str(request.join)!r} has no token, or it has been used: make a new one (`edgemeter fleet token DEVICE`)"
-        )
-    adapter = _adapter(boot, form, request, release.document)
+    form, why = (requested_form, "--first-boot requests it") if requested_form else detect.choose_format(boot)
+    release = manifest.read_release(tar, public_key)
+    if not read_join_file(join).token:
+        raise ConfigError(f"the join file {str(join)!r} has no token, or it has been used: make a new one (`edgemeter fleet token DEVICE`)")
+    if form == "firstrun":
+        adapter = firstrun.adapter_files(boot, wifi)
+    else:
+        # With another token, release or network it is another instance.
+        contents = join.read_bytes() + release.document + repr((wifi, wifi.psk_hex) if wifi else None).encode()
+        adapter = cloudinit.adapter_files(boot, wifi, f"edgemeter-{hashlib.sha256(contents).hexdigest()[:16]}")
     warnings = detect.misfits(boot, form, release.manifest.arch, release.manifest.python)
     with tempfile.TemporaryDirectory(prefix="edgemeter-card-") as scratch:
         staged = Path(scratch) / "staged"
@@ -72,9 +66,8 @@ def prepare_card(boot: BootPartition, request: CardRequest) -> PreparedCard:
         payload.mkdir(parents=True)
         for program in PROGRAMS:
             shutil.copyfile(program, payload / program.name)
-        shutil.copyfile(release.path, payload / "release.tar")
-        shutil.copyfile(request.join, payload / "join.toml")
-        shutil.copyfile(request.public_key, payload / "release.pub")
+        for source, name in ((tar, "release.tar"), (join, "join.toml"), (public_key, "release.pub")):
+            shutil.copyfile(source, payload / name)
         (payload / "status.txt").write_text(NOT_YET)
         for name, text in adapter.items():
             (staged / name).write_bytes(text.encode())
@@ -84,15 +77,6 @@ def prepare_card(boot: BootPartition, request: CardRequest) -> PreparedCard:
         return PreparedCard(
             form, why, release.manifest.version, release.manifest.board, warnings, list(adapter), len(list(files_below(staged))), size_bytes
         )
-
-
-def _adapter(boot: BootPartition, form: detect.BootFormat, request: CardRequest, release: bytes) -> dict[str, str]:
-    if form == "firstrun":
-        return firstrun.adapter_files(boot, request.wifi)
-    # With another token, release or network it is another instance.
-    wifi = (request.wifi, request.wifi.psk_hex) if request.wifi else None
-    digest = hashlib.sha256(request.join.read_bytes() + release + repr(wifi).encode()).hexdigest()
-    return cloudinit.adapter_files(boot, request.wifi, f"edgemeter-{digest[:16]}")
 
 
 def _write(boot: BootPartition, staged: Path, names: list[str], size_bytes: int) -> None:

@@ -3,12 +3,9 @@
 import gzip
 import os
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from edgemeter.provisioning.cli.card import FORMATS
-from edgemeter.provisioning.image.detect import BootFormat
 from tests.fixtures import small_release
 from tests.fixtures.rows import table_row
 from tests.provisioning.image import cards
@@ -89,11 +86,6 @@ def test_a_prepared_image_names_the_commands_that_write_it(tmp_path, fleet):
     printed = cards.card(fleet, image).stdout
     assert f"sudo dd if={image} of=/dev/sdX bs=4M conv=fsync" in printed
     assert 'by Raspberry Pi Imager: "Use custom", card.img' in printed
-
-
-def test_the_formats_of_the_option_are_those_there_are():
-    """The command does not import them for its help."""
-    assert tuple(FORMATS) == get_args(BootFormat)
 
 
 @cards.on_disk
