@@ -70,20 +70,20 @@ LINES = {
     "models/fetch": 560,
     "provisioning": 1,
     "provisioning/apply": 941,
-    "provisioning/cli": 1262,
+    "provisioning/cli": 1260,
     "provisioning/content": 117,
     "provisioning/elsewhere": 416,
     "provisioning/health": 411,
     "provisioning/https": 252,
     "provisioning/identity": 1310,
-    "provisioning/image": 603,
+    "provisioning/image": 573,
     "provisioning/inventory": 310,
     "provisioning/jobs": 1322,
     "provisioning/registry": 612,
     "provisioning/release": 1587,
     "provisioning/serve": 336,
     "provisioning/update": 216,
-    "tests": 80062,
+    "tests": 80054,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
