@@ -13,8 +13,9 @@ from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.provisioning.cli.options import in_folder, print_notes
+from edgemeter.provisioning.https.fleet_server import FleetServer
 from edgemeter.provisioning.identity.enforcement import process_issues, raise_limit, resumption_issues
-from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
+from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
 
@@ -37,8 +38,6 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     log_limit.apply()
     folder.broker_address = broker or folder.broker_address
-    # What is wrong with the folder shows before anybody waits.
-    fleet_broker_address(folder)
     raise_limit()
     lock = DeviceLock(folder.registry, CLIENT_ID)
     if not lock.take():
@@ -49,31 +48,21 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
     # The network's thread waits so long for the other after each message: by default it reads 200 a second while that one is busy.
     sys.setswitchinterval(SWITCH_S)
     manager = ServiceManager()
-    try:
-        with until_stopped() as stopped:
-            manager.ready()
-            _serve(folder, stopped, manager)
-    finally:
-        lock.release()
-
-
-def _serve(folder: FleetFolder, stopped: threading.Event, manager: ServiceManager) -> None:
-    from edgemeter.provisioning.https.fleet_server import FleetServer
-
-    inventory = read_if_present(folder) if folder.ca_key.exists() else None
     with ExitStack() as stack:
-        server = FleetServer(folder, inventory.server) if inventory else None
-        if server is not None:
-            stack.callback(server.stop)
-            # Boards join, and renew their certificates, also while there is no broker.
-            server.start()
+        stack.callback(lock.release)
+        stopped = stack.enter_context(until_stopped())
+        manager.ready()
+        server = FleetServer(folder, read(folder.fleet_file).server)
+        stack.callback(server.stop)
         service = FleetService(folder, fleet_broker_address(folder))
         stack.callback(service.stop)
+        # Boards join, and renew their certificates, also while there is no broker.
+        server.start()
         if not _is_started(service, stopped, manager):
             return
         print_notes([*process_issues(folder), *resumption_issues(folder, service.address)])
-        where = f", and boards at {server.url}" if server else ""
-        click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}{where}", err=True)
+        where = f"at the broker {service.address}, and boards at {server.url}"
+        click.echo(f"serving the fleet in {str(folder.path)!r} {where}", err=True)
         while not stopped.wait(ALIVE_S):
             if not service.is_alive():
                 raise UnavailableError("the service has stopped: check its log, and start it again")

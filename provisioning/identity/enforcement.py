@@ -181,14 +181,13 @@ class Enforcement:
 
 
 class AccessHandler(FleetHandler):
-    """Keeps the broker up to date (see `FleetHandler`); inactive where the folder has no authority."""
+    """Keeps the broker up to date (see `FleetHandler`)."""
 
     topics = ()
 
     def __init__(self, folder: FleetFolder, registry: Registry, _publish: FleetPublish) -> None:
-        self._enforcement = Enforcement(folder, registry, broker_files.authority(folder)) if folder.ca_key.exists() else None
+        self._enforcement = Enforcement(folder, registry, broker_files.authority(folder))
 
     def poll(self, now_ns: int) -> None:
         """Bring the broker up to date with the registry."""
-        if self._enforcement is not None:
-            self._enforcement.enforce(datetime.fromtimestamp(now_ns / NS_PER_S, timezone.utc))
+        self._enforcement.enforce(datetime.fromtimestamp(now_ns / NS_PER_S, timezone.utc))

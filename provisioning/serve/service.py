@@ -12,6 +12,7 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, SessionProfile
+from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device
@@ -30,18 +31,6 @@ RENEWAL_S = 3.0
 FLOODED = "it sent more messages than any board needs"
 
 
-def client_id(folder: FleetFolder) -> str:
-    """Return the service's client id.
-
-    Any client that connects with it ends the service's session, so it contains a secret derived from the authority's key.
-    """
-    try:
-        secret = folder.ca_key.read_bytes()
-    except OSError:
-        return CLIENT_ID
-    return f"{CLIENT_ID}-{hashlib.sha256(b'client id of the service ' + secret).hexdigest()[:16]}"
-
-
 class FleetService:
     """Serves the fleet in `folder` at the broker at `address`; `start` once, `stop` once or more."""
 
@@ -49,8 +38,10 @@ class FleetService:
         self.address = address
         self._clock = clock
         self._registry = open_registry(folder)
-        self._client_id = client_id(folder)
-        self._session = MqttSession(address, SessionProfile(self._client_id, "persistent", acknowledges="later"), self)
+        # Any client that connects with its id ends its session, so that has a secret in it.
+        secret = hashlib.sha256(b"client id of the service " + broker_files.read(folder.ca_key)).hexdigest()[:16]
+        self._client_id = f"{CLIENT_ID}-{secret}"
+        self.session = MqttSession(address, SessionProfile(self._client_id, "persistent", acknowledges="later"), self)
         self._handlers: dict[str, FleetHandler] = {
             name: resolve_name(kind)(folder, self._registry, self._publish) for name, kind in HANDLERS.items()
         }
@@ -66,7 +57,7 @@ class FleetService:
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Connect, until the broker has accepted the service; raises UnavailableError if none answers, ConfigError if it refuses."""
-        self._session.connect(timeout_s)
+        self.session.connect(timeout_s)
         self._thread.start()
 
     def stop(self) -> None:
@@ -74,7 +65,7 @@ class FleetService:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._session.close()
+        self.session.close()
         for fleet_handler in self._handlers.values():
             fleet_handler.close()
         self._registry.close()
@@ -89,7 +80,7 @@ class FleetService:
 
     def connected(self) -> None:
         """Session event: subscribe, each time."""
-        self._session.subscribe(self._topics)
+        self.session.subscribe(self._topics)
 
     def disconnected(self, reason: str) -> None:
         """Session event: it reconnects by itself, unless another client with its id has taken over, which ends it."""
@@ -104,7 +95,7 @@ class FleetService:
     def received(self, message: Message) -> None:
         """Session event: queue it for the thread."""
         for unread in self._inbox.put(message):
-            self._session.acknowledge(unread)
+            self.session.acknowledge(unread)
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's answer to a publish."""
@@ -113,7 +104,7 @@ class FleetService:
             logger.warning(text, self.address, refusal, extra=about(refusal))
 
     def _publish(self, topic: str, payload: bytes, *, lasting: Literal["passing", "retained"] = "passing") -> None:
-        self._session.publish(topic, payload, lasting=lasting)
+        self.session.publish(topic, payload, lasting=lasting)
 
     def work(self) -> None:
         """Pass on the next message, if one comes before the handlers are due, and do what is due; the thread calls it again and again."""
@@ -123,11 +114,11 @@ class FleetService:
             for name, topics in self._routes:
                 if topics.fullmatch(message.topic):
                     self._do(name, self._handlers[name], message)
-            self._session.acknowledge(message)
+            self.session.acknowledge(message)
         if self._clock() >= self._due_s:
             self._due_s = self._clock() + POLL_S
             self._ban_flooders()
-            if self._session.is_connected():
+            if self.session.is_connected():
                 # Otherwise nobody can report anything: nobody is late.
                 for name, fleet_handler in self._handlers.items():
                     self._do(name, fleet_handler, None)
@@ -157,10 +148,10 @@ class FleetService:
         """
         self._renewed_s = self._clock()
         logger.info("dropped %d messages of a flood: connecting to the broker anew, without the others", self._inbox.dropped_count)
-        self._session.close()
-        self._session = MqttSession(self.address, SessionProfile(self._client_id, "clean", acknowledges="later"), self)
+        self.session.close()
+        self.session = MqttSession(self.address, SessionProfile(self._client_id, "clean", acknowledges="later"), self)
         try:
-            self._session.connect()
+            self.session.connect()
         except EdgemeterError as error:
             logger.warning("%s: trying again in %g s", error, RENEWAL_S)
             return

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures.mqtt_peer import Peer
 from tests.fixtures.servers import LOOPBACK, address_of, mosquitto
+from tests.provisioning.identity.lab import Lab
 
 pytestmark = pytest.mark.mosquitto
 
@@ -20,8 +20,7 @@ class Served:
 
     def __init__(self, path, stack):
         self.stack = stack
-        self.folder = FleetFolder(path / "fleet")
-        self.folder.path.mkdir()
+        self.folder = Lab(path, stack).folder
         self.broker = mosquitto(path)
         stack.callback(self.broker.kill)
         words = ["fleet", "--folder", str(self.folder.path), "serve", "--broker", f"{LOOPBACK}:{self.broker.port}"]

@@ -1,6 +1,7 @@
 """The service without a broker: which topics go to which handler, and who is banned."""
 
 import contextlib
+import re
 
 import pytest
 
@@ -9,7 +10,7 @@ from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates
 from edgemeter.provisioning.registry.certificates import active_bans
 from edgemeter.provisioning.serve.handler import subscription
-from edgemeter.provisioning.serve.service import FleetService, client_id
+from edgemeter.provisioning.serve.service import FleetService
 from tests.fixtures.rows import table_row
 
 
@@ -47,9 +48,9 @@ def test_a_board_that_floods_is_banned(service, lab, caplog):
     assert len([line for line in caplog.messages if "pi-1 is banned" in line]) == 1
 
 
-def test_another_service_of_the_fleet_ends_this_one(service, lab, caplog):
+def test_another_service_of_the_fleet_ends_this_one(service, caplog):
     """A copy of the folder on another machine: nobody fights. Devices cannot do that, as they do not know the service's client id."""
-    assert client_id(lab.folder).startswith("edgemeter-fleet-")
+    assert re.fullmatch("edgemeter-fleet-[0-9a-f]{16}", service.session.profile.client_id)
     service.disconnected("gone")
     assert "another service" not in caplog.text
     service.disconnected(TAKEN_OVER)
