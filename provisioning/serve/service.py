@@ -12,7 +12,6 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, SessionProfile
-from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device
@@ -39,7 +38,7 @@ class FleetService:
         self._clock = clock
         self._registry = open_registry(folder)
         # Any client that connects with its id ends its session, so that has a secret in it.
-        secret = hashlib.sha256(b"client id of the service " + broker_files.read(folder.ca_key)).hexdigest()[:16]
+        secret = hashlib.sha256(b"client id of the service " + folder.ca_key.read_bytes()).hexdigest()[:16]
         self._client_id = f"{CLIENT_ID}-{secret}"
         self.session = MqttSession(address, SessionProfile(self._client_id, "persistent", acknowledges="later"), self)
         self._handlers: dict[str, FleetHandler] = {
