@@ -81,7 +81,7 @@ LINES = {
     "provisioning/jobs": 1322,
     "provisioning/registry": 612,
     "provisioning/release": 1587,
-    "provisioning/serve": 327,
+    "provisioning/serve": 326,
     "provisioning/update": 216,
     "tests": 80056,
 }
