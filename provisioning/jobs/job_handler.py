@@ -135,13 +135,10 @@ class DecisionRound:
             # It ended here without a report of its device, which still works on it: one that was revoked and has come back.
             self.messages.append(order_message(execution, self._queue.job(execution)))
 
-    def give_up(self, execution: int) -> None:
+    def give_up(self, execution: Execution) -> None:
         """End an execution whose deadline has passed, and tell its device, which may still work on it."""
-        current = self._queue.get(execution)
-        if current is None or current.deadline_ns is None or current.deadline_ns > self._now_ns:
-            return
-        job = self._queue.job(current)
-        after = expire(current, job, self._now_ns)
+        job = self._queue.job(execution)
+        after = expire(execution, job, self._now_ns)
         self.note(after)
         self.messages.append(order_message(after, job))
 
@@ -231,19 +228,18 @@ class JobHandler:
         """Apply reports, give up what is overdue, start what may start, send what is due."""
         self._unknown.clear()
         queue = self._loaded()
-        out: list[str] = []
+        revoked: list[str] = []
         if now_ns >= self._revoked_ns:
             self._revoked_ns = now_ns + int(REVOKED_POLL_S * NS_PER_S)
-            out = [device for (device,) in self._registry.query(_REVOKED) if queue.of_device(device)]
+            revoked = [device for (device,) in self._registry.query(_REVOKED) if queue.of_device(device)]
         self._follow(queue, queue.refresh(), now_ns)
         self._meet(queue, now_ns)
         # Nobody is given up soon after a pause in which devices could not report (no broker, no service).
         if now_ns - self._polled_ns > int(PAUSE_S * NS_PER_S):
             self._patient_ns = now_ns + int(PATIENCE_S * NS_PER_S)
         self._polled_ns = now_ns
-        overdue = [] if now_ns < self._patient_ns else queue.overdue(now_ns)
-        if self._reports or overdue or out or self._has_candidates(now_ns) or self._has_progress(now_ns):
-            self._decide(queue, overdue, out, now_ns)
+        if self._reports or revoked or self._overdue(queue, now_ns) or self._has_candidates(now_ns) or self._has_progress(now_ns):
+            self._decide(queue, revoked, now_ns)
         for number in self._sender.due(now_ns):
             execution = queue.get(number)
             if execution is None or not needs_sending(execution):
@@ -297,26 +293,32 @@ class JobHandler:
         # Something ended or came: others may start too.
         self._candidates_ns = 0
 
+    def _overdue(self, queue: JobQueue, now_ns: int) -> list[Execution]:
+        return queue.overdue(now_ns) if now_ns >= self._patient_ns else []
+
     def _has_candidates(self, now_ns: int) -> bool:
         return bool(self._ready) and now_ns >= self._candidates_ns
 
     def _has_progress(self, now_ns: int) -> bool:
         return bool(self._progress) and now_ns >= self._progress_ns
 
-    def _decide(self, queue: JobQueue, overdue: list[Execution], out: list[str], now_ns: int) -> None:
+    def _decide(self, queue: JobQueue, revoked: list[str], now_ns: int) -> None:
         """Decide, commit, and only then publish."""
         reports = self._reports.take(BATCH_SIZE)
-        busy = [execution for device in out for execution in queue.of_device(device) if execution.state in ON_DEVICE]
+        dropped = []
         try:
             with self._registry.transaction() as connection:
                 self._follow(queue, queue.refresh(), now_ns)
                 decisions = DecisionRound(self._registry, queue, now_ns)
                 for topic, report in reports:
                     decisions.report(topic, report)
-                for execution in overdue:
-                    decisions.give_up(execution.id)
-                for execution in (open_one for device in out for open_one in queue.of_device(device)):
-                    decisions.note(drop(execution, REVOKED, now_ns))
+                for execution in self._overdue(queue, now_ns):
+                    decisions.give_up(execution)
+                for execution in (open_one for device in revoked for open_one in queue.of_device(device)):
+                    over = drop(execution, REVOKED, now_ns)
+                    decisions.note(over)
+                    if execution.state in ON_DEVICE:
+                        dropped.append(over)
                 self._note_progress(queue, decisions, now_ns)
                 for execution in decisions.changed.values():
                     self._find_candidate(queue, execution.device)
@@ -327,8 +329,8 @@ class JobHandler:
             # The queue may be ahead of the registry now; devices report again what was not acknowledged.
             self._queue = None
             raise
-        for execution in busy:
-            self._dropped.setdefault(execution.device, []).append(decisions.changed[execution.id])
+        for over in dropped:
+            self._dropped.setdefault(over.device, []).append(over)
         self._follow(queue, decisions.changed.values(), now_ns)
         for topic, command in decisions.messages:
             self._send(topic, command)

@@ -169,7 +169,10 @@ def pack(written: SuiteFile, folder: Path, store: ContentStore, find: FindModel 
             raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
         if unsent := [key for key in set_keys(merged) if key not in SENT]:
             raise ConfigError(f"{where}: no order can bring {unsent[0]}: leave it out, or measure on the board itself")
-        cases += _spread(merged, models, where)
+        if not merged.model:
+            raise ConfigError(f'{where} names no model: add model = "FILE"')
+        case_models = merged.model if isinstance(merged.model, list) else [merged.model]
+        cases += [msgspec.structs.replace(merged, model=models.name(model)) for model in case_models]
     packed = pack_data(store, cases, folder)
     # Annotations travel in the archive of their data.
     named = [
@@ -259,14 +262,6 @@ def _document(written: SuiteFile, cases: list[Settings], models: _SuiteModels) -
 def _toml(written: SuiteFile, cases: list[Settings]) -> bytes:
     suite = {"name": written.name, "matters_ratio": written.matters_ratio, "case": [msgspec.structs.asdict(case) for case in cases]}
     return toml_document(suite).encode()
-
-
-def _spread(case: Settings, names: _SuiteModels, where: str) -> list[Settings]:
-    """Return one case for each model, with the names on devices."""
-    if not case.model:
-        raise ConfigError(f'{where} names no model: add model = "FILE"')
-    models = case.model if isinstance(case.model, list) else [case.model]
-    return [msgspec.structs.replace(case, model=names.name(model)) for model in models]
 
 
 def _fitting(name: str) -> str:

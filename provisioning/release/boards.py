@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib.resources import files
 from typing import Annotated, Literal
 
@@ -84,6 +85,7 @@ class ReleaseTarget:
         }
 
 
+@cache
 def all_boards() -> dict[str, BoardFamily]:
     """Return all boards by name."""
     return msgspec.toml.decode(files(__package__).joinpath("boards.toml").read_bytes(), type=_File).board

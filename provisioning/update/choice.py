@@ -41,14 +41,15 @@ def choose_release(
     device: Device,
     health: Health | None,
     releases: Sequence[Release],
-    boards: Collection[str],
     even_if: Collection[Allowed] = (),
     under_way: str | None = None,
 ) -> UpdateChoice:
-    """Return the choice among `releases` for a device with the unfinished update `under_way`; `boards` are those that releases name."""
+    """Return the choice among `releases` for a device with the unfinished update `under_way`."""
+    if device.trust != "accepted":
+        return UpdateChoice(device, health, None, f"it is {device.trust}: only accepted devices take orders")
     if health is None:
-        return UpdateChoice(device, None, None, "it has not reported its state yet: is it online?")
-    is_known = device.board in boards
+        return UpdateChoice(device, health, None, "it has not reported its state yet: is it online?")
+    is_known = device.board in all_boards()
     python = ".".join((health.python or "unknown").split(".")[:2])
     fitting = [
         release
@@ -65,9 +66,8 @@ def choose_release(
     best = max(fitting, key=lambda release: (_numbers(release.glibc), release.built_ns))
     if why := _why_not(health, best.version, even_if, under_way):
         return UpdateChoice(device, health, None, why)
-    return UpdateChoice(
-        device, health, best, "" if is_known else f"its board is not set in fleet.toml: it gets the release for {best.board}"
-    )
+    note = "" if is_known else f"its board is not set in fleet.toml: it gets the release for {best.board}"
+    return UpdateChoice(device, health, best, note)
 
 
 def _why_not(health: Health, version: str, even_if: Collection[Allowed], under_way: str | None) -> str:
@@ -99,17 +99,12 @@ def plan_update(
 ) -> list[UpdateChoice]:
     """Return the choice for each device of a selection; raises ConfigError if none matches it, or there is no such release."""
     releases = releases_of_version(registry, version)
-    presences = read_presence(registry)
+    reported = {name: presence.health for name, presence in read_presence(registry).items()}
     under_way = {row["device"]: row["job"] for row in registry.query(_UNDER_WAY)}
-    known_boards = all_boards()
-    choices = []
-    for device in select_devices(folder, registry, selection):
-        if device.trust != "accepted":
-            choices.append(UpdateChoice(device, None, None, f"it is {device.trust}: only accepted devices take orders"))
-            continue
-        health = presences[device.device].health if device.device in presences else None
-        choices.append(choose_release(device, health, releases, known_boards, even_if, under_way.get(device.device)))
-    return choices
+    return [
+        choose_release(device, reported.get(device.device), releases, even_if, under_way.get(device.device))
+        for device in select_devices(folder, registry, selection)
+    ]
 
 
 def update_job(

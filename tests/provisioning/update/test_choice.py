@@ -9,7 +9,6 @@ from edgemeter.provisioning.update.releases import Release
 from tests.fixtures.rows import table_row
 
 DEVICE = Device("pi-1", "lab", None, "pi5", (), "accepted", 0)
-BOARDS = {"pi5", "pi4"}
 BOOKWORM = Release("a" * 64, 1, "x", "2.0", "pi5", "aarch64", "3.11", "2.36", 1, 1)
 TRIXIE = replace(BOOKWORM, sha256="b" * 64, python="3.13", glibc="2.41")
 OLD_GLIBC = replace(BOOKWORM, sha256="c" * 64, glibc="2.31")
@@ -24,7 +23,7 @@ def health(**changes):
 
 def choose(report, *releases, device=DEVICE, **options):
     """Return the release and the note."""
-    update_choice = choice.choose_release(device, report, releases, BOARDS, **options)
+    update_choice = choice.choose_release(device, report, releases, **options)
     return update_choice.release, update_choice.note
 
 
