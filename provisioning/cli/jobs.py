@@ -1,16 +1,16 @@
-"""The commands that order measurements and show jobs: `edgemeter fleet run`, `jobs`; and what all commands that give orders share."""
+"""The commands `edgemeter fleet run`, `update` and `jobs`, and what all commands that give orders share."""
 
 import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -37,8 +37,11 @@ from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.jobs import Execution, Job, NewJob, Target, executions_of_job, select_executions, select_jobs
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.update.choice import Allowed, UpdateChoice, plan_update, update_job
 
 RUN_TIMEOUT_S = 3600.0
+# It may wait for a long measurement, and for the connection.
+UPDATE_TIMEOUT_S = 4 * 3600.0
 MOST_RUN_LINES, MOST_JOBS, MOST_OF_DEVICE = 20, 30, 50
 MAX_FAILED_RATIO = 0.2
 _UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
@@ -165,6 +168,76 @@ def run(
         ]
         work = msgspec.structs.replace(work, at=at and at.strftime("%H:%M"), every_s=every_s)
         order(registry, NewJob((work,), written.name, timeout_s, retries, max_failed_ratio), targets, waits=waits, form=form)
+
+
+@click.command()
+@click.argument("version", required=False)
+@selection_option("update")
+@waves_options
+@click.option(
+    "--even-if",
+    type=click.Choice(["older", "bad"]),
+    multiple=True,
+    help="older: allow an older version; bad: retry a version that failed there. Repeatable.",
+)
+@timeout_option(default=UPDATE_TIMEOUT_S)
+@rehearsed_options
+def update(
+    version: str | None,
+    selection: str,
+    folder: FleetFolder,
+    *,
+    wave_ends: tuple[str, ...],
+    max_failed_ratio: float | None,
+    even_if: tuple[Allowed, ...],
+    timeout_s: float,
+    waits: bool,
+    dry_run: bool,
+    form: Format,
+) -> None:
+    """Update devices to a release, by default the newest; a release that fails its health check is rolled back.
+
+    It is a job: `edgemeter fleet jobs` shows, pauses, resumes and cancels it.
+
+    Example: edgemeter fleet update 1.2.0 --on 'board=pi5' --waves 2,10%,50%
+    """
+    with open_registry(folder, read_only=dry_run) as registry:
+        choices = plan_update(folder, registry, selection, version, even_if)
+        going = [choice for choice in choices if choice.release is not None]
+        waves = in_waves({choice.device.device: choice.release for choice in going}, wave_ends)
+        planned = [_planned_update(choice, waves) for choice in choices]
+        if form != "json":
+            _print_planned_updates(planned)
+        if dry_run:
+            print_data(form, planned)
+        elif going:
+            ratio = MAX_FAILED_RATIO if max_failed_ratio is None else max_failed_ratio
+            new, targets = update_job(going, waves, even_if, timeout_s, ratio)
+            order(registry, new, targets, waits=waits, form=form)
+        elif not print_data(form, {"job": None, "devices": planned}):
+            click.echo("no device is to be updated", err=True)
+
+
+def _print_planned_updates(planned: Sequence[Mapping[str, Any]]) -> None:
+    table = plain_table("device", "board", "runs", "goes to", "sha256", "wave", "note")
+    for row in planned:
+        bad = f"failed there: {', '.join(row['bad'])}" if row["bad"] else ""
+        cells = (row["device"], row["board"], row["runs"], row["goes_to"] or "stays", (row["bundle"] or "")[:12], row["wave"])
+        table.add_row(*(Text(str(cell or "")) for cell in cells), Text("; ".join(filter(None, (bad, row["note"])))))
+    console_for("table").print(table)
+
+
+def _planned_update(choice: UpdateChoice, waves: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "device": choice.device.device,
+        "board": choice.device.board,
+        "runs": choice.runs,
+        "goes_to": choice.release.version if choice.release else None,
+        "wave": waves[choice.device.device] + 1 if choice.release else None,
+        "bundle": choice.release.sha256 if choice.release else None,
+        "bad": list(choice.health.bad_agents) if choice.health else [],
+        "note": choice.note,
+    }
 
 
 @click.command()

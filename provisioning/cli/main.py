@@ -29,7 +29,7 @@ COMMANDS: Sections = {
         "logs": ("edgemeter.provisioning.cli.remote:logs", "Print the last log lines of the agents on devices."),
         "restart": ("edgemeter.provisioning.cli.remote:restart", "Restart agents or reboot boards, never during a run."),
         "release": ("edgemeter.provisioning.cli.release:release", "Build, sign and add releases, which are installed without a network."),
-        "update": ("edgemeter.provisioning.cli.update:update", "Update devices to a release, in waves and with rollback."),
+        "update": ("edgemeter.provisioning.cli.jobs:update", "Update devices to a release, in waves and with rollback."),
     },
     "Measure": {
         "run": ("edgemeter.provisioning.cli.jobs:run", "Measure a suite on selected devices, once or repeatedly."),
