@@ -70,7 +70,7 @@ LINES = {
     "models/fetch": 560,
     "provisioning": 1,
     "provisioning/apply": 941,
-    "provisioning/cli": 1249,
+    "provisioning/cli": 1231,
     "provisioning/content": 117,
     "provisioning/elsewhere": 416,
     "provisioning/health": 411,
@@ -78,12 +78,12 @@ LINES = {
     "provisioning/identity": 1309,
     "provisioning/image": 573,
     "provisioning/inventory": 310,
-    "provisioning/jobs": 1322,
+    "provisioning/jobs": 1319,
     "provisioning/registry": 612,
-    "provisioning/release": 1587,
+    "provisioning/release": 1589,
     "provisioning/serve": 326,
-    "provisioning/update": 216,
-    "tests": 80056,
+    "provisioning/update": 211,
+    "tests": 80055,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
