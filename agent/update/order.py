@@ -1,7 +1,6 @@
 """Carries out the order to go to a release: checks what the order allows, then asks the supervisor, which verifies the release."""
 
 import logging
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -18,24 +17,18 @@ from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, Insta
 logger = logging.getLogger(__name__)
 
 REQUEST_FILE, WITHDRAWN_FILE = "wanted.json", "withdrawn.json"
-_LOWEST = re.compile(rb"# edgemeter release keys, [^\n]*, lowest ([0-9][A-Za-z0-9.+]{0,63})\n")
 
 
 def check(update: Update, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
     """Find out whether the order can be carried out, before anything is fetched.
 
     Raises:
-        ConfigError: the version is older than the one that runs, or failed here before, and the order does not say that it may be; or it
-            is older than the signed release keys allow, whatever the order says.
+        ConfigError: the version is older than the one that runs, or failed here before, and the order does not say that it may be.
         UnavailableError: no supervisor runs to switch releases.
     """
     running = _supervised(release)
     if update.version != running.version and version_key(update.version) < version_key(running.version) and "older" not in update.even_if:
         raise ConfigError(f"version {update.version} is older than the running {running.version}: allow it with `--even-if older`")
-    named = _LOWEST.match(running.public_key.read_bytes()) if running.public_key.is_file() else None
-    lowest = named[1].decode() if named else update.version
-    if version_key(update.version) < version_key(lowest):
-        raise ConfigError(f"version {update.version} is older than {lowest}, the lowest that the fleet's release keys allow")
     why = read_journal(running).bad_versions.get(update.version)
     if why is not None and "bad" not in update.even_if:
         raise ConfigError(f"version {update.version} failed here before ({why}): try it again with `--even-if bad`")

@@ -20,11 +20,6 @@ class InstalledRelease:
     version: str
 
     @property
-    def public_key(self) -> Path:
-        """The key by which releases are checked, PEM."""
-        return self.root / "release.pub"
-
-    @property
     def lock(self) -> Path:
         """The file that the supervisor keeps locked while it is there."""
         return self.root / "supervisor.lock"

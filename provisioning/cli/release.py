@@ -1,21 +1,19 @@
 """The commands `edgemeter fleet release`."""
 
 import sys
-import time
 from operator import attrgetter
 from pathlib import Path
 
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.provisioning.cli.options import FILE, in_folder
-from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.release.manifest import read_release
 from edgemeter.provisioning.update import releases
 
 
@@ -48,12 +46,6 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     metavar="FILE.whl",
     help="Wheel to include that no index has, such as a maker's runtime for its accelerator; repeatable.",
 )
-@click.option(
-    "--signing-key-file",
-    "key",
-    type=FILE,
-    help="Key to sign with. Default: release.key in the fleet folder; if it is elsewhere, the release is signed there.",
-)
 @click.option("-o", "--output", "out", type=FILE, help="Output file. Default: a name with version, board and Python.")
 @format_option("", "table", "json")
 def build(
@@ -65,11 +57,12 @@ def build(
     extras: tuple[str, ...],
     wheel: Path | None,
     further: tuple[Path, ...],
-    key: Path | None,
     out: Path | None,
     form: Format,
 ) -> None:
-    """Build a signed release with everything that a board needs to run the agent; it installs without a network.
+    """Build a release with everything that a board needs to run the agent; it installs without a network.
+
+    The fleet's release.key signs it. If that is elsewhere, the release is signed there.
 
     Example: edgemeter fleet release build --board pi5 --python 3.13 --extras litert,onnx
     """
@@ -77,10 +70,8 @@ def build(
     from edgemeter.provisioning.release.build import ReleaseRequest, build_release
 
     target = release_target(board, python, glibc)
-    public = folder.release_public_key if folder.release_public_key.exists() else None
-    # A fleet whose release key is elsewhere has the public one alone.
-    signing = key or (None if public is not None and not folder.release_key.exists() else folder.release_key)
-    request = ReleaseRequest(target, extras, signing, wheel, public, further)
+    key = folder.release_key if folder.release_key.exists() else None
+    request = ReleaseRequest(target, extras, key, wheel, folder.release_public_key, further)
     built = build_release(request, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None)
     manifest, size_bytes = built.manifest, built.path.stat().st_size
     files = [file._asdict() for file in manifest.files]
@@ -89,7 +80,7 @@ def build(
             click.echo(f"{file.size_bytes / 1e6:9.2f} MB  {file.path}")
         click.echo(f"{size_bytes / 1e6:9.2f} MB  {built.path}")
         click.echo(f"release {manifest.version} for {target.words}")
-    if signing is None:
+    if key is None:
         click.echo("not signed yet: sign manifest.json where the release key is, by the command in docs/tasks/fleet-keys.md", err=True)
 
 
@@ -102,7 +93,7 @@ def add(paths: tuple[Path, ...], folder: FleetFolder, *, form: Format) -> None:
 
     Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
     """
-    verified = [releases.inspect_release(folder, path) for path in paths]
+    verified = [read_release(path, folder.release_public_key) for path in paths]
     with open_registry(folder) as registry:
         for each in verified:
             releases.add_release(folder, registry, each)
@@ -114,42 +105,3 @@ def add(paths: tuple[Path, ...], folder: FleetFolder, *, form: Format) -> None:
     for entry in listed:
         table.add_row(*target_of(entry), f"{entry.size_bytes / 1e6:.1f} MB", entry.sha256[:12])
     console_for(form).print(table)
-
-
-@release.command(short_help="Show the keys that sign releases, replace them, or set the lowest release.")
-@click.option("--rotate", "step", flag_value="rotate", help="Begin to replace the key: devices trust the new one once they are updated.")
-@click.option("--finish", "step", flag_value="finish", help="Drop the old key: devices reject it from their next update on.")
-@click.option("--public-key", type=FILE, help="With --rotate: public key of a pair whose private key stays elsewhere.")
-@click.option("--even-if", type=click.Choice(["behind"]), help="With --finish: although some devices trust only the old key.")
-@click.option("--lowest", metavar="VERSION", help="Lowest release that devices install, whatever an order allows.")
-@in_folder
-def keys(folder: FleetFolder, *, step: str | None, public_key: Path | None, even_if: str | None, lowest: str | None) -> None:
-    """Show the keys that sign releases and the lowest release that devices install; change them over the air.
-
-    Each change travels in the releases that are built from then on. To replace the key, begin with --rotate, update all devices to a
-    release signed by the old key, and end with --finish.
-
-    Example: edgemeter fleet release keys --lowest 1.2.0
-    """
-    if (public_key is not None and step != "rotate") or (even_if is not None and step != "finish"):
-        raise click.UsageError("--public-key goes with --rotate, --even-if with --finish")
-    trusted = release_keys.read_keys(folder.release_public_key)
-    with open_registry(folder, read_only=True) as registry:
-        behind = release_keys.devices_behind(registry, trusted.since_ns) if trusted.is_open else []
-    if lowest is not None:
-        trusted = release_keys.set_lowest(folder, lowest)
-    if step == "rotate":
-        trusted = release_keys.begin_rotation(folder, public_key, time.time_ns())
-        click.echo("sign with the old key until you finish: release build, release add, update, then release keys --finish", err=True)
-    elif step == "finish":
-        if behind and even_if is None:
-            raise ConfigError(
-                f"{len(behind)} devices run no release built since the rotation began ({', '.join(behind[:5])}): update them first, "
-                "or leave them to `edgemeter fleet apply` with --even-if behind"
-            )
-        trusted = release_keys.finish_rotation(folder, time.time_ns())
-        click.echo("sign with the new key; each device rejects the old one after its next update", err=True)
-    click.echo(f"release keys, number {trusted.number}: devices trust {'the new one and the old one' if trusted.is_open else 'one'}")
-    click.echo(f"lowest release: {trusted.lowest or 'any'}")
-    if step is None and trusted.is_open:
-        click.echo(f"a rotation is open; not taken yet by {', '.join(behind) or 'no device'}")

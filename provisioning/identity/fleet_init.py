@@ -17,17 +17,17 @@ from edgemeter.provisioning.identity import authority, broker_files, fleet_units
 from edgemeter.provisioning.identity.authority import KeyPair
 from edgemeter.provisioning.identity.broker_files import COLLECTOR_USER, OPERATOR_USER, SERVICE_USER
 from edgemeter.provisioning.identity.enforcement import broker_process
-from edgemeter.provisioning.identity.release_keys import first_keys, read_keys
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry, open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.release.install import public_keys
 
 SERVICE_CERTIFICATES = {"collector": COLLECTOR_USER, "fleet": SERVICE_USER, "operator": OPERATOR_USER}
 
 _RELEASE_KEY_HERE = (
-    "for a trial only: anyone who can read {path!r} can install code on every device. For a fleet, keep a key pair on a machine that stays "
-    "offline and bring its public half: `{command} release keys --rotate --public-key release.pub`"
+    "for a trial only: anyone who can read {path!r} can install code on every device. For a fleet, keep the key pair on a machine that "
+    "stays offline, and only its public half here (--release-public-key, docs/tasks/fleet-keys.md)"
 )
 
 
@@ -58,7 +58,7 @@ class FleetInit:
         folder = self.folder
         inventory = self._inventory()
         # A file without a key is refused before anything is made.
-        release_key = first_keys(self.release_public_key) if self.release_public_key else None
+        release_keys = _checked_keys(self.release_public_key) if self.release_public_key else None
         self._make_folder(folder.path, "the fleet's folder")
         self._make_folder(config.home(), "for the collector's ledger")
         self._make_authority(inventory.fleet)
@@ -68,7 +68,7 @@ class FleetInit:
             if not certificate.exists() or not key.exists():
                 pair = broker_files.authority(folder).issue(common_name, self.now)
                 self._write_pair(pair, certificate, key, f"the certificate of {common_name}")
-        self._make_release_key(release_key)
+        self._make_release_key(release_keys)
         if not folder.fleet_file.exists():
             self._write(folder.fleet_file, toml_document(msgspec.to_builtins(inventory)).encode(), "the inventory")
         self._configure_broker(inventory)
@@ -76,7 +76,7 @@ class FleetInit:
         if any(path.is_relative_to(folder.broker) for path in self.made) and broker_process(folder) is not None:
             notes.append("restart the broker: it runs with its previous files (sudo systemctl restart edgemeter-broker); nothing is lost")
         if folder.release_key.exists() and folder.release_public_key in self.made:
-            notes.append(_RELEASE_KEY_HERE.format(path=str(folder.release_key), command=folder.command))
+            notes.append(_RELEASE_KEY_HERE.format(path=str(folder.release_key)))
         return notes
 
     def _write(self, path: Path, content: bytes, why: str, mode: int = 0o600) -> None:
@@ -115,15 +115,14 @@ class FleetInit:
             added = f", with {', '.join(sorted(names - certified))}" if certified else ""
             self._write_pair(pair, certificate, key, f"the certificate of broker and service{added}")
 
-    def _make_release_key(self, public_key: bytes | None) -> None:
+    def _make_release_key(self, given_keys: bytes | None) -> None:
         """Make the pair, or take the public key of a pair whose private key stays elsewhere."""
         folder, path = self.folder, self.folder.release_public_key
         if path.exists():
-            if public_key is not None and public_key not in read_keys(path).keys:
-                command = f"{folder.command} release keys --rotate --public-key FILE"
-                raise ConfigError(f"the fleet has another release key already: replace it with `{command}`")
-        elif public_key is not None:
-            self._write(path, public_key, "the public key of releases, which are signed elsewhere", 0o644)
+            if given_keys is not None and given_keys not in path.read_bytes():
+                raise ConfigError(f"the fleet has another release key already: docs/tasks/fleet-keys.md shows how {str(path)!r} changes")
+        elif given_keys is not None:
+            self._write(path, given_keys, "the public key of releases, which are signed elsewhere", 0o644)
         else:
             if not folder.release_key.exists():
                 durable_file.write(folder.release_key, authority.make_key())
@@ -167,6 +166,12 @@ class FleetInit:
             if option != written[key]:
                 raise ConfigError(f"{str(path)!r} sets {key} = {written[key]!r}, not {option!r}: change it there, or leave out the option")
         return inventory
+
+
+def _checked_keys(path: Path) -> bytes:
+    with os_error_as(ConfigError, f"cannot read the release key {str(path)!r}", "give a public key in PEM"):
+        text = path.read_bytes()
+    return b"".join(authority.checked_public(pem, path) for pem in public_keys(text) or [text])
 
 
 def _normal_name(name: str) -> str:

@@ -29,10 +29,9 @@ class FleetFolder:
         self.broker = path / "broker"
         # The folder in which a running broker finds a newer list of revoked certificates.
         self.revoked_lists = path / "broker/revoked"
-        # The private key that signs releases, PEM, which may be elsewhere than on the server; and the next one, during a rotation.
+        # The private key that signs releases, PEM, which may be elsewhere than on the server.
         self.release_key = path / "release.key"
-        self.next_release_key = path / "release.next.key"
-        # The public keys by which devices check releases, PEM; more than one while a rotation is open.
+        # The public keys by which devices check releases, PEM; two while the key is rotated.
         self.release_public_key = path / "release.pub"
         # The files that devices may fetch, each named by its sha256: models, suites, releases.
         self.content = path / "content"

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.release import manifest, wheels
+from edgemeter.agent.base.errors import ConfigError, os_error_as
+from edgemeter.agent.base.openssl import run_openssl
+from edgemeter.provisioning.release import install, manifest, wheels
 from edgemeter.provisioning.release.boards import ReleaseTarget
 from edgemeter.provisioning.release.install import KEYS, MANIFEST, SIGNATURE, FileEntry, Manifest
 from edgemeter.provisioning.release.manifest import sign
@@ -26,8 +27,8 @@ UNIT_SUFFIXES = (".service", ".rules")
 class ReleaseRequest:
     """A requested release: its target and extras, the key that signs it, and our wheel, by default made of what is installed here.
 
-    Without a `key` it is not signed. `public_keys` are those that devices trust from it on; None: as before. `further` are wheels that no
-    index has, such as a maker's runtime for its accelerator.
+    Without a `key` it is not signed. `public_keys` are those that devices trust from it on, the key's own among them; None: as before.
+    `further` are wheels that no index has, such as a maker's runtime for its accelerator.
     """
 
     target: ReleaseTarget
@@ -50,9 +51,11 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
     """Build a release; `out` is its file, by default in the current folder with a name of version and board.
 
     Raises:
-        ConfigError: wheels are missing, or the file cannot be written.
+        ConfigError: wheels are missing, devices will not trust the key, or the file cannot be written.
         UnavailableError: pip, the index or openssl cannot be reached.
     """
+    if request.public_keys is not None:
+        _check_keys(request.public_keys, request.key)
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
         folder = Path(scratch) / "release"
         (folder / "wheels").mkdir(parents=True)
@@ -68,6 +71,13 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
         path = out or Path(f"edgemeter-{sealed.version}-{sealed.board}-py{sealed.python.replace('.', '')}.tar")
         manifest.pack_release(folder, path)
         return BuiltRelease(path, sealed)
+
+
+def _check_keys(public_keys: Path, key: Path | None) -> None:
+    with os_error_as(ConfigError, f"cannot read the release keys {str(public_keys)!r}", "`edgemeter fleet init` makes them"):
+        trusted = install.public_keys(public_keys.read_bytes())
+    if key is not None and run_openssl("pkey", "-in", str(key), "-pubout").strip() not in {pem.strip() for pem in trusted}:
+        raise ConfigError(f"the public key of {str(key)!r} is not in {str(public_keys)!r}: no device would take what it signs")
 
 
 def _checked_wheel(wheel: Path) -> Path:

@@ -35,7 +35,6 @@ MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
 # The keys that devices trust from this release on, and those that this device trusts.
 KEYS, TRUSTED_KEYS = "release.keys", "release.pub"
 PUBLIC_KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----[^-]{1,4096}-----END PUBLIC KEY-----\r?\n?")
-LOWEST = re.compile(rb"# edgemeter release keys, [^\n]*, lowest ([0-9][A-Za-z0-9.+]{0,63})\n")
 MOST_MANIFEST_BYTES, MOST_SIGNATURE_BYTES = 1 << 20, 1 << 10
 # The fields of the manifest and of each of its files, as text; these are numbers.
 NUMBERS = ("schema", "built_ns", "size_bytes")
@@ -210,14 +209,8 @@ class UnverifiedRelease:
 
 
 def public_keys(text: bytes) -> list[bytes]:
-    """Return the public keys in a `release.pub`, PEM, the newest first: more than one while the fleet's key is rotated."""
+    """Return the public keys in a `release.pub`, PEM: two while the fleet's key is rotated."""
     return [match.group(0) for match in PUBLIC_KEY.finditer(text)]
-
-
-def lowest_version(keys: bytes) -> str | None:
-    """Return the earliest version that a `release.pub` allows, None for any."""
-    match = LOWEST.match(keys)
-    return match[1].decode() if match else None
 
 
 def how_it_ended(status: int) -> str:
@@ -264,10 +257,6 @@ class Installation:
             refuse(f"the release needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it")
         if current is not None and version_key(manifest.version) < version_key(current) and downgrade != "allowed":
             refuse(f"the release is version {manifest.version}, older than {current}, which runs: add --allow-downgrade")
-        trusted = self.root / TRUSTED_KEYS
-        lowest = lowest_version(trusted.read_bytes()) if trusted.is_file() else None
-        if lowest is not None and version_key(manifest.version) < version_key(lowest):
-            refuse(f"the release is version {manifest.version}, and the fleet's release keys allow none before {lowest}: install that one")
         if "%d.%d" % sys.version_info[:2] == manifest.python:  # noqa: UP031 - Python 3.8
             return Path(sys.executable)
         # A Python that was installed on a board whose own is too old.

@@ -20,9 +20,7 @@ FIRST = (MANIFEST, SIGNATURE)
 def sign(document: bytes, key: Path) -> bytes:
     """Return the signature in DER; raises ConfigError without such a key, or for another kind, or without openssl."""
     if not key.is_file():
-        raise ConfigError(
-            f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one, or give --signing-key-file"
-        )
+        raise ConfigError(f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one")
     try:
         facts = run_openssl("pkey", "-in", str(key), "-noout", "-text")
         if b"prime256v1" not in facts:

@@ -179,6 +179,12 @@ class Releases:
             return []
         return [path.name for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)]
 
+    def built_ns(self, version: str | None) -> int:
+        """Return when that release was built, 0 where it is not installed."""
+        if version is None or not self.can_run(version):
+            return 0
+        return int(parse_record((self.path(version) / install.MANIFEST).read_bytes()).get("built_ns", 0))
+
     def size_bytes(self, version: str | None) -> int:
         """Return the disk space of that release."""
         return 0 if version is None else sum(path.lstat().st_blocks * 512 for path in self.path(version).rglob("*"))
@@ -413,7 +419,7 @@ class Supervisor:
     def _finish(self, update: Record) -> None:
         """Put the disk in order, and then state the outcome."""
         outcome, failure, bad = update["outcome"], update["failure"], self.journal.get("bad", {})
-        version = outcome["version"]
+        version, newest_ns = outcome["version"], self.journal.get("newest_ns", 0)
         root, current, proven = self.options.root, self.releases.current(), install.linked(self.options.root, "proven")
         if current not in (None, proven):
             install.link(root, current, "proven")
@@ -422,22 +428,22 @@ class Supervisor:
             bad = {**bad, version: failure}
         if outcome["state"] == "done" and version != outcome["from"]:
             bad = {other: note for other, note in bad.items() if other != version}
-            self._trust_keys(self.releases.path(version))
+            newest_ns = max(newest_ns, self.releases.built_ns(outcome["from"]))
+            if self.releases.built_ns(version) > newest_ns:
+                newest_ns = self.releases.built_ns(version)
+                self._trust_keys(version)
             install.prune(root, version, outcome["from"])
-        self._write(update=None, outcome=outcome, bad=bad)
+        self._write(update=None, outcome=outcome, bad=bad, newest_ns=newest_ns)
         if current not in (None, proven) and Path(sys.argv[0]) == root / "proven/supervisor.py":
             logger.info("continuing as the supervisor of release %s", current)
             os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves
 
-    def _trust_keys(self, release: Path) -> None:
-        """Replace the keys by those of a healthy release, which was signed by a key trusted before.
-
-        Only by those of a greater number: a release of the past brings none back.
-        """
-        brought, trusted = release / install.KEYS, self.options.root / install.TRUSTED_KEYS
+    def _trust_keys(self, version: str) -> None:
+        """Trust the keys of a healthy release, which was signed by a key trusted before, and built after all that ran here."""
+        brought = self.releases.path(version) / install.KEYS
         keys = brought.read_bytes() if brought.is_file() else b""
-        if _key_number(keys) > _key_number(trusted.read_bytes() if trusted.is_file() else b"") and b"BEGIN PUBLIC KEY" in keys:
-            install.write(trusted, keys)
+        if install.public_keys(keys):
+            install.write(self.options.root / install.TRUSTED_KEYS, keys)
 
     def _roll_back_from(self, version: str | None, reason: str) -> None:
         candidates = [other for other in self.releases.installed() if other != version and not self._bad(other).get("is_bad")]
@@ -507,11 +513,6 @@ class Supervisor:
             os.fchmod(descriptor, 0o666)
             return descriptor
         return os.open(str(path), flags)
-
-
-def _key_number(keys: bytes) -> int:
-    match = re.search(rb"\A# edgemeter release keys, number ([0-9]{1,9}),", keys)
-    return int(match[1]) if match else 0
 
 
 def _locked(descriptor: int) -> bool:

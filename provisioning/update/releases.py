@@ -2,15 +2,12 @@
 
 import time
 from dataclasses import astuple, dataclass
-from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.orders import version_key
 from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.identity.release_keys import read_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.release import manifest
 from edgemeter.provisioning.release.manifest import VerifiedRelease
 
 # The columns have the names and the order of the fields.
@@ -37,17 +34,6 @@ def read_releases(registry: Registry) -> list[Release]:
     """Return every release, the newest version first; of one version and target the latest build first."""
     releases = [Release(**row) for row in registry.query("SELECT * FROM releases ORDER BY board, python, built_ns DESC, sha256")]
     return sorted(releases, key=lambda release: version_key(release.version), reverse=True)
-
-
-def inspect_release(folder: FleetFolder, path: Path) -> VerifiedRelease:
-    """Return the release in a `.tar`, verified; raises ConfigError as `read_release`, or if no device takes its version."""
-    verified = manifest.read_release(path, folder.release_public_key)
-    version, lowest = verified.manifest.version, read_keys(folder.release_public_key).lowest
-    if version_key(version) < version_key(lowest or version):
-        raise ConfigError(
-            f"version {version} is older than {lowest}, the lowest that devices install: `edgemeter fleet release keys --lowest` changes it"
-        )
-    return verified
 
 
 def add_release(folder: FleetFolder, registry: Registry, verified: VerifiedRelease) -> None:

@@ -90,16 +90,6 @@ def test_an_older_version_and_a_bad_one_are_refused_unless_allowed(board):
     order.check(update_order("3.0").work, release(board))
 
 
-def test_no_order_brings_a_release_below_the_lowest(board):
-    """`--even-if older` neither: it stands in the release keys, which whoever can order updates cannot change."""
-    public = board.root / "release.pub"
-    public.write_bytes(b"# edgemeter release keys, number 2, since 7, lowest 1.4\n" + public.read_bytes())
-    for even_if in ((), ("older",), ("older", "bad")):
-        with pytest.raises(ConfigError, match="older than"):
-            order.check(update_order("1.3", even_if=even_if).work, release(board))
-    order.check(update_order("1.4", even_if=("older",)).work, release(board))
-
-
 def test_where_there_is_no_supervisor_the_order_is_refused(board):
     """An agent that is no release, and a board on which no supervisor ever ran."""
     with pytest.raises(UnavailableError, match="installed"):

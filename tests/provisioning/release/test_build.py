@@ -8,7 +8,7 @@ import zipfile
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.cli.release import release as release_command
 from edgemeter.provisioning.release import wheels as release_wheels
 from edgemeter.provisioning.release.manifest import read_release
@@ -22,10 +22,11 @@ def offline(releases, tmp_path, monkeypatch, pip_finds):
     """Return options that build a release for this machine out of the wheels of the fixture."""
     pip_finds(releases.folder / "packed")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEMETER_FLEET_FOLDER", str(releases.folder))
     wheel = small_release.edgemeter_wheel(tmp_path, "3.1")
     target = small_release.this_target()
     return ["--board", "pc" if target.arch == "x86_64" else "arm64", "--python", target.python_text, "--glibc", target.glibc_text,
-            "--extras", "", "--wheel", str(wheel), "--signing-key-file", str(releases.key)]  # fmt: skip
+            "--extras", "", "--wheel", str(wheel)]  # fmt: skip
 
 
 def run(command, *arguments):
@@ -45,6 +46,22 @@ def test_a_release_is_built_and_installs(releases, offline, tmp_path):
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
     assert f"release {document['version']}" in completed.stdout
+
+
+@pytest.mark.needs("openssl")
+def test_a_key_that_devices_will_not_trust_signs_nothing(releases, offline, tmp_path, monkeypatch):
+    """Its public key is missing in the release.pub that the release brings; both are there while the key is rotated."""
+    (tmp_path / "fleet").mkdir()
+    small_release.keys(tmp_path / "fleet")
+    monkeypatch.setenv("EDGEMETER_FLEET_FOLDER", str(tmp_path / "fleet"))
+    public = tmp_path / "fleet/release.pub"
+    both = public.read_bytes() + releases.public.read_bytes()
+    public.write_bytes(releases.public.read_bytes())
+    with pytest.raises(ConfigError, match=r"release\.key' is not in .*release\.pub': no device would take"):
+        run(release_command, "build", *offline)
+    public.write_bytes(both)
+    built = run(release_command, "build", *offline, "--format", "json")
+    assert read_release(tmp_path / json.loads(built.stdout)["path"], public).manifest.board == offline[1]
 
 
 @pytest.mark.services

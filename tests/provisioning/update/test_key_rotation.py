@@ -13,14 +13,12 @@ pytestmark = [pytest.mark.nightly, pytest.mark.needs("openssl")]
 
 
 @pytest.fixture
-def rotation(board, tmp_path):
-    """Return the board, and the new private key with the two `release.keys`: of the open rotation, and after it."""
+def new_key(tmp_path):
+    """Return a new private key, and the text of its public one."""
     folder = tmp_path / "new"
     folder.mkdir()
     key, public = small_release.keys(folder)
-    old = (board.root / "release.pub").read_text()
-    opened = f"# edgemeter release keys, number 1, since 5\n{public.read_text()}{old}"
-    return board, key, opened, f"# edgemeter release keys, number 2, since 6\n{public.read_text()}"
+    return key, public.read_text()
 
 
 def trusted(board):
@@ -28,29 +26,34 @@ def trusted(board):
     return len(public_keys((board.root / "release.pub").read_bytes()))
 
 
-def updated(board, version, tools=None):
-    """Return how the update to a release of that version ended."""
-    board.want(board.release(version, tools=tools), version, job=f"to-{version[0]}")
-    return board.outcome(f"to-{version[0]}")["state"]
+def updated(board, version, keys, built_ns, **changes):
+    """Return how the update to a release of that version ended, which brings these keys."""
+    release, job = board.release(version, tools={"release.keys": keys}, manifest={"built_ns": built_ns}), f"to-{built_ns}"
+    board.want(release, version, job=job, **changes)
+    return board.outcome(job)["state"]
 
 
-def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(rotation):
-    """Then both are accepted, after the next update the new one alone; a release of the past brings the old one not back."""
-    board, key, opened, ended = rotation
-    old = board.key
+def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(board, new_key):
+    """Then both are accepted, after the next update the new one alone; no release of the past brings the old one back.
+
+    Neither one that is older than the running release, nor one that is newer than such a one alone.
+    """
+    old, (key, public) = board.key, new_key
+    both = public + (board.root / "release.pub").read_text()
     board.start()
-    assert updated(board, "2.0", {"release.keys": opened}) == "done", board.log()
+    assert updated(board, "2.0", both, 20) == "done", board.log()
     assert wait_until(lambda: trusted(board) == 2, LONG_S)
     board.key = key
-    assert updated(board, "3.0", {"release.keys": ended}) == "done", board.log()
+    assert updated(board, "5.0", public, 50) == "done", board.log()
     assert wait_until(lambda: trusted(board) == 1, LONG_S)
     board.key = old
-    assert updated(board, "4.0") == "failed"
-    assert board.runs("3.0")
+    assert updated(board, "6.0", both, 60) == "failed"
+    assert board.runs("5.0")
     board.key = key
-    # What an earlier release brings has a smaller number.
-    assert updated(board, "6.0", {"release.keys": opened}) == "done", board.log()
-    assert board.runs("6.0")
+    assert updated(board, "3.0", both, 30) == "failed"
+    for version, built_ns in (("3.1", 31), ("4.0", 40)):
+        assert updated(board, version, both, built_ns, even_if="older") == "done", board.log()
+        assert board.runs(version)
     board.kill_supervisor()
     board.start_supervisor()
     time.sleep(1)
