@@ -32,10 +32,6 @@ class BoardFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     models: tuple[str, ...] = ()
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    board: dict[str, BoardFamily]
-
-
 @dataclass(frozen=True, slots=True)
 class ReleaseTarget:
     """The target that wheels are chosen for: `python` and `glibc` as numbers, (3, 13) and (2, 41)."""
@@ -69,26 +65,16 @@ class ReleaseTarget:
         return [*tags, f"linux_{self.arch}"]
 
     def markers(self) -> dict[str, str]:
-        """Return the target's environment for the markers of requirements (PEP 508)."""
-        return {
-            "implementation_name": "cpython",
-            "implementation_version": f"{self.python_text}.0",
-            "os_name": "posix",
-            "platform_machine": self.arch,
-            "platform_python_implementation": "CPython",
-            "platform_release": "",
-            "platform_system": "Linux",
-            "platform_version": "",
-            "python_full_version": f"{self.python_text}.0",
-            "python_version": self.python_text,
-            "sys_platform": "linux",
-        }
+        """Return the markers of requirements (PEP 508) by which the target may differ from this machine, which runs Linux too."""
+        full_version = f"{self.python_text}.0"
+        python = {"implementation_version": full_version, "python_full_version": full_version, "python_version": self.python_text}
+        return {**python, "platform_machine": self.arch, "platform_release": "", "platform_version": ""}
 
 
 @cache
 def all_boards() -> dict[str, BoardFamily]:
     """Return all boards by name."""
-    return msgspec.toml.decode(files(__package__).joinpath("boards.toml").read_bytes(), type=_File).board
+    return msgspec.toml.decode(files(__package__).joinpath("boards.toml").read_bytes(), type=dict[str, dict[str, BoardFamily]])["board"]
 
 
 def board_of_model(model: str) -> str | None:
@@ -106,15 +92,19 @@ def release_target(name: str, python: str | None = None, glibc: str | None = Non
         message = f"no release for {name!r} ({family.arch}): msgspec, numpy and the runtimes have no 32-bit wheels; "
         hint = "install a 64-bit system if the processor supports it (Raspberry Pi 3 and later), or build from source there"
         raise ConfigError(message + hint)
-    system = next((board_system for board_system in family.system if board_system.python == python), None) if python else family.system[0]
-    oldest = min((board_system.glibc for board_system in family.system), key=numbers)
-    target = ReleaseTarget(
-        board=name,
-        arch=family.arch,
-        python=numbers(system.python if system else str(python)),
-        glibc=numbers(glibc or (system.glibc if system else oldest)),
-    )
-    _check(target, family)
+    python = python or family.system[0].python
+    # The usual system comes first; with another Python it may be any of them.
+    glibcs = {system.python: system.glibc for system in reversed(family.system)}
+    oldest = min(glibcs.values(), key=numbers)
+    target = ReleaseTarget(name, family.arch, numbers(python), numbers(glibc or glibcs.get(python, oldest)))
+    if target.python[0] != 3 or target.python < OLDEST_PYTHON:
+        newer = next((system for system in family.system if numbers(system.python) >= OLDEST_PYTHON), None)
+        remedy = f"use {newer.name} (--python {newer.python}), or install" if newer else "install"
+        message = f"no release for {target.words}: the agent needs Python 3.10 or newer; {remedy} a newer Python on the board "
+        hint = "(a python-build-standalone in /opt/edgemeter/pythons/3.11, see docs/tasks/fleet.md) and give its version: --python 3.11"
+        raise ConfigError(message + hint)
+    if target.glibc[0] != 2 or target.glibc < OLDEST_GLIBC:
+        raise ConfigError(f"no release for {target.words}: wheels need glibc 2.17 or newer; musl has none that fit")
     return target
 
 
@@ -124,14 +114,3 @@ def numbers(text: str) -> tuple[int, int]:
     if not (major.isdecimal() and minor.isdecimal()):
         raise ConfigError(f"{text!r} is not a version such as 3.13")
     return int(major), int(minor)
-
-
-def _check(target: ReleaseTarget, family: BoardFamily) -> None:
-    newer = next((system for system in family.system if numbers(system.python) >= OLDEST_PYTHON), None)
-    if target.python[0] != 3 or target.python < OLDEST_PYTHON:
-        remedy = f"use {newer.name} (--python {newer.python}), or install" if newer else "install"
-        message = f"no release for {target.words}: the agent needs Python 3.10 or newer; {remedy} a newer Python on the board "
-        hint = "(a python-build-standalone in /opt/edgemeter/pythons/3.11, see docs/tasks/fleet.md) and give its version: --python 3.11"
-        raise ConfigError(message + hint)
-    if target.glibc[0] != 2 or target.glibc < OLDEST_GLIBC:
-        raise ConfigError(f"no release for {target.words}: wheels need glibc 2.17 or newer; musl has none that fit")

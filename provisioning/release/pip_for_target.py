@@ -16,7 +16,8 @@ def main(markers: str, *arguments: str) -> int:
     target: dict[str, str] = json.loads(markers)
     # Pip's own copy of `packaging`.
     packaging: Any = import_module("pip._vendor.packaging.markers")
-    packaging.default_environment = lambda: dict(target)
+    defaults = packaging.default_environment()
+    packaging.default_environment = lambda: {**defaults, **target}
     probe = f"python_version == '{target['python_version']}' and platform_machine == '{target['platform_machine']}'"
     if not packaging.Marker(probe).evaluate():
         sys.exit("this pip does not accept the markers of another machine: install another version of pip")
