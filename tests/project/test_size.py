@@ -80,7 +80,7 @@ LINES = {
     "provisioning/inventory": 309,
     "provisioning/jobs": 1319,
     "provisioning/registry": 612,
-    "provisioning/release": 1587,
+    "provisioning/release": 1567,
     "provisioning/serve": 326,
     "provisioning/update": 197,
     "tests": 80002,
