@@ -63,7 +63,7 @@ def test_a_board_joins_once_and_its_token_is_gone(lab, caplog, tmp_path):
     secret = contract_identity.read_join_file(path).token
     board = lab.board("pi-1", "100000001")
     joined = board.join(path)
-    assert (joined.device, joined.fleet, joined.serial) == ("pi-1", "lab", "100000001")
+    assert (joined.device, joined.fleet, joined.board.serial) == ("pi-1", "lab", "100000001")
     assert stat.S_IMODE(board.files.key.stat().st_mode) == 0o600
     assert secret not in path.read_text()
     assert not [file for file in lab.folder.path.rglob("*") if file.is_file() and secret.encode() in file.read_bytes()]
