@@ -47,10 +47,13 @@ _REVOKED = "SELECT device FROM devices WHERE trust = 'revoked'"
 
 
 class OrderSender:
-    """Remembers which orders are unanswered; `due` yields those to send again, with growing pauses. After a kill all are sent once more."""
+    """Remembers who is `online`, and which orders are unanswered; `due` returns those to send again, with growing pauses.
+
+    After a kill all are sent once more.
+    """
 
     def __init__(self) -> None:
-        self._online: dict[str, DeviceState] = {}
+        self.online: dict[str, DeviceState] = {}
         # By execution: what is being sent, how often it was, and when next.
         self._tries: dict[int, tuple[tuple[int, str | None], int, int]] = {}
 
@@ -60,23 +63,19 @@ class OrderSender:
 
     def challenge(self, device: str) -> str | None:
         """Return what orders to the device have to repeat, None where it is not online or did not report that."""
-        state = self._online.get(device)
+        state = self.online.get(device)
         return state.challenge if state is not None else None
 
     def reported(self, device: str, state: DeviceState) -> bool:
         """Note a device's state; return whether it is news: the end of a session that was followed by another is not."""
-        before = self._online.get(device)
+        before = self.online.get(device)
         if state.state == "online":
-            self._online[device] = state
+            self.online[device] = state
             return state != before
         is_new = before is not None and before.session == state.session
         if is_new:
-            del self._online[device]
+            del self.online[device]
         return is_new
-
-    def all_online(self) -> set[str]:
-        """Return the devices that are online."""
-        return {device for device in self._online if self.is_online(device)}
 
     def begin(self, execution: Execution, now_ns: int) -> None:
         """Send what this execution has to tell its device, now and until it answers."""
@@ -122,7 +121,10 @@ class DecisionRound:
 
     def report(self, topic: Topic, report: ExecutionReport) -> None:
         """Apply a device's report; in any case the device is sent the version that is held."""
-        execution = self._queue.find(report.job, topic.device) or self._ended(report.job, topic.device)
+        execution = self._queue.find(report.job, topic.device)
+        if execution is None:
+            changed = (each for each in self.changed.values() if (each.job, each.device) == (report.job, topic.device))
+            execution = next(changed, None) or find_execution(self._registry, report.job, topic.device)
         after = None if execution is None else apply_report(execution, self._queue.job(execution), report, self._now_ns)
         if after is not None:
             self.note(after)
@@ -146,10 +148,6 @@ class DecisionRound:
         """Note an execution as it is now."""
         self._queue.take(execution)
         self.changed[execution.id] = execution
-
-    def _ended(self, job: str, device: str) -> Execution | None:
-        changed = next((execution for execution in self.changed.values() if execution.job == job and execution.device == device), None)
-        return changed or find_execution(self._registry, job, device)
 
 
 def _report_receipt(report: ExecutionReport, execution: Execution | None) -> ReportReceipt:
@@ -241,7 +239,7 @@ class JobHandler:
         if self._reports or revoked or self._overdue(queue, now_ns) or self._has_candidates(now_ns) or self._has_progress(now_ns):
             self._decide(queue, revoked, now_ns)
         for number in self._sender.due(now_ns):
-            execution = queue.get(number)
+            execution = queue.open.get(number)
             if execution is None or not needs_sending(execution):
                 self._sender.end(number)
             elif self._sender.is_online(execution.device):
@@ -255,9 +253,9 @@ class JobHandler:
         if self._queue is None:
             self._queue = JobQueue(self._registry)
             self._ready.clear()
-            self._moved = self._sender.all_online()
-            if len(self._queue):
-                logger.info("%s unfinished since the last start", count(len(self._queue), "job execution"))
+            self._moved = set(self._sender.online)
+            if self._queue.open:
+                logger.info("%s unfinished since the last start", count(len(self._queue.open), "job execution"))
         return self._queue
 
     def _meet(self, queue: JobQueue, now_ns: int) -> None:
@@ -343,9 +341,10 @@ class JobHandler:
             self._publish(str(topic), self._key.seal(addressed))
 
     def _start(self, queue: JobQueue, decisions: DecisionRound, now_ns: int) -> None:
-        exclusive, started_count = queue.exclusive_in_flight(), 0
+        exclusive = {execution.exclusive for execution in queue.in_flight.values()} - {None}
+        started_count = 0
         for device, (_, due_ns, number) in sorted(self._ready.items(), key=itemgetter(1)):
-            execution = queue.get(number)
+            execution = queue.open.get(number)
             if execution is None or due_ns > now_ns or execution.exclusive in exclusive:
                 continue
             decisions.note(start_attempt(execution, queue.job(execution), now_ns))
@@ -361,7 +360,7 @@ class JobHandler:
             return
         self._progress_ns = now_ns + int(PROGRESS_S * NS_PER_S)
         for device, progress in self._progress.items():
-            execution, doing = queue.in_flight(device), progress.doing[:LONGEST_PROGRESS]
+            execution, doing = queue.in_flight.get(device), progress.doing[:LONGEST_PROGRESS]
             if (
                 execution is not None
                 and execution.state != "sent"

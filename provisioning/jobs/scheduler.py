@@ -146,14 +146,14 @@ def _ns(seconds: float) -> int:
 
 
 class JobQueue:
-    """The open executions of the registry; `refresh` reads what changed since."""
+    """The open executions of the registry by id, and those `in_flight` by device; `refresh` reads what changed since."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._job = lru_cache(JOBS_REMEMBERED)(self._find_job)
-        self._open: dict[int, Execution] = {}
+        self.open: dict[int, Execution] = {}
+        self.in_flight: dict[str, Execution] = {}
         self._of_device: dict[str, dict[int, Execution]] = defaultdict(dict)
-        self._in_flight: dict[str, Execution] = {}
         self._serial = last_serial(registry)
         for execution in select_executions(registry, "WHERE ended_ns IS NULL ORDER BY id"):
             self.take(execution)
@@ -168,15 +168,15 @@ class JobQueue:
 
     def take(self, execution: Execution) -> None:
         """Apply an execution as it is now."""
-        self._open.pop(execution.id, None)
+        self.open.pop(execution.id, None)
         self._of_device[execution.device].pop(execution.id, None)
-        in_flight = self._in_flight.get(execution.device)
+        in_flight = self.in_flight.get(execution.device)
         if execution.state in IN_FLIGHT:
-            self._in_flight[execution.device] = execution
+            self.in_flight[execution.device] = execution
         elif in_flight is not None and in_flight.id == execution.id:
-            del self._in_flight[execution.device]
+            del self.in_flight[execution.device]
         if not execution.is_final:
-            self._open[execution.id] = self._of_device[execution.device][execution.id] = execution
+            self.open[execution.id] = self._of_device[execution.device][execution.id] = execution
 
     def job(self, execution: Execution) -> Job:
         """Return the job of an execution, as it was made."""
@@ -186,21 +186,13 @@ class JobQueue:
         """Return the open execution of a job on a device, None when there is none."""
         return next((execution for execution in self.of_device(device) if execution.job == job), None)
 
-    def in_flight(self, device: str) -> Execution | None:
-        """Return the execution in flight on a device."""
-        return self._in_flight.get(device)
-
     def of_device(self, device: str) -> list[Execution]:
         """Return the open executions of a device."""
         return list(self._of_device.get(device, {}).values())
 
-    def get(self, execution: int) -> Execution | None:
-        """Return an open execution."""
-        return self._open.get(execution)
-
     def first(self, device: str) -> Execution | None:
         """Return what an idle device gets next: other work before measurements, then the earliest."""
-        if device in self._in_flight:
+        if device in self.in_flight:
             return None
         waiting = (execution for execution in self.of_device(device) if execution.state == "queued")
         return min(waiting, key=lambda execution: (self.measures(execution), execution.due_ns, execution.id), default=None)
@@ -210,19 +202,12 @@ class JobQueue:
         work = self.job(execution).works[execution.work]
         return isinstance(work, Measure) and not work.repeats
 
-    def exclusive_in_flight(self) -> set[str | None]:
-        """Return what executions in flight are alone in."""
-        return {execution.exclusive for execution in self._in_flight.values()} - {None}
-
     def overdue(self, now_ns: int) -> list[Execution]:
         """Return the executions in flight whose deadline has passed."""
-        return [each for each in self._in_flight.values() if each.deadline_ns is not None and each.deadline_ns <= now_ns]
+        return [each for each in self.in_flight.values() if each.deadline_ns is not None and each.deadline_ns <= now_ns]
 
     def _find_job(self, name: str) -> Job:
         return select_jobs(self._registry, "WHERE job = ?", name)[0]
-
-    def __len__(self) -> int:
-        return len(self._open)
 
 
 class WaitingReports:
