@@ -10,7 +10,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -42,15 +41,6 @@ FindModel = Callable[[str], Path]
 SENT = order_suite.KEYS | {"annotations", "options"}
 
 
-@dataclass(frozen=True, slots=True)
-class DataUse:
-    """One data set as cases use it: with each subset (None: all of it) and its seed."""
-
-    images: Path
-    annotations: Path | None
-    parts: frozenset[tuple[int | None, int]]
-
-
 def pack_data(store: ContentStore, cases: Iterable[Settings], folder: Path) -> dict[tuple[str, str | None], Data]:
     """Return the data sets of these cases as orders name them, by `data` and `annotations` of the cases.
 
@@ -58,19 +48,20 @@ def pack_data(store: ContentStore, cases: Iterable[Settings], folder: Path) -> d
         ConfigError: an image or its ground truth is missing or unreadable, or the data set is larger than an order allows.
         UnavailableError: the content cannot be stored.
     """
+    # By data set: its subsets (None: all of it), each with its seed.
     parts: dict[tuple[str, str | None], set[tuple[int | None, int]]] = {}
     for case in cases:
         if case.data is not None:
             parts.setdefault((case.data, case.annotations), set()).add((case.subset, case.seed or 0))
     packed = {}
-    for (images, annotations), subsets in parts.items():
-        use = DataUse(folder / images, None if annotations is None else folder / annotations, frozenset(subsets))
-        files = _files(use)
-        _refuse_large(use, files)
+    for (images_name, annotations_name), subsets in parts.items():
+        images, annotations = folder / images_name, None if annotations_name is None else folder / annotations_name
+        files = _files(images, annotations, subsets)
+        _refuse_large(images, files)
         content = store.put_written(partial(write_archive, files), "photographs.zip")
-        plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(use.images))[:_LONGEST_NAME]
+        plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(images))[:_LONGEST_NAME]
         name = f"{content.sha256[:8]}-{plain}.zip"
-        packed[images, annotations] = Data(sha256=content.sha256, size_bytes=content.size_bytes, name=name)
+        packed[images_name, annotations_name] = Data(sha256=content.sha256, size_bytes=content.size_bytes, name=name)
     return packed
 
 
@@ -97,33 +88,33 @@ def write_archive(files: Mapping[str, Path], target: IO[bytes]) -> None:
                     entry.write(data)
 
 
-def _files(use: DataUse) -> dict[str, Path]:
+def _files(images: Path, annotations: Path | None, parts: Iterable[tuple[int | None, int]]) -> dict[str, Path]:
     """Return the files of the archive by name: opened here as a run does, so that a missing file is found here."""
-    if not use.images.exists():
-        raise ConfigError(f"no folder of images at {str(use.images)!r}: correct the path")
-    if use.annotations is not None and not use.annotations.exists():
-        raise ConfigError(f"no annotations at {str(use.annotations)!r}: correct the path")
-    if is_video(use.images.name) and use.images.is_file():
+    if not images.exists():
+        raise ConfigError(f"no folder of images at {str(images)!r}: correct the path")
+    if annotations is not None and not annotations.exists():
+        raise ConfigError(f"no annotations at {str(annotations)!r}: correct the path")
+    if is_video(images.name) and images.is_file():
         # The library that reads it is needed on the device alone.
-        return {f"{IMAGES}/{use.images.name}": use.images}
-    opened = [dataset.open_folder(use.images, use.annotations, *part) for part in sorted(use.parts, key=str)]
-    if use.images.is_file():
-        return {f"{IMAGES}/{use.images.name}": use.images} | _ground_truth(use, ())
-    within = f"{IMAGES}/{_folder_name(use.images)}"
-    photographs = {path.relative_to(use.images).as_posix(): path for data in opened for path in data.needed}
-    return {f"{within}/{name}": path for name, path in photographs.items()} | _ground_truth(use, photographs)
+        return {f"{IMAGES}/{images.name}": images}
+    opened = [dataset.open_folder(images, annotations, *part) for part in sorted(parts, key=str)]
+    if images.is_file():
+        return {f"{IMAGES}/{images.name}": images} | _ground_truth(images, annotations, ())
+    within = f"{IMAGES}/{_folder_name(images)}"
+    photographs = {path.relative_to(images).as_posix(): path for data in opened for path in data.needed}
+    return {f"{within}/{name}": path for name, path in photographs.items()} | _ground_truth(images, annotations, photographs)
 
 
-def _ground_truth(use: DataUse, photographs: Iterable[str]) -> dict[str, Path]:
-    if use.annotations is None:
+def _ground_truth(images: Path, annotations: Path | None, photographs: Iterable[str]) -> dict[str, Path]:
+    if annotations is None:
         return {}
-    if readers.Maps().recognises(use.images, use.annotations):
-        name = use.annotations.name
-        return {f"{ANNOTATIONS}/{name}/{path.name}": path for path in readers.read_maps(use.images, use.annotations)[0].values()}
-    if not yolo.Yolo().recognises(use.images, use.annotations):
-        return {f"{ANNOTATIONS}/{use.annotations.name}": use.annotations}
+    if readers.Maps().recognises(images, annotations):
+        name = annotations.name
+        return {f"{ANNOTATIONS}/{name}/{path.name}": path for path in readers.read_maps(images, annotations)[0].values()}
+    if not yolo.Yolo().recognises(images, annotations):
+        return {f"{ANNOTATIONS}/{annotations.name}": annotations}
     # Labels may be in several places relative to the images; one folder with all of them is among these.
-    labels = yolo.find_labels(use.images, use.annotations)
+    labels = yolo.find_labels(images, annotations)
     names = "classes.txt" if labels.names.suffix.lower() not in (".yaml", ".yml") else "data.yaml"
     texts = [path for path in map(labels.of, photographs) if path.is_file()]
     return {f"{ANNOTATIONS}/labels/{path.name}": path for path in texts} | {f"{ANNOTATIONS}/labels/{names}": labels.names}
@@ -134,11 +125,11 @@ def _folder_name(images: Path) -> str:
     return images.resolve().name or IMAGES
 
 
-def _refuse_large(use: DataUse, files: dict[str, Path]) -> None:
+def _refuse_large(images: Path, files: dict[str, Path]) -> None:
     size_bytes = sum(path.stat().st_size + 2 * len(name.encode(errors="replace")) + _ENTRY_BYTES for name, path in files.items())
     if size_bytes > LARGEST_DATA_BYTES or len(files) > data_archive.MOST_FILES:
         raise ConfigError(
-            f"the data set {str(use.images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} MB, an order carries at most "
+            f"the data set {str(images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} MB, an order carries at most "
             f"{data_archive.MOST_FILES} files of {LARGEST_DATA_BYTES / 1e6:.1f} MB: set subset = N, and annotations that name images"
         )
 
