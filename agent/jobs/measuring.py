@@ -4,24 +4,28 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract import order_suite
+from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.messages import Measuring
-from edgemeter.agent.contract.orders import Measure
+from edgemeter.agent.contract.order_suite import SHIPPED
+from edgemeter.agent.contract.orders import FileName, Measure
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import Suite
+from edgemeter.agent.contract.suite import Suite, SuiteFile
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import OUTBOX
 from edgemeter.agent.delivery.verdict_log import note_verdict
 from edgemeter.agent.engine import job
-from edgemeter.agent.jobs import ordered_cases, unpacking
+from edgemeter.agent.jobs import unpacking
 from edgemeter.agent.jobs.carry_out import WORK_FOLDER, OrderContext, OrderOutcome
 from edgemeter.agent.jobs.content import DATA, PART
 from edgemeter.agent.jobs.unpacking import DataFolder
@@ -34,6 +38,9 @@ from edgemeter.agent.verdict.siblings import judged_together
 from edgemeter.agent.verdict.words import none_ok_text
 
 logger = logging.getLogger(__name__)
+
+# Their model is a file with an address, and the path of a key that is sent there.
+SERVERS = ("server", "served")
 
 
 def open_data(archive: Path) -> DataFolder:
@@ -73,6 +80,47 @@ def _unpack_data(archive: Path, folder: Path) -> None:
     durable_file.sync(folder.parent)
 
 
+def expand_order(
+    written: SuiteFile, models: Mapping[FileName, Path], folder: Path, data: Mapping[FileName, DataFolder] | None = None
+) -> Suite:
+    """Return the cases of a suite from `order_suite.read`; the models stand in `folder` by their names (as links), which is made for this.
+
+    Raises:
+        ConfigError: a case names a model that is neither in the order nor shipped, or photographs that are not in the order, or leaves
+            nothing to measure.
+    """
+    for name, path in models.items():
+        (folder / name).symlink_to(path.resolve())
+    suite_of_order = contract_suite.expand(written, folder)
+    cases = []
+    for case in suite_of_order.cases:
+        if case.runtime in SERVERS:
+            raise ConfigError(
+                "the ordered suite is refused: a server is none of an order's models, for its file names an address and a key"
+            )
+        if not Path(case.model).exists():
+            _link_shipped(Path(case.model))
+        if case.data is None:
+            cases.append(case)
+        elif (of_case := (data or {}).get(name := Path(case.data).name)) is None:
+            raise ConfigError(
+                f"unknown photographs {name!r}: they are not among the order's ({', '.join(sorted(data or ())) or 'it has none'})"
+            )
+        else:
+            annotations = str(of_case.annotations) if of_case.annotations else None
+            cases.append(msgspec.structs.replace(case, data=str(of_case.images), annotations=annotations))
+    return replace(suite_of_order, cases=tuple(cases))
+
+
+def _link_shipped(path: Path) -> None:
+    if not (SHIPPED / path.name).is_file():
+        shipped = ", ".join(sorted(model.name for model in SHIPPED.glob("*") if model.suffix != ".toml"))
+        raise ConfigError(f"unknown model {path.name!r}: it is not one of the order's models, nor a shipped one ({shipped})")
+    for name in (path.name, f"{path.name}.toml"):
+        if (SHIPPED / name).is_file() and not (path.parent / name).exists():
+            (path.parent / name).symlink_to(SHIPPED / name)
+
+
 def measure(context: OrderContext, work: Measure) -> OrderOutcome:
     """Measure the suite of the order; every record is in the outbox, and its run noted, before the next run begins.
 
@@ -95,7 +143,7 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
         if work.data:
             context.report("unpacking images", None, None)
         data = {archive.name: open_data(context.content(archive)) for archive in work.data}
-        suite = ordered_cases.expand(ordered, models, folder, data=data)
+        suite = expand_order(ordered, models, folder, data=data)
         records, errors = _run(context, suite)
     if errors and not records:
         # A runtime that is not installed, a model that none reads: the order is not for this board.

@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import order_suite
-from edgemeter.agent.jobs import ordered_cases
+from edgemeter.agent.jobs import measuring
 from tests.fixtures.rows import in_folders, table_row
 
 
@@ -16,7 +16,7 @@ def expanded(folder, keys, name="m.gguf"):
     links = folder / "links"
     links.mkdir()
     suite = order_suite.read(f'name = "o"\n[[case]]\nmodel = "{name}"\n{keys}\n'.encode())
-    return ordered_cases.expand(suite, {name: models / name}, links).cases
+    return measuring.expand_order(suite, {name: models / name}, links).cases
 
 
 def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
@@ -41,7 +41,7 @@ def test_an_order_may_bring_no_code(tmp_path):
     ]:  # fmt: skip
         document = f'name = "o"\n[[case]]\nmodel = {model}\n{keys}\n'.encode()
         with table_row(model), pytest.raises(ConfigError, match=r"refused: (a factory or plug-in|case 1: Expected `str` matching)"):
-            ordered_cases.expand(order_suite.read(document), {}, tmp_path)
+            measuring.expand_order(order_suite.read(document), {}, tmp_path)
 
 
 def test_data_are_those_of_the_order(tmp_path):
