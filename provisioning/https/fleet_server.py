@@ -32,8 +32,6 @@ from edgemeter.provisioning.registry import certificates, devices
 
 logger = logging.getLogger(__name__)
 
-REQUEST_TIMEOUT_S = 30.0
-PIECE_BYTES = 256 << 10
 # Of one address, whoever is behind it: so many guesses at tokens, and so many boards that join.
 REQUESTS_PER_S, REQUESTS_AT_ONCE = 20.0, 500.0
 # Of more digits `int` makes no number.
@@ -87,7 +85,7 @@ class FleetServer(HttpServer):
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Speak TLS; a handshake blocks only its own thread."""
         try:
-            request.settimeout(REQUEST_TIMEOUT_S)
+            request.settimeout(_Handler.timeout)
             # TLS takes its descriptor away: the connection waits in its place.
             self.end_wait(request)
             with self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
@@ -155,7 +153,6 @@ class FleetServer(HttpServer):
 
 class _Handler(HttpHandler):
     server: FleetServer
-    timeout = REQUEST_TIMEOUT_S
     # A head and a small content are two writes: the second does not wait for the first's acknowledgement.
     disable_nagle_algorithm = True
 
@@ -222,7 +219,7 @@ class _Handler(HttpHandler):
         self.end_headers()
         if self.command != "HEAD":
             file.seek(first)
-            shutil.copyfileobj(file, self.wfile, PIECE_BYTES)
+            shutil.copyfileobj(file, self.wfile)
 
 
 @functools.lru_cache(maxsize=1)

@@ -90,14 +90,10 @@ def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[D
     everyone = read_devices(folder, registry)
     matching = [device for device in everyone if fits(device)]
     if not matching:
-        of_the_fleet = f"of the fleet in {str(folder.path)!r}"
-        if _WORD.fullmatch(text) and text != "all":
-            raise ConfigError(f"no device matches {text!r}: `edgemeter fleet list` lists the {len(everyone)} devices {of_the_fleet}")
-        if not everyone:
-            raise ConfigError(f"no device matches {text!r}: this fleet has none yet; `edgemeter fleet token DEVICE` lets one join")
         boards = ", ".join(sorted({device.board for device in everyone if device.board})) or "none"
         tags = ", ".join(sorted({tag for device in everyone for tag in device.tags})) or "none"
-        raise ConfigError(f"no device matches {text!r} among {len(everyone)} (boards {boards}; tags {tags})")
+        remedy = f"`{folder.command} list` lists them" if everyone else f"`{folder.command} token DEVICE` lets one join"
+        raise ConfigError(f"no device matches {text!r} among {len(everyone)} (boards {boards}; tags {tags}): {remedy}")
     return matching
 
 
