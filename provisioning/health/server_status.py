@@ -21,8 +21,8 @@ from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.certificates import active_bans, ban_device, note_sessions, put_pending_disconnect
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetHandler, FleetPublish
+from edgemeter.provisioning.serve.service import CLIENT_ID
 
-SERVICE_ID = "edgemeter-fleet"
 LOG_TOPICS = ("$SYS/broker/log/E", "$SYS/broker/log/N")
 WRITE_NS = 5 * NS_PER_S
 # Later the service has no connection, or hangs; a collector reports every half a minute.
@@ -49,7 +49,7 @@ def take_overs(registry: Registry, now_ns: int) -> dict[str, int]:
 
 def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
     """Return which of service, broker and collector is down, and what to do; what the service would know is unknown without it."""
-    if not is_locked(DeviceLock(folder.registry, SERVICE_ID).path):
+    if not is_locked(DeviceLock(folder.registry, CLIENT_ID).path):
         return ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
     with open_registry(folder, read_only=True) as registry:
         seen_ns = {row["part"]: row["seen_ns"] for row in registry.query("SELECT * FROM server_parts")}

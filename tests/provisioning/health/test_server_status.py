@@ -20,7 +20,7 @@ S = 1_000_000_000
 
 def start_service(lab):
     """Hold the lock that the service holds."""
-    lock = DeviceLock(lab.folder.registry, server_status.SERVICE_ID)
+    lock = DeviceLock(lab.folder.registry, server_status.CLIENT_ID)
     assert lock.take()
     return lock
 
