@@ -93,10 +93,6 @@ FORMS = {
 }
 
 
-class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
-    """The update is refused: why, in one line for people."""
-
-
 def read_plain(path: Path) -> bytes:
     """Return the content of a file that an unprivileged user may write, if there is one; no link is followed, no pipe waited for."""
     try:
@@ -151,52 +147,12 @@ def run(command: list[str], log: Path, patience_s: float) -> tuple[int | None, s
     return process.returncode, lines[-1][-500:] if lines else f"{command[0]} ended with status {process.returncode} and printed nothing"
 
 
-class Releases:
-    """The releases that are installed below `root`."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def path(self, version: str) -> Path:
-        """Return the path of that release."""
-        return self.root / "releases" / version
-
-    def current(self) -> str | None:
-        """Return the version that `current` names, None if it cannot run."""
-        version = install.linked(self.root)
-        return version if version is not None and self.can_run(version) else None
-
-    def can_run(self, version: str) -> bool:
-        """Return whether that release is installed: an installation writes the manifest last."""
-        path = self.path(version)
-        return re.fullmatch(FORMS["version"], version) is not None and (path / install.MANIFEST).exists() and (path / "bin/python").exists()
-
-    def installed(self) -> list[str]:
-        """Return the installed versions, the newest installation first."""
-        try:
-            paths = [path for path in (self.root / "releases").iterdir() if self.can_run(path.name)]
-        except OSError:
-            return []
-        return [path.name for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)]
-
-    def built_ns(self, version: str | None) -> int:
-        """Return when that release was built, 0 where it is not installed."""
-        if version is None or not self.can_run(version):
-            return 0
-        return int(parse_record((self.path(version) / install.MANIFEST).read_bytes()).get("built_ns", 0))
-
-    def size_bytes(self, version: str | None) -> int:
-        """Return the disk space of that release."""
-        return 0 if version is None else sum(path.lstat().st_blocks * 512 for path in self.path(version).rglob("*"))
-
-
 class Supervisor:
     """One device's supervisor; `poll` is called repeatedly. It raises OSError if the disk fails, and a new one continues."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.releases = Releases(options.root)
-        self.own = options.root / "supervisor"
+        self.releases, self.own = options.root / "releases", options.root / "supervisor"
         self.own.mkdir(mode=0o755, exist_ok=True)
         self.requests = options.home / "update"
         with contextlib.suppress(FileExistsError):
@@ -207,19 +163,17 @@ class Supervisor:
         os.close(self._open_run_lock())
         # The failed starts to count from, and since when.
         self._starts: tuple[int, float] | None = None
+        self._loop = f"the agent was started {options.failed_starts} times and ended each time"
         self._counted_s = 0.0
         self._has_rebooted = False
         self._began_s = time.monotonic()
         self.journal = parse_record(read_plain(self.own / "journal.json"))
-        # Which request was looked at.
-        self._taken = self.journal.get("request")
         if not (self.own / "journal.json").exists():
             # What lies there was asked of another installation.
-            self._taken = hashlib.sha256(read_plain(self.requests / "wanted.json")).hexdigest()
-            self._write()
+            self._write(request=hashlib.sha256(read_plain(self.requests / "wanted.json")).hexdigest())
         update = self.journal.get("update")
         if update and update["step"] == "installing":
-            self._note({**update, "interrupted": update.get("interrupted", 0) + 1})
+            self._write(update={**update, "interrupted": update.get("interrupted", 0) + 1})
             logger.info("the installation of %s was interrupted, resuming", update["order"]["version"])
 
     def poll(self) -> None:
@@ -228,23 +182,46 @@ class Supervisor:
         if self.journal.get("update"):
             if not self._rests():
                 self._go_on()
-        elif request and hashlib.sha256(request).hexdigest() != self._taken:
+        elif request and hashlib.sha256(request).hexdigest() != self.journal.get("request"):
             self._take(request)
         elif self._wants_reboot():
             self._reboot()
-        elif self.releases.current() is None:
+        elif self._current() is None:
             self._roll_back_from(None, "there was no release at `current`")
         elif time.monotonic() - self._counted_s > self.options.count_every_s:
             self._counted_s = time.monotonic()
-            self._count_starts()
+            report = self._report()
+            if self._is_looping(is_healthy=report.get("state") == "healthy" and _is_running(report)):
+                self._roll_back_from(self._current(), self._loop)
 
     def _write(self, **changes: Any) -> None:
-        journal = {**self.journal, "request": self._taken, **changes}
+        journal = {**self.journal, **changes}
         install.write(self.own / "journal.json", json.dumps(journal, indent=1).encode())
         self.journal = journal
 
-    def _note(self, update: Record) -> None:
-        self._write(update=update)
+    def _current(self) -> str | None:
+        """Return the version that `current` names, None if it cannot run."""
+        version = install.linked(self.options.root)
+        return version if version is not None and self._can_run(version) else None
+
+    def _can_run(self, version: str) -> bool:
+        """Return whether that release is installed: an installation writes the manifest last."""
+        path = self.releases / version
+        return re.fullmatch(FORMS["version"], version) is not None and (path / install.MANIFEST).exists() and (path / "bin/python").exists()
+
+    def _installed(self) -> list[str]:
+        """Return the installed versions, the newest installation first."""
+        try:
+            paths = [path for path in self.releases.iterdir() if self._can_run(path.name)]
+        except OSError:
+            return []
+        return [path.name for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)]
+
+    def _built_ns(self, version: str | None) -> int:
+        """Return when that release was built, 0 where it is not installed."""
+        if version is None or not self._can_run(version):
+            return 0
+        return int(parse_record((self.releases / version / install.MANIFEST).read_bytes()).get("built_ns", 0))
 
     def _end(self, update: Record, state: str, reason: str, failure: Record | None = None) -> None:
         logger.info("%s: %s", state, reason)
@@ -252,25 +229,26 @@ class Supervisor:
         attempt = int(order["attempt"]) if order.get("attempt") else None
         outcome = {"job": order.get("job"), "attempt": attempt, "version": order.get("version"), "from": update["from"]}
         outcome.update(state=state, reason=reason, ended_ns=time.time_ns())
-        self._note({"step": "ended", "order": order, "outcome": outcome, "failure": failure})
+        self._write(update={"step": "ended", "order": order, "outcome": outcome, "failure": failure})
 
     def _take(self, content: bytes) -> None:
         request, last = parse_record(content), self.journal.get("outcome", {})
         # Only fields of the right form are used.
         order = {name: str(request[name]) for name, form in FORMS.items() if name in request and re.fullmatch(form, str(request[name]))}
-        self._taken = hashlib.sha256(content).hexdigest()
+        # Written with what comes of it.
+        self.journal["request"] = hashlib.sha256(content).hexdigest()
         if not request or (order.get("job"), order.get("attempt")) == (last.get("job"), str(last.get("attempt"))):
             self._write()
             return
-        was_installed = self.releases.can_run(order.get("version", ""))
-        update = {"step": "taken", "order": order, "from": self.releases.current(), "was_installed": was_installed}
+        was_installed = self._can_run(order.get("version", ""))
+        update = {"step": "taken", "order": order, "from": self._current(), "was_installed": was_installed}
         wrong = sorted((set(request) | set(FORMS)) - set(order))
         if wrong:
             self._end(update, "failed", f"not an update request: unknown, missing or wrong fields: {', '.join(wrong)[:200]}")
         elif order["version"] == update["from"]:
             self._end(update, "done", f"version {order['version']} runs already")
         else:
-            self._note(update)
+            self._write(update=update)
 
     def _bad(self, version: str | None) -> Record:
         """Return the note of a version that failed here, empty for any other."""
@@ -309,8 +287,8 @@ class Supervisor:
 
     def _install(self, update: Record) -> None:
         """Install it beside the running release; an InterruptedError leaves the step as it is, to be resumed."""
-        order = update["order"]
-        self._note({**update, "step": "installing"})
+        order, version = update["order"], update["order"]["version"]
+        self._write(update={**update, "step": "installing"})
         try:
             self._refuse_withdrawn(update)
             self._make_room(order)
@@ -319,68 +297,65 @@ class Supervisor:
             self._refuse_withdrawn(update)
         except InterruptedError:
             raise
-        except (Refused, OSError) as error:
-            why = str(error) if isinstance(error, Refused) else f"cannot install version {order['version']}: {error.strerror or error}"
-            if not update["was_installed"] or not self.releases.can_run(order["version"]):
-                shutil.rmtree(str(self.releases.path(order["version"])), ignore_errors=True)
+        except (install.RefusedError, OSError) as error:
+            why = f"cannot install version {version}: {error.strerror or error}" if isinstance(error, OSError) else str(error)
+            if not update["was_installed"] or not self._can_run(version):
+                shutil.rmtree(str(self.releases / version), ignore_errors=True)
             shutil.rmtree(str(self.options.root / ".incoming"), ignore_errors=True)
             self._end(update, "failed", why)
         else:
             own_s = SLOW_FACTOR * (time.monotonic() - began_s + _imports_s(self._report()))
             within_s = max(self.options.healthy_within_s, min(own_s, LONGEST_TRIAL_S))
-            self._note({**update, "step": "trying", "tries": 0, "within_s": within_s})
+            self._write(update={**update, "step": "trying", "tries": 0, "within_s": within_s})
 
     def _refuse_withdrawn(self, update: Record) -> None:
         if self._is_withdrawn(update):
-            raise Refused(f"the update to {update['order']['version']} was withdrawn")
+            install.refuse(f"the update to {update['order']['version']} was withdrawn")
 
     def _make_room(self, order: Record) -> None:
         """Remove the release before the running one, if there is no room for another; it takes about as much as the running one."""
-        needed_bytes = int(order["size_bytes"]) + self.releases.size_bytes(self.releases.current())
-        if shutil.disk_usage(str(self.options.root)).free < needed_bytes:
+        current = self._current()
+        running_bytes = sum(path.lstat().st_blocks * 512 for path in (self.releases / current).rglob("*")) if current else 0
+        if shutil.disk_usage(str(self.options.root)).free < int(order["size_bytes"]) + running_bytes:
             install.prune(self.options.root, order["version"])
 
     def _build(self, order: Record) -> None:
         root, version, release = self.options.root, order["version"], self.options.home / "content" / order["sha256"]
         if not stat.S_ISREG(release.lstat().st_mode):
-            raise Refused(f"the release {order['sha256'][:12]} is not a plain file in the device's content")
+            install.refuse(f"the release {order['sha256'][:12]} is not a plain file in the device's content")
         command = [sys.executable, root / "proven/install.py", "--release", release, "--root", root]
         command += ["--switch", "no", "--expect-version", version]
         command += ["--allow-downgrade"] if "older" in order["even_if"] else []
         status, output = run([str(word) for word in command], self.own / "install.log", INSTALL_S)
         if status is not None and status < 0:
             raise InterruptedError(f"the installation of {version} was killed by signal {-status}")
-        if status != 0 or not self.releases.can_run(version):
-            raise Refused(f"version {version} cannot be installed: {output}")
+        if status != 0 or not self._can_run(version):
+            install.refuse(f"version {version} cannot be installed: {output}")
 
     def _try(self, update: Record) -> None:
         """Start the release and wait for its health; a killed supervisor goes on waiting, after a reboot the release is started anew."""
         version, boot = update["order"]["version"], self.options.boot_id.read_text()
         if update.get("boot") != boot:
             if update["tries"] == MOST_TRIES:
-                self._begin_rollback(update, f"{MOST_TRIES} times the board went down while it was tried")
+                self._write(update={**update, "step": "going back", "reason": f"{MOST_TRIES} times the board went down while it was tried"})
                 return
             update = {**update, "tries": update["tries"] + 1, "boot": boot, "until_s": None}
-            self._note(update)
+            self._write(update=update)
         if update["until_s"] is None:
             install.link(self.options.root, version)
-            self._restart()
+            self._call(self.options.restart_command)
             update = {**update, "until_s": time.clock_gettime(time.CLOCK_BOOTTIME) + update["within_s"]}
-            self._note(update)
+            self._write(update=update)
         why = self._why_unhealthy(update)
         if why is None:
             self._end(update, "done", f"version {version} runs and is healthy")
         else:
-            self._begin_rollback(update, why)
-
-    def _begin_rollback(self, update: Record, why: str) -> None:
-        attempts = self._bad(update["order"]["version"]).get("attempts", 0) + 1
-        self._note({**update, "step": "going back", "reason": why, "attempts": attempts})
+            self._write(update={**update, "step": "going back", "reason": why})
 
     def _why_unhealthy(self, update: Record) -> str | None:
         """Return None once the release has reported that it is healthy and has kept running for a while; else the reason."""
-        version, healthy_s, first = update["order"]["version"], None, self._failed_starts()
-        why = "it never reported its health"
+        version, healthy_s, why = update["order"]["version"], None, "it never reported its health"
+        self._starts = None
         while True:
             report = self._report()
             # An earlier trial may have left one, too.
@@ -396,9 +371,9 @@ class Supervisor:
                     return None
             else:
                 healthy_s = None
-            failed = self._failed_starts()
-            if failed is not None and failed - (first if first is not None and first <= failed else 0) >= self.options.failed_starts:
-                return f"it was started {self.options.failed_starts} times and ended each time"
+            # A report of health between two starts excuses neither.
+            if self._is_looping(is_healthy=False):
+                return self._loop
             if healthy_s is None and time.clock_gettime(time.CLOCK_BOOTTIME) > update["until_s"]:
                 return f"it was not healthy within {update['within_s']:.0f} s: {why}"
             pause(self.options.every_s)
@@ -409,8 +384,9 @@ class Supervisor:
     def _roll_back(self, update: Record) -> None:
         if update["from"] is not None:
             install.link(self.options.root, update["from"])
-            self._restart()
-        attempts, reason = update["attempts"], update["reason"]
+            self._call(self.options.restart_command)
+            self._starts = None
+        attempts, reason = self._bad(update["order"]["version"]).get("attempts", 0) + 1, update["reason"]
         # The broker may be unreachable for both releases, and the power may have failed: only a second failure marks the release as bad.
         is_bad = attempts >= MOST_TRIES or not any(cause in reason for cause in ("session with the broker", "the board went down"))
         failure = {"attempts": attempts, "is_bad": is_bad, "reason": reason, "ended_ns": time.time_ns()}
@@ -420,17 +396,18 @@ class Supervisor:
         """Put the disk in order, and then state the outcome."""
         outcome, failure, bad = update["outcome"], update["failure"], self.journal.get("bad", {})
         version, newest_ns = outcome["version"], self.journal.get("newest_ns", 0)
-        root, current, proven = self.options.root, self.releases.current(), install.linked(self.options.root, "proven")
+        root, current, proven = self.options.root, self._current(), install.linked(self.options.root, "proven")
         if current not in (None, proven):
             install.link(root, current, "proven")
         if failure is not None and version is not None:
-            install.prune(root, *(installed for installed in self.releases.installed() if installed != version))
+            install.prune(root, *(installed for installed in self._installed() if installed != version))
             bad = {**bad, version: failure}
         if outcome["state"] == "done" and version != outcome["from"]:
             bad = {other: note for other, note in bad.items() if other != version}
-            newest_ns = max(newest_ns, self.releases.built_ns(outcome["from"]))
-            if self.releases.built_ns(version) > newest_ns:
-                newest_ns = self.releases.built_ns(version)
+            built_ns, newest_ns = self._built_ns(version), max(newest_ns, self._built_ns(outcome["from"]))
+            # A release that is older than any that ran here brings no old key back.
+            if built_ns > newest_ns:
+                newest_ns = built_ns
                 self._trust_keys(version)
             install.prune(root, version, outcome["from"])
         self._write(update=None, outcome=outcome, bad=bad, newest_ns=newest_ns)
@@ -439,38 +416,31 @@ class Supervisor:
             os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves
 
     def _trust_keys(self, version: str) -> None:
-        """Trust the keys of a healthy release, which was signed by a key trusted before, and built after all that ran here."""
-        brought = self.releases.path(version) / install.KEYS
+        """Trust the keys of a healthy release, which was signed by a key trusted before."""
+        brought = self.releases / version / install.KEYS
         keys = brought.read_bytes() if brought.is_file() else b""
         if install.public_keys(keys):
             install.write(self.options.root / install.TRUSTED_KEYS, keys)
 
     def _roll_back_from(self, version: str | None, reason: str) -> None:
-        candidates = [other for other in self.releases.installed() if other != version and not self._bad(other).get("is_bad")]
+        candidates = [other for other in self._installed() if other != version and not self._bad(other).get("is_bad")]
         if candidates:
-            update = {"order": {"version": version}, "from": candidates[0], "reason": reason, "attempts": MOST_TRIES}
-            self._note({**update, "step": "going back"})
+            self._write(update={"step": "going back", "order": {"version": version}, "from": candidates[0], "reason": reason})
 
-    def _count_starts(self) -> None:
-        """Roll back if the agent was started repeatedly without being healthy in between."""
-        failed, report = self._failed_starts(), self._report()
-        is_healthy = report.get("state") == "healthy" and _is_running(report)
+    def _is_looping(self, *, is_healthy: bool) -> bool:
+        """Return whether the agent was started repeatedly and ended each time, since it was healthy or was counted first."""
+        status, output = run(shlex.split(self.options.starts_command), self.own / "starts.log", 30.0)
+        failed = int(output) if status == 0 and re.fullmatch("[0-9]{1,9}", output) else None
         if failed is None:
             self._starts = None
         elif self._starts is None or is_healthy or failed < self._starts[0] or time.monotonic() - self._starts[1] > LOOP_S:
             self._starts = (failed, time.monotonic())
-        elif failed - self._starts[0] >= self.options.failed_starts:
-            self._starts = None
-            self._roll_back_from(self.releases.current(), f"the agent was started {self.options.failed_starts} times and ended each time")
+        return failed is not None and self._starts is not None and failed - self._starts[0] >= self.options.failed_starts
 
-    def _failed_starts(self) -> int | None:
-        status, output = run(shlex.split(self.options.starts_command), self.own / "starts.log", 30.0)
-        return int(output) if status == 0 and re.fullmatch("[0-9]{1,9}", output) else None
-
-    def _restart(self) -> None:
-        status, output = run(shlex.split(self.options.restart_command), self.own / "restart.log", 120.0)
+    def _call(self, command: str) -> None:
+        status, output = run(shlex.split(command), self.own / "restart.log", 120.0)
         if status != 0:
-            logger.warning("cannot restart the agent: %s", output)
+            logger.warning("`%s` failed: %s", command, output)
 
     def _wants_reboot(self) -> bool:
         # In another boot the request has been granted.
@@ -481,9 +451,7 @@ class Supervisor:
         with self._quiet(0.0) as is_quiet:
             if is_quiet:
                 self._has_rebooted = True
-                status, output = run(shlex.split(self.options.reboot_command), self.own / "restart.log", 120.0)
-                if status != 0:
-                    logger.warning("cannot reboot: %s", output)
+                self._call(self.options.reboot_command)
 
     @contextlib.contextmanager
     def _quiet(self, patience_s: float) -> Iterator[bool]:
@@ -538,18 +506,13 @@ def _imports_s(report: Record) -> float:
     return float(value) if isinstance(value, (int, float)) and 0 < value <= LONGEST_TRIAL_S else 0.0
 
 
-def read_options() -> argparse.Namespace:
-    """Return what the command line says."""
-    parser = argparse.ArgumentParser(description="Switch releases of the edgemeter agent, and roll back a release that is not healthy.")
-    for name, default in OPTIONS.items():
-        parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default, help="default: %(default)s")
-    return parser.parse_args()
-
-
 def main() -> int:
     """Supervise until killed; return 1 if another supervisor is running."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    options = read_options()
+    parser = argparse.ArgumentParser(description="Switch releases of the edgemeter agent, and roll back a release that is not healthy.")
+    for name, default in OPTIONS.items():
+        parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default, help="default: %(default)s")
+    options = parser.parse_args()
     lock = os.open(str(options.root / "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     # The agent checks for a moment whether it is held.
     until_s = time.monotonic() + 5.0
