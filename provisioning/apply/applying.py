@@ -27,7 +27,7 @@ from edgemeter.provisioning.inventory.fleet_file import open_registry, read
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
 from edgemeter.provisioning.release.install import RefusedError, version_key
-from edgemeter.provisioning.release.manifest import VerifiedRelease
+from edgemeter.provisioning.release.release_file import ReleaseFile
 
 ON_DEVICE = Path(__file__).with_name("on_device.py")
 ROOT = "/opt/edgemeter"
@@ -74,7 +74,7 @@ class Applying:
     `ssh_options` are for `ssh -o`.
     """
 
-    releases: Sequence[VerifiedRelease]
+    releases: Sequence[ReleaseFile]
     public_key: str
     join_file: Callable[[str], str]
     ssh_options: Sequence[str] = ()

@@ -17,10 +17,10 @@ from edgemeter.agent.base.durable_file import make_folder, sha256_of
 from edgemeter.agent.base.errors import UnavailableError, os_error_as
 from edgemeter.provisioning.apply.board import MB, Board
 from edgemeter.provisioning.apply.facts import BoardFacts, Interpreter
-from edgemeter.provisioning.release import build, install, manifest, wheels
+from edgemeter.provisioning.release import install, release_file, wheels
 from edgemeter.provisioning.release.boards import OLDEST_GLIBC, ReleaseTarget, board_of_model, numbers
 from edgemeter.provisioning.release.install import Manifest
-from edgemeter.provisioning.release.manifest import VerifiedRelease
+from edgemeter.provisioning.release.release_file import ReleaseFile
 
 INSTALLER = Path(install.__file__)
 # Below the home there: what is being copied, from which an interrupted copy goes on.
@@ -29,12 +29,12 @@ STAGED = ".cache/edgemeter/release.tar"
 CACHED = 4
 
 
-def is_installed(release: VerifiedRelease, facts: BoardFacts) -> bool:
+def is_installed(release: ReleaseFile, facts: BoardFacts) -> bool:
     """Return whether exactly this release is installed on the board."""
     return facts.releases.get(release.manifest.version) == hashlib.sha256(release.document).hexdigest()
 
 
-def installed_bytes(release: VerifiedRelease) -> int:
+def installed_bytes(release: ReleaseFile) -> int:
     """Return the space that an installation takes: a second copy of the files, and the contents of the wheels, compiled."""
     unpacked_bytes = 0
     with tarfile.open(release.path) as tar:
@@ -46,7 +46,7 @@ def installed_bytes(release: VerifiedRelease) -> int:
     return copied_bytes + int(unpacked_bytes * install.COMPILED_RATIO) + install.SPARE_BYTES
 
 
-def choose_release(releases: Sequence[VerifiedRelease], facts: BoardFacts, address: str) -> tuple[VerifiedRelease, Interpreter]:
+def choose_release(releases: Sequence[ReleaseFile], facts: BoardFacts, address: str) -> tuple[ReleaseFile, Interpreter]:
     """Return the first release that fits, and the interpreter for it; raises UnavailableError, with what to do, if none does."""
     pythons = facts.usable_pythons(address)
     for release in releases:
@@ -61,7 +61,7 @@ def choose_release(releases: Sequence[VerifiedRelease], facts: BoardFacts, addre
     )
 
 
-def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...], report: Callable[[str], None]) -> VerifiedRelease:
+def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...], report: Callable[[str], None]) -> ReleaseFile:
     """Return a release of what is installed here, made for the board now or by an earlier call.
 
     Raises:
@@ -78,10 +78,10 @@ def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...]
         if path.exists():
             path.touch()
         else:
-            build.build_release(build.ReleaseRequest(target, extras, None, wheel), path, report)
+            release_file.build_release(release_file.ReleaseRequest(target, extras, None, wheel), path, report)
         for older in sorted(cache.glob("*.tar"), key=lambda file: file.stat().st_mtime, reverse=True)[CACHED:]:
             older.unlink(missing_ok=True)
-        return manifest.read_release(path, None)
+        return release_file.read_release(path, None)
 
 
 def _words(manifest: Manifest) -> str:
@@ -93,7 +93,7 @@ def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
     return ReleaseTarget(board, facts.arch, numbers(python.version), facts.glibc or OLDEST_GLIBC)
 
 
-def copy_release(board: Board, release: VerifiedRelease, report: Callable[[str], None]) -> int:
+def copy_release(board: Board, release: ReleaseFile, report: Callable[[str], None]) -> int:
     """Copy what the board lacks of a release, if all fits, and return how many bytes that were."""
     path = f"{board.facts.home}/{STAGED}"
     copied_bytes = board.copied_bytes(release.path, path)

@@ -17,7 +17,7 @@ from edgemeter.provisioning.apply import applying
 from edgemeter.provisioning.apply.applying import Applying, ApplyOutcome
 from edgemeter.provisioning.cli.options import FILE, dry_run_option, in_folder, selection_option
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.release import manifest
+from edgemeter.provisioning.release import release_file
 
 
 @click.command(short_help="Install the agent on running boards over SSH.")
@@ -45,7 +45,7 @@ def apply(selection: str, folder: FleetFolder, jobs: int, *, dry_run: bool, form
     password = _sudo_password(options["sudo_password_file"])
     with Console(stderr=True).status("") as status:
         application = Applying(
-            releases=[manifest.read_release(release, folder.release_public_key) for release in options["releases"]],
+            releases=[release_file.read_release(release, folder.release_public_key) for release in options["releases"]],
             public_key=folder.release_public_key.read_text(),
             join_file=lambda device: applying.make_join_file(folder, device),
             ssh_options=options["ssh_options"],

@@ -13,7 +13,7 @@ from edgemeter.agent.base.terminal import plain_table
 from edgemeter.provisioning.cli.options import FILE, in_folder
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.release.manifest import read_release
+from edgemeter.provisioning.release.release_file import read_release
 from edgemeter.provisioning.update import releases
 
 
@@ -67,7 +67,7 @@ def build(
     Example: edgemeter fleet release build --board pi5 --python 3.13 --extras litert,onnx
     """
     from edgemeter.provisioning.release.boards import release_target
-    from edgemeter.provisioning.release.build import ReleaseRequest, build_release
+    from edgemeter.provisioning.release.release_file import ReleaseRequest, build_release
 
     target = release_target(board, python, glibc)
     key = folder.release_key if folder.release_key.exists() else None

@@ -44,7 +44,7 @@ from edgemeter.provisioning.apply.on_device import INSTALL_S, last_line
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import SUITE_NAME
-from edgemeter.provisioning.release import install, manifest
+from edgemeter.provisioning.release import install, release_file
 from edgemeter.provisioning.release.boards import numbers
 
 # Below the home there.
@@ -126,7 +126,7 @@ def _bring_release(board: Board, suite: "BoardSuite", path: Path | None, note: C
     """Return the version of the release on the board that measures the suite, which is brought there first where it is missing."""
     facts, address = board.facts, board.target.address
     if path is not None:
-        release, python = bring.choose_release([manifest.read_release(path, None)], facts, address)
+        release, python = bring.choose_release([release_file.read_release(path, None)], facts, address)
     else:
         usable = facts.usable_pythons(address)
         # Wheels for this version are certainly there.

@@ -14,7 +14,7 @@ from edgemeter.provisioning.image import cloudinit, detect, firstrun
 from edgemeter.provisioning.image.adapter_text import PAYLOAD, BootFormat
 from edgemeter.provisioning.image.boot_partition import BootPartition, files_below
 from edgemeter.provisioning.image.wifi import Wifi
-from edgemeter.provisioning.release import install, manifest
+from edgemeter.provisioning.release import install, release_file
 
 HERE = Path(__file__).parent
 PROGRAMS = (HERE / "firstboot.sh", HERE / "edgemeter-firstboot.service", Path(on_device.__file__), Path(install.__file__))
@@ -50,7 +50,7 @@ def prepare_card(
         UnavailableError: there is not enough room, or a file reads back differently.
     """
     form, why = (requested_form, "--first-boot requests it") if requested_form else detect.choose_format(boot)
-    release = manifest.read_release(tar, public_key)
+    release = release_file.read_release(tar, public_key)
     if not read_join_file(join).token:
         raise ConfigError(f"the join file {str(join)!r} has no token, or it has been used: make a new one (`edgemeter fleet token DEVICE`)")
     if form == "firstrun":

@@ -8,7 +8,7 @@ from edgemeter.agent.contract.orders import version_key
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.release.manifest import VerifiedRelease
+from edgemeter.provisioning.release.release_file import ReleaseFile
 
 # The columns have the names and the order of the fields.
 _INSERT = "INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -36,7 +36,7 @@ def read_releases(registry: Registry) -> list[Release]:
     return sorted(releases, key=lambda release: version_key(release.version), reverse=True)
 
 
-def add_release(folder: FleetFolder, registry: Registry, verified: VerifiedRelease) -> None:
+def add_release(folder: FleetFolder, registry: Registry, verified: ReleaseFile) -> None:
     """Keep the file, unless it is there; raises as `ContentStore.put`."""
     fields = verified.manifest
     name = f"edgemeter-{fields.version}-{fields.board}-{fields.arch}-py{fields.python}.tar".replace("+", "_")

@@ -10,7 +10,7 @@ import pytest
 from edgemeter.provisioning.apply import applying, board, bring, facts
 from edgemeter.provisioning.apply.applying import Applying
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.release import manifest
+from edgemeter.provisioning.release import release_file
 from tests.fixtures import device_release
 from tests.fixtures.ssh_server import sshd
 
@@ -47,7 +47,7 @@ class Bench:
     def settings(self, **changed):
         """Return what is the same for all devices."""
         settings = {
-            "releases": [manifest.read_release(path, self.fleet.release_public_key) for path in self.releases],
+            "releases": [release_file.read_release(path, self.fleet.release_public_key) for path in self.releases],
             "public_key": self.fleet.release_public_key.read_text(),
             "join_file": self.join_file,
             "ssh_options": self.device.options(),

@@ -7,7 +7,7 @@ from edgemeter.provisioning.apply import applying, bring, facts
 from edgemeter.provisioning.apply.board import SshTarget, parse_target
 from edgemeter.provisioning.apply.facts import Interpreter
 from edgemeter.provisioning.release.install import Manifest
-from edgemeter.provisioning.release.manifest import VerifiedRelease
+from edgemeter.provisioning.release.release_file import ReleaseFile
 from tests.fixtures.rows import table_row
 
 PI = """arch=aarch64
@@ -41,7 +41,7 @@ def read(**values):
 
 def a_release(folder, arch="aarch64", python="3.13", glibc="2.27"):
     """Return a release for such a device."""
-    return VerifiedRelease(folder, Manifest("1.0.0", "any", arch, python, glibc, (), 0), b"")
+    return ReleaseFile(folder, Manifest("1.0.0", "any", arch, python, glibc, (), 0), b"")
 
 
 def test_a_raspberry_pi_is_read():

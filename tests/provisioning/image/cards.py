@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.release import build
+from edgemeter.provisioning.release import release_file
 from tests import requirements
 from tests.fixtures import small_release
 from tests.fixtures.command import edgemeter
@@ -54,8 +54,8 @@ def release(folder: Path, key: Path, version: str = "0.0.1") -> Path:
         "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n",
     }
     small_release.write_wheel(release_folder / "wheels", "edgemeter", version, files=files)
-    build.add_scripts(release_folder)
-    build.seal_release(build.ReleaseRequest(small_release.this_target(), (), key), release_folder, version)
+    release_file.add_scripts(release_folder)
+    release_file.seal_release(release_file.ReleaseRequest(small_release.this_target(), (), key), release_folder, version)
     return small_release.pack(release_folder)
 
 

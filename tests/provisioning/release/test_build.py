@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.cli.release import release as release_command
 from edgemeter.provisioning.release import wheels as release_wheels
-from edgemeter.provisioning.release.manifest import read_release
+from edgemeter.provisioning.release.release_file import read_release
 from tests.fixtures import small_release
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.release import install, manifest
-from edgemeter.provisioning.release.manifest import sign
+from edgemeter.provisioning.release import install, release_file
+from edgemeter.provisioning.release.release_file import sign
 from tests.fixtures import small_release
 from tests.fixtures.rows import table_row
 
@@ -76,7 +76,7 @@ def test_a_release_becomes_the_release_that_runs(releases, installed, tmp_path):
     release = installed / "releases/1.0"
     assert release_of(installed) == "1.0"
     assert str((installed / "current").readlink()) == "releases/1.0"
-    assert (release / "manifest.json").read_bytes() == manifest.read_release(releases.v10, releases.public).document
+    assert (release / "manifest.json").read_bytes() == release_file.read_release(releases.v10, releases.public).document
     assert (installed / "proven/install.py").read_bytes() == SCRIPT.read_bytes()
     assert (installed / "release.pub").read_bytes() == releases.public.read_bytes()
     assert (release / "units/edgemeter-agent.service").is_file()

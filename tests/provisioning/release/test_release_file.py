@@ -5,8 +5,8 @@ import os
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.release import manifest
-from edgemeter.provisioning.release.manifest import sign
+from edgemeter.provisioning.release import release_file
+from edgemeter.provisioning.release.release_file import sign
 from tests.fixtures import small_release
 from tests.fixtures.certificates import openssl
 
@@ -19,9 +19,9 @@ def test_the_same_files_give_the_same_tar(releases, tmp_path):
     for path in folder.rglob("*"):
         os.utime(path, (1e9, 1e9))
     assert small_release.pack(folder).read_bytes() == releases.v10.read_bytes()
-    read = manifest.read_release(releases.v10, releases.public)
+    read = release_file.read_release(releases.v10, releases.public)
     assert (read.manifest.version, read.manifest.board) == ("1.0", "pc")
-    assert manifest.file_entries(folder) == read.manifest.files
+    assert release_file.file_entries(folder) == read.manifest.files
 
 
 def test_a_key_that_devices_cannot_check_is_refused(tmp_path):

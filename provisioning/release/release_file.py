@@ -1,0 +1,185 @@
+"""Releases as files: built of wheels, signed, packed and read; a device reads them with `install.py` alone."""
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from edgemeter.agent.base.durable_file import replacing, sha256_of
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
+from edgemeter.agent.base.openssl import run_openssl
+from edgemeter.provisioning.release import install, wheels
+from edgemeter.provisioning.release.boards import ReleaseTarget
+from edgemeter.provisioning.release.install import KEYS, MANIFEST, SIGNATURE, FileEntry, Manifest
+
+# The files of a release beside the wheels.
+SCRIPTS = ("install.py", "supervisor.py")
+UNIT_SUFFIXES = (".service", ".rules")
+# First in the tar: a device decides by these.
+FIRST = (MANIFEST, SIGNATURE)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequest:
+    """A requested release: its target and extras, the key that signs it, and our wheel, by default made of what is installed here.
+
+    Without a `key` it is not signed. `public_keys` are those that devices trust from it on, the key's own among them; None: as before.
+    `further` are wheels that no index has, such as a maker's runtime for its accelerator.
+    """
+
+    target: ReleaseTarget
+    extras: tuple[str, ...]
+    key: Path | None
+    wheel: Path | None = None
+    public_keys: Path | None = None
+    further: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFile:
+    """A release: its file, and its manifest, parsed and as the bytes that are signed."""
+
+    path: Path
+    manifest: Manifest
+    document: bytes
+
+
+def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[str], None]) -> ReleaseFile:
+    """Build a release; `out` is its file, by default in the current folder with a name of version and board.
+
+    Raises:
+        ConfigError: wheels are missing, devices will not trust the key, or the file cannot be written.
+        UnavailableError: pip, the index or openssl cannot be reached.
+    """
+    if request.public_keys is not None:
+        _check_keys(request.public_keys, request.key)
+    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
+        folder = Path(scratch) / "release"
+        (folder / "wheels").mkdir(parents=True)
+        report("making edgemeter's wheel" if request.wheel is None else f"using {request.wheel.name}")
+        wheel = wheels.make_own_wheel(Path(scratch)) if request.wheel is None else _checked_wheel(request.wheel)
+        report(f"collecting wheels for {request.target.words}")
+        wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels", request.further)
+        add_scripts(folder)
+        if request.public_keys is not None:
+            shutil.copyfile(request.public_keys, folder / KEYS)
+        own_version = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
+        # With another runtime it is another release.
+        listed = "".join(f"{file.path} {file.sha256}\n" for file in file_entries(folder))
+        version = f"{own_version}{'.' if '+' in own_version else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
+        path = out or Path(f"edgemeter-{version}-{request.target.board}-py{request.target.python_text.replace('.', '')}.tar")
+        document, manifest = seal_release(request, folder, version)
+        pack_release(folder, path)
+        return ReleaseFile(path, manifest, document)
+
+
+def _check_keys(public_keys: Path, key: Path | None) -> None:
+    with os_error_as(ConfigError, f"cannot read the release keys {str(public_keys)!r}", "`edgemeter fleet init` makes them"):
+        trusted = install.public_keys(public_keys.read_bytes())
+    if key is not None and run_openssl("pkey", "-in", str(key), "-pubout").strip() not in {pem.strip() for pem in trusted}:
+        raise ConfigError(f"the public key of {str(key)!r} is not in {str(public_keys)!r}: no device would take what it signs")
+
+
+def _checked_wheel(wheel: Path) -> Path:
+    if not (wheel.is_file() and wheel.name.startswith("edgemeter-") and wheel.name.endswith(".whl")):
+        raise ConfigError(f"{str(wheel)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
+    return wheel
+
+
+def add_scripts(folder: Path) -> None:
+    """Put the installer, the supervisor and the units into the folder of a release."""
+    for name in SCRIPTS:
+        (folder / name).write_bytes(files(__package__).joinpath(name).read_bytes())
+    (folder / "units").mkdir()
+    for unit in files("edgemeter.provisioning").joinpath("units").iterdir():
+        if unit.name.endswith(UNIT_SUFFIXES):
+            (folder / "units" / unit.name).write_bytes(unit.read_bytes())
+
+
+def file_entries(folder: Path) -> tuple[FileEntry, ...]:
+    """Return the files below `folder` as a manifest lists them, by name."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = [(path, path.relative_to(folder).as_posix()) for path in paths]
+    return tuple(FileEntry(name, sha256_of(path), path.stat().st_size) for path, name in names if name not in FIRST)
+
+
+def seal_release(request: ReleaseRequest, folder: Path, version: str) -> tuple[bytes, Manifest]:
+    """Write manifest and signature into the folder of a release's files; raises ConfigError if installers do not accept a field."""
+    target, epoch_s = request.target, os.environ.get("SOURCE_DATE_EPOCH", "")
+    fields = {
+        "schema": 1,
+        "name": "edgemeter",
+        "version": version,
+        "board": target.board,
+        "arch": target.arch,
+        "python": target.python_text,
+        "glibc": target.glibc_text,
+        "built_ns": int(epoch_s) * 10**9 if epoch_s.isdecimal() else time.time_ns(),
+        "files": [file._asdict() for file in file_entries(folder)],
+    }
+    document = (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode()
+    try:
+        manifest = install.parse_manifest(document)
+    except install.RefusedError as error:
+        raise ConfigError(str(error)) from error
+    (folder / MANIFEST).write_bytes(document)
+    if request.key is not None:
+        (folder / SIGNATURE).write_bytes(sign(document, request.key))
+    return document, manifest
+
+
+def pack_release(folder: Path, out: Path) -> None:
+    """Write a release as an uncompressed tar, whole or not at all, equal files as equal bytes; raises ConfigError if that fails."""
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    with (
+        os_error_as(ConfigError, f"cannot write the release {str(out)!r}", "choose another file, or make room"),
+        replacing(out, 0o644) as file,
+        tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar,
+    ):
+        for name in sorted(names, key=lambda name: (name not in FIRST, name)):
+            # No time and no owner: the bytes depend on the contents only.
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = (folder / name).stat().st_size, 0o644
+            with (folder / name).open("rb") as content:
+                tar.addfile(info, content)
+
+
+def sign(document: bytes, key: Path) -> bytes:
+    """Return the signature in DER; raises ConfigError without such a key, or for another kind, or without openssl."""
+    if not key.is_file():
+        raise ConfigError(f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one")
+    try:
+        facts = run_openssl("pkey", "-in", str(key), "-noout", "-text")
+        if b"prime256v1" not in facts:
+            raise ConfigError(f"the release key {str(key)!r} is not an ECDSA key on P-256: `edgemeter fleet init` makes one")
+        return run_openssl("dgst", "-sha256", "-sign", str(key), document=document)
+    except UnavailableError as error:
+        raise ConfigError(f"cannot sign by the release key {str(key)!r}, which is PEM without a passphrase: {error}") from error
+
+
+def read_release(path: Path, public_key: Path | None) -> ReleaseFile:
+    """Return the release in a `.tar`, verified; without a key only its files are, and nobody vouches for it.
+
+    Raises ConfigError if it is none, not signed by the key, or altered.
+    """
+    if public_key is not None and not public_key.is_file():
+        raise ConfigError(
+            f"there is no release key {str(public_key)!r} to verify the release with: name the fleet's folder with --folder; "
+            "`edgemeter fleet init` makes both"
+        )
+    try:
+        with closing(install.UnverifiedRelease(path)) as source:
+            document, manifest = source.manifest(public_key)
+            for entry in manifest.files:
+                source.copy(entry, None)
+    except install.RefusedError as error:
+        raise ConfigError(str(error)) from error
+    return ReleaseFile(path, manifest, document)
