@@ -82,19 +82,11 @@ class Applying:
     is_dry: bool = False
     rejoins: bool = False
 
-    def to_all(
-        self, targets: Sequence[SshTarget], jobs: int, report: ReportStep, ended: Callable[[ApplyOutcome], None]
-    ) -> list[ApplyOutcome]:
-        """Return the outcome of each device, in the order of `targets`; `report` and `ended` are called from several threads."""
-
-        def apply_and_report(target: SshTarget) -> ApplyOutcome:
-            outcome = self.to_device(target, report)
-            ended(outcome)
-            return outcome
-
+    def to_all(self, targets: Sequence[SshTarget], jobs: int, report: ReportStep) -> list[ApplyOutcome]:
+        """Return the outcome of each device, in the order of `targets`; `report` is called from several threads."""
         pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="apply")
         try:
-            return list(pool.map(apply_and_report, targets))
+            return list(pool.map(partial(self.to_device, report=report), targets))
         finally:
             # After an interruption no further device begins.
             pool.shutdown(wait=True, cancel_futures=True)
@@ -117,7 +109,9 @@ class Applying:
                 self._apply(board, add, partial(report, target.name))
         except EdgemeterError as error:
             remedy = str(error)
-        return ApplyOutcome(target.name, target.host, words, tuple(steps), remedy)
+        outcome = ApplyOutcome(target.name, target.host, words, tuple(steps), remedy)
+        report(target.name, outcome.state + (f": {remedy}" if remedy else ""))
+        return outcome
 
     def _apply(self, board: Board, add: Callable[[ApplyStep], None], report: Callable[[str], None]) -> None:
         """Do all steps in order; raises EdgemeterError at the first that fails."""
@@ -141,13 +135,13 @@ class Applying:
             "python": python.path,
             "join_s": JOIN_S,
             "rejoin": self.rejoins,
-            "install": bring.install_command(facts, python, facts.root) if lacks else None,
+            "install": bring.install_command(facts, python) if lacks else None,
             "installer": bring.INSTALLER.read_text() if lacks else "",
             "release": f"{facts.current} is installed, newer than {version}" if has_newer else f"{facts.current} -> {version}",
             "is_newer": has_newer,
         }
         last_steps = ["owner", "start"]
-        for step in self._on_device(board, python, plan, ["user", "release", "service", "udev", "join"]):
+        for step in self._on_device(board, python, plan, ["user", "release", "units", "join"]):
             if step.step == "join" and step.state == "skipped":
                 # Only a device that has not joined costs a token.
                 report("joining")

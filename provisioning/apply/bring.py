@@ -19,7 +19,6 @@ from edgemeter.provisioning.apply.board import MB, Board
 from edgemeter.provisioning.apply.facts import BoardFacts, Interpreter
 from edgemeter.provisioning.release import install, release_file, wheels
 from edgemeter.provisioning.release.boards import OLDEST_GLIBC, ReleaseTarget, board_of_model, numbers
-from edgemeter.provisioning.release.install import Manifest
 from edgemeter.provisioning.release.release_file import ReleaseFile
 
 INSTALLER = Path(install.__file__)
@@ -54,9 +53,13 @@ def choose_release(releases: Sequence[ReleaseFile], facts: BoardFacts, address: 
             for python in pythons:
                 if python.version == release.manifest.python:
                     return release, python
-    target, given_words = _target(facts, pythons[0]), "; ".join(_words(release.manifest) for release in releases)
+    target = _target(facts, pythons[0])
+    given = [
+        f"{of.version} for {of.board} ({of.arch}, Python {of.python}, glibc >= {of.glibc})"
+        for of in (release.manifest for release in releases)
+    ]
     raise UnavailableError(
-        f"no given release fits {facts.words} (given: {given_words}); build one with "
+        f"no given release fits {facts.words} (given: {'; '.join(given)}); build one with "
         f"`edgemeter fleet release build` for {target.arch}, Python {target.python_text}, glibc <= {target.glibc_text}"
     )
 
@@ -82,10 +85,6 @@ def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...]
         for older in sorted(cache.glob("*.tar"), key=lambda file: file.stat().st_mtime, reverse=True)[CACHED:]:
             older.unlink(missing_ok=True)
         return release_file.read_release(path, None)
-
-
-def _words(manifest: Manifest) -> str:
-    return f"{manifest.version} for {manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
 
 
 def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
@@ -118,6 +117,6 @@ def check_room(facts: BoardFacts, home_bytes: int, root_bytes: int) -> None:
             )
 
 
-def install_command(facts: BoardFacts, python: Interpreter, root: str) -> list[str]:
-    """Return the command that installs the copied release below `root`; it reads the installer from its standard input."""
-    return [python.path, "-", "--release", f"{facts.home}/{STAGED}", "--root", root]
+def install_command(facts: BoardFacts, python: Interpreter) -> list[str]:
+    """Return the command that installs the copied release; it reads the installer from its standard input."""
+    return [python.path, "-", "--release", f"{facts.home}/{STAGED}", "--root", facts.root]

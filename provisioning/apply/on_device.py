@@ -61,9 +61,9 @@ class LocalDevice:
         self.is_dry: bool = self.plan["dry"]
         self.prefix: str = self.plan["prefix"]
         self.root, self.home = self.below("/opt/edgemeter"), self.below("/var/lib/edgemeter")
-        self.etc, self.units = self.below("/etc/edgemeter"), self.below("/etc/systemd/system")
-        # These record, across an interruption and until the next boot, that what runs is not what is installed.
-        self.restart, self.reload = self.below("/run/edgemeter-apply-restart"), self.below("/run/edgemeter-apply-udev")
+        self.etc, self.systemd = self.below("/etc/edgemeter"), self.below("/etc/systemd/system")
+        # It records, across an interruption and until the next boot, that what runs is not what is installed.
+        self.restart = self.below("/run/edgemeter-apply-restart")
 
     def below(self, path: str) -> Path:
         """Return the path with the prefix."""
@@ -75,14 +75,13 @@ class LocalDevice:
             words = " ".join((Path(command[0]).name, *command[1:3]))
             raise StepError(f"`{words}` failed: {last_line(completed.stderr or completed.stdout)}")
 
-    def put(self, path: Path, content: bytes, mode: int = 0o644, marker: Path | None = None) -> bool:
-        """Make `path` hold `content`, after creating `marker`; return whether it changed."""
+    def put(self, path: Path, content: bytes, mode: int = 0o644) -> bool:
+        """Make `path` hold `content`, and return whether it changed; the agent has to be restarted then."""
         with contextlib.suppress(FileNotFoundError):
             if path.read_bytes() == content and path.stat().st_mode & 0o777 == mode:
                 return False
         if not self.is_dry:
-            if marker:
-                self.mark(marker)
+            self.mark()
             path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_name(path.name + ".new")
             # Never readable by more users than at the end, not even for a moment.
@@ -94,16 +93,11 @@ class LocalDevice:
             new.replace(path)
         return True
 
-    def drop(self, path: Path) -> None:
-        """Remove a file, if it exists."""
+    def mark(self) -> None:
+        """Record that the agent has to be restarted."""
         if not self.is_dry:
-            path.unlink(missing_ok=True)
-
-    def mark(self, marker: Path) -> None:
-        """Record that the agent has to be restarted, or the rules loaded."""
-        if not self.is_dry:
-            marker.parent.mkdir(parents=True, exist_ok=True)
-            marker.touch()
+            self.restart.parent.mkdir(parents=True, exist_ok=True)
+            self.restart.touch()
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
@@ -144,7 +138,7 @@ class LocalDevice:
         lacking = [name for name in DEVICE_GROUPS if name in members and USER not in members[name]]
         if lacking:
             changed.append("groups " + " ".join(lacking))
-            self.mark(self.restart)
+            self.mark()
             self.do("usermod", *where, "--append", "--groups", ",".join(lacking), USER)
         return outcome(changed)
 
@@ -153,17 +147,24 @@ class LocalDevice:
         changed = ["release.pub"] if self.put(self.root / "release.pub", self.plan["public_key"].encode()) else []
         if self.plan["install"]:
             changed.append(self.plan["release"])
-            self.mark(self.restart)
+            self.mark()
             with self.quiet():
                 self.do(*self.plan["install"], timeout_s=INSTALL_S, stdin=self.plan["installer"])
         return ("skipped", self.plan["release"]) if self.plan["is_newer"] else outcome(changed)
 
-    def service(self) -> StepResult:
-        """Write the unit files of the release and enable them."""
-        changed = self.of_release("*.service", self.units, self.restart)
-        drop_in = self.units / f"{SUPERVISOR}.d" / "python.conf"
-        if self.put(drop_in, SUPERVISOR_DROP_IN.format(self.plan["python"]).encode(), marker=self.restart):
+    def units(self) -> StepResult:
+        """Write the units and udev rules of the release, apply the rules to what is plugged in, and enable the units."""
+        changed = ["those of the release"] if self.is_dry and self.plan["install"] else []
+        for pattern, folder in () if changed else (("*.service", self.systemd), ("*.rules", self.below("/etc/udev/rules.d"))):
+            files = sorted((self.root / "current/units").glob(pattern))
+            changed += [file.name for file in files if self.put(folder / file.name, file.read_bytes())]
+        drop_in = SUPERVISOR_DROP_IN.format(self.plan["python"]).encode()
+        if self.put(self.systemd / f"{SUPERVISOR}.d" / "python.conf", drop_in):
             changed.append("the supervisor's Python")
+        if self.restart.exists() and self.below("/run/udev/control").exists():
+            self.do("udevadm", "control", "--reload")
+            for subsystem in ("usb", "apex", "powercap", "hwmon"):
+                self.do("udevadm", "trigger", f"--subsystem-match={subsystem}", "--action=change")
         if not shutil.which("systemctl"):
             return outcome(changed, "no systemd here: nothing is enabled")
         where = [f"--root={self.prefix}"] if self.prefix else []
@@ -172,25 +173,6 @@ class LocalDevice:
             # This reloads the units, too.
             self.do("systemctl", *where, "enable", *disabled)
         return outcome([*changed, *(f"enabled {unit}" for unit in disabled)])
-
-    def of_release(self, pattern: str, folder: Path, marker: Path) -> list[str]:
-        """Write the units or rules of the installed release into a folder, after creating `marker`; return those that changed."""
-        if self.is_dry and self.plan["install"]:
-            return [pattern]
-        files = sorted((self.root / "current/units").glob(pattern))
-        return [file.name for file in files if self.put(folder / file.name, file.read_bytes(), marker=marker)]
-
-    def udev(self) -> StepResult:
-        """Write the udev rules and apply them to what is plugged in."""
-        changed = self.of_release("*.rules", self.below("/etc/udev/rules.d"), self.reload)
-        if not self.below("/run/udev/control").exists():
-            return outcome(changed, "udev is not running here: the rules apply from the next boot" if changed else "")
-        if self.reload.exists():
-            self.do("udevadm", "control", "--reload")
-            for subsystem in ("usb", "apex", "powercap", "hwmon"):
-                self.do("udevadm", "trigger", f"--subsystem-match={subsystem}", "--action=change")
-            self.drop(self.reload)
-        return outcome(changed)
 
     def join(self) -> StepResult:
         """Give the device its identity and configuration."""
@@ -214,7 +196,7 @@ class LocalDevice:
             # The token is used up, or expires within the hour.
             if self.plan["join"]:
                 path.unlink()
-        self.mark(self.restart)
+        self.mark()
         return "changed", "joined"
 
     def owner(self) -> StepResult:
@@ -241,7 +223,8 @@ class LocalDevice:
                 if completed.returncode != 0:
                     log = run("journalctl", "-u", unit, "-n", "3", "-o", "cat").stdout
                     raise StepError(f"{unit} does not start ({last_line(log or completed.stderr)}): see `journalctl -u {unit}` there")
-            self.drop(self.restart)
+            if not self.is_dry:
+                self.restart.unlink(missing_ok=True)
         return "changed", "started" if idle else "restarted"
 
 

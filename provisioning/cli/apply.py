@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.text import Text
 
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError, os_error_as
 from edgemeter.agent.base.options import format_option
@@ -42,31 +41,17 @@ def apply(selection: str, folder: FleetFolder, jobs: int, *, dry_run: bool, form
     Example: edgemeter fleet apply --on 'pi5-*' --release edgemeter-pi5.tar
     """
     targets = applying.read_targets(folder, selection)
-    password = _sudo_password(options["sudo_password_file"])
-    with Console(stderr=True).status("") as status:
-        application = Applying(
-            releases=[release_file.read_release(release, folder.release_public_key) for release in options["releases"]],
-            public_key=folder.release_public_key.read_text(),
-            join_file=lambda device: applying.make_join_file(folder, device),
-            ssh_options=options["ssh_options"],
-            sudo_password=password,
-            is_dry=dry_run,
-            rejoins=options["rejoins"],
-        )
-
-        activities = dict[str, str]()
-
-        def report(device: str, activity: str) -> None:
-            activities[device] = activity
-            status.update(Text("\n".join(f"{name}: {text}" for name, text in list(activities.items()))))
-            if not status.console.is_terminal:
-                print_text(status.console, f"{device}: {activity}")
-
-        def ended(outcome: ApplyOutcome) -> None:
-            activities.pop(outcome.device, None)
-            print_text(status.console, f"{outcome.device}: {outcome.state}" + (f": {outcome.remedy}" if outcome.remedy else ""))
-
-        outcomes = application.to_all(targets, jobs, report, ended)
+    console = Console(stderr=True)
+    application = Applying(
+        releases=[release_file.read_release(release, folder.release_public_key) for release in options["releases"]],
+        public_key=folder.release_public_key.read_text(),
+        join_file=lambda device: applying.make_join_file(folder, device),
+        ssh_options=options["ssh_options"],
+        sudo_password=_sudo_password(options["sudo_password_file"]),
+        is_dry=dry_run,
+        rejoins=options["rejoins"],
+    )
+    outcomes = application.to_all(targets, jobs, lambda device, activity: print_text(console, f"{device}: {activity}"))
     changed = "would change" if dry_run else "changed"
     rows = [_row(outcome, changed) for outcome in outcomes]
     print_table(form, "devices", rows, {name: name for name in ("device", "result", changed, "skipped", "found")})

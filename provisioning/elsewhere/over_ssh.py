@@ -140,7 +140,7 @@ def _bring_release(board: Board, suite: "BoardSuite", path: Path | None, note: C
     if not bring.is_installed(release, facts):
         copied_bytes = bring.copy_release(board, release, note)
         note(f"copied {copied_bytes / MB:.1f} MB; installing {version}")
-        command = [*bring.install_command(facts, python, facts.root), "--unsigned", "--allow-downgrade"]
+        command = [*bring.install_command(facts, python), "--unsigned", "--allow-downgrade"]
         result = board.run(command, bring.INSTALLER.read_bytes(), INSTALL_S)
         if result.returncode != DONE:
             how = install.how_it_ended(result.returncode)

@@ -16,6 +16,7 @@ import sys
 import tarfile
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 from edgemeter.agent.base import config
@@ -88,22 +89,21 @@ def measure(command: list[str], folder: Path, lock: int) -> int:
     home = str(folder / "home")
     environment = {**inherited, "HOME": home, "EDGEMETER_HOME": home, "TMPDIR": home, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=folder, env=environment, start_new_session=True, pass_fds=(lock,))
-    ended, end = os.pipe()
 
-    def wait() -> None:
-        process.wait()
-        os.close(end)
+    def end_with_input() -> None:
+        while LiveInput().read(1 << 16):
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+            time.sleep(INTERRUPT_S)
+            os.killpg(process.pid, signal.SIGKILL)
 
-    threading.Thread(target=wait, daemon=True).start()
-    while process.poll() is None:
-        ready = select.select([0, ended], [], [], SILENCE_S)[0]
-        if ended not in ready and (0 not in ready or not os.read(0, 1 << 16)):
-            for number in (signal.SIGINT, signal.SIGKILL):
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(INTERRUPT_S)
-    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+    threading.Thread(target=end_with_input, daemon=True).start()
+    status = process.wait()
+    with contextlib.suppress(ProcessLookupError):
+        # Nothing that it started outlives it.
+        os.killpg(process.pid, signal.SIGKILL)
+    return status if status >= 0 else 128 - status
 
 
 def main(arguments: list[str]) -> int:

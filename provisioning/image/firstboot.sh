@@ -124,7 +124,7 @@ install_release() {
 
 # What `fleet apply` does on a running board, but for the start: user, units, rules, identity and owners.
 set_up() {
-    plan='{"prefix": "'$PREFIX'", "join_file": "'$STATE/join.toml'", "steps": ["user", "service", "udev", "join", "owner"]}'
+    plan='{"prefix": "'$PREFIX'", "join_file": "'$STATE/join.toml'", "steps": ["user", "units", "join", "owner"]}'
     "$OPT/current/bin/python" -I -B "$(dirname "$0")/on_device.py" "$plan" >>"$LOG"
 }
 

@@ -37,7 +37,7 @@ def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_pa
         unit.write_text("[Service]\n")
         (bench.prefix / "etc/udev/rules.d/70-edgemeter.rules").unlink()
         outcome = bench.apply(rejoins=True)
-        assert {states(outcome)[step] for step in ("service", "udev", "join")} == {"changed"}
+        assert {states(outcome)[step] for step in ("units", "join")} == {"changed"}
         assert states(outcome)["release"] == "ok"
         assert unit.read_text() == right
         assert bench.tokens == ["board", "board"]
@@ -47,7 +47,7 @@ def test_a_dry_run_prints_the_same_and_does_nothing(bench):
     """Neither below the prefix nor in the home folder; no token is made."""
     outcome = bench.apply(is_dry=True)
     assert outcome.remedy is None
-    assert states(outcome)["release"] == states(outcome)["service"] == states(outcome)["join"] == "changed"
+    assert states(outcome)["release"] == states(outcome)["units"] == states(outcome)["join"] == "changed"
     assert (list(bench.prefix.iterdir()), list(bench.device.home.iterdir()), bench.tokens) == ([], [], [])
 
 

@@ -79,18 +79,18 @@ def test_the_user_gets_the_groups_that_the_board_has(inside):
 def test_units_are_enabled_below_the_prefix(inside):
     """By systemctl itself."""
     shutil.copytree(UNITS, inside.prefix / "opt/edgemeter/current/units")
-    assert inside.sent("service")[0] == "changed"
+    assert inside.sent("units")[0] == "changed"
     for unit in ("agent", "supervisor"):
         assert (inside.prefix / f"etc/systemd/system/multi-user.target.wants/edgemeter-{unit}.service").is_symlink()
-    assert inside.sent("service")[0] == "ok"
+    assert inside.sent("units")[0] == "ok"
 
 
 def test_the_supervisor_gets_the_python_that_was_brought(inside):
     """And no longer, when there is none."""
     python = "/opt/edgemeter/pythons/3.11/bin/python3"
-    assert inside.step("service", python=python)[0] == "changed"
+    assert inside.step("units", python=python)[0] == "changed"
     drop_in = inside.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"
     assert "\nExecStart=\nExecStart=/opt/edgemeter/pythons/3.11/bin/python3 /opt/edgemeter/proven/supervisor.py\n" in drop_in.read_text()
-    assert inside.step("service")[0] == "changed"
+    assert inside.step("units")[0] == "changed"
     assert "ExecStart=/usr/bin/python3 " in drop_in.read_text()
-    assert inside.step("service")[0] == "ok"
+    assert inside.step("units")[0] == "ok"
