@@ -54,12 +54,12 @@ def choose_release(releases: Sequence[ReleaseFile], facts: BoardFacts, address: 
                 if python.version == release.manifest.python:
                     return release, python
     target = _target(facts, pythons[0])
-    given = [
+    descriptions = [
         f"{of.version} for {of.board} ({of.arch}, Python {of.python}, glibc >= {of.glibc})"
         for of in (release.manifest for release in releases)
     ]
     raise UnavailableError(
-        f"no given release fits {facts.words} (given: {'; '.join(given)}); build one with "
+        f"no given release fits {facts.words} (given: {'; '.join(descriptions)}); build one with "
         f"`edgemeter fleet release build` for {target.arch}, Python {target.python_text}, glibc <= {target.glibc_text}"
     )
 
