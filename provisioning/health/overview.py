@@ -68,7 +68,9 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     for name, device in devices.items():
         reported = presences.get(name) or Presence(name, device.fleet)
         heard = _believed(reported, ends_ns[name])
-        issues = [*_issues(device, heard, now_ns, bans.get(name), is_implausible=heard is not reported)]
+        issues = [*_issues(device, heard, now_ns, bans.get(name))]
+        if heard is not reported:
+            issues.append(DeviceIssue("implausible", "it reports what cannot be true: certificate"))
         if name in taken_over:
             times = f"{taken_over[name]} times within the hour"
             issues.append(DeviceIssue("taken over", f"its session was taken over {times}: two boards have its key, or its line breaks"))
@@ -101,15 +103,13 @@ def _state(device: Device, heard: Presence, ban: Ban | None) -> tuple[str, int |
     return ("joined, silent" if device.trust == "accepted" else "not joined"), None
 
 
-def _issues(device: Device, heard: Presence, now_ns: int, ban: Ban | None, *, is_implausible: bool) -> Iterator[DeviceIssue]:
+def _issues(device: Device, heard: Presence, now_ns: int, ban: Ban | None) -> Iterator[DeviceIssue]:
     if device.trust == "revoked":
         return
     if ban is not None:
         yield DeviceIssue("banned", f"banned until {stamp(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}")
     if device.trust == "pending":
         yield DeviceIssue("asks", "waits for approval")
-    if is_implausible:
-        yield DeviceIssue("implausible", "it reports what cannot be true: certificate")
     health, since = heard.health, age(now_ns - (heard.since_ns or now_ns))
     if heard.state == "lost":
         yield DeviceIssue("lost", f"lost for {since}")
