@@ -6,11 +6,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line, os_error_as
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
 
 SECTOR_BYTES = 512
 # JetPack's system partition, on cards, eMMC and NVMe. Source: NVIDIA's Jetson Linux, flash_l4t_t234_nvme.xml and its older kin.
@@ -51,19 +50,17 @@ class MountedFolder:
         return shutil.disk_usage(self.path).free
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder, if it is there."""
-        with self._writing():
-            if (self.path / name).is_dir():
-                shutil.rmtree(self.path / name)
+        """Remove a folder, if it is there; raises OSError if that fails."""
+        if (self.path / name).is_dir():
+            shutil.rmtree(self.path / name)
 
     def write(self, staged: Path, name: str) -> None:
-        """Write the file or folder `name` of the folder `staged`; raises UnavailableError if that fails."""
-        with self._writing():
-            for source in files_below(staged / name):
-                target = self.path / source.relative_to(staged)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
-            os.sync()
+        """Write the file or folder `name` of the folder `staged`; raises OSError if that fails."""
+        for source in files_below(staged / name):
+            target = self.path / source.relative_to(staged)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        os.sync()
 
     def read_back(self, names: list[str], scratch: Path) -> Path:  # noqa: ARG002 - the files are in a folder already
         """Return the folder itself; what the page cache has of these files is dropped, so that the medium is read."""
@@ -73,11 +70,6 @@ class MountedFolder:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
                 os.close(descriptor)
         return self.path
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with os_error_as(UnavailableError, f"cannot write to the boot partition {str(self.path)!r}", "mount it writable for this user"):
-            yield
 
 
 class ImagePartition:

@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.contract.identity import read_join_file
 from edgemeter.provisioning.apply import on_device
 from edgemeter.provisioning.image import cloudinit, detect, firstrun
@@ -81,15 +81,16 @@ def prepare_card(
 
 def _write(boot: BootPartition, staged: Path, names: list[str], size_bytes: int) -> None:
     """Write the payload first and what starts it last."""
-    boot.remove_folder(PAYLOAD)
-    missing = size_bytes + SPARE_BYTES - boot.free_bytes()
-    if missing > 0:
-        raise UnavailableError(
-            f"the boot partition {str(boot.path)!r} is too full: {missing / 1e6:,.1f} MB more are needed; "
-            "take a smaller release, or delete files there"
-        )
-    for name in names:
-        boot.write(staged, name)
+    with os_error_as(UnavailableError, f"cannot write to the boot partition {str(boot.path)!r}", "mount it writable for this user"):
+        boot.remove_folder(PAYLOAD)
+        missing = size_bytes + SPARE_BYTES - boot.free_bytes()
+        if missing > 0:
+            raise UnavailableError(
+                f"the boot partition {str(boot.path)!r} is too full: {missing / 1e6:,.1f} MB more are needed; "
+                "take a smaller release, or delete files there"
+            )
+        for name in names:
+            boot.write(staged, name)
 
 
 def _verify(boot: BootPartition, staged: Path, scratch: Path) -> None:
