@@ -81,7 +81,7 @@ def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...]
         if path.exists():
             path.touch()
         else:
-            release_file.build_release(release_file.ReleaseRequest(target, extras, None, wheel), path, report)
+            release_file.build_release(target, extras, path, report, wheel=wheel)
         for older in sorted(cache.glob("*.tar"), key=lambda file: file.stat().st_mtime, reverse=True)[CACHED:]:
             older.unlink(missing_ok=True)
         return release_file.read_release(path, None)

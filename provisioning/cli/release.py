@@ -3,6 +3,7 @@
 import sys
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -25,18 +26,12 @@ def release() -> None:
     """
 
 
-def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
-
-
 @release.command(short_help="Build a signed release for a board.")
 @in_folder
 @click.option("--board", required=True, metavar="NAME", help="Board to build for, as in docs/boards.md: pi5, jetson-orin, arm64, pc, ...")
 @click.option("--python", metavar="X.Y", help="Python version on the board. Default: that of its usual system.")
 @click.option("--glibc", metavar="X.Y", help="glibc version on the board. Default: that of the system with this Python.")
-@click.option(
-    "--extras", default="litert", show_default=True, callback=_extras, metavar="A,B", help="Runtimes and other extras to include."
-)
+@click.option("--extras", default="litert", show_default=True, metavar="A,B", help="Runtimes and other extras to include.")
 @click.option("--wheel", type=FILE, help="Wheel of edgemeter. Default: made of what is installed here.")
 @click.option(
     "--with",
@@ -48,18 +43,7 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
 )
 @click.option("-o", "--output", "out", type=FILE, help="Output file. Default: a name with version, board and Python.")
 @format_option("", "table", "json")
-def build(
-    *,
-    folder: FleetFolder,
-    board: str,
-    python: str | None,
-    glibc: str | None,
-    extras: tuple[str, ...],
-    wheel: Path | None,
-    further: tuple[Path, ...],
-    out: Path | None,
-    form: Format,
-) -> None:
+def build(*, folder: FleetFolder, board: str, python: str | None, glibc: str | None, form: Format, **options: Any) -> None:
     """Build a release with everything that a board needs to run the agent; it installs without a network.
 
     The fleet's release.key signs it. If that is elsewhere, the release is signed there.
@@ -67,12 +51,19 @@ def build(
     Example: edgemeter fleet release build --board pi5 --python 3.13 --extras litert,onnx
     """
     from edgemeter.provisioning.release.boards import release_target
-    from edgemeter.provisioning.release.release_file import ReleaseRequest, build_release
+    from edgemeter.provisioning.release.release_file import build_release
 
-    target = release_target(board, python, glibc)
-    key = folder.release_key if folder.release_key.exists() else None
-    request = ReleaseRequest(target, extras, key, wheel, folder.release_public_key, further)
-    built = build_release(request, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None)
+    target, key = release_target(board, python, glibc), folder.release_key if folder.release_key.exists() else None
+    extras = list(dict.fromkeys(name.strip() for name in options.pop("extras").split(",") if name.strip()))
+    built = build_release(
+        target,
+        extras,
+        options.pop("out"),
+        lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None,
+        key=key,
+        public_keys=folder.release_public_key,
+        **options,
+    )
     manifest, size_bytes = built.manifest, built.path.stat().st_size
     files = [file._asdict() for file in manifest.files]
     if not print_data(form, {"path": str(built.path), "size_bytes": size_bytes, **manifest._asdict(), "files": files}):

@@ -7,7 +7,7 @@ import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.resources import files
@@ -28,22 +28,6 @@ FIRST = (MANIFEST, SIGNATURE)
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseRequest:
-    """A requested release: its target and extras, the key that signs it, and our wheel, by default made of what is installed here.
-
-    Without a `key` it is not signed. `public_keys` are those that devices trust from it on, the key's own among them; None: as before.
-    `further` are wheels that no index has, such as a maker's runtime for its accelerator.
-    """
-
-    target: ReleaseTarget
-    extras: tuple[str, ...]
-    key: Path | None
-    wheel: Path | None = None
-    public_keys: Path | None = None
-    further: tuple[Path, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ReleaseFile:
     """A release: its file, and its manifest, parsed and as the bytes that are signed."""
 
@@ -52,31 +36,46 @@ class ReleaseFile:
     document: bytes
 
 
-def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[str], None]) -> ReleaseFile:
+def build_release(
+    target: ReleaseTarget,
+    extras: Sequence[str],
+    out: Path | None,
+    report: Callable[[str], None],
+    *,
+    key: Path | None = None,
+    public_keys: Path | None = None,
+    wheel: Path | None = None,
+    further: Sequence[Path] = (),
+) -> ReleaseFile:
     """Build a release; `out` is its file, by default in the current folder with a name of version and board.
+
+    Without a `key` it is not signed. `public_keys` are those that devices trust from it on, the key's own among them; None: as before.
+    `wheel` is edgemeter's own, by default made of what is installed here; `further` are wheels that no index has.
 
     Raises:
         ConfigError: wheels are missing, devices will not trust the key, or the file cannot be written.
         UnavailableError: pip, the index or openssl cannot be reached.
     """
-    if request.public_keys is not None:
-        _check_keys(request.public_keys, request.key)
+    if public_keys is not None:
+        _check_keys(public_keys, key)
+    if wheel is not None and not (wheel.is_file() and wheel.name.startswith("edgemeter-") and wheel.name.endswith(".whl")):
+        raise ConfigError(f"{str(wheel)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
         folder = Path(scratch) / "release"
         (folder / "wheels").mkdir(parents=True)
-        report("making edgemeter's wheel" if request.wheel is None else f"using {request.wheel.name}")
-        wheel = wheels.make_own_wheel(Path(scratch)) if request.wheel is None else _checked_wheel(request.wheel)
-        report(f"collecting wheels for {request.target.words}")
-        wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels", request.further)
+        report("making edgemeter's wheel" if wheel is None else f"using {wheel.name}")
+        wheel = wheel or wheels.make_own_wheel(Path(scratch))
+        report(f"collecting wheels for {target.words}")
+        wheels.collect_wheels(wheel, extras, target, folder / "wheels", further)
         add_scripts(folder)
-        if request.public_keys is not None:
-            shutil.copyfile(request.public_keys, folder / KEYS)
+        if public_keys is not None:
+            shutil.copyfile(public_keys, folder / KEYS)
         own_version = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
         # With another runtime it is another release.
         listed = "".join(f"{file.path} {file.sha256}\n" for file in file_entries(folder))
         version = f"{own_version}{'.' if '+' in own_version else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
-        path = out or Path(f"edgemeter-{version}-{request.target.board}-py{request.target.python_text.replace('.', '')}.tar")
-        document, manifest = seal_release(request, folder, version)
+        path = out or Path(f"edgemeter-{version}-{target.board}-py{target.python_text.replace('.', '')}.tar")
+        document, manifest = seal_release(folder, target, version, key)
         pack_release(folder, path)
         return ReleaseFile(path, manifest, document)
 
@@ -86,12 +85,6 @@ def _check_keys(public_keys: Path, key: Path | None) -> None:
         trusted = install.public_keys(public_keys.read_bytes())
     if key is not None and run_openssl("pkey", "-in", str(key), "-pubout").strip() not in {pem.strip() for pem in trusted}:
         raise ConfigError(f"the public key of {str(key)!r} is not in {str(public_keys)!r}: no device would take what it signs")
-
-
-def _checked_wheel(wheel: Path) -> Path:
-    if not (wheel.is_file() and wheel.name.startswith("edgemeter-") and wheel.name.endswith(".whl")):
-        raise ConfigError(f"{str(wheel)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
-    return wheel
 
 
 def add_scripts(folder: Path) -> None:
@@ -111,9 +104,9 @@ def file_entries(folder: Path) -> tuple[FileEntry, ...]:
     return tuple(FileEntry(name, sha256_of(path), path.stat().st_size) for path, name in names if name not in FIRST)
 
 
-def seal_release(request: ReleaseRequest, folder: Path, version: str) -> tuple[bytes, Manifest]:
+def seal_release(folder: Path, target: ReleaseTarget, version: str, key: Path | None) -> tuple[bytes, Manifest]:
     """Write manifest and signature into the folder of a release's files; raises ConfigError if installers do not accept a field."""
-    target, epoch_s = request.target, os.environ.get("SOURCE_DATE_EPOCH", "")
+    epoch_s = os.environ.get("SOURCE_DATE_EPOCH", "")
     fields = {
         "schema": 1,
         "name": "edgemeter",
@@ -131,8 +124,8 @@ def seal_release(request: ReleaseRequest, folder: Path, version: str) -> tuple[b
     except install.RefusedError as error:
         raise ConfigError(str(error)) from error
     (folder / MANIFEST).write_bytes(document)
-    if request.key is not None:
-        (folder / SIGNATURE).write_bytes(sign(document, request.key))
+    if key is not None:
+        (folder / SIGNATURE).write_bytes(sign(document, key))
     return document, manifest
 
 

@@ -36,8 +36,8 @@ def pi4(index, tmp_path_factory):  # noqa: ARG001 - has to be there
     """Return a release for a Raspberry Pi 4 with LiteRT and llama.cpp, from real wheels, and its key."""
     folder = tmp_path_factory.mktemp("pi4")
     key, public = small_release.keys(folder)
-    request = release_file.ReleaseRequest(boards.release_target("pi4"), ("litert", "llama"), key)
-    built = release_file.build_release(request, folder / "pi4.tar", lambda _: None)
+    target = boards.release_target("pi4")
+    built = release_file.build_release(target, ("litert", "llama"), folder / "pi4.tar", lambda _: None, key=key)
     return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
 
 

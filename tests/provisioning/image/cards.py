@@ -55,7 +55,7 @@ def release(folder: Path, key: Path, version: str = "0.0.1") -> Path:
     }
     small_release.write_wheel(release_folder / "wheels", "edgemeter", version, files=files)
     release_file.add_scripts(release_folder)
-    release_file.seal_release(release_file.ReleaseRequest(small_release.this_target(), (), key), release_folder, version)
+    release_file.seal_release(release_folder, small_release.this_target(), version, key)
     return small_release.pack(release_folder)
 
 
