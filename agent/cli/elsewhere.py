@@ -78,7 +78,7 @@ def _check_options(on: Sequence[str]) -> None:
     for value in on:
         if "://" not in value:
             command = f"edgemeter fleet run SUITE --on {shlex.quote(value)}"
-            raise ConfigError(f"--on {value!r} is no board as ssh://USER@HOST: for devices of the fleet, use `{command}`")
+            raise ConfigError(f"--on takes ssh://USER@HOST, not {value!r}: for devices of the fleet, use `{command}`")
     context = click.get_current_context(silent=True)
     for param in context.command.params if context else ():
         if context and param.name in _HERE and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:

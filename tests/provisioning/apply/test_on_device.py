@@ -85,6 +85,23 @@ def test_units_are_enabled_below_the_prefix(inside):
     assert inside.sent("units")[0] == "ok"
 
 
+@pytest.mark.services
+def test_rules_that_changed_are_applied_to_what_is_plugged_in(inside):
+    """By udev where it runs, and again until the agent has started with them; later nothing is triggered."""
+    shutil.copytree(UNITS, inside.prefix / "opt/edgemeter/current/units")
+    control, calls = inside.prefix / "run/udev/control", inside.prefix / "calls"
+    control.parent.mkdir(parents=True)
+    control.touch()
+    inside.program("udevadm", f'#!/bin/sh\necho "$1" >>{calls}\n')
+    for _ in range(2):
+        inside.sent("units")
+        assert calls.read_text().split() == ["control", *["trigger"] * 4]
+        calls.unlink()
+    (inside.prefix / "run/edgemeter-apply-restart").unlink()
+    assert inside.sent("units")[0] == "ok"
+    assert not calls.exists()
+
+
 def test_the_supervisor_gets_the_python_that_was_brought(inside):
     """And no longer, when there is none."""
     python = "/opt/edgemeter/pythons/3.11/bin/python3"
