@@ -26,10 +26,13 @@ def check(update: Update, release: InstalledRelease | None = RUNNING_RELEASE) ->
         ConfigError: the version is older than the one that runs, or failed here before, and the order does not say that it may be.
         UnavailableError: no supervisor runs to switch releases.
     """
-    running = _supervised(release)
-    if update.version != running.version and version_key(update.version) < version_key(running.version) and "older" not in update.even_if:
-        raise ConfigError(f"version {update.version} is older than the running {running.version}: allow it with `--even-if older`")
-    why = read_journal(running).bad_versions.get(update.version)
+    if release is None:
+        raise UnavailableError("this agent is not a release below /opt/edgemeter: update it the way it was installed")
+    if not release.journal.is_file():
+        raise UnavailableError(f"no supervisor ever ran for {str(release.root)!r}: start edgemeter-supervisor.service on the device")
+    if update.version != release.version and version_key(update.version) < version_key(release.version) and "older" not in update.even_if:
+        raise ConfigError(f"version {update.version} is older than the running {release.version}: allow it with `--even-if older`")
+    why = read_journal(release).bad_versions.get(update.version)
     if why is not None and "bad" not in update.even_if:
         raise ConfigError(f"version {update.version} failed here before ({why}): try it again with `--even-if bad`")
 
@@ -96,11 +99,3 @@ def why_waiting(order: Order, release: InstalledRelease | None = RUNNING_RELEASE
     ):
         return None
     return f"interrupted {count(update.interrupted, 'time')}, resuming"
-
-
-def _supervised(release: InstalledRelease | None) -> InstalledRelease:
-    if release is None:
-        raise UnavailableError("this agent is not a release below /opt/edgemeter: update it the way it was installed")
-    if not release.journal.is_file():
-        raise UnavailableError(f"no supervisor ever ran for {str(release.root)!r}: start edgemeter-supervisor.service on the device")
-    return release

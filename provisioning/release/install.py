@@ -237,17 +237,42 @@ def version_key(version: str) -> tuple[object, ...]:
 
 
 class Installation:
-    """One installation below `root`."""
+    """One installation below `root`, as the command line says."""
 
-    def __init__(self, source: UnverifiedRelease, root: Path, public_key: Path | None) -> None:
-        """Verify the signature; nothing happens yet."""
-        self.source, self.root = source, root
-        self.document, self.manifest = source.manifest(public_key)
-        self.release = root / "releases" / self.manifest.version
-        self.staged = root / ".incoming"
+    def __init__(self, source: UnverifiedRelease, options: argparse.Namespace) -> None:
+        """Verify the signature, where the release did not come over a trusted connection (SSH); nothing happens yet."""
+        self.source, self.options = source, options
+        self.root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
+        self.public_key = None if options.unsigned else options.public_key or self.root / TRUSTED_KEYS
+        self.document, self.manifest = source.manifest(self.public_key)
+        self.release = self.root / "releases" / self.manifest.version
+        self.staged = self.root / ".incoming"
         self.lock: int | None = None
 
-    def check(self, downgrade: str) -> Path:
+    def install(self) -> str:
+        """Install the release; return in one line what was done, raise RefusedError if it is refused."""
+        root, version, expected = self.root, self.manifest.version, self.options.expect_version
+        if expected is not None and version != expected:
+            refuse(f"the release holds version {version!r}, requested is {expected!r}")
+        python = self._check()
+        before, actions = linked(root), []
+        with self._alone():
+            complete = self.release / MANIFEST
+            if not (complete.is_file() and complete.read_bytes() == self.document):
+                self._build(python)
+                actions.append("installed")
+            if self.public_key is not None and not (root / TRUSTED_KEYS).exists():
+                write(root / TRUSTED_KEYS, self.public_key.read_bytes())
+            if self.options.switch == "yes" and before != version:
+                for name in ("proven", "current"):
+                    link(root, version, name)
+                actions.append("switched to")
+            # Whoever switches later may still have to roll back, and prunes by itself.
+            if actions and self.options.switch == "yes":
+                prune(root, before, version)
+        return "{} release {} in {!r}".format(" and ".join(actions) or "nothing to do:", version, str(root))
+
+    def _check(self) -> Path:
         """Return the interpreter for the release; raise RefusedError if it is for another target, or older."""
         manifest, current = self.manifest, linked(self.root)
         if platform.machine() != manifest.arch:
@@ -255,7 +280,7 @@ class Installation:
         glibc = platform.libc_ver()
         if glibc[0] != "glibc" or _numbers(glibc[1]) < _numbers(manifest.glibc):
             refuse(f"the release needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it")
-        if current is not None and version_key(manifest.version) < version_key(current) and downgrade != "allowed":
+        if current is not None and version_key(manifest.version) < version_key(current) and not self.options.allow_downgrade:
             refuse(f"the release is version {manifest.version}, older than {current}, which runs: add --allow-downgrade")
         if "%d.%d" % sys.version_info[:2] == manifest.python:  # noqa: UP031 - Python 3.8
             return Path(sys.executable)
@@ -267,7 +292,7 @@ class Installation:
         return Path(python)
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def _alone(self) -> Iterator[None]:
         """Hold the lock of installations; leftovers of an earlier one hold it too, so that nothing else writes."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.lock = os.open(str(self.root / ".install.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -280,14 +305,7 @@ class Installation:
             remove(self.staged)
             os.close(self.lock)
 
-    def is_finished(self) -> bool:
-        """Return whether this release is installed."""
-        try:
-            return (self.release / MANIFEST).read_bytes() == self.document
-        except OSError:
-            return False
-
-    def build(self, python: Path) -> None:
+    def _build(self, python: Path) -> None:
         """Build the release in place; on failure it is removed."""
         if linked(self.root) == self.manifest.version:
             refuse(f"release {self.manifest.version} is running and is another build of the same version: raise the version")
@@ -426,35 +444,6 @@ def write(path: Path, content: bytes, mode: int = 0o644) -> None:
     _sync_folder(path.parent)
 
 
-def install(
-    source: UnverifiedRelease, root: Path, public_key: Path | None, switch: str, downgrade: str, expected: str | None = None
-) -> str:
-    """Install the release; return in one line what was done, raise RefusedError if it is refused.
-
-    Without a `public_key` it came over a trusted connection (SSH), and needs no signature. `expected` is the only version that is accepted.
-    """
-    installation = Installation(source, root, public_key)
-    version = installation.manifest.version
-    if expected is not None and version != expected:
-        refuse(f"the release holds version {version!r}, requested is {expected!r}")
-    python = installation.check(downgrade)
-    before, actions = linked(root), []
-    with installation.alone():
-        if not installation.is_finished():
-            installation.build(python)
-            actions.append("installed")
-        if public_key is not None and not (root / TRUSTED_KEYS).exists():
-            write(root / TRUSTED_KEYS, public_key.read_bytes())
-        if switch == "yes" and before != version:
-            for name in ("proven", "current"):
-                link(root, version, name)
-            actions.append("switched to")
-        # Whoever switches later may still have to roll back, and prunes by itself.
-        if actions and switch == "yes":
-            prune(root, before, version)
-    return "{} release {} in {!r}".format(" and ".join(actions) or "nothing to do:", version, str(root))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Install as given on the command line; return the exit status."""
     parser = argparse.ArgumentParser(description="Install a release of the edgemeter agent, with no network.")
@@ -463,15 +452,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--public-key", type=Path, help="key to verify it with, PEM; default: ROOT/release.pub")
     parser.add_argument("--unsigned", action="store_true", help="accept a release without a signature, from a trusted source")
     parser.add_argument("--switch", choices=("yes", "no"), default="yes", help="whether the release becomes the current one")
-    parser.add_argument("--allow-downgrade", action="store_const", const="allowed", default="refused", help="allow an older version")
+    parser.add_argument("--allow-downgrade", action="store_true", help="allow an older version")
     parser.add_argument("--expect-version", metavar="VERSION", help="refuse a release of any other version")
     options = parser.parse_args(arguments)
     os.umask(0o022)
-    root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
-    public_key = None if options.unsigned else options.public_key or root / TRUSTED_KEYS
     try:
         with contextlib.closing(UnverifiedRelease(options.release)) as source:
-            text = install(source, root, public_key, options.switch, options.allow_downgrade, options.expect_version)
+            text = Installation(source, options).install()
     except (RefusedError, OSError, zipfile.BadZipFile) as error:
         sys.stderr.write("install: {}\n".format(" ".join(str(error).split())))
         return 1

@@ -304,8 +304,11 @@ class Supervisor:
             shutil.rmtree(str(self.options.root / ".incoming"), ignore_errors=True)
             self._end(update, "failed", why)
         else:
-            own_s = SLOW_FACTOR * (time.monotonic() - began_s + _imports_s(self._report()))
-            within_s = max(self.options.healthy_within_s, min(own_s, LONGEST_TRIAL_S))
+            # How long the imports of the running release took, if it reports such a time.
+            reported_s = self._report().get("imports_s")
+            imports_s = reported_s if isinstance(reported_s, (int, float)) and 0 < reported_s <= LONGEST_TRIAL_S else 0.0
+            slow_s = SLOW_FACTOR * (time.monotonic() - began_s + imports_s)
+            within_s = max(self.options.healthy_within_s, min(slow_s, LONGEST_TRIAL_S))
             self._write(update={**update, "step": "trying", "tries": 0, "within_s": within_s})
 
     def _refuse_withdrawn(self, update: Record) -> None:
@@ -404,23 +407,25 @@ class Supervisor:
             bad = {**bad, version: failure}
         if outcome["state"] == "done" and version != outcome["from"]:
             bad = {other: note for other, note in bad.items() if other != version}
-            built_ns, newest_ns = self._built_ns(version), max(newest_ns, self._built_ns(outcome["from"]))
-            # A release that is older than any that ran here brings no old key back.
-            if built_ns > newest_ns:
-                newest_ns = built_ns
-                self._trust_keys(version)
+            newest_ns = self._trust_keys(version, outcome["from"])
             install.prune(root, version, outcome["from"])
         self._write(update=None, outcome=outcome, bad=bad, newest_ns=newest_ns)
         if current not in (None, proven) and Path(sys.argv[0]) == root / "proven/supervisor.py":
             logger.info("continuing as the supervisor of release %s", current)
             os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves
 
-    def _trust_keys(self, version: str) -> None:
-        """Trust the keys of a healthy release, which was signed by a key trusted before."""
+    def _trust_keys(self, version: str, before: str | None) -> int:
+        """Trust the keys of a healthy release, which was signed by a key trusted before; return when the newest that ran here was built.
+
+        A release that is older than any that ran here brings no old key back.
+        """
+        built_ns: int = self._built_ns(version)
+        newest_ns: int = max(self.journal.get("newest_ns", 0), self._built_ns(before))
         brought = self.releases / version / install.KEYS
-        keys = brought.read_bytes() if brought.is_file() else b""
+        keys = brought.read_bytes() if built_ns > newest_ns and brought.is_file() else b""
         if install.public_keys(keys):
             install.write(self.options.root / install.TRUSTED_KEYS, keys)
+        return max(built_ns, newest_ns)
 
     def _roll_back_from(self, version: str | None, reason: str) -> None:
         candidates = [other for other in self._installed() if other != version and not self._bad(other).get("is_bad")]
@@ -498,12 +503,6 @@ def _is_running(report: Record) -> bool:
         return int(fields[19]) == int(report["started_ticks"])
     except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError):
         return False
-
-
-def _imports_s(report: Record) -> float:
-    """Return how long the imports of a healthy release took, as it reports; 0 where it does not, or no such time."""
-    value = report.get("imports_s")
-    return float(value) if isinstance(value, (int, float)) and 0 < value <= LONGEST_TRIAL_S else 0.0
 
 
 def main() -> int:
