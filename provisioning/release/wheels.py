@@ -25,6 +25,7 @@ from edgemeter.provisioning.release.boards import ReleaseTarget
 EPOCH_S = 315_532_800
 TIMEOUT_S = 1800
 PIP = "pip>=23"
+GIVE_WHEEL = "give a wheel to `edgemeter fleet release build --wheel FILE`"
 _SOURCE_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
@@ -50,7 +51,7 @@ def make_own_wheel(folder: Path) -> Path:
         completed = _python_with_pip("-m", "pip", "wheel", *options, requirement, SOURCE_DATE_EPOCH=epoch_s)
         wheels = list(Path(scratch).glob("edgemeter-*.whl"))
         if completed.returncode != 0 or not wheels:
-            raise UnavailableError(f"cannot make edgemeter's wheel of {requirement!r} ({_reason(completed)}): give one with --wheel FILE")
+            raise UnavailableError(f"cannot make edgemeter's wheel of {requirement!r} ({_reason(completed)}): {GIVE_WHEEL}")
         return Path(shutil.copy(wheels[0], folder))
 
 
@@ -73,7 +74,7 @@ def _copy_source(source: Path, target: Path) -> Path:
         for folder in {path.partition("/")[0] for path in setup["package-dir"].values()}:
             shutil.copytree(source / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     except (OSError, shutil.Error, msgspec.MsgspecError, KeyError) as error:
-        raise ConfigError(f"cannot read edgemeter's source in {str(source)!r} ({error}): give a wheel with --wheel FILE") from error
+        raise ConfigError(f"cannot read edgemeter's source in {str(source)!r} ({error}): {GIVE_WHEEL}") from error
     return target
 
 

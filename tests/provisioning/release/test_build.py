@@ -76,7 +76,7 @@ def test_edgemeters_own_wheel_is_the_one_it_was_installed_from(tmp_path, monkeyp
     (tmp_path / "made").mkdir()
     assert release_wheels.make_own_wheel(tmp_path / "made").read_bytes() == wheel.read_bytes()
     wheel.unlink()
-    with pytest.raises(UnavailableError, match=r"edgemeter-9.9-py3-none-any.whl.*: give one with --wheel FILE"):
+    with pytest.raises(UnavailableError, match=r"edgemeter-9.9-py3-none-any.whl.*`edgemeter fleet release build --wheel FILE`"):
         release_wheels.make_own_wheel(tmp_path / "made")
 
 
