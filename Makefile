@@ -50,7 +50,7 @@ test-services: .venv/.dev
 
 # An arm64 board is emulated by `make arm64`.
 test-nightly: libraries nightly-libraries mlserver triton
-	$(BIN)/python -m pytest -n 4 $(ONCE) -m "nightly and not (arm64 or arm64_bookworm or emulated_board)" $(ARGS)
+	$(BIN)/python -m pytest -n 4 $(ONCE) -m "nightly and not (arm64 or emulated_board)" $(ARGS)
 	$(BIN)/python -m pytest -m alone
 	$(BIN)/python -m tests.benchmarks energy --jobs 4
 	$(MAKE) chaos-short fleet arm64
@@ -86,8 +86,7 @@ arm64: .venv/.dev
 
 arm64-short: .venv/.dev
 	EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh
-	EDGEMETER_ARM64_SUITE=bookworm EDGEMETER_ARM64=$(ARM64)-bookworm sh tests/arm64/make_root.sh
-	EDGEMETER_ARM64=$(ARM64) EDGEMETER_ARM64_BOOKWORM=$(ARM64)-bookworm $(BIN)/python -m pytest -m "(arm64 or arm64_bookworm) and not emulated_board" $(ARGS) tests/arm64
+	EDGEMETER_ARM64=$(ARM64) $(BIN)/python -m pytest -m "arm64 and not emulated_board" $(ARGS) tests/arm64
 
 libraries: .venv/.dev .venv/.docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0

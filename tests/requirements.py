@@ -127,11 +127,6 @@ def arm64_folder() -> Path | None:
     return _folder_with("EDGEMETER_ARM64", "root/usr/bin/python3.13")
 
 
-def bookworm_folder() -> Path | None:
-    """Return the folder in which it made a Debian with Python 3.11, for what has no newer wheels."""
-    return _folder_with("EDGEMETER_ARM64_BOOKWORM", "root/usr/bin/python3.11")
-
-
 def boards_folder() -> Path | None:
     """Return the folder in which `tests/arm64/make_root.sh boards` made a whole Debian, a kernel, and a shell for its first process."""
     return _folder_with("EDGEMETER_ARM64", "root.tar", "kernel/vmlinuz", "busybox/usr/bin/busybox")
@@ -206,14 +201,6 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "arm64": (
         _program("qemu-aarch64-static"),
         Need("no arm64 system with Python 3.13 is there", "run tests/arm64/make_root.sh and set EDGEMETER_ARM64", arm64_folder),
-    ),
-    "arm64_bookworm": (
-        _program("qemu-aarch64-static"),
-        Need(
-            "no arm64 system with Python 3.11 is there",
-            "run tests/arm64/make_root.sh with EDGEMETER_ARM64_SUITE=bookworm, and set EDGEMETER_ARM64_BOOKWORM to its folder",
-            bookworm_folder,
-        ),
     ),
     "emulated_board": (
         *map(_program, BOARD_PROGRAMS),

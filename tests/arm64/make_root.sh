@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make what tests on arm64 need, in the folder $EDGEMETER_ARM64 (kept; made once):
-#   root/        Python and openssl of Debian trixie ($EDGEMETER_ARM64_SUITE) for arm64, unpacked and not configured, for programs under qemu-user
+#   root/        Python and openssl of Debian trixie for arm64, unpacked and not configured, for programs under qemu-user
 # With the argument `boards` also what emulated boards need:
 #   root.tar     a whole Debian trixie for arm64: systemd, cloud-init, python3, openssl
 #   kernel/      Debian's arm64 kernel with its modules and device trees, unpacked; busybox/ a static busybox
@@ -11,7 +11,7 @@ set -eu
 
 target=${EDGEMETER_ARM64:?name the folder to make the arm64 root in}
 boards=${1:-}
-suite=${EDGEMETER_ARM64_SUITE:-trixie}
+suite=trixie
 # What the tests' scripts call (a shell, coreutils), what releases need of a system, and a Python package that a release can share.
 root_packages="base-files base-passwd coreutils dash python3 python3-yaml openssl libgomp1 libstdc++6"
 board_packages=systemd-sysv,udev,dbus,cloud-init,netplan.io,systemd-resolved,python3,openssl,ca-certificates,iproute2,kmod,libgomp1,bubblewrap
