@@ -128,6 +128,18 @@ def notify(state: str) -> None:
             channel.sendto(state.encode(), "\0" + name[1:] if name.startswith("@") else name)
 
 
+def lock_within(descriptor: int, patience_s: float, every_s: float) -> bool:
+    """Lock the file, trying again and again for `patience_s`; return whether it is ours."""
+    until_s = time.monotonic() + patience_s
+    while True:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() >= until_s:
+            return False
+        pause(every_s)
+
+
 def run(command: list[str], log: Path, patience_s: float) -> tuple[int | None, str]:
     """Run the command; return its status, None where it did not end by itself, and its last line. It is killed after `patience_s`."""
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
@@ -463,9 +475,7 @@ class Supervisor:
         """Hold the run lock for the block, so that no measurement begins; False if it was not free within `patience_s`."""
         descriptor = self._open_run_lock()
         try:
-            until_s = time.monotonic() + patience_s
-            while not (is_ours := _locked(descriptor)) and time.monotonic() < until_s:
-                pause(self.options.every_s)
+            is_ours = lock_within(descriptor, patience_s, self.options.every_s)
             if is_ours:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"edgemeter-supervisor (pid {os.getpid()})\n".encode(), 0)
@@ -488,14 +498,6 @@ class Supervisor:
         return os.open(str(path), flags)
 
 
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
 def _is_running(report: Record) -> bool:
     """Return whether the process of a health report still runs: its number and start time (field 22 of proc(5)'s stat)."""
     try:
@@ -514,12 +516,9 @@ def main() -> int:
     options = parser.parse_args()
     lock = os.open(str(options.root / "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     # The agent checks for a moment whether it is held.
-    until_s = time.monotonic() + 5.0
-    while not _locked(lock):
-        if time.monotonic() > until_s:
-            logger.error("another supervisor holds %s", options.root / "supervisor.lock")
-            return 1
-        time.sleep(0.2)
+    if not lock_within(lock, 5.0, 0.2):
+        logger.error("another supervisor holds %s", options.root / "supervisor.lock")
+        return 1
     notify("READY=1")
     supervisor = None
     while True:
