@@ -80,7 +80,7 @@ LINES = {
     "provisioning/inventory": 305,
     "provisioning/jobs": 1294,
     "provisioning/registry": 612,
-    "provisioning/release": 1481,
+    "provisioning/release": 1480,
     "provisioning/serve": 326,
     "provisioning/update": 197,
     "tests": 80006,
