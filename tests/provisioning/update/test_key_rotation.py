@@ -1,15 +1,18 @@
 """A release key rotates over the air: real supervisor and installer, updates signed by the old key and by the new one, kills."""
 
+import argparse
+import importlib
+import json
 import time
+from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.release.install import public_keys
+from edgemeter.provisioning.release import install
 from tests.fixtures import small_release
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.rows import table_row
 from tests.fixtures.update_board import LONG_S
-
-pytestmark = [pytest.mark.nightly, pytest.mark.needs("openssl")]
 
 
 @pytest.fixture
@@ -23,7 +26,7 @@ def new_key(tmp_path):
 
 def trusted(board):
     """Return how many keys the board trusts."""
-    return len(public_keys((board.root / "release.pub").read_bytes()))
+    return len(install.public_keys((board.root / "release.pub").read_bytes()))
 
 
 def updated(board, version, keys, built_ns, **changes):
@@ -33,6 +36,8 @@ def updated(board, version, keys, built_ns, **changes):
     return board.outcome(job)["state"]
 
 
+@pytest.mark.nightly
+@pytest.mark.needs("openssl")
 def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(board, new_key):
     """Then both are accepted, after the next update the new one alone; no release of the past brings the old one back.
 
@@ -58,3 +63,28 @@ def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(board, new_ke
     board.start_supervisor()
     time.sleep(1)
     assert trusted(board) == 1
+
+
+def test_keys_come_from_the_release_that_was_built_last(tmp_path, monkeypatch):
+    """Not from an older one, nor from one that is newer than such a one alone; where there are none, those that are there stay."""
+    monkeypatch.syspath_prepend(Path(install.__file__).parent)
+    supervisor = importlib.import_module("supervisor")
+    device = supervisor.Supervisor(argparse.Namespace(**{**supervisor.OPTIONS, "root": tmp_path, "home": tmp_path}))
+    old, new, newest = (f"-----BEGIN PUBLIC KEY-----\n{name}\n-----END PUBLIC KEY-----\n" for name in ("old", "new", "newest"))
+    for version, before, built_ns, keys, expected in (
+        ("2.0", "1.0", 20, new + old, new + old),
+        ("5.0", "2.0", 50, new, new),
+        ("3.0", "5.0", 30, new + old, new),
+        ("4.0", "3.0", 40, new + old, new),
+        ("6.0", "4.0", 60, "", new),
+        ("6.1", "6.0", 60, old, new),
+        ("7.0", "6.1", 70, newest, newest),
+    ):
+        release = tmp_path / "releases" / version
+        (release / "bin").mkdir(parents=True)
+        (release / "bin/python").touch()
+        (release / "manifest.json").write_text(json.dumps({"built_ns": built_ns}))
+        (release / "release.keys").write_text(keys)
+        with table_row(version):
+            device._write(newest_ns=device._trust_keys(version, before))
+            assert (tmp_path / "release.pub").read_text() == expected
