@@ -5,10 +5,7 @@
 
 import hashlib
 import json
-import tarfile
 import tempfile
-import zipfile
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -31,18 +28,6 @@ CACHED = 4
 def is_installed(release: ReleaseFile, facts: BoardFacts) -> bool:
     """Return whether exactly this release is installed on the board."""
     return facts.releases.get(release.manifest.version) == hashlib.sha256(release.document).hexdigest()
-
-
-def installed_bytes(release: ReleaseFile) -> int:
-    """Return the space that an installation takes: a second copy of the files, and the contents of the wheels, compiled."""
-    unpacked_bytes = 0
-    with tarfile.open(release.path) as tar:
-        for member in tar:
-            if member.name.endswith(".whl") and (content := tar.extractfile(member)) is not None:
-                with zipfile.ZipFile(content) as wheel:
-                    unpacked_bytes += sum(part.file_size for part in wheel.infolist())
-    copied_bytes = sum(file.size_bytes for file in release.manifest.files)
-    return copied_bytes + int(unpacked_bytes * install.COMPILED_RATIO) + install.SPARE_BYTES
 
 
 def choose_release(releases: Sequence[ReleaseFile], facts: BoardFacts, address: str) -> tuple[ReleaseFile, Interpreter]:
@@ -93,28 +78,24 @@ def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
 
 
 def copy_release(board: Board, release: ReleaseFile, report: Callable[[str], None]) -> int:
-    """Copy what the board lacks of a release, if all fits, and return how many bytes that were."""
+    """Copy what the board lacks of a release, if it fits, and return how many bytes that were; its installer looks for room of its own."""
     path = f"{board.facts.home}/{STAGED}"
     copied_bytes = board.copied_bytes(release.path, path)
     missing_bytes = release.path.stat().st_size - copied_bytes
-    check_room(board.facts, missing_bytes, installed_bytes(release))
+    check_room(board.facts, missing_bytes)
     if missing_bytes:
         report(f"copying {release.manifest.version}, {missing_bytes / MB:.1f} MB")
         board.copy(release.path, path, copied_bytes)
     return missing_bytes
 
 
-def check_room(facts: BoardFacts, home_bytes: int, root_bytes: int) -> None:
-    """Raise UnavailableError if these sizes do not fit below the home folder and below the folder of releases."""
-    needed_bytes = Counter({facts.home_disk: home_bytes})
-    needed_bytes[facts.disk] += root_bytes
-    free_bytes = {facts.home_disk: facts.home_free_bytes, facts.disk: facts.free_bytes}
-    for disk, size_bytes in needed_bytes.items():
-        if size_bytes > free_bytes[disk]:
-            raise UnavailableError(
-                f"not enough room on {disk}: {size_bytes / MB:.0f} MB are needed, {free_bytes[disk] / MB:.0f} MB are free: "
-                "remove something there (`sudo apt-get clean`, `journalctl --vacuum-size=50M`), or use a larger card"
-            )
+def check_room(facts: BoardFacts, needed_bytes: int) -> None:
+    """Raise UnavailableError if so much does not fit below the home folder."""
+    if needed_bytes > facts.free_bytes:
+        raise UnavailableError(
+            f"not enough room in {facts.home}: {needed_bytes / MB:.0f} MB are needed, {facts.free_bytes / MB:.0f} MB are free: "
+            "remove something there (`sudo apt-get clean`, `journalctl --vacuum-size=50M`), or use a larger card"
+        )
 
 
 def install_command(facts: BoardFacts, python: Interpreter) -> list[str]:

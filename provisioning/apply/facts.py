@@ -25,7 +25,7 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class BoardFacts:
-    """The facts of a board; `disk` is that of `root`, where releases are, `home_disk` that of the home folder.
+    """The facts of a board; `root` is where releases are, `free_bytes` is the room below the home folder.
 
     `releases` are the versions that are installed, with the hash of their manifest; `current` is the one that runs.
     """
@@ -39,10 +39,7 @@ class BoardFacts:
     has_openssl: bool
     home: str
     root: str
-    disk: str
     free_bytes: int
-    home_disk: str
-    home_free_bytes: int
     current: str | None
     releases: dict[str, str]
 
@@ -84,8 +81,7 @@ def parse_facts(text: str, otherwise: str) -> BoardFacts:
     # A 64-bit kernel may run a 32-bit system (Raspberry Pi OS does).
     machine = last.get("arch", "")
     libc = re.fullmatch(r"glibc (\d+)\.(\d+).*", last.get("libc", ""))
-    disk, free_bytes = _room(last.get("room", ""))
-    home_disk, home_free_bytes = _room(last.get("home_room", ""))
+    free_kb = last.get("free_kb", "")
     return BoardFacts(
         arch=ARCH_32_BIT.get(machine, machine) if last.get("bits") == "32" else machine,
         system=last.get("os") or "unknown system",
@@ -96,15 +92,7 @@ def parse_facts(text: str, otherwise: str) -> BoardFacts:
         has_openssl=bool(last.get("openssl")),
         home=last.get("home", ""),
         root=last.get("root", ""),
-        disk=disk,
-        free_bytes=free_bytes,
-        home_disk=home_disk,
-        home_free_bytes=home_free_bytes,
+        free_bytes=int(free_kb) * 1024 if free_kb.isdecimal() else 0,
         current=Path(last["current"]).name if last.get("current") else None,
         releases={Path(folder).name: sha256 for sha256, _, folder in (value.partition(" ") for value in values["release"])},
     )
-
-
-def _room(text: str) -> tuple[str, int]:
-    free_kb, _, disk = text.partition(" ")
-    return disk, int(free_kb) * 1024 if free_kb.isdecimal() else 0

@@ -30,7 +30,5 @@ put current "$(readlink "$root/current" 2>/dev/null)"
 for manifest in "$root"/releases/*/manifest.json; do
     [ -r "$manifest" ] && put release "$(sha256sum <"$manifest" | cut -d ' ' -f 1) ${manifest%/manifest.json}"
 done
-while [ ! -d "$root" ]; do root=$(dirname "$root"); done
-put room "$(df -Pk "$root" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4,6-)"
-put home_room "$(df -Pk "$HOME" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4,6-)"
+put free_kb "$(df -Pk "$HOME" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4)"
 put end yes

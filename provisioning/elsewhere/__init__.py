@@ -1,1 +1,1 @@
-"""Measure on other devices from here: those of a fleet, or one board over SSH without a fleet."""
+"""Measure on boards from here, over SSH and without a fleet."""

@@ -102,7 +102,7 @@ def measure(
     with Board(target, options.get("ssh_options") or ()) as board:
         note(board.look(ROOT).words)
         version = _bring_release(board, suite, options.get("release"), note)
-        bring.check_room(board.facts, suite.size_bytes + SPARE_BYTES, 0)
+        bring.check_room(board.facts, suite.size_bytes + SPARE_BYTES)
         note(f"copying {suite.size_bytes / MB:.1f} MB of models and data")
         power = [] if options.get("power") is None else ["--power", str(options["power"])]
         quiet = ["--quiet"] if is_quiet() else []

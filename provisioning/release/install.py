@@ -336,7 +336,8 @@ class Installation:
         unpacked_bytes = sum(part.file_size for wheel in wheels for part in zipfile.ZipFile(str(wheel)).infolist())
         needed_bytes, free_bytes = int(unpacked_bytes * COMPILED_RATIO) + SPARE_BYTES, shutil.disk_usage(str(self.root)).free
         if free_bytes < needed_bytes:
-            refuse(f"no space: the release needs {needed_bytes >> 20} MiB below {str(self.root)!r}, {free_bytes >> 20} MiB are free")
+            sizes = f"the release needs {needed_bytes >> 20} MiB below {str(self.root)!r}, {free_bytes >> 20} MiB are free"
+            refuse(f"no space: {sizes}: remove something there (`sudo apt-get clean`)")
 
     def _pip(self, *arguments: str) -> None:
         pip = sorted(self.staged.glob("wheels/pip-*.whl"))

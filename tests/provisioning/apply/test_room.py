@@ -7,21 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from edgemeter.provisioning.apply import bring
 from edgemeter.provisioning.apply.facts import LOOK
+from edgemeter.provisioning.release import install
 from tests.fixtures.small_disk import small_disk
 
 
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
-def test_a_full_board_is_reported_before_anything_is_copied(bench):
-    """A real file system of a few megabytes."""
+def test_a_full_board_is_left_without_a_release_and_without_an_agent(bench, monkeypatch):
+    """A real file system of a few megabytes, and the real installer; where there is more room later, what was copied is used."""
+    monkeypatch.setattr(bring, "INSTALLER", Path(install.__file__))
     bench.prefix.rmdir()
-    with small_disk(bench.prefix, 8) as small:
+    with small_disk(bench.prefix, 8):
         outcome = bench.apply()
-        assert list(small.iterdir()) == []
-    assert "not enough room" in outcome.remedy
-    assert "8 MB are free" in outcome.remedy
-    assert not bench.staged.exists()
+        assert list(bench.prefix.glob("opt/edgemeter/releases/*")) == []
+        assert list(bench.prefix.glob("etc/systemd/system/*")) == []
+    assert "no space: the release needs" in outcome.remedy
+    assert ("release", "failed") in {(step.step, step.state) for step in outcome.steps}
+    assert bench.staged.exists()
 
 
 @pytest.mark.system_python

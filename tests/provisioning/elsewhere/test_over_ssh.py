@@ -190,7 +190,7 @@ TARGET = small_release.this_target()
 PYTHON = Interpreter(TARGET.python_text, "/usr/bin/python3")
 BOARD = BoardFacts(
     arch=TARGET.arch, system="Debian", model="Raspberry Pi 5 Model B Rev 1.0", pythons=(PYTHON,), glibc=TARGET.glibc, rights="none",
-    has_openssl=False, home="/home/pi", root="/home/pi/.cache/edgemeter", disk="/", free_bytes=0, home_disk="/", home_free_bytes=0,
+    has_openssl=False, home="/home/pi", root="/home/pi/.cache/edgemeter", free_bytes=0,
     current=None, releases={},
 )  # fmt: skip
 
