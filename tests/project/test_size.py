@@ -69,7 +69,7 @@ LINES = {
     "models/convert": 2833,
     "models/fetch": 560,
     "provisioning": 1,
-    "provisioning/apply": 917,
+    "provisioning/apply": 886,
     "provisioning/cli": 1155,
     "provisioning/content": 117,
     "provisioning/elsewhere": 416,
@@ -80,10 +80,10 @@ LINES = {
     "provisioning/inventory": 305,
     "provisioning/jobs": 1294,
     "provisioning/registry": 612,
-    "provisioning/release": 1480,
+    "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80036,
+    "tests": 80039,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
