@@ -123,7 +123,9 @@ class Applying:
             )
         release, python = bring.choose_release(self.releases, facts, board.target.address)
         version = release.manifest.version
-        has_newer = is_newer(facts.current, version)
+        has_newer = False
+        with contextlib.suppress(RefusedError):
+            has_newer = facts.current is not None and version_key(facts.current) > version_key(version)
         is_current = facts.current == version and bring.is_installed(release, facts)
         lacks = not (has_newer or is_current)
         if lacks and not self.is_dry:
@@ -166,13 +168,6 @@ class Applying:
         yield from completed
         if len(completed) < len(names) and not any(step.state == "failed" for step in completed):
             raise TransientError(f"{names[len(completed)]} ended on the device ({last_line(result.stderr)}): run it again")
-
-
-def is_newer(current: str | None, version: str) -> bool:
-    """Return whether the current version is newer than the other."""
-    with contextlib.suppress(RefusedError):
-        return current is not None and version_key(current) > version_key(version)
-    return False
 
 
 def read_targets(folder: FleetFolder, selection: str) -> list[SshTarget]:
