@@ -69,7 +69,7 @@ LINES = {
     "models/convert": 2833,
     "models/fetch": 560,
     "provisioning": 1,
-    "provisioning/apply": 886,
+    "provisioning/apply": 881,
     "provisioning/cli": 1155,
     "provisioning/content": 117,
     "provisioning/elsewhere": 416,
