@@ -76,6 +76,21 @@ def test_a_release_waits_for_the_end_of_a_measurement(bench):
     assert bench.current == "2.0.0"
 
 
+def test_a_board_with_a_newer_release_keeps_it(bench):
+    """10 comes after 9; where `current` names what is no version, the release is installed."""
+    bench.releases = [device_release.make(bench.folder / "first", bench.fleet, version="1.10.0")]
+    bench.apply()
+    bench.releases = [device_release.make(bench.folder / "older", bench.fleet, version="1.9.0")]
+    outcome = bench.apply()
+    assert (outcome.remedy, states(outcome)["release"], bench.current) == (None, "skipped", "1.10.0")
+    root = bench.prefix / "opt/edgemeter"
+    (root / "releases/1.10.0").rename(root / "releases/handmade")
+    (root / "current").unlink()
+    (root / "current").symlink_to("releases/handmade")
+    outcome = bench.apply()
+    assert (outcome.remedy, states(outcome)["release"], bench.current) == (None, "changed", "1.9.0")
+
+
 def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_path):
     """Known by its hash; what is not the beginning of the file, or longer, is overwritten."""
     content = hashlib.shake_256(b"release").digest(200_000)

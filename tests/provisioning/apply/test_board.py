@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.apply import applying, bring, facts
+from edgemeter.provisioning.apply import bring, facts
 from edgemeter.provisioning.apply.board import SshTarget, parse_target
 from edgemeter.provisioning.apply.facts import Interpreter
 from edgemeter.provisioning.release.install import Manifest
@@ -97,14 +97,6 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
     ):
         with table_row(values), pytest.raises(UnavailableError, match=message):
             bring.choose_release([offered], read(**values), "pi")
-
-
-def test_versions_are_compared_as_versions():
-    """10 comes after 9, a candidate before its release; what is no version is older than any."""
-    for current, version in (("1.0.1", "1.0.0"), ("1.10", "1.9"), ("1.0.0", "1.0.0rc1")):
-        assert applying.is_newer(current, version), current
-    for current, version in (("0.9", "1.0.0"), ("1.0rc1", "1.0"), ("1.0", "1.0"), (None, "1.0"), ("x", "1.0")):
-        assert not applying.is_newer(current, version), current
 
 
 def test_an_address_is_a_board_by_ssh():
