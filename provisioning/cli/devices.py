@@ -18,6 +18,7 @@ from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import selection as selecting
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.devices import find_presence
 
 # Rows that fit a reader's patience on a terminal; a pipe gets all of them.
 MOST_ROWS = 300
@@ -62,7 +63,9 @@ def show(device: str, folder: FleetFolder, *, form: Format) -> None:
     now_ns = time.time_ns()
     with open_registry(folder, read_only=True) as registry:
         line = next((line for line in overview.read(folder, registry, now_ns) if line.device.device == device), None)
+        reported = find_presence(registry, device)
     if line is None:
         raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
-    if not print_data(form, {**overview_document(line), "said": to_builtins(line.heard.health)}, rows=""):
+    # With its health as it reported it, whether that can be true or not.
+    if not print_data(form, {**overview_document(line), "said": to_builtins(reported and reported.health)}, rows=""):
         print_lines(console_for(form), device_sheet(line, now_ns))

@@ -42,7 +42,7 @@ _CAME = re.compile(r"New client connected from \S+ as (.+) \(p\d+, c\d+, k\d+, u
 
 
 def take_overs(registry: Registry, now_ns: int) -> dict[str, int]:
-    """Return how often the sessions of devices were taken over within the hour by their own certificates, where that is not usual."""
+    """Return by device how often its own certificate took over its session, each time within an hour of the one before, if unusual."""
     statement = "SELECT device, count FROM take_overs WHERE last_ns >= ? AND count > ?"
     return {row["device"]: row["count"] for row in registry.query(statement, now_ns - TAKE_OVER_NS, USUAL_TAKE_OVERS)}
 

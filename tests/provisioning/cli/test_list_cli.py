@@ -107,7 +107,7 @@ def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
     lab.now_ns = time.time_ns()
     evil = "a\nb\u202ec\u2066d"
     sensors = (Sensor(name=evil, trouble=evil),)
-    lab.says("pi-1", "online", agent=evil, certificate_not_after_ns=lab.now_ns + 80_000 * DAY, sensors=sensors)
+    lab.says("pi-1", "online", agent=evil, certificate_not_after_ns=(reported_ns := lab.now_ns + 80_000 * DAY), sensors=sensors)
     lab.passes(1)
     with lab.registry.transaction() as connection:
         certificates.put(connection, Certificate("1", "pi-1", "100", "key", "pem", 0, lab.now_ns + 200 * DAY))
@@ -121,4 +121,5 @@ def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
         assert "it reports what cannot be true: certificate" in output
     document = json.loads(fleet("--folder", tmp_path, "show", "pi-1", "--format", "json"))
     assert [issue["kind"] for issue in document["issues"]] == ["implausible", "sensor"]
+    assert document["said"]["certificate_not_after_ns"] == reported_ns
     lab.registry.close()

@@ -9,7 +9,7 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.messages import CollectorState, encode_message
 from edgemeter.collector.receive.collector import Collector
 from edgemeter.collector.receive.fleet_address import fleet_address
-from edgemeter.provisioning.health import server_status
+from edgemeter.provisioning.health import overview, server_status
 from edgemeter.provisioning.health.server_status import StatusHandler, take_overs
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.devices import Device
@@ -108,6 +108,18 @@ def test_take_overs_by_its_own_key_are_shown_when_they_repeat(watched):
     watched.comes("pi-1", "pi-1")
     watched.banned()
     assert take_overs(watched.registry, watched.now_ns) == {}
+
+
+def test_a_session_that_is_taken_over_for_hours_is_told_with_what_was_counted(watched):
+    """Five in more than three hours are not five within one."""
+    for _ in range(5):
+        watched.now_ns += 50 * 60 * S
+        watched.logs("Client pi-1 already connected, closing old connection.")
+        watched.comes("pi-1", "pi-1")
+        watched.banned()
+    (device,) = [line for line in overview.read(watched.folder, watched.registry, watched.now_ns) if line.device.device == "pi-1"]
+    (text,) = [issue.text for issue in device.issues if issue.kind == "taken over"]
+    assert text.startswith("its session was taken over 5 times, each within an hour of the one before")
 
 
 def test_who_takes_anothers_client_id_is_banned(watched):
