@@ -70,7 +70,7 @@ LINES = {
     "models/fetch": 560,
     "provisioning": 1,
     "provisioning/apply": 881,
-    "provisioning/cli": 1155,
+    "provisioning/cli": 1158,
     "provisioning/content": 117,
     "provisioning/elsewhere": 416,
     "provisioning/health": 411,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80044,
+    "tests": 80057,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
