@@ -53,7 +53,7 @@ HEAVY = (
 )  # fmt: skip
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {
-    *(f"models/builder/{name}.py" for name in ("language", "language_files", "training")),
+    "models/builder/training.py",
     *(f"models/convert/{name}.py" for name in ("executorch_program", "torch_program")),
 }
 OWN = {path.stem for path in INTERFACE.glob("_*.py")}

@@ -1,4 +1,4 @@
-"""How the shipped detector is made, and what is needed to make it and the language model."""
+"""How the shipped detector is made, and what is needed to make it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ SHIPPED_COUNT = 112
 # Pixels from one cell of the detector's two grids to the next.
 STRIDES = (8, 16)
 # By import name: what the extra `convert` brings.
-NEEDED = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "gguf")
+NEEDED = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL")
 
 
 @dataclass(frozen=True, slots=True)

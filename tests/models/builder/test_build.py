@@ -1,7 +1,5 @@
 """`make models` in full, with so few steps that it takes seconds, and what it needs."""
 
-from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from zipfile import ZipFile, is_zipfile
 
@@ -16,7 +14,7 @@ from edgemeter.agent.contract import model_card, model_file
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.models.builder import build, recipe
 from edgemeter.models.builder.drawn_scenes import Stream, draw_scene
-from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, ModelFile, shipped_models
+from edgemeter.models.catalogue.shipped_models import ModelFile, shipped_models
 
 STEPS = 30
 # The engine multiplies and caches in 16 bits, and of quantised weights with inputs in 8 bits; PyTorch in 32.
@@ -71,17 +69,3 @@ def test_five_files_of_one_network_are_made_with_cards(tmp_path):
             with ZipFile(model.path) as archive:
                 contents += [archive.read(name) for name in archive.namelist()]
         assert not any(folder in content for folder in places for content in contents), model.path.name
-
-
-@pytest.mark.torch
-@pytest.mark.needs(module="gguf")
-@pytest.mark.needs(module="xllamacpp")
-@pytest.mark.nightly
-def test_a_short_build_of_the_language_model_makes_every_file(tmp_path):
-    """With few steps the files are all there; none holds a path of this machine."""
-    build_language = import_module("edgemeter.models.builder.build_language")
-    few = replace(build_language.LanguageRecipe(), steps=3, training_bytes=60_000, questions=4)
-    folder = tmp_path / "language"
-    build_language.build_language(folder, few, no_progress)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in LANGUAGE_FOLDER.iterdir())
-    assert not any(str(Path.cwd()).encode() in path.read_bytes() for path in folder.iterdir())

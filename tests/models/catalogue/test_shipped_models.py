@@ -1,14 +1,16 @@
-"""Facts about `edgemeter models sample`: the folder that the pages of the documentation use."""
+"""The models that ship, and the folder of them that the pages of the documentation use."""
 
 import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import read_card
-from edgemeter.models.catalogue.shipped_models import SHIPPED_BY_NAME, write_sample
+from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, SHIPPED_BY_NAME, write_sample
 
 
 def test_a_sample_has_what_the_pages_name(tmp_path):
@@ -46,3 +48,11 @@ def test_a_full_disk_is_told_in_one_line_not_a_file_at_a_time(tmp_path, monkeypa
     with pytest.raises(ConfigError, match="No space left on device") as error:
         write_sample(tmp_path / "trial")
     assert "b.jpg" not in str(error.value)
+
+
+def test_the_shipped_language_files_are_those_of_the_index_and_small():
+    """Hashes match, and all files together have less than 2 MB: they are part of the wheel."""
+    index = msgspec.toml.decode((LANGUAGE_FOLDER / "language.toml").read_bytes())
+    hashes = {entry["file"]: entry["sha256"] for entry in index["files"]}
+    assert hashes == {path.name: model_file.sha256(path) for path in LANGUAGE_FOLDER.glob("*.gguf")}
+    assert sum(path.stat().st_size for path in LANGUAGE_FOLDER.rglob("*") if path.is_file()) < 2_000_000
