@@ -63,7 +63,7 @@ LINES = {
     "collector/upkeep": 206,
     "collector/web": 2925,
     "models": 1,
-    "models/builder": 1478,
+    "models/builder": 879,
     "models/catalogue": 530,
     "models/cli": 952,
     "models/convert": 2833,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80057,
+    "tests": 80006,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
