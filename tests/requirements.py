@@ -181,7 +181,7 @@ def _data(variable: str, name: str) -> Need:
 
 
 BOARD_PROGRAMS = ("qemu-system-aarch64", "mke2fs", "sfdisk", "mkfs.vfat", "mcopy", "mtype", "debugfs", "cpio", "xz")
-CONVERT = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "gguf")
+CONVERT = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL")
 NEEDS: dict[str, tuple[Need, ...]] = {
     "realdata": (_data("EDGEMETER_REALDATA", "realdata"),),
     "captures": (_data("EDGEMETER_CAPTURES", "captures"),),

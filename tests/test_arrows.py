@@ -20,7 +20,7 @@ OF_THE_AGENT = {
         "verdict.siblings",
         "verdict.words",
     },
-    # `edgemeter models benchmark` measures what it converted, as `compare` does.
+    # `edgemeter benchmark` measures what it converted, as `compare` does.
     "models": {
         "cli.case_options", "cli.run_session", "power.detect", "session.checks",
         "datasets.dataset", "engine.confinement", "engine.inspection", "recognition.recognise", "runtimes",
@@ -38,7 +38,7 @@ BY_NAME = {
     "agent/cli/config.py": "`edgemeter config rules` shows the agent's rules and the collector's",
     "agent/cli/main.py": "`edgemeter` is one command of four packages",
     "agent/settings/files.py": "`edgemeter config check` knows the files of all packages",
-    "models/cli/benchmark.py": "`edgemeter models benchmark` compares what it converted, which is the collector's",
+    "models/cli/benchmark.py": "`edgemeter benchmark` compares what it converted, which is the collector's",
     "models/cli/main.py": "`edgemeter models` also has commands of the agent and the collector",
 }
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
@@ -54,7 +54,7 @@ HEAVY = (
 # Modules that import PyTorch at the top: only the builder and a function import them.
 BUILDS = {
     "models/builder/training.py",
-    *(f"models/convert/{name}.py" for name in ("executorch_program", "torch_program")),
+    "models/convert/torch_program.py",
 }
 OWN = {path.stem for path in INTERFACE.glob("_*.py")}
 

@@ -16,6 +16,7 @@ from edgemeter.agent.base.suggestions import did_you_mean
 COMMANDS: Sections = {
     "Measure": {
         "run": ("edgemeter.agent.cli.run:run", "Measure a model, or a suite of cases."),
+        "benchmark": ("edgemeter.models.cli.benchmark:benchmark", "Measure a model in every format that this board runs, and pick one."),
         "energy": ("edgemeter.agent.cli.energy:energy", "Measure the energy of any command or suite; list and test power sensors."),
         "doctor": ("edgemeter.agent.cli.doctor:doctor", "Check board, runtimes, sensors, clock and broker."),
     },

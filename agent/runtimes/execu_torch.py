@@ -2,7 +2,6 @@
 
 - Library: `pip install 'edgemeter[executorch]'`. A release for boards cannot hold it.
 - Backend: fixed by the export: `xnnpack` where a partitioner delegated to it, else `portable`, whose kernels are 100 times slower.
-  `edgemeter models convert --to executorch-fp32` delegates what XNNPACK knows.
 - Setting: `method` of the program. Default: forward.
 - An open shape runs at its upper bound. Weights beside the program (.ptd) are not supported.
 - Timed: `execute` of a loaded method, with `set_inputs` where the program plans the memory of its inputs, without `get_outputs`.

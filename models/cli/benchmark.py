@@ -1,4 +1,4 @@
-"""The command `edgemeter models benchmark`: one model in every format that this board runs, which of them to take, and why."""
+"""The command `edgemeter benchmark`: one model in every format that this board runs, which of them to take, and why."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +44,7 @@ def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted
     MODEL is a PyTorch, ONNX or LiteRT file in fp32, or a shipped model. Needs the extra convert: pip install 'edgemeter[convert]'.
     Accuracy needs --data and --annotations, energy a power sensor.
 
-    Example: edgemeter models benchmark model.pt2 --calibration photos/ --data val/ --annotations val.json
+    Example: edgemeter benchmark model.pt2 --calibration photos/ --data val/ --annotations val.json
     """
     from edgemeter.agent.base import config
     from edgemeter.agent.contract.model_formats import GENERATORS, runtime_for
@@ -56,9 +56,7 @@ def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted
 
     source = find_source(model)
     if runtime_for(source) in GENERATORS:
-        raise ConfigError(
-            f"{source.name!r} is a language model: write its types with `edgemeter models quantise`, then measure: edgemeter compare A B"
-        )
+        raise ConfigError(f"{source.name!r} is a language model, which is not converted: compare its files with `edgemeter compare A B`")
     # What is wrong with model, data or sensors shows before the conversions, which take minutes.
     settings = config.read(options["config"])
     check_sensors(options["power"], settings.power, settings.sensors)

@@ -24,7 +24,7 @@ from edgemeter.models.convert.formats import FORMATS, ModelFormat
 INTERMEDIATE = "onnx-int8-symmetric"
 _FROM_PYTORCH = "made from a PyTorch model only (.pt2 or TorchScript): give that"
 # What converts to the formats of a runtime, where not PyTorch.
-_LIBRARIES = {"onnx": "onnx", "litert": "ai_edge_quantizer", "executorch": "executorch"}
+_LIBRARIES = {"onnx": "onnx", "litert": "ai_edge_quantizer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
     runtime = runtime_for(request.source)
     form = formats.TORCH if runtime == "pytorch" else f"{runtime}-fp32"
     # The source is measured as it is, and not made from itself once more.
-    further_formats = [goal for goal in FORMATS.values() if goal.name not in (INTERMEDIATE, form) and not _is_of(goal, request.source)]
+    further_formats = [goal for goal in FORMATS.values() if goal.name not in (INTERMEDIATE, form)]
     goals = [goal for goal in further_formats if formats.steps_to(form, goal.name)]
     if not goals:
         raise ConfigError(f"nothing is converted from {request.source.name!r} ({runtime}): give a PyTorch, ONNX or LiteRT file in fp32")
@@ -78,11 +78,6 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
         except UnavailableError as error:
             converted_files.reasons[goal.name] = str(error)
     return converted_files
-
-
-def _is_of(goal: ModelFormat, source: Path) -> bool:
-    """Return whether a PyTorch file is in this format already."""
-    return goal.runtime == "pytorch" and goal.ending.endswith(source.suffix.lower())
 
 
 def _readers(form: ModelFormat | None, path: Path) -> list[str]:
@@ -109,10 +104,10 @@ def _why_not(goal: ModelFormat, request: FormatRequest, converted_files: BoardFo
 
 def _lacking_extra(goal: ModelFormat) -> str:
     """Return which extra makes the format and is not installed, with the command; empty if its library can be imported."""
-    library = "torch" if goal.base == formats.TORCH and goal.extra == "convert" else _LIBRARIES.get(goal.runtime)
+    library = "torch" if goal.base == formats.TORCH else _LIBRARIES.get(goal.runtime)
     if goal.program or library is None or find_spec(library) is not None:
         return ""
-    return f"needs the extra `{goal.extra}`: {install_command(goal.extra)}"
+    return f"needs the extra `convert`: {install_command('convert')}"
 
 
 def _convert(base: Path, goal: ModelFormat, request: FormatRequest) -> Path:

@@ -1,8 +1,8 @@
-"""The commands `edgemeter models convert` and `quantise`."""
+"""The command `edgemeter models convert`."""
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -74,8 +74,7 @@ def convert(  # noqa: PLR0917 - click gives them by name
             formats.find_format(goal)
     path = sources.find_source(source)
     if FORMATS.get(path.suffix) == "pytorch":
-        extra = "executorch" if all("executorch" in goal for goal in goals) else "convert"
-        require_extra(extra, f"converting {source!r} needs PyTorch and its converters", "torch")
+        require_extra("convert", f"converting {source!r} needs PyTorch and its converters", "torch")
     data = data_files(images, annotations) if images else ()
     run_confined(path, (*model_files(path), calibration, *data), out, is_trusted=is_trusted)
     with progress_bar() as report:
@@ -160,35 +159,3 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
         verdict = "RUINED, not written" if conversion.is_ruined else state
         table.add_row(*(row.get(heading, "-") for heading in headings), Text(verdict, style=_STYLE[state]))
     console.print(table)
-
-
-@click.command()
-@click.argument("source")
-@click.option("--to", "kinds", multiple=True, required=True, help="q8_0, q5_1, q5_0, q4_1 or q4_0; repeatable.")
-@click.option("-o", "--output", "out", type=PATH, default=Path("quantised"), show_default=True, help="Output folder.")
-@trusted_option
-@format_option('{"files": [{"file": ..., "size_bytes": ...}]}')
-def quantise(source: str, kinds: tuple[str, ...], out: Path, *, is_trusted: bool, form: Format) -> None:
-    """Quantise a GGUF file; what that costs, `edgemeter compare` with --questions shows.
-
-    Exit status: 0 written, 1 failed, 2 wrong option or file.
-
-    Example: edgemeter models quantise model_f16.gguf --to q8_0 --to q4_0
-    """
-    from edgemeter.models.cli.confined import run_confined
-    from edgemeter.models.convert import gguf_quantise
-    from edgemeter.models.convert.source import find_source
-
-    unknown = [kind for kind in kinds if kind not in gguf_quantise.TYPES]
-    if unknown:
-        raise click.UsageError(f"--to {unknown[0]}: choose of {', '.join(gguf_quantise.TYPES)}")
-    path = find_source(source)
-    run_confined(path, (path,), out, is_trusted=is_trusted)
-    rows: list[dict[str, Any]] = []
-    for kind in kinds:
-        note(f"writing {kind}")
-        written = gguf_quantise.quantise(path, kind, out)
-        rows.append({"file": str(written), "size_bytes": written.stat().st_size})
-        if form == "table":
-            click.echo(f"{written}: {written.stat().st_size / 1e6:.3g} MB")
-    print_data(form, {"files": rows})

@@ -14,12 +14,10 @@ COMMANDS: Sections = {
     "Fetch and convert": {
         "fetch": ("edgemeter.models.cli.fetch:fetch", "Fetch models of the catalogue and verify them."),
         "convert": ("edgemeter.models.cli.convert:convert", "Convert a model to other formats and precisions."),
-        "quantise": ("edgemeter.models.cli.convert:quantise", "Quantise a GGUF file."),
         "verify": ("edgemeter.models.cli.catalogue:verify", "Compare the hashes of model files with the catalogue."),
         "cache": ("edgemeter.models.cli.fetch:cache", "List and clear the cache of fetched models."),
     },
     "Look into models": {
-        "benchmark": ("edgemeter.models.cli.benchmark:benchmark", "Measure a model in every format that this board runs, and pick one."),
         "score": ("edgemeter.agent.cli.score:score", "Score a model on data, without timing it."),
         "profile": ("edgemeter.agent.cli.profile:profile_command", "Show the slowest operators of a model."),
     },

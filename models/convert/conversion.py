@@ -52,9 +52,7 @@ def convert(request: ConversionRequest, report: Tell) -> ConversionOutcome:
             try:
                 outcome.written.append(converter.convert(route))
             except EdgemeterError as error:
-                # A format may need more than the extra `convert`: another program or extra.
-                may_lack = goal.program is not None or goal.extra != "convert"
-                if isinstance(error, UnavailableError) and ALL_FORMATS in request.goals and may_lack:
+                if isinstance(error, UnavailableError) and ALL_FORMATS in request.goals and goal.program is not None:
                     outcome.left_out.append(f"{goal.name}: {error}")
                 else:
                     outcome.errors.append(error)

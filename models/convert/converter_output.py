@@ -57,14 +57,13 @@ _BUILT_IN = (ArithmeticError, AssertionError, AttributeError, LookupError, Memor
 
 # Those of these libraries that derive from Exception alone.
 _LIBRARIES = frozenset({
-    "onnx", "onnxruntime", "onnxscript", "google", "torch", "litert_torch", "litert_converter", "ai_edge_quantizer", "jax", "executorch",
-    "torchao",
+    "onnx", "onnxruntime", "onnxscript", "google", "torch", "litert_torch", "litert_converter", "ai_edge_quantizer", "jax",
 })  # fmt: skip
 
 
 @contextmanager
-def converter_errors(task: str, advice: str, extra: str = "convert") -> Iterator[None]:
-    """Turn what a converter raises into one line: `task` failed, why, and `advice`; `extra` is ours that installs the converter.
+def converter_errors(task: str, advice: str) -> Iterator[None]:
+    """Turn what a converter raises into one line: `task` failed, why, and `advice`.
 
     Raises:
         ConfigError: the converter refused.
@@ -73,7 +72,7 @@ def converter_errors(task: str, advice: str, extra: str = "convert") -> Iterator
     try:
         yield
     except ImportError as error:
-        raise UnavailableError(f"{task} failed: {one_line(error)}; to install what it needs: {install_command(extra)}") from error
+        raise UnavailableError(f"{task} failed: {one_line(error)}; to install what it needs: {install_command('convert')}") from error
     except BaseException as error:
         if not isinstance(error, _BUILT_IN) and type(error).__module__.partition(".")[0] not in _LIBRARIES:
             raise

@@ -22,12 +22,8 @@ from edgemeter.models.convert.source import CalibrationImages
 
 # The packages that write a format; the card holds their versions.
 _PACKAGES = {
-    "torchscript": ("torch",),
-    "exported": ("torch",),
     "onnx-fp32": ("torch", "onnxscript", "onnx"),
     "litert-fp32": ("torch", "litert-torch"),
-    "executorch-fp32": ("torch", "executorch"),
-    "executorch-int8": ("torch", "torchao", "executorch"),
     "onnx": ("onnx", "onnxruntime"),
     "litert": ("ai-edge-quantizer", "ai-edge-litert"),
 }
@@ -42,11 +38,7 @@ def _from_torch(step: ModelFormat, base: Path, target: Path, shape: tuple[int, .
     from edgemeter.models.convert import torch_program  # noqa: PLC0415 - imports PyTorch
 
     program = torch_program.load_program(base, shape)
-    if step.name == "torchscript":
-        torch_program.to_torchscript(program.module, program.example, target)
-    elif step.name == "exported":
-        torch_program.to_exported(program.exported, target)
-    elif step.name == "onnx-fp32":
+    if step.name == "onnx-fp32":
         torch_program.to_onnx(program.exported, program.example, target, program.outputs)
     else:
         torch_program.to_litert(program.module, program.example, target)
@@ -87,23 +79,10 @@ class FormatWriter:
         if step.program == TRTEXEC:
             return build_engine(base, target, step.precision)
         with self._converting(step) as packages:
-            if step.runtime == "executorch":
-                return {"with": packages, **self._executorch(step, base, target)}
             if step.base == formats.TORCH:
                 _from_torch(step, base, target, tuple(self._request.source.shape()))
                 return {"with": packages}
             return {"with": packages, **self._quantised(step, base, target)}
-
-    def _executorch(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
-        from edgemeter.models.convert import executorch_program, torch_program  # noqa: PLC0415 - import PyTorch
-
-        if self._request.keep:
-            raise ConfigError(f"{step.name} knows no --exclude: leave it out, or choose an ONNX or LiteRT format")
-        program = torch_program.load_program(base, tuple(self._request.source.shape()))
-        if not step.is_calibrated:
-            return executorch_program.to_executorch(program, target)
-        inputs, how = self._ranges(step)
-        return {**how, **executorch_program.to_executorch_int8(program, inputs(), target)}
 
     def _quantised(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
         keep = self._request.keep
@@ -147,7 +126,7 @@ class FormatWriter:
         kind = step.base if step.base == formats.TORCH else step.runtime
         packages = _with(_PACKAGES[step.name if kind == formats.TORCH else kind])
         task = f"converting {self._request.source.path.name!r} to {step.name} ({packages})"
-        with quiet(), converter_errors(task, _ADVICE[kind], step.extra):
+        with quiet(), converter_errors(task, _ADVICE[kind]):
             yield packages
 
     def _ranges(self, step: ModelFormat) -> tuple[Callable[[], Iterable[Array]], ConversionFacts]:

@@ -12,7 +12,7 @@ TORCH = "torch"
 
 @dataclass(frozen=True, slots=True)
 class ModelFormat:
-    """One format of a model file. `base` is the format that it is made from, `runtime` what runs it, `extra` ours that makes it."""
+    """One format of a model file. `base` is the format that it is made from, `runtime` what runs it."""
 
     name: str
     base: str
@@ -21,12 +21,9 @@ class ModelFormat:
     runtime: str
     is_calibrated: bool = False
     program: str | None = None
-    extra: str = "convert"
 
 
 _TABLE = (
-    ModelFormat("torchscript", TORCH, "fp32", "_fp32.torchscript", "pytorch"),
-    ModelFormat("exported", TORCH, "fp32", "_fp32.pt2", "pytorch"),
     ModelFormat("onnx-fp32", TORCH, "fp32", "_fp32.onnx", "onnx"),
     ModelFormat("onnx-fp16", "onnx-fp32", "fp16", "_fp16.onnx", "onnx"),
     ModelFormat("onnx-int8", "onnx-fp32", "int8", "_int8.onnx", "onnx", is_calibrated=True),
@@ -37,8 +34,6 @@ _TABLE = (
     ModelFormat("litert-int8", "litert-fp32", "int8", "_int8.tflite", "litert", is_calibrated=True),
     ModelFormat("litert-int8-dynamic", "litert-fp32", "int8-dynamic", "_int8-dynamic.tflite", "litert"),
     ModelFormat("edgetpu", "litert-int8", "int8", "_int8_edgetpu.tflite", "edgetpu", program="edgetpu_compiler"),
-    ModelFormat("executorch-fp32", TORCH, "fp32", "_fp32.pte", "executorch", extra="executorch"),
-    ModelFormat("executorch-int8", TORCH, "int8", "_int8.pte", "executorch", is_calibrated=True, extra="executorch"),
     ModelFormat("tensorrt-fp16", "onnx-fp32", "fp16", "_fp16.engine", "tensorrt", program="trtexec"),
     ModelFormat("tensorrt-int8", "onnx-int8-symmetric", "int8", "_int8.engine", "tensorrt", program="trtexec"),
 )

@@ -1,4 +1,4 @@
-"""A PyTorch file as an exported program with fixed shapes, and from it TorchScript, exported program, ONNX and LiteRT in fp32.
+"""A PyTorch file as an exported program with fixed shapes, and from it ONNX and LiteRT in fp32.
 
 The file has been loaded by the runtime `pytorch` before, which refuses pickles and what else is not data.
 TorchScript becomes a program by `TS2EPConverter`, which PyTorch keeps in a private module; there is no public way (2.13).
@@ -74,15 +74,6 @@ def _without_source_lines(path: Path) -> None:
     with ZipFile(path, "w") as archive:
         for info, content in members:
             archive.writestr(ZipInfo(info.filename), content)
-
-
-def to_exported(program: Any, path: Path) -> None:
-    """Write an exported program (.pt2)."""
-    for module in program.graph_module.modules():
-        for node in getattr(getattr(module, "graph", None), "nodes", ()):
-            # Where each node came from, with paths of the machine that exported it.
-            node.meta.pop("stack_trace", None)
-    torch.export.save(program, str(path))
 
 
 @without_warnings()

@@ -1,4 +1,4 @@
-"""`edgemeter models benchmark`: what is refused, what is converted from what, and the recommendation."""
+"""`edgemeter benchmark`: what is refused, what is converted from what, and the recommendation."""
 
 import json
 import os
@@ -40,14 +40,14 @@ def test_each_step_is_made_once(monkeypatch, tmp_path):
     converted_files, bases = converted(monkeypatch, tmp_path / "m.pt2", calibration=tmp_path)
     assert {bases[name] for name in ("onnx-fp16", "onnx-int8", "onnx-int8-dynamic")} == {"m_fp32.onnx"}
     assert {bases[name] for name in ("litert-fp16", "litert-int8")} == {"m_fp32.tflite"}
-    assert {bases[name] for name in ("onnx-fp32", "litert-fp32", "executorch-int8")} == {"m.pt2"}
+    assert {bases[name] for name in ("onnx-fp32", "litert-fp32")} == {"m.pt2"}
     assert set(converted_files.reasons) == {"edgetpu", "tensorrt-fp16", "tensorrt-int8"}
 
 
 def test_a_converter_that_fails_ends_no_other(monkeypatch, tmp_path):
     """Each format that is not there has a reason: of its own, of the file that it is made from, or that it needs images or a program."""
-    converted_files, bases = converted(monkeypatch, tmp_path / "m.pt2", failing=("litert-fp32", "torchscript"))
-    assert converted_files.reasons["torchscript"] == "no converter for torchscript"
+    converted_files, bases = converted(monkeypatch, tmp_path / "m.pt2", failing=("litert-fp32",))
+    assert converted_files.reasons["litert-fp32"] == "no converter for litert-fp32"
     assert converted_files.reasons["litert-fp16"].startswith("litert-fp32, ")
     assert "--calibration" in converted_files.reasons["onnx-int8"]
     assert "trtexec" in converted_files.reasons["tensorrt-fp16"]
@@ -55,16 +55,13 @@ def test_a_converter_that_fails_ends_no_other(monkeypatch, tmp_path):
     assert "litert-fp16" not in bases
 
 
-def test_what_a_model_cannot_become_has_a_reason_and_its_own_form_is_no_candidate(monkeypatch, tmp_path):
-    """LiteRT is made from PyTorch only; a TorchScript file is not made from itself again."""
+def test_what_a_model_cannot_become_has_a_reason(monkeypatch, tmp_path):
+    """LiteRT is made from PyTorch only."""
     reasons = converted(monkeypatch, tmp_path / "m.onnx", calibration=tmp_path)[0].reasons
     reason = "made from a PyTorch model only (.pt2 or TorchScript): give that"
-    assert (reasons["litert-int8"], reasons["executorch-fp32"], "onnx-fp16" in reasons) == (reason, reason, False)
+    assert (reasons["litert-int8"], reasons["litert-fp32"], "onnx-fp16" in reasons) == (reason, reason, False)
     # One line for all of them, whatever a format is called.
     assert len([line for line in benchmark._not_converted(BoardFormats(reasons=reasons)) if "PyTorch" in line]) == 1
-    written = converted(monkeypatch, tmp_path / "m.torchscript", calibration=tmp_path)[0].written
-    assert [path.suffix for path in written.values()].count(".torchscript") == 0
-    assert "exported" in written
 
 
 def test_an_extra_that_is_not_installed_is_named_before_the_first_conversion(monkeypatch, tmp_path):
@@ -92,12 +89,12 @@ def test_wrong_usage_names_the_remedy(tmp_path):
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     replay_model(tmp_path)
     for words, message in (
-        (("m.gguf",), "edgemeter models quantise"),
+        (("m.gguf",), "edgemeter compare A B"),
         (("m.replay.json",), "fp32"),
         (("none.onnx",), "'none.onnx'"),
         (("edgemeter-shapes_fp32.onnx", "--data", "nowhere"), "nowhere"),
     ):
-        result = edgemeter("models", "benchmark", *words, cwd=tmp_path)
+        result = edgemeter("benchmark", *words, cwd=tmp_path)
         assert (result.returncode, result.stdout) == (2, ""), words
         assert message in result.stderr, words
 
@@ -134,7 +131,7 @@ def test_the_formats_are_compared_and_one_is_recommended(monkeypatch, tmp_path):
 
     play(monkeypatch, outcome_of)
     (tmp_path / "a.onnx").write_bytes(b"model")
-    words = ("models", "benchmark", "a.onnx", "--repeats", 3)
+    words = ("benchmark", "a.onnx", "--repeats", 3)
     result = edgemeter(*words, "--format", "json", cwd=tmp_path, env=os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")})
     document = json.loads(result.stdout)
     assert (result.returncode, document["not_converted"], list(document["files"])) == (1, converted_files.reasons, list(written))

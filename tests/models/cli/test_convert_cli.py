@@ -17,7 +17,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import model_file
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from edgemeter.models.cli import confined
-from edgemeter.models.cli.convert import convert, quantise
+from edgemeter.models.cli.convert import convert
 from tests.fixtures.rows import table_row
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
@@ -60,12 +60,6 @@ def test_a_source_that_is_no_model_is_one_line(tmp_path):
             assert not (tmp_path / "out").exists()
 
 
-def test_a_file_to_quantise_that_is_absent_is_one_line(tmp_path):
-    """As one to convert; names of shipped models do."""
-    with pytest.raises(EdgemeterError, match=r"no file and no shipped model 'absent\.gguf'"):
-        CliRunner().invoke(quantise, ["absent.gguf", "--to", "q4_0", "--output", str(tmp_path)], obj="process", catch_exceptions=False)
-
-
 def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
     """One line with what to install; no file is written."""
     monkeypatch.setitem(sys.modules, "onnx", None)
@@ -77,8 +71,6 @@ def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
 @pytest.mark.services
 def test_a_machine_without_a_sandbox_converts_only_what_is_called_trusted(tmp_path):
     """A converter that a model takes over could remove every file of the user, so nothing is begun."""
-    model = tmp_path / "model.gguf"
-    model.write_bytes(b"GGUF")
     (tmp_path / "trtexec").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "trtexec").chmod(0o755)
     checkout = Path(__file__).parents[3]
@@ -94,8 +86,7 @@ def test_a_machine_without_a_sandbox_converts_only_what_is_called_trusted(tmp_pa
 
     for words in (
         ["models", "convert", FIXTURES / "onnx.onnx", "--to", "onnx-fp16"],
-        ["models", "quantise", model, "--to", "q8_0"],
-        ["models", "benchmark", FIXTURES / "onnx.onnx", "--repeats", "2", "--power", "none"],
+        ["benchmark", FIXTURES / "onnx.onnx", "--repeats", "2", "--power", "none"],
     ):
         with table_row(words):
             shutil.rmtree(tmp_path / "converted", ignore_errors=True)

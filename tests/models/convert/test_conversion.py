@@ -1,6 +1,5 @@
 """The shipped detector in every format, by the real converters and runtimes; and conversions that ruin it."""
 
-import importlib.util
 import platform
 import shutil
 import subprocess
@@ -24,8 +23,7 @@ from edgemeter.models.convert.source import CalibrationImages
 
 pytestmark = [pytest.mark.convert, pytest.mark.nightly]
 
-HAS_EXECUTORCH = importlib.util.find_spec("executorch") is not None
-HERE = [name for name, entry in formats.FORMATS.items() if entry.program is None and (HAS_EXECUTORCH or entry.runtime != "executorch")]
+HERE = [name for name, entry in formats.FORMATS.items() if entry.program is None]
 # Without VNNI, ONNX Runtime's integer kernels add products of 8 bits in 16 and saturate: 7 dB worse than the same graph in float.
 # The file is for TensorRT, which does not.
 SATURATES = {"onnx-int8-symmetric"} if platform.machine() == "x86_64" and "vnni" not in Path("/proc/cpuinfo").read_text() else set()
