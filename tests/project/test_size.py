@@ -15,7 +15,7 @@ LINES = {
     "agent/api": 483,
     "agent/base": 5815,
     "agent/bundle": 635,
-    "agent/cli": 2591,
+    "agent/cli": 2592,
     "agent/contract": 4009,
     "agent/daemon": 349,
     "agent/datasets": 1351,
@@ -35,7 +35,7 @@ LINES = {
     "agent/profile": 564,
     "agent/quality": 69,
     "agent/recognition": 1140,
-    "agent/runtimes": 4395,
+    "agent/runtimes": 4394,
     "agent/sandbox": 536,
     "agent/session": 1642,
     "agent/settings": 272,
@@ -65,8 +65,8 @@ LINES = {
     "models": 1,
     "models/builder": 879,
     "models/catalogue": 530,
-    "models/cli": 952,
-    "models/convert": 2833,
+    "models/cli": 910,
+    "models/convert": 2577,
     "models/fetch": 560,
     "provisioning": 1,
     "provisioning/apply": 881,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80006,
+    "tests": 79923,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
