@@ -41,6 +41,8 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
     found: Count | None = None  # Boxes above the model card's threshold.
     highest_score: float | None = None  # Highest score of a box.
     distinct_scores: Count | None = None  # Number of different scores.
+    boxed: Count | None = None  # Photographs with boxes that count.
+    without_extent: Count | None = None  # Those of them whose best boxes have no extent.
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):

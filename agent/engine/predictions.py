@@ -31,7 +31,7 @@ from edgemeter.agent.engine.output_check import Outcome, arrays_equal, compare_o
 from edgemeter.agent.engine.stopwatch import until_answered
 from edgemeter.agent.engine.subject import Emit
 from edgemeter.agent.runtimes import Array
-from edgemeter.agent.tasks import OF_OBJECTS, ObjectResults
+from edgemeter.agent.tasks import OF_OBJECTS, BoxExtents, ObjectResults
 
 # Where nothing is scored, the number of inputs that are run again at least: constant outputs show only in several of them.
 FEWEST_INPUTS = 4
@@ -61,14 +61,15 @@ class PredictionLog:
         has_values = any(output.size for output in outputs)
         self._alike += has_values and _are_equal(outputs, self._first[1]) and not _are_equal(inputs, self._first[0])
 
-    def summary(self, objects: int | None) -> job.Answers | None:
-        """Return the summary, None without predictions; `objects` are those in the ground truth of the photographs."""
+    def summary(self, objects: int | None, extents: tuple[int, int] | None = None) -> job.Answers | None:
+        """Return the summary, None without predictions; `objects` are those in the ground truth, `extents` as of `BoxExtents`."""
         if self._first is None:
             return None
         if not self._is_detector:
             return job.Answers(inputs=self._inputs, alike=self._alike, not_finite=self._not_finite)
         scores = np.concatenate(self._scores)
         scores = scores[np.isfinite(scores)]
+        boxed, without_extent = extents or (None, None)
         return job.Answers(
             inputs=self._inputs,
             alike=self._alike,
@@ -77,6 +78,8 @@ class PredictionLog:
             found=len(scores),
             highest_score=float(scores.max()) if scores.size else None,
             distinct_scores=int(np.unique(scores).size),
+            boxed=boxed,
+            without_extent=without_extent,
         )
 
 
@@ -157,7 +160,7 @@ def evaluate(
         preprocess_ns=np.array(before, np.int64),
         postprocess_ns=np.array(after, np.int64),
         output_check=summarise_check(outcomes),
-        answers=log.summary(annotated_objects(model)),
+        answers=log.summary(annotated_objects(model), model.work.box_extents() if isinstance(model.work, BoxExtents) else None),
         accuracy=accuracy,
         reasons={} if accuracy else {"accuracy": _no_accuracy(work, model, unanswered)},
         predictions=_results(model) if work.case.predictions and scoring and unanswered is None else job.NO_PREDICTIONS,

@@ -84,6 +84,14 @@ class ObjectResults(Protocol):
         """Return all predictions kept: image_id, category_id, bbox (x, y, width, height in pixels), score; and the task's own shape."""
 
 
+@runtime_checkable
+class BoxExtents(Protocol):
+    """A task whose predictions are boxes, which have no extent where 0..1 is read as pixels, or the reverse."""
+
+    def box_extents(self) -> tuple[int, int]:
+        """Return in how many photographs there are boxes with a score that counts, and in how many of these the best have no extent."""
+
+
 def prepared(task: Task, index: int, loaded: Loaded) -> list[list[NDArray[Any]]]:
     """Return the inputs that the task prepares for item `index`, call by call, in the model's order.
 

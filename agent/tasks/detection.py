@@ -26,6 +26,10 @@ from edgemeter.agent.vision.preprocess import values_of_first
 SHOWN_SCORE = 0.25
 # A box just below what is shown on one side still counts on the other.
 PARTNER_SCORE = 0.15
+# The best boxes of a photograph decide whether they have an extent, of those that are no noise.
+BEST_BOXES, NOISE_SCORE = 10, 0.05
+# No detector finds what is smaller, in pixels of its input.
+LEAST_EXTENT_PX = 2.0
 # COCO's loosest match.
 SAME_IOU = 0.5
 # So many of the categories' names an error shows.
@@ -152,6 +156,18 @@ class Detection(PhotoTask):
         share = f"{len(self._full)} of {len(self._predictions)} photographs"
         remedy = f"COCO counts {COUNTED} of each class: remove output.max_detections"
         return (f"AP may be too low: the card keeps {limit} detections of a photograph, which {share} have, and {remedy}",)
+
+    def box_extents(self) -> tuple[int, int]:
+        """Return in how many photographs boxes count, and in how many of these most of the best have no extent within the photograph."""
+        are_flat = [self._are_flat(index, boxes) for index, boxes in self._boxes.items() if boxes.scores.max(initial=0.0) >= NOISE_SCORE]
+        return len(are_flat), sum(are_flat)
+
+    def _are_flat(self, index: int, detections: Detections) -> bool:
+        frame, best = self._frames[index], detections.boxes[:BEST_BOXES][detections.scores[:BEST_BOXES] >= NOISE_SCORE]
+        inside = np.clip(best, 0, [frame.photo_width, frame.photo_height] * 2)
+        sides_px = (inside[:, 2:] - inside[:, :2]) * [frame.scale_x, frame.scale_y]
+        are_flat = (sides_px.max(axis=1) < LEAST_EXTENT_PX) | (sides_px.min(axis=1) <= 0)
+        return bool(are_flat.mean() > 0.5)
 
     def results(self) -> list[dict[str, Any]]:
         """Return COCO's results of all photographs decoded, in the order in which they are scored; there must be ground truth."""

@@ -18,6 +18,8 @@ LOWEST_SCORE = 0.05
 NO_SCORE = 2.0
 # Different inputs with the same outputs, before these count as constant.
 DIFFERENT_INPUTS = 4
+# Of so many of the photographs with boxes the best have no extent; where pixels are read as 0..1, some boxes at the upper left keep one.
+NEARLY_ALL = 0.8
 # An int8 score has 256 steps. With fewer than 8 in use the ranking of boxes, and so the AP, is decided by ties.
 FEW_SCORES = 8
 MANY_BOXES = 100
@@ -56,6 +58,17 @@ def implausible_scores(facts: Facts) -> RuleEvidence | None:
     if answers.found and highest is not None and highest < LOWEST_SCORE and objects >= FEW:
         return RuleEvidence({"answers_highest_score": highest, "answers_objects": objects})
     return None
+
+
+def boxes_without_extent(facts: Facts) -> RuleEvidence | None:
+    """Boxes below 2 px of the input, or outside the photograph; an AP that models in use reach confirms them."""
+    answers, accuracy = facts.outputs_of.answers, facts.outputs_of.accuracy
+    if answers is None or not answers.boxed or answers.without_extent is None or (accuracy is not None and not _is_low(accuracy)):
+        return None
+    # Among many photographs without boxes a few with one may be mistakes.
+    if answers.boxed < min(DIFFERENT_INPUTS, answers.inputs) or answers.without_extent < NEARLY_ALL * answers.boxed:
+        return None
+    return RuleEvidence({"answers_boxed": answers.boxed, "answers_without_extent": answers.without_extent})
 
 
 def implausible_accuracy(facts: Facts) -> RuleEvidence | None:
@@ -126,6 +139,12 @@ RULES = (
         "implausible-scores", "invalid",
         "no working detector scores like this[: the highest score is {answers_highest_score:.3g}][ on {answers_objects:,.0f} objects]",
         "Correct `family` and classes on the model card, or quantise boxes and scores as two outputs.", implausible_scores,
+    ),
+    Rule(
+        "boxes-without-extent", "invalid",
+        "in {answers_without_extent:,.0f} of {answers_boxed:,.0f} photographs the best boxes have no extent, as those of 0..1 that are "
+        "read as pixels, or the reverse",
+        'Write two lines into the model card: `family = "..."` of such outputs, and `classes` under `[output]`.', boxes_without_extent,
     ),
     Rule(
         "implausible-accuracy", "invalid",

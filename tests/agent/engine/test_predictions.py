@@ -5,9 +5,14 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.engine.job import Answers
-from edgemeter.agent.engine.predictions import PredictionLog, with_needed_value
+from edgemeter.agent.engine.predictions import PredictionLog, score_untimed, with_needed_value
+from edgemeter.agent.verdict.judge import judge_outputs
+from edgemeter.agent.verdict.rule import Facts
+from edgemeter.agent.vision.decoders import DECODERS, boxes
 from tests.fixtures.record_factory import SHA_DATA, make_accuracy
+from tests.fixtures.replay_case import write_replay
 from tests.fixtures.rows import table_row
+from tests.fixtures.run_jobs import brief_case, run_job, write_photographs
 from tests.fixtures.vision_factory import make_card
 
 
@@ -67,3 +72,63 @@ def test_a_card_counts_for_the_same_metric_and_data_only():
             assert accuracy.needed_value == (pytest.approx(0.54) if is_known else None)
     assert with_needed_value(None, card(value=0.6)) is None
     assert with_needed_value(make_accuracy(), None) == make_accuracy()
+
+
+# Two objects on 320 x 240, which a stretched input of 64 x 64 holds: x1, y1, x2, y2 and category.
+OBJECTS = (((80, 60, 160, 180), 1), ((200, 30, 300, 120), 2))
+NORMALISED = np.array([box for box, _ in OBJECTS]) / [320, 240, 320, 240]
+
+
+class PixelBoxes:
+    """A plug-in's decoder: boxes as x1, y1, x2, y2 in pixels of the input, their scores and classes."""
+
+    def __init__(self, model, _loaded):
+        self._output = model.output
+
+    def decode(self, outputs, frame):
+        """Take the coordinates as they are."""
+        corners, scores, classes = outputs[0][0], outputs[1][0], outputs[2][0].astype(np.int32)
+        return boxes.select(corners, scores, classes, self._output, frame)
+
+
+def scored_replay(folder, family, coordinates, scores=(0.9, 0.8)):
+    """Return the result of a detector that finds these boxes with these scores in each of eight photographs."""
+    folder.mkdir()
+    centred = [((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1) for (x1, y1, x2, y2), _ in OBJECTS]
+    objects = [(box, category) for box, (_, category) in zip(centred, OBJECTS, strict=True)]
+    data = write_photographs(folder, [(np.full((240, 320, 3), number, np.uint8), objects) for number in range(8)])
+    outputs = [
+        {"name": name, "shape": [1, *np.shape(values)], "dtype": "float32", "values": np.ravel(values).tolist()}
+        for name, values in (("boxes", coordinates), ("scores", scores), ("classes", [0, 1]), ("count", 2))
+    ]
+    model = write_replay(
+        folder,
+        latencies_ms=[0.1],
+        inputs=[{"name": "image", "shape": [1, 64, 64, 3], "dtype": "float32"}],
+        outputs=outputs[: 4 if family == "tflite-postprocess" else 3],
+    )
+    model.with_name(f"{model.name}.toml").write_text(
+        f'name = "m"\ntask = "detection"\nfamily = "{family}"\nprecision = "fp32"\n'
+        '[input]\nheight = 64\nwidth = 64\nlayout = "NHWC"\n[output]\nclasses = 2\n'
+    )
+    return score_untimed(run_job(brief_case(model, **data), accuracy=True), lambda _: None)
+
+
+def test_boxes_of_0_to_1_that_are_read_as_pixels_or_the_reverse_are_no_quiet_ap_of_0(tmp_path, monkeypatch):
+    """In every photograph the best boxes have no extent; read as they are meant, they are right."""
+    monkeypatch.setitem(DECODERS, "pixel-boxes", f"{__name__}:PixelBoxes")
+    pixels, y_first = NORMALISED * 64, [1, 0, 3, 2]
+    for name, family, coordinates, is_right in [
+        ("pixels as pixels", "pixel-boxes", pixels, True),
+        ("0..1 as pixels", "pixel-boxes", NORMALISED, False),
+        ("0..1 as 0..1", "tflite-postprocess", NORMALISED[:, y_first], True),
+        ("pixels as 0..1", "tflite-postprocess", pixels[:, y_first], False),
+    ]:
+        with table_row(name):
+            result = scored_replay(tmp_path / name.replace(" ", "-"), family, coordinates)
+            verdict = judge_outputs(Facts(result))
+            assert result.accuracy.value == pytest.approx(float(is_right), abs=1e-6)
+            assert verdict.rules == (() if is_right else ("boxes-without-extent",))
+            assert [violation.numbers for violation in verdict.violations] == (
+                [] if is_right else [{"answers_boxed": 8, "answers_without_extent": 8}]
+            )

@@ -76,6 +76,25 @@ def test_a_perfect_model_scores_one(folder):
     assert task.score() == score
 
 
+def test_small_boxes_have_an_extent_and_noise_does_not_count(folder):
+    """An object of 3 pixels of the input is small; scores below 0.05 are what a good model has of a photograph without objects."""
+    for name, sides, scores, expected in [
+        ("as usual", (16, 16), (0.9, 0.8), (2, 0)),
+        ("small", (3, 3), (0.9, 0.8), (2, 0)),
+        ("a line", (30, 1), (0.9, 0.8), (2, 0)),
+        ("without extent", (1, 1), (0.9, 0.8), (2, 2)),
+        ("one of two", (1, 1), (0.9, 0.0), (2, 2)),
+        ("noise", (1, 1), (0.04, 0.04), (0, 0)),
+    ]:
+        with table_row(name):
+            tensor = perfect()
+            tensor[0, 2:4, :2] = np.array(sides)[:, None]
+            tensor[0, 4, 0], tensor[0, 5, 1] = scores
+            task = make_task(open_with_truth(folder, make_truth()))
+            run(task, [tensor])
+            assert task.box_extents() == expected
+
+
 def test_quantised_outputs_are_read_by_their_scale(folder):
     """An int8 head of 0..1 gives the same boxes."""
     info = TensorInfo("out", HEAD, "int8", 1 / 255, -128)
