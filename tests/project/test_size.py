@@ -22,7 +22,7 @@ LINES = {
     "agent/delivery": 1953,
     "agent/doctor": 675,
     "agent/energy": 1229,
-    "agent/engine": 4285,
+    "agent/engine": 4290,
     "agent/generators": 1243,
     "agent/health": 584,
     "agent/identity": 733,
@@ -39,9 +39,9 @@ LINES = {
     "agent/sandbox": 536,
     "agent/session": 1642,
     "agent/settings": 272,
-    "agent/tasks": 1812,
+    "agent/tasks": 1836,
     "agent/update": 358,
-    "agent/verdict": 946,
+    "agent/verdict": 965,
     "agent/vision": 2111,
     "collector": 1,
     "collector/alerts": 721,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 79923,
+    "tests": 80013,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
