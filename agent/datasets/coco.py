@@ -4,6 +4,7 @@ import re
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import decode_json
+from edgemeter.agent.datasets.foreign_names import LARGEST_ID, TEXT_ID, AnnotatedImage, Id, match_image_ids
 from edgemeter.agent.datasets.items import read_bytes
 
 Boxes = NDArray[np.float64]
@@ -25,9 +27,6 @@ _LARGEST_RATIO = 2.0
 # A box may leave the photograph by this much and still be x, y, width, height: not every decoder clips.
 _SLACK_PX = 2.0
 Side = Annotated[float, msgspec.Meta(ge=0)]
-# Ids travel to the metric in a column of float64, which is exact up to here.
-_LARGEST_ID = 2**53
-Id = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_ID)]
 JsonClassIndex = Annotated[int, msgspec.Meta(ge=0)]
 # Python's json module writes these words, which JSON does not know.
 _NO_NUMBER = re.compile(rb"[-+]?(NaN|Infinity)")
@@ -41,7 +40,7 @@ class Rle(msgspec.Struct, frozen=True):
     """A mask as a run-length code: `size` is height and width, `counts` the runs, compressed to a text or not."""
 
     size: tuple[int, int]
-    counts: str | list[Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_ID)]]
+    counts: str | list[Id]
 
 
 Outline = list[_Polygon] | Rle
@@ -73,20 +72,12 @@ def _box_form_problem(boxes: Boxes, sizes: Boxes) -> str | None:
     return None
 
 
-class AnnotatedImage(msgspec.Struct, frozen=True):
-    """One photograph as COCO names it; `width` and `height` in pixels, where given."""
-
-    id: Id
-    file_name: Annotated[str, msgspec.Meta(min_length=1)]
-    width: int | None = None
-    height: int | None = None
-
-
-class Category(msgspec.Struct, frozen=True):
+class Category(msgspec.Struct, frozen=True, omit_defaults=True):
     """One class of objects."""
 
     id: Id
     name: str
+    supercategory: Any = None
 
 
 class CocoAnnotation(msgspec.Struct, frozen=True):
@@ -106,12 +97,25 @@ class CocoAnnotation(msgspec.Struct, frozen=True):
     keypoints: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class CocoDocument(msgspec.Struct, frozen=True):
-    """COCO's annotation document; what is not needed for boxes is not read."""
+class _WithTextId(msgspec.Struct):
+    id: str
+
+
+class _OfImage(msgspec.Struct):
+    image_id: int | str
+
+
+class CocoDocument(msgspec.Struct, frozen=True, omit_defaults=True):
+    """COCO's annotation document; what is not needed for boxes is not read.
+
+    `groupings` are categories that only group others, and are none themselves; `notes` say what was read leniently.
+    """
 
     images: Sequence[AnnotatedImage]
     annotations: Sequence[CocoAnnotation]
     categories: Sequence[Category]
+    groupings: Sequence[Category] = msgspec.field(default=(), name="categories that group")
+    notes: Sequence[str] = msgspec.field(default=(), name="notes of reading")
 
 
 def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
@@ -125,7 +129,7 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
         parts = decode_json(content, dict[str, msgspec.Raw])
         if "images" not in parts and "annotations" not in parts:
             return decode_json(content, dict[str, JsonClassIndex])
-        document = _decode_document(content)
+        document = _decode_document(content, f"the annotations {str(path)!r}")
     except msgspec.MsgspecError as error:
         raise ConfigError(
             f"the annotations {str(path)!r} are neither COCO's (images, annotations, categories; bbox is x, y, width, height) "
@@ -133,10 +137,24 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
         ) from error
     if problem := _contradiction(document):
         raise ConfigError(f"the annotations {str(path)!r} contradict themselves: {problem}; correct them")
-    return document
+    groupings = _groupings(document)
+    if not groupings:
+        return document
+    names = ", ".join(repr(category.name) for category in groupings)
+    categories = [category for category in document.categories if category not in groupings]
+    note = f"{names}: left out of the categories, since it owns no object and is only the supercategory of others"
+    return msgspec.structs.replace(document, categories=categories, groupings=groupings, notes=(*document.notes, note))
 
 
-def _decode_document(content: bytes) -> CocoDocument:
+def _groupings(document: CocoDocument) -> list[Category]:
+    """Return the categories that own no object and are the supercategory of others, as Roboflow writes one."""
+    owners = {annotation.category_id for annotation in document.annotations}
+    members = {(category.supercategory, category.name) for category in document.categories if isinstance(category.supercategory, str)}
+    parents = {parent for parent, name in members if parent != name}
+    return [category for category in document.categories if category.id not in owners and category.name in parents]
+
+
+def _decode_document(content: bytes, noun: str) -> CocoDocument:
     try:
         return decode_json(content, CocoDocument)
     except msgspec.ValidationError:
@@ -147,12 +165,32 @@ def _decode_document(content: bytes) -> CocoDocument:
                 if isinstance(entry, dict):
                     entry.update({key: _whole(key, entry[key]) for key in _WHOLE if key in entry})
                     entry.update({key: msgspec.Raw(msgspec.json.encode(entry[key])) for key in SHAPES if key in entry})
-        return msgspec.convert(parts, CocoDocument)
+        notes = _number_images(parts, noun)
+        return msgspec.structs.replace(msgspec.convert(parts, CocoDocument), notes=notes)
+
+
+def _number_images(parts: dict[str, Any], noun: str) -> tuple[str, ...]:
+    """Give images whose ids are text numbers, and annotations the numbers of their images where they refer to them by text."""
+    images, annotations = parts.get("images", []), parts.get("annotations", [])
+    # What else is wrong the caller finds.
+    with suppress(msgspec.ValidationError):
+        texts = [image.id for image in msgspec.convert(images, list[_WithTextId])]
+        for number, (image, text) in enumerate(zip(images, texts, strict=True)):
+            image.update({"id": number, TEXT_ID: text})
+    with suppress(msgspec.ValidationError):
+        named = msgspec.convert(images, list[AnnotatedImage])
+        referred = [annotation.image_id for annotation in msgspec.convert(annotations, list[_OfImage])]
+        if any(image.text_id is not None for image in named) or any(isinstance(value, str) for value in referred):
+            ids, notes = match_image_ids(referred, named, noun)
+            for annotation, value in zip(annotations, referred, strict=True):
+                annotation["image_id"] = ids[value]
+            return notes
+    return ()
 
 
 def _whole(key: str, value: Any) -> Any:
     """Return 1 for 1.0, and for the `true` of iscrowd; anything else as it is."""
-    is_whole = isinstance(value, float) and value.is_integer() and value < _LARGEST_ID
+    is_whole = isinstance(value, float) and value.is_integer() and value < LARGEST_ID
     return int(value) if is_whole or (key == "iscrowd" and isinstance(value, bool)) else value
 
 
@@ -168,11 +206,12 @@ def decode_problem(content: bytes, error: Exception) -> str:
 def plain_document(document: CocoDocument, image_ids: set[int] | None = None) -> dict[str, Any]:
     """Return the document as plain data, for these images only (None: all); an annotation without area gets that of its box."""
     return {
-        "images": [msgspec.to_builtins(image) for image in document.images if image_ids is None or image.id in image_ids],
+        "images": [msgspec.structs.asdict(image) for image in document.images if image_ids is None or image.id in image_ids],
         "annotations": [
             _plain_annotation(annotation) for annotation in document.annotations if image_ids is None or annotation.image_id in image_ids
         ],
         "categories": msgspec.to_builtins(document.categories),
+        "groupings": msgspec.to_builtins(document.groupings),
     }
 
 
@@ -201,13 +240,9 @@ def _contradiction(document: CocoDocument) -> str | None:
     """Return the error in the document as a whole, None if it is consistent."""
     images = {image.id for image in document.images}
     categories = {category.id for category in document.categories}
-    names = [image.file_name for image in document.images]
-    outside = next((name for name in names if Path(name).is_absolute() or ".." in Path(name).parts), None)
-    if outside is not None:
-        return f"the file name {outside!r} leads out of the image folder"
     listed: dict[str, Sequence[int | str]] = {
-        "image id": [image.id for image in document.images],
-        "file name": names,
+        "image id": [image.written_id for image in document.images],
+        "file name": [image.file_name for image in document.images],
         "category id": [category.id for category in document.categories],
         "annotation id": [annotation.id for annotation in document.annotations],
     }

@@ -19,6 +19,7 @@ from edgemeter.agent.contract.case_settings import is_video
 from edgemeter.agent.datasets import GroundTruth, Reader, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
+from edgemeter.agent.datasets.foreign_names import match_files
 from edgemeter.agent.datasets.items import Item, item_of_file, list_items, photographs_in
 from edgemeter.agent.datasets.video import VideoFrames
 from edgemeter.agent.vision import photograph
@@ -77,6 +78,7 @@ def open_folder(
     With annotations the photographs are those that they name, sorted the same way: one that has no ground truth cannot be scored and
     is left out with a warning, because a folder often holds more than one set (all of val2017, annotations of 80). Folders below it
     count only as class folders, or where annotations name them. A file in place of the folder holds the items itself, as a video does.
+    A file that annotations name as another system or tool does is matched by its base name, with a note.
 
     Of photographs that annotations name, only those of the subset need be there. `reader` reads the ground truth; without one the
     first that recognises it does. `first` reads only so many of the items, to see what they are: the hash is then another.
@@ -92,16 +94,20 @@ def open_folder(
         raise ConfigError(f"the annotations {str(annotations)!r} name no files: give the annotations of {str(images)!r}")
     all_names, drawn_from = _choose(named, subset, seed)
     names_in_set = all_names[:first]
-    inside = {} if truth is None else {item.name: item for item in truth.items}
-    items = tuple(inside[name] if inside else item_of_file(images, name) for name in names_in_set)
     if truth is None:
+        items = tuple(item_of_file(images, name) for name in names_in_set)
         paths = tuple(images / name for name in named)
         return Dataset(images.resolve().name, items, _sha256_of(_hashes(items)), drawn_from=drawn_from, needed=paths, warnings=_dark(items))
-    needed_paths = [images / name for name in (all_names if truth.named_by == "annotations" else named)]
-    if inside:
+    notes: tuple[str, ...] = ()
+    if inside := {item.name: item for item in truth.items}:
+        items = tuple(inside[name] for name in names_in_set)
         needed_paths = sorted({item.path for item in truth.items})
     else:
-        _check_named(images, annotations, named, needed_paths)
+        files, notes = match_files(images, named)
+        needed = all_names if truth.named_by == "annotations" else named
+        _check_named(images, annotations, files, needed)
+        needed_paths = [images / files[name] for name in needed]
+        items = tuple(item_of_file(images, files[name]) for name in names_in_set)
     hashes = _hashes(items)
     first_index = {content: index for index, content in reversed([*enumerate(hashes)])}
     copies = {index: first_index[content] for index, content in enumerate(hashes) if first_index[content] != index}
@@ -110,7 +116,7 @@ def open_folder(
         items=items,
         sha256=_sha256_of(hashes, truth.identity),
         drawn_from=drawn_from,
-        warnings=(*truth.warnings, *_dark(items), *_copied(items, copies)),
+        warnings=(*truth.warnings, *notes, *_dark(items), *_copied(items, copies)),
         needed=(*needed_paths, *truth.beside),
         copies=copies,
     )
@@ -184,15 +190,13 @@ def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], 
     return sorted(drawn_names), len(named)
 
 
-def _check_named(folder: Path, annotations: Path | None, named: list[str], needed_paths: list[Path]) -> None:
-    present = set(photographs_in(folder))
-    absent = [path for path in needed_paths if path.relative_to(folder).as_posix() not in present and not path.is_file()]
-    if absent:
+def _check_named(folder: Path, annotations: Path | None, files: Mapping[str, str], needed: Sequence[str]) -> None:
+    if absent := [name for name in needed if name not in files]:
         raise ConfigError(
-            f"{len(absent)} of the {len(needed_paths)} files that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
-            f"first {absent[0].relative_to(folder).as_posix()!r}: give the folder they belong to, or annotations of these files only"
+            f"{len(absent)} of the {len(needed)} files that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
+            f"first {absent[0]!r}: give the folder they belong to, or annotations of these files only"
         )
-    if extra := present.difference(named):
+    if extra := set(photographs_in(folder)).difference(files.values()):
         first = min(extra)
         logger.warning("%d photographs in %s are left out, the annotations do not name them (first %s)", len(extra), folder, first)
 

@@ -89,7 +89,7 @@ class Coco:
         content = read_annotations(path)
         if isinstance(content, dict):
             return GroundTruth(ClassIndex(content), path)
-        return GroundTruth(content, path)
+        return GroundTruth(content, path, tuple(content.notes))
 
 
 class VisualWakeWords:
@@ -114,7 +114,7 @@ class VisualWakeWords:
         classes = _wake_words(document, path)
         left_out = len(document.images) - len(classes)
         odd = (f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} of the photograph: left out",) if left_out else ()
-        return GroundTruth(ClassIndex(classes), path, odd)
+        return GroundTruth(ClassIndex(classes), path, (*document.notes, *odd))
 
 
 def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:

@@ -13,7 +13,8 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, required
 from edgemeter.agent.datasets.class_lists import text_lines
-from edgemeter.agent.datasets.coco import AnnotatedImage, Category, CocoAnnotation, CocoDocument
+from edgemeter.agent.datasets.coco import Category, CocoAnnotation, CocoDocument
+from edgemeter.agent.datasets.foreign_names import AnnotatedImage
 from edgemeter.agent.datasets.items import list_photographs
 from edgemeter.agent.vision import photograph
 

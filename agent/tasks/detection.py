@@ -104,15 +104,16 @@ class Detection(PhotoTask):
         # Photographs in which as much was found as the card keeps.
         self._full: set[int] = set()
         self._truth = None if data.truth is None else self._read(data.truth)
-        self._categories = () if data.truth is None else category_ids(model, data.truth["categories"], loaded.outputs)
-        self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}
+        truth = data.truth or {"images": (), "categories": ()}
+        self._categories = category_ids(model, truth["categories"], loaded.outputs, truth.get("groupings", ())) if data.truth else ()
+        self._images = {image["id"]: image for image in truth["images"]}
 
     def prepare(self, index: int) -> Sequence[Inputs]:
         """Return the one call for photograph `index`, whose size must be the annotated one."""
         calls = super().prepare(index)
         if self._data.image_ids is not None:
-            annotated = self._sizes[self._data.image_ids[index]]
-            frame = self._frames[index]
+            image, frame = self._images[self._data.image_ids[index]], self._frames[index]
+            annotated = image["width"], image["height"]
             if None not in annotated and annotated != (frame.photo_width, frame.photo_height):
                 raise ConfigError(
                     f"the annotations are for {self._data.items[index].name!r} at {annotated[0]} x {annotated[1]}, it is "
@@ -174,8 +175,9 @@ class Detection(PhotoTask):
         image_ids, results = self._data.image_ids or (), []
         for index in sorted(self._boxes):
             rows = self._rows(image_ids[index], self._boxes[index]).tolist()
+            written_id = self._images[image_ids[index]].get("text_id") or image_ids[index]
             for (_, *box, score, category), shape in zip(rows, self._predictions[index] or repeat(None), strict=False):
-                result = {"image_id": image_ids[index], "category_id": int(category), "bbox": box, "score": score}
+                result = {"image_id": written_id, "category_id": int(category), "bbox": box, "score": score}
                 results.append(result if shape is None else {**result, self.KIND.key: self._written(index, shape)})
         return results
 
@@ -227,10 +229,12 @@ def coco_class_names(classes: int) -> tuple[str, ...]:
     return {90: _BY_ID, 91: ("", *_BY_ID)}.get(classes, ())
 
 
-def category_ids(model: Card, categories: Sequence[Mapping[str, Any]], outputs: Sequence[TensorInfo] = ()) -> tuple[int | None, ...]:
+def category_ids(
+    model: Card, categories: Sequence[Mapping[str, Any]], outputs: Sequence[TensorInfo] = (), groupings: Sequence[Mapping[str, Any]] = ()
+) -> tuple[int | None, ...]:
     """Return the category id of each class of the model; None for a class that the annotations (`id` and `name` of each) do not know.
 
-    `outputs` are those of the model, which an error shows.
+    `outputs` are those of the model, which an error shows; `groupings` are categories that only group others.
 
     By name where the model's labels name every category (80, 90 or 91 classes without labels are called as COCO's are); else by place,
     where there are as many classes as categories, or where 90 classes stand for COCO's ids 1..90, 91 for 0..90 (DETR). Labels that
@@ -249,6 +253,9 @@ def category_ids(model: Card, categories: Sequence[Mapping[str, Any]], outputs: 
         if len(by_name) == len(categories) and set(by_name.values()) <= set(candidate):
             return candidate
     placed = _by_place(count, categories)
+    if placed is None and groupings and (placed := _by_place(count, [*categories, *groupings])):
+        # A model that was trained with the category that only groups others has a class for it.
+        placed = tuple(None if number in {category["id"] for category in groupings} else number for number in placed)
     if placed is None or any(name not in (None, placed_id) for name, placed_id in zip(named, placed, strict=True)):
         matched = sum(name is not None for name in named)
         shapes = ", ".join(

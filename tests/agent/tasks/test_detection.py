@@ -157,6 +157,21 @@ def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
     assert run(make_task(open_with_truth(folder, truth), labels=("cat", "dog")), [perfect()]).value == pytest.approx(1, abs=1e-9)
 
 
+def test_categories_in_another_order_with_one_that_groups_them_are_matched_by_name(folder):
+    """As Roboflow writes them; results have the ids of the annotations, text too."""
+    truth = make_truth(categories=("dog", "cat"))
+    truth["categories"] = [{**category, "supercategory": "pets"} for category in truth["categories"]] + [{"id": 0, "name": "pets"}]
+    for annotation in truth["annotations"]:
+        annotation.update(category_id=15 - annotation["category_id"], image_id=str(annotation["image_id"]))
+    for image in truth["images"]:
+        image["id"] = str(image["id"])
+    task = make_task(open_with_truth(folder, truth), labels=("cat", "dog"))
+    score = run(task, [perfect()])
+    assert (score.value, list(score.per_class)) == (pytest.approx(1, abs=1e-9), ["dog", "cat"])
+    assert [(result["image_id"], result["category_id"]) for result in task.results()[:2]] == [("100", 8), ("100", 7)]
+    assert scored_by_pycocotools(truth, task.results(), "bbox")[0] == pytest.approx(1, abs=1e-9)
+
+
 def test_what_does_not_fit_the_model_is_an_error(folder):
     """A class beyond the card's, which a PostProcess model does not declare; boxes of the original for a thumbnail; classes alone."""
     task = tasks.create(
@@ -200,6 +215,8 @@ def test_categories_that_were_numbered_anew_are_cocos_by_name():
             ids = of(anew, classes=classes)
             assert [i for i in ids if i is not None] == [category["id"] for category in anew]
             assert ids[{80: 11, 90: 12, 91: 13}[classes]] == first + 11, "a stop sign"
+    grouped = category_ids(make_card("yolov8", classes=3), [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}], (), [{"id": 0, "name": "g"}])
+    assert grouped == (None, 1, 2), "the class of a category that only groups others"
     ids = of([{"id": 1, "name": "dog"}, {"id": 2, "name": "car"}], classes=90)
     assert {index: number for index, number in enumerate(ids) if number is not None} == {2: 2, 17: 1}
 

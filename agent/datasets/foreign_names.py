@@ -1,0 +1,145 @@
+"""Photographs as other tools name them: file names written on other systems, and image ids as text, file names or numbers in them.
+
+A name is matched where exactly one photograph can be meant, with a note that says how and how many.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+from unicodedata import normalize
+from urllib.parse import unquote
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.foreign_text import whole_number
+from edgemeter.agent.datasets.items import photographs_in
+
+# Ids travel to the metric in a column of float64, which is exact up to here.
+LARGEST_ID = 2**53
+Id = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
+ImageKey = int | str
+# No tool writes a field of this name.
+TEXT_ID = "id as text"
+# Label Studio puts eight random digits before the name of a file.
+_LABEL_STUDIO = re.compile(r"[0-9a-f]{8}-(?=.)")
+# How image ids are compared, in this order. Ultralytics writes the stem of a file, as a number where it is one.
+_READINGS = ("ids", "ids as text", "file names", "base names", "stems of file names", "ids as numbers", "stems as numbers")
+
+
+class AnnotatedImage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One photograph as COCO names it; `width` and `height` in pixels, where given; `text_id` is its id in the file where that is text."""
+
+    id: Id
+    file_name: Annotated[str, msgspec.Meta(min_length=1)]
+    width: int | None = None
+    height: int | None = None
+    text_id: str | None = msgspec.field(default=None, name=TEXT_ID)
+
+    @property
+    def written_id(self) -> ImageKey:
+        """Return the id as it is in the file."""
+        return self.id if self.text_id is None else self.text_id
+
+
+def match_files(folder: Path, named: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the name in the folder of each file that is there, and a note on those that are named otherwise.
+
+    Raises:
+        ConfigError: a name may be that of several photographs, or several names are that of one.
+    """
+    present = set(photographs_in(folder))
+    similar = defaultdict(list)
+    for name in present:
+        similar[_plain_name(name)].append(name)
+    names: dict[str, str] = {}
+    for name in named:
+        candidates = _below(folder, name, present) or similar.get(_plain_name(name), [])
+        if len(candidates) > 1:
+            both = " or ".join(map(repr, sorted(candidates)[:2]))
+            raise ConfigError(f"the file name {name!r} of the annotations may be {both}: write the one that it is")
+        names.update((name, candidate) for candidate in candidates)
+    matched = [name for name in names if names[name] != name]
+    repeated = next((name for name, count in Counter(names.values()).items() if count > 1), None)
+    if repeated is not None:
+        both = " and ".join(repr(name) for name in names if names[name] == repeated)
+        raise ConfigError(f"the file names {both} of the annotations are all that of {repeated!r}: correct them")
+    if not matched:
+        return names, ()
+    first = matched[0]
+    note = f"{len(matched)} of {len(named)} file names of the annotations are matched by base name (first {first!r} with {names[first]!r})"
+    return names, (note,)
+
+
+def _below(folder: Path, name: str, present: Container[str]) -> list[str]:
+    """Return the file in the folder that a name is; of a path of another machine or system the longest end that is a file there."""
+    if name in present:
+        return [name]
+    for written in dict.fromkeys((name, name.replace("\\", "/"), unquote(name.replace("\\", "/")))):
+        parts = [part for part in written.split("/") if part not in ("", ".")]
+        # Nothing leads out of the folder.
+        begin = len(parts) - parts[::-1].index("..") if ".." in parts else 0
+        ends = ("/".join(parts[start:]) for start in range(begin, len(parts)))
+        if end := next((end for end in ends if end in present or (folder / end).is_file()), None):
+            return [end]
+    return []
+
+
+def _plain_name(name: str) -> str:
+    """Return the base name without what systems and labelling tools change: escapes, composed letters and prefixes."""
+    return _LABEL_STUDIO.sub("", normalize("NFC", _path_of(unquote(name)).name), count=1)
+
+
+def _path_of(name: str) -> PurePosixPath:
+    return PurePosixPath(name.replace("\\", "/"))
+
+
+def match_image_ids(values: Iterable[ImageKey], images: Sequence[AnnotatedImage], noun: str) -> tuple[dict[ImageKey, int], tuple[str, ...]]:
+    """Return the image of each id in a file (`noun`, for messages), by the first reading that fits all of them, and a note on it.
+
+    Raises:
+        ConfigError: no reading fits all, or several that differ.
+    """
+    distinct = list(dict.fromkeys(values))
+    keys, forms = [*map(_keys_of, images)], [*map(_forms_of, distinct)]
+    readings: dict[str, dict[ImageKey, int]] = {}
+    for number, reading in enumerate(_READINGS):
+        times = Counter(key[number] for key in keys)
+        # Ids that are listed twice are an error of the annotations, and not of who refers to them.
+        ids = {key[number]: image.id for key, image in zip(keys, images, strict=True) if number == 0 or times[key[number]] == 1}
+        matched = {value: ids[form[number]] for value, form in zip(distinct, forms, strict=True) if form[number] in ids}
+        is_one_to_one = len(set(matched.values())) == len(set(map(str, matched)))
+        readings[reading] = matched if is_one_to_one else {}
+    fitting = {reading: matched for reading, matched in readings.items() if len(matched) == len(distinct)}
+    if not fitting:
+        best = max(readings.values(), key=len)
+        absent = [value for value in distinct if value not in best]
+        like = f" (like {images[0].written_id!r}, file {images[0].file_name!r})" if images else ""
+        raise ConfigError(
+            f"{len(absent)} of {len(distinct)} image ids in {noun} are of no image of the annotations{like}, first {absent[0]!r}: tried as "
+            f"{', '.join(_READINGS)}; correct them"
+        )
+    reading, matched = next(iter(fitting.items()))
+    other = next((name for name, images_of in fitting.items() if images_of != matched), None)
+    if other is not None and reading != _READINGS[0]:
+        raise ConfigError(
+            f"the image ids in {noun} may be {reading} or {other}, which are those of other images: write the ids of the annotations"
+        )
+    if other is not None:
+        return matched, (f"the image ids in {noun} are taken as they are; as {other} they would be those of other images",)
+    return matched, () if reading == _READINGS[0] else (f"the image ids in {noun} are matched by {reading} (all {len(distinct)})",)
+
+
+def _keys_of(image: AnnotatedImage) -> tuple[ImageKey | None, ...]:
+    """Return what an image is called in each of the readings, None where it has no such name."""
+    path, text = _path_of(image.file_name), str(image.written_id)
+    return image.written_id, text, image.file_name, path.name, path.stem, whole_number(text), whole_number(path.stem)
+
+
+def _forms_of(value: ImageKey) -> tuple[ImageKey | None, ...]:
+    """Return what a referred id is in each of the readings."""
+    text, number = str(value), whole_number(str(value))
+    # Not None, which is the name of images without one.
+    return value, text, text, text, text, *(("",) * 2 if number is None else (number,) * 2)

@@ -1,0 +1,165 @@
+"""File names, image ids and categories as other tools write them: matched where unambiguous, with a note; else one clear error."""
+
+import json
+from unicodedata import normalize
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.agent.datasets.foreign_names import AnnotatedImage, match_image_ids
+from tests.fixtures.rows import table_row
+from tests.fixtures.vision_factory import make_truth
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with two files that are called photographs, and one below."""
+    images = tmp_path / "images"
+    (images / "below").mkdir(parents=True)
+    for name in ("photo_0.png", "photo_1.png", "below/photo_2.png", "caf\u00e9 1.png", "photo-50%.png", "0a1b2c3d-mug.png"):
+        (images / name).write_bytes(name.encode())
+    return images
+
+
+def opened(folder, truth):
+    """Return the data set with this ground truth, written as other tools do."""
+    path = folder.parent / "truth.json"
+    path.write_text(json.dumps(truth), encoding="utf-8")
+    return open_folder(folder, path)
+
+
+def naming(name):
+    """Return a truth of one image of this name."""
+    truth = make_truth(1)
+    truth["images"][0]["file_name"] = name
+    return truth
+
+
+def test_a_file_name_of_another_system_or_tool_is_matched_by_its_base_name(folder):
+    """With one note; where the file is there as it is named there is none."""
+    for name, file in [
+        ("photo_0.png", "photo_0.png"),
+        ("below/photo_2.png", "below/photo_2.png"),
+        ("photo-50%.png", "photo-50%.png"),
+        (r"D:\data\train\photo_0.png", "photo_0.png"),
+        (r"images\below\photo_2.png", "below/photo_2.png"),
+        ("/home/ann/photos/photo_1.png", "photo_1.png"),
+        ("../photos/photo_1.png", "photo_1.png"),
+        ("photos/caf%C3%A9%201.png", "caf\u00e9 1.png"),
+        (normalize("NFD", "caf\u00e9 1.png"), "caf\u00e9 1.png"),
+        ("/data/upload/3/a1b2c3d4-photo_1.png", "photo_1.png"),
+        ("mug.png", "0a1b2c3d-mug.png"),
+    ]:
+        with table_row(name):
+            data = opened(folder, naming(name))
+            assert [item.path for item in data.items] == [folder / file]
+            assert data.image_ids == (100,)
+            text = f"1 of 1 file names of the annotations are matched by base name (first {name!r} with {file!r})"
+            assert data.warnings == (() if name == file else (text,))
+
+
+def test_a_name_that_may_be_several_files_or_leads_out_of_the_folder_is_refused(folder):
+    """Nothing is guessed, and nothing is read from elsewhere."""
+    (folder / "0a1b2c3e-mug.png").touch()
+    for name, words in [
+        ("mug.png", "'mug.png' of the annotations may be '0a1b2c3d-mug.png' or '0a1b2c3e-mug.png'"),
+        ("/etc/passwd", "1 of the 1 files .* first '/etc/passwd'"),
+        ("../truth.json", "1 of the 1 files .* first '../truth.json'"),
+        ("PHOTO_0.png", "1 of the 1 files .* first 'PHOTO_0.png'"),
+    ]:
+        with table_row(name), pytest.raises(ConfigError, match=words):
+            opened(folder, naming(name))
+    truth = make_truth(2)
+    for image, name in zip(truth["images"], ("a/photo_0.png", "b/photo_0.png"), strict=True):
+        image["file_name"] = name
+    with pytest.raises(ConfigError, match=r"'a/photo_0.png' and 'b/photo_0.png' of the annotations are all that of 'photo_0.png'"):
+        opened(folder, truth)
+
+
+def test_a_subset_does_not_depend_on_how_a_name_is_matched(folder):
+    """It is chosen by the names in the annotations: a device that has those photographs alone chooses the same."""
+    truth = make_truth(2)
+    for image in truth["images"]:
+        image["file_name"] = rf"C:\photos\{image['file_name']}"
+    path = folder.parent / "truth.json"
+    path.write_text(json.dumps(truth))
+    (item,) = open_folder(folder, path, subset=1).items
+    (folder / next(name for name in ("photo_0.png", "photo_1.png") if name != item.path.name)).unlink()
+    assert open_folder(folder, path, subset=1).items == (item,)
+
+
+def test_images_whose_ids_are_text_are_numbered(folder):
+    """Annotations refer to them by the same text, by the stem, or by the file name; the written id is kept."""
+    for text, refer in [(True, str), (True, "photo_{}".format), (False, "photo_{}.png".format), (False, "10{}".format)]:
+        truth = make_truth(2)
+        for number, image in enumerate(truth["images"]):
+            image["id"] = str(number) if text else image["id"]
+        for annotation in truth["annotations"]:
+            annotation["image_id"] = refer(annotation["image_id"] - 100)
+        with table_row(text, refer(0)):
+            data = opened(folder, truth)
+            boxes = [(annotation["image_id"], annotation["bbox"]) for annotation in data.truth["annotations"]]
+            assert boxes == [(data.image_ids[index // 2], annotation["bbox"]) for index, annotation in enumerate(truth["annotations"])]
+            assert [image["text_id"] for image in data.truth["images"]] == (["0", "1"] if text else [None, None])
+            assert len(data.warnings) == (refer is not str)
+
+
+def test_text_ids_that_are_listed_twice_or_of_no_image_are_refused(folder):
+    """As numbers are."""
+    for ids, image_id, words in [(("a", "a"), "a", "image id 'a' is listed twice"), (("a", "b"), "c", "1 of 1 image ids .* first 'c'")]:
+        truth = make_truth(2)
+        for image, text in zip(truth["images"], ids, strict=True):
+            image["id"] = text
+        for annotation in truth["annotations"]:
+            annotation["image_id"] = image_id
+        with pytest.raises(ConfigError, match=words):
+            opened(folder, truth)
+
+
+IMAGES = [AnnotatedImage(id=number, file_name=f"images/{7 + number:03}.jpg") for number in range(4)]
+
+
+def test_image_ids_are_read_in_the_one_way_that_fits_all():
+    """As numbers of stems where Ultralytics wrote them; where two readings fit, the ids win with a note, and nothing else does."""
+    for values, ids, notes in [
+        ((0, 1, 3), (0, 1, 3), ()),
+        (("0", "3"), (0, 3), ("the image ids in p are matched by ids as text (all 2)",)),
+        (("007", "010"), (0, 3), ("the image ids in p are matched by stems of file names (all 2)",)),
+        (("images/007.jpg",), (0,), ("the image ids in p are matched by file names (all 1)",)),
+        (("008.jpg",), (1,), ("the image ids in p are matched by base names (all 1)",)),
+        ((7, 8, 10), (0, 1, 3), ("the image ids in p are matched by stems as numbers (all 3)",)),
+        ((), (), ()),
+    ]:
+        with table_row(values):
+            assert match_image_ids(values, IMAGES, "p") == (dict(zip(values, ids, strict=True)), notes)
+    near = [AnnotatedImage(id=number, file_name=f"{number + 1}.jpg") for number in range(4)]
+    matched, notes = match_image_ids([1, 2], near, "p")
+    assert matched == {1: 1, 2: 2}
+    assert notes == ("the image ids in p are taken as they are; as stems of file names they would be those of other images",)
+    with pytest.raises(ConfigError, match="may be ids as text or stems of file names, which are those of other images"):
+        match_image_ids(["1", "2"], near, "p")
+    with pytest.raises(
+        ConfigError, match=r"2 of 3 image ids in p are of no image of the annotations \(like 0, file 'images/007.jpg'\), first 9"
+    ):
+        match_image_ids([2, 9, "x"], IMAGES, "p")
+
+
+def test_a_category_that_only_groups_others_is_left_out(folder):
+    """Roboflow's first: it owns nothing, and the others name it; with an object of its own it is a category as any other."""
+    truth = make_truth(2)
+    truth["categories"] = [{"id": 0, "name": "pets-kzq1", "supercategory": "none"}] + [
+        {**category, "supercategory": "pets-kzq1"} for category in truth["categories"]
+    ]
+    data = opened(folder, truth)
+    assert [category["name"] for category in data.truth["categories"]] == ["cat", "dog"]
+    assert [category["id"] for category in data.truth["groupings"]] == [0]
+    (note,) = data.warnings
+    assert note.startswith("'pets-kzq1': left out of the categories")
+    truth["annotations"][0]["category_id"] = 0
+    assert len(opened(folder, truth).truth["categories"]) == 3
+    # COCO's person is the supercategory of itself.
+    truth = make_truth(2, ("person", "dog", "cat"))
+    truth["categories"][2]["supercategory"] = truth["categories"][0]["supercategory"] = "cat"
+    truth["categories"][0]["supercategory"] = "person"
+    assert len(opened(folder, truth).truth["categories"]) == 3
