@@ -18,7 +18,7 @@ LINES = {
     "agent/cli": 2592,
     "agent/contract": 4009,
     "agent/daemon": 349,
-    "agent/datasets": 1351,
+    "agent/datasets": 1536,
     "agent/delivery": 1953,
     "agent/doctor": 675,
     "agent/energy": 1229,
@@ -39,7 +39,7 @@ LINES = {
     "agent/sandbox": 536,
     "agent/session": 1642,
     "agent/settings": 272,
-    "agent/tasks": 1836,
+    "agent/tasks": 1843,
     "agent/update": 358,
     "agent/verdict": 965,
     "agent/vision": 2111,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80013,
+    "tests": 80195,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
