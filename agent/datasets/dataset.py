@@ -104,9 +104,9 @@ def open_folder(
         needed_paths = sorted({item.path for item in truth.items})
     else:
         files, notes = match_files(images, named)
-        needed = all_names if truth.named_by == "annotations" else named
-        _check_named(images, annotations, files, needed)
-        needed_paths = [images / files[name] for name in needed]
+        needed_names = all_names if truth.named_by == "annotations" else named
+        _check_named(images, annotations, files, needed_names)
+        needed_paths = [images / files[name] for name in needed_names]
         items = tuple(item_of_file(images, files[name]) for name in names_in_set)
     hashes = _hashes(items)
     first_index = {content: index for index, content in reversed([*enumerate(hashes)])}
@@ -190,10 +190,10 @@ def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], 
     return sorted(drawn_names), len(named)
 
 
-def _check_named(folder: Path, annotations: Path | None, files: Mapping[str, str], needed: Sequence[str]) -> None:
-    if absent := [name for name in needed if name not in files]:
+def _check_named(folder: Path, annotations: Path | None, files: Mapping[str, str], needed_names: Sequence[str]) -> None:
+    if absent := [name for name in needed_names if name not in files]:
         raise ConfigError(
-            f"{len(absent)} of the {len(needed)} files that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
+            f"{len(absent)} of the {len(needed_names)} files that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
             f"first {absent[0]!r}: give the folder they belong to, or annotations of these files only"
         )
     if extra := set(photographs_in(folder)).difference(files.values()):
