@@ -61,7 +61,7 @@ def match_files(folder: Path, named: Sequence[str]) -> tuple[dict[str, str], tup
             both = " or ".join(map(repr, sorted(candidates)[:2]))
             raise ConfigError(f"the file name {name!r} of the annotations may be {both}: write the one that it is")
         names.update((name, candidate) for candidate in candidates)
-    matched = [name for name in names if names[name] != name]
+    matched = [name for name in names if PurePosixPath(name) != PurePosixPath(names[name])]
     repeated = next((name for name, count in Counter(names.values()).items() if count > 1), None)
     if repeated is not None:
         both = " and ".join(repr(name) for name in names if names[name] == repeated)
