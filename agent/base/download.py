@@ -48,7 +48,7 @@ def download(
         if total is not None and size_bytes is not None and total != size_bytes:
             raise UnavailableError(f"{redacted(address)}: {total} bytes, {size_bytes} are expected: it is another file")
         if total is not None and total > limit_bytes:
-            raise UnavailableError(f"{redacted(address)}: {total} bytes are more than the cache may hold, {limit_bytes}: raise --limit-mb")
+            raise UnavailableError(f"{redacted(address)}: {total} bytes, more than the {limit_bytes} that are accepted")
         with part.open("ab" if arrived_bytes else "wb") as file:
             _append(address, response, file, arrived_bytes, total or size_bytes or limit_bytes, report)
     if total is not None and part.stat().st_size < total:

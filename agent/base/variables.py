@@ -50,7 +50,6 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     },
     "models": {
         "EDGEMETER_MODELS": Variable("Folder of fetched models", "models in $EDGEMETER_HOME"),
-        "EDGEMETER_MODELS_LIMIT_MB": Variable("Limit of that folder in MB", "see `edgemeter models fetch --help`"),
         "EDGEMETER_CATALOGUE": Variable("Your own catalogue of models", "catalogue.toml in $EDGEMETER_HOME"),
     },
     "fleet": {

@@ -16,7 +16,7 @@ Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left",
 UNSURE_FAMILY = "unsure of the family: "
 
 
-class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
+class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind", tag="image"):
     """How a photograph becomes the model's input.
 
     real value = (pixel - mean) / sd per channel, pixels 0..255; a quantised input is then quantised by the model's own scale and
@@ -43,7 +43,7 @@ CardInput = ImageInput | TensorInput
 IMAGE = "image"
 
 
-class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How outputs become predictions."""
 
     classes: Count | None = None  # Number of classes.

@@ -1,18 +1,15 @@
-"""The commands `edgemeter models list`, `show`, `sample`, `verify` and `add`."""
+"""The commands `edgemeter models list`, `show`, `sample` and `add`."""
 
 import re
-import sys
 from pathlib import Path
 
 import click
 
 from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.errors import FAILED, ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.models.catalogue.catalogue import NAME_PATTERN, CatalogueEntry, own_file
-from edgemeter.models.fetch.cache import ModelCache, cache_folder
 
 
 @click.command("list")
@@ -22,19 +19,22 @@ def list_models(*, form: Format) -> None:
 
     Example: edgemeter models list --format json
     """
+    import msgspec
+
     from edgemeter.models.catalogue.catalogue import all_entries
     from edgemeter.models.catalogue.shipped_models import shipped_language, shipped_models
     from edgemeter.models.cli.tables import print_catalogue, print_language, print_shipped, shipped_row
 
-    shipped, language, entries = shipped_models(), shipped_language(), all_entries(own_file())
-    document = {"models": [shipped_row(model) for model in shipped], "language_models": language, "catalogue": list(entries.values())}
+    shipped, language, entries = shipped_models(), shipped_language(), all_entries().values()
+    rows = [{**msgspec.to_builtins(entry), "status": "verified" if entry.sha256 else "unverified"} for entry in entries]
+    document = {"models": [shipped_row(model) for model in shipped], "language_models": language, "catalogue": rows}
     if print_data(form, document, rows="catalogue"):
         return
     console = console_for(form)
     print_shipped(shipped, console)
     print_language(language, console)
     console.print()
-    print_catalogue(entries.values(), ModelCache(cache_folder()), console)
+    print_catalogue(entries, console)
 
 
 @click.command()
@@ -45,40 +45,33 @@ def show(model: str, *, form: Format) -> None:
 
     Example: edgemeter models show edgemeter-shapes_int8.tflite
     """
+    import msgspec
+
+    from edgemeter.agent.base.toml import toml_document
+    from edgemeter.agent.contract import model_file
+    from edgemeter.agent.contract.model_card import card_path
     from edgemeter.models.catalogue.catalogue import all_entries
+    from edgemeter.models.catalogue.shipped_models import find_model
+    from edgemeter.models.cli.tables import shipped_row
+    from edgemeter.models.fetch.fetching import local_file
     from edgemeter.models.fetch.local_files import named_model
 
-    entries, path = all_entries(own_file()), Path(model)
-    if not path.is_file() and model in entries:
-        _show_entry(entries[model], ModelCache(cache_folder()), form=form)
+    path, entry = Path(model), all_entries().get(model)
+    if entry is not None and not path.is_file():
+        path = local_file(entry)
+        if not print_data(form, {"entry": entry, "path": str(path) if path.is_file() else None}):
+            click.echo(toml_document(msgspec.to_builtins(entry)), nl=False)
+            click.echo(f"\n# file: {path if path.is_file() else 'not here'}")
         return
-    path = path if path.is_file() else named_model(model, own_file())
+    path = path if path.is_file() else named_model(model)
     if not path.is_file():
         raise ConfigError(f"there is no file {model!r}: correct the path, or see `edgemeter models list`")
-    _show_card(path, form=form)
-
-
-@click.command()
-@click.argument("name", nargs=-1)
-@format_option('{"files": [...]}')
-def verify(name: tuple[str, ...], *, form: Format) -> None:
-    """Compare the hashes of model files with the catalogue: the files of NAME, or all shipped, fetched and added files.
-
-    Example: edgemeter models verify
-    """
-    from edgemeter.models.cli.tables import print_checked
-    from edgemeter.models.fetch.local_files import verify_models
-
-    files = verify_models(name, ModelCache(cache_folder()), own_file())
-    keys = ("name", "state", "expected", "actual", "by")
-    if not print_data(form, {"files": [{**{key: getattr(file, key) for key in keys}, "path": str(file.path)} for file in files]}):
-        print_checked(files, console_for(form))
-    wrong = [file for file in files if file.state != "ok"]
-    for file in wrong:
-        problem = "is missing" if file.state == "absent" else f"has sha256 {file.actual}, expected {file.expected} ({file.by})"
-        click.echo(f"edgemeter: {file.name}: {str(file.path)!r} {problem}: fetch or add it again", err=True)
-    if wrong:
-        sys.exit(FAILED)
+    shown = find_model(path)
+    actual = model_file.sha256(path)
+    if shown.about.sha256 not in (None, actual):
+        raise ConfigError(f"{str(path)!r} has sha256 {actual}, but its card has {shown.about.sha256}: the file was changed, fetch it again")
+    if not print_data(form, {**shipped_row(shown), "card": shown.about}):
+        click.echo(card_path(path).read_text(encoding="utf-8"), nl=False)
 
 
 @click.command()
@@ -94,6 +87,8 @@ def sample(folder: Path) -> None:
 
 
 def _checked_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    from edgemeter.models.catalogue.catalogue import NAME_PATTERN
+
     if value is not None and not re.match(NAME_PATTERN, value):
         raise click.BadParameter(f"{value!r}: use letters, digits, dots, dashes and underscores, and begin with a letter or digit")
     return value
@@ -106,7 +101,7 @@ def _checked_name(_ctx: click.Context, _param: click.Parameter, value: str | Non
 @click.option("--licence", help="Licence of the model. Default: the file's metadata.")
 @click.option("--source", help="Where the model comes from.")
 @click.option("--replace", is_flag=True, help="Replace an entry of the same name.")
-@format_option('{"entry": ..., "guesses": [...]}', "table", "json")
+@format_option('{"entry": ..., "inputs": [...], "outputs": [...], "guesses": [...]}', "table", "json")
 def add(file: Path, *, form: Format, **options: str | bool | None) -> None:
     """Add your own model file to your catalogue; shapes, quantisation, labels and metadata are read from the file.
 
@@ -116,44 +111,17 @@ def add(file: Path, *, form: Format, **options: str | bool | None) -> None:
 
     from edgemeter.agent.contract.model_card import UNSURE_FAMILY
     from edgemeter.models.catalogue.add import NewEntry, add_model
+    from edgemeter.models.catalogue.catalogue import own_file
 
-    entry, guesses = add_model(file, msgspec.convert(options, NewEntry), own_file())
+    entry, loaded, guesses = add_model(file, msgspec.convert(options, NewEntry))
     for guess in guesses:
         click.echo(f"edgemeter: {guess}", err=True)
-    if print_data(form, {"entry": entry, "guesses": guesses}):
+    if print_data(form, {"entry": entry, "inputs": loaded.inputs, "outputs": loaded.outputs, "guesses": guesses}):
         return
-    for kind, tensors in (("input", entry.inputs), ("output", entry.outputs)):
+    for kind, tensors in (("input", loaded.inputs), ("output", loaded.outputs)):
         for tensor in tensors:
             scale = "" if tensor.scale is None else f", real = {tensor.scale:.6g} x (q - {tensor.zero_point or 0})"
-            click.echo(f"{kind} {tensor.name}: {tensor.dtype} {list(tensor.shape)}{scale}".replace("'?'", "?"))
+            click.echo(f"{kind} {tensor.name}: {tensor.dtype} {list(tensor.shape)}{scale}".replace("None", "?"))
     family = entry.family + "?" * any(UNSURE_FAMILY in guess for guess in guesses)
     click.echo(f"{entry.name}: {entry.task}, {family}, {entry.precision}, {len(entry.output.labels)} labels, sha256 {entry.sha256}")
     click.echo(f"entry written to {own_file()}, card beside the file", err=True)
-
-
-def _show_card(path: Path, *, form: Format) -> None:
-    """Print the card of a file, if the file has the hash in its card."""
-    from edgemeter.agent.contract import model_file
-    from edgemeter.agent.contract.model_card import card_path
-    from edgemeter.models.catalogue.shipped_models import find_model
-    from edgemeter.models.cli.tables import shipped_row
-
-    model = find_model(path)
-    actual = model_file.sha256(path)
-    if model.about.sha256 not in (None, actual):
-        raise ConfigError(f"{str(path)!r} has sha256 {actual}, but its card has {model.about.sha256}: the file was changed, fetch it again")
-    if not print_data(form, {**shipped_row(model), "card": model.about}):
-        click.echo(card_path(path).read_text(encoding="utf-8"), nl=False)
-
-
-def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, form: Format) -> None:
-    """Print an entry and the path of its file."""
-    import msgspec
-
-    from edgemeter.agent.base.toml import toml_document
-
-    path, _ = cache.local_file(entry)
-    if print_data(form, {"entry": entry, "path": None if path is None else str(path)}):
-        return
-    click.echo(toml_document(msgspec.to_builtins(entry)), nl=False)
-    click.echo(f"\n# file: {path or 'not fetched'}")

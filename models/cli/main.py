@@ -14,7 +14,7 @@ COMMANDS: Sections = {
     "Fetch and convert": {
         "fetch": ("edgemeter.models.cli.fetch:fetch", "Fetch models of the catalogue and verify them."),
         "convert": ("edgemeter.models.cli.convert:convert", "Convert a model to other formats and precisions."),
-        "verify": ("edgemeter.models.cli.catalogue:verify", "Compare the hashes of model files with the catalogue."),
+        "verify": ("edgemeter.models.cli.fetch:verify", "Compare the hashes of model files with the catalogue."),
         "cache": ("edgemeter.models.cli.fetch:cache", "List and clear the cache of fetched models."),
     },
     "Look into models": {

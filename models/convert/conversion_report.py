@@ -9,10 +9,11 @@ import msgspec
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.metrics import gain, metric_name
+from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
-from edgemeter.models.catalogue.shipped_models import card_tables, card_text
+from edgemeter.models.catalogue.shipped_models import card_text
 from edgemeter.models.convert import formats
 from edgemeter.models.convert.agreement import OutputAgreement
 from edgemeter.models.convert.formats import ConversionFacts, ModelFormat
@@ -83,7 +84,7 @@ def card_of(conversion: "Conversion", request: "ConversionRequest") -> str:
     origin, compared = _made(conversion, request), _parity(conversion, request)
     if source.about is None:
         settings = {"sha256": conversion.sha256, "precision": conversion.format.precision}
-        return card_tables(settings, {"made": origin, "parity": compared})
+        return toml_document({**settings, "made": origin, "parity": compared})
     scored = {} if conversion.accuracy is None else figures(conversion.accuracy, conversion.parity.runtimes[1])
     about = input_card(source.about, conversion.format, source.form)
     return card_text(msgspec.structs.replace(about, sha256=conversion.sha256, made=origin, accuracy=scored, parity=compared))

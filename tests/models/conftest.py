@@ -30,7 +30,7 @@ def home(monkeypatch, tmp_path):
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-    for name in ("EDGEMETER_CATALOGUE", "EDGEMETER_MODELS", "EDGEMETER_MODELS_LIMIT_MB"):
+    for name in ("EDGEMETER_CATALOGUE", "EDGEMETER_MODELS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()

@@ -38,22 +38,26 @@ def test_the_list_names_every_file_within_80_columns():
     assert max(map(len, lines)) <= 80
 
 
-def test_what_was_not_scored_stands_below_as_unverified(invoke):
-    """A score says on what, with which runtime and when; the files of which it is no other table names."""
-    above, unverified = invoke("list").output.split("catalogue: unverified")
-    assert "0.933" in next(line for line in above.splitlines() if line.startswith("mobilenet-v2 "))
+def test_the_list_says_licence_and_what_is_unverified(invoke):
+    """A hash that we checked, or `unverified`; a score of ours with the number of images, a published one with a tilde."""
+    lines = {line.partition(" ")[0]: line for line in invoke("list").output.splitlines()}
+    assert "0.933 top-1, 60 images" in lines["mobilenet-v2"]
+    assert "~0.373 AP" in lines["yolov8n"]
     for entry in catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry:
-        assert f"\n{entry.name} " in (above if entry.scored else unverified), entry.name
+        with table_row(entry.name):
+            assert lines[entry.name].split()[1:3] == [entry.licence, entry.sha256[:10] if entry.sha256 else "unverified"]
+            assert lines[entry.name].endswith("fetch" if entry.address else "export")
 
 
 def test_the_list_is_json_for_machines(invoke):
-    """The same models, with exact figures, and every catalogue entry with form, licence, status and hash."""
+    """The same models, with exact figures, and every catalogue entry with licence, status and hash."""
     listed = json.loads(invoke("list", "--format", "json").output)
     rows = listed["models"]
     assert [row["sha256"] for row in rows] == [model.about.sha256 for model in shipped_models.shipped_models()]
     assert all(row["size_bytes"] > 0 and row["accuracy"]["metric"] == "coco_ap" for row in rows)
-    entries = [msgspec.convert(row, CatalogueEntry, strict=False) for row in listed["catalogue"]]
-    assert {entry.name: entry.form for entry in entries}["yolov8n-tensorrt"] == "built on the device"
+    for row in listed["catalogue"]:
+        assert row.pop("status") == ("verified" if row["sha256"] else "unverified")
+        assert msgspec.convert(row, CatalogueEntry, strict=False) == catalogue.find_entry(row["name"])
 
 
 def test_show_prints_the_card_or_the_entry_of_the_catalogue(invoke):

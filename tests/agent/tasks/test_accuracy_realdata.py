@@ -24,7 +24,9 @@ def _parameter(detector):
 
 def catalogued(path, otherwise):
     """Return the score that the catalogue states for a file with this hash."""
-    scores = {entry.sha256: entry.scored.value for entry in read_catalogue(CATALOGUE_FILE).entry if entry.scored}
+    scores = {
+        entry.sha256: entry.accuracy.value for entry in read_catalogue(CATALOGUE_FILE).entry if entry.accuracy and entry.accuracy.images
+    }
     return scores.get(model_file.sha256(path), otherwise)
 
 

@@ -41,10 +41,11 @@ def test_a_model_with_a_card_is_added_as_the_card_states(own_copy, invoke):
     source = SHIPPED / "edgemeter-shapes_int8.tflite"
     path = own_copy(source)
     shutil.copyfile(model_card.card_path(source), model_card.card_path(path))
-    entry = json.loads(invoke("add", path, "--name", "shapes", "--format", "json").stdout)["entry"]
-    expected = {"family": "edgemeter", "precision": "int8", "dtype": "int8", "licence": "Apache-2.0"}
+    document = json.loads(invoke("add", path, "--name", "shapes", "--format", "json").stdout)
+    entry = document["entry"]
+    expected = {"family": "edgemeter", "precision": "int8", "licence": "Apache-2.0"}
     assert {key: entry[key] for key in expected} == expected
-    (tensor_in,) = entry["inputs"]
+    (tensor_in,) = document["inputs"]
     assert (tensor_in["shape"], tensor_in["dtype"], tensor_in["zero_point"]) == ([1, 160, 160, 3], "int8", -128)
     assert tensor_in["scale"] == pytest.approx(scale_of(path))
     assert entry["sha256"] == model_file.sha256(path)
@@ -69,8 +70,8 @@ def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own_co
     assert "yolov8n: detection, yolov8, fp32, 80 labels" in result.stdout
     assert "guessed: family yolov8" in result.stderr
     entry = catalogue.find_entry("yolov8n")
-    assert (entry.form, entry.status) == ("own", "unverified")
-    assert "family yolov8" in entry.why
+    assert (entry.path, entry.sha256) == (str(path), model_file.sha256(path))
+    assert "family yolov8" in entry.note
     assert "family yolov8" in card_beside(path).made["guesses"]
     assert invoke("verify", "yolov8n").exit_code == 0
     assert invoke("fetch", "yolov8n").stdout == f"{path}\n"

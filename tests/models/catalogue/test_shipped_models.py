@@ -1,5 +1,6 @@
 """The models that ship, and the folder of them that the pages of the documentation use."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -37,17 +38,16 @@ def test_a_sample_overwrites_nothing(tmp_path):
     assert "photos/" in write_sample(tmp_path / "empty")
 
 
-def test_a_full_disk_is_told_in_one_line_not_a_file_at_a_time(tmp_path, monkeypatch):
-    """`shutil.copytree` lists every file that it could not copy."""
-    refused = [("a.jpg", "b.jpg", "[Errno 28] No space left on device: 'b.jpg'")] * 40
+def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path, monkeypatch):
+    """Neither the folder nor a draft of it."""
 
     def full(*_paths):
-        raise shutil.Error(refused)
+        raise OSError(errno.ENOSPC, "No space left on device", "b.jpg")
 
-    monkeypatch.setattr(shutil, "copytree", full)
-    with pytest.raises(ConfigError, match="No space left on device") as error:
-        write_sample(tmp_path / "trial")
-    assert "b.jpg" not in str(error.value)
+    monkeypatch.setattr(shutil, "copy", full)
+    with pytest.raises(ConfigError, match=r"No space left on device.*free some space"):
+        write_sample(tmp_path / "new" / "trial")
+    assert not list((tmp_path / "new").iterdir())
 
 
 def test_the_shipped_language_files_are_those_of_the_index_and_small():

@@ -1,5 +1,6 @@
 """`edgemeter models fetch`: what lies in the cache afterwards, and what is said when it cannot."""
 
+import fcntl
 import hashlib
 import io
 import json
@@ -8,12 +9,14 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from contextlib import contextmanager
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract import model_card
 from edgemeter.models.catalogue import catalogue as catalogue_catalogue
+from edgemeter.models.fetch.fetching import LOCK
 from tests.fixtures.catalogue_factory import card_beside, content, make_entry, write_catalogue
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
@@ -26,6 +29,14 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 def catalogue(home):
     """Return what writes the user's catalogue."""
     return lambda *those: write_catalogue(home / "catalogue.toml", *those)
+
+
+@contextmanager
+def locked(folder):
+    """Hold the lock of a folder of the cache, as a process that fetches into it does."""
+    with (folder / LOCK).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def file_of(home, name):
@@ -85,20 +96,41 @@ def test_a_wrong_hash_is_never_kept(server, home, invoke, catalogue):
     assert not [*(home / "models" / "mine").glob(".*part*")]
 
 
-def test_the_addresses_of_an_entry_are_asked_in_turn(server, invoke, catalogue):
-    """One has nothing, one a wrong file; the last is right. Where none has it, each is named; it may work later where one was cut."""
-    wrong, absent = server.put("/wrong/mine.onnx", content(400_000, seed=1)), server.address + "/a.onnx"
-    catalogue(make_entry("mine", absent, BODY, addresses=[absent, wrong, server.put("/mine.onnx", BODY)]))
-    row = json.loads(invoke("fetch", "mine", "--format", "json").stdout)
-    assert [path for path, _ in server.requests] == ["/a.onnx", "/wrong/mine.onnx", "/mine.onnx"]
-    assert row["fetched"][0]["address"] == server.address + "/mine.onnx"
-    catalogue(make_entry("other", absent, BODY, addresses=[absent, server.address + "/b.onnx"]))
-    with pytest.raises(UnavailableError, match=r"a\.onnx.*404.*b\.onnx.*404"):
-        invoke("fetch", "other")
-    away = server.put("/away.onnx", BODY, cuts=[0])
-    catalogue(make_entry("third", away, BODY, addresses=[absent, away]))
-    with pytest.raises(TransientError, match=r"404.*cut"):
-        invoke("fetch", "third")
+def test_a_cut_download_is_continued_once(server, home, invoke, catalogue):
+    """At once from where it broke, where the server can do that; cut a second time, what has arrived is kept for the next fetch."""
+    for number, (has_ranges, ranges) in enumerate(((True, [None, "bytes=100000-"]), (False, [None, "bytes=100000-"]))):
+        name = f"m{number}"
+        catalogue(make_entry(name, server.put(f"/{name}", BODY, cuts=[100_000], has_ranges=has_ranges), BODY))
+        with table_row(has_ranges):
+            invoke("fetch", name)
+            assert file_of(home, name).read_bytes() == BODY
+            assert [headers.get("Range") for headers in server.asked(f"/{name}")] == ranges
+    catalogue(make_entry("mine", server.put("/mine", BODY, cuts=[100_000, 50_000]), BODY))
+    with pytest.raises(TransientError, match=r"cut after 150000 of 400000 bytes; check the network and fetch again"):
+        invoke("fetch", "mine")
+    invoke("fetch", "mine")
+    assert server.asked("/mine")[-1]["Range"] == "bytes=150000-"
+    assert file_of(home, "mine").read_bytes() == BODY
+
+
+def test_what_cannot_be_fetched_is_one_line(server, home, invoke, catalogue):
+    """Absent, another size, no network; nothing is left that could be taken for the model."""
+    catalogue(
+        make_entry("absent", server.address + "/absent", BODY),
+        make_entry("short", server.put("/short", BODY[:-1]), BODY),
+        make_entry("away", server.put("/away", BODY), BODY),
+    )
+    no_network = OSError(-2, "Name or service not known")
+    for name, trouble, kind, why in (
+        ("absent", None, UnavailableError, "cannot fetch absent: .*404"),
+        ("short", None, UnavailableError, "399999 bytes, 400000 are expected"),
+        ("away", no_network, TransientError, "Name or service not known; check the network"),
+    ):
+        server.trouble = trouble
+        with table_row(name), pytest.raises(kind, match=why) as error:
+            invoke("fetch", name)
+        assert "\n" not in str(error.value)
+        assert not file_of(home, name).exists()
 
 
 def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke, catalogue):
@@ -120,7 +152,7 @@ def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke,
 
 def test_a_language_model_has_no_card_and_one_that_fails_stops_no_other(server, home, invoke, catalogue):
     """Its file describes itself; it is verified and found again as any other. Exit 1, the reason, and what could be had."""
-    changes = {"task": "generation", "input": None, "labels": "none", "file": "mine.gguf", "runtimes": ["llama"]}
+    changes = {"task": "generation", "input": None, "labels": None, "file": "mine.gguf"}
     catalogue(make_entry("mine", server.put("/mine.gguf", BODY), BODY, **changes), make_entry("gone", server.address + "/gone.onnx", BODY))
     path = home / "models" / "mine" / "mine.gguf"
     result = invoke("fetch", "gone", "mine")
@@ -152,7 +184,7 @@ def packed(kind, names):
 def test_a_model_is_taken_out_of_its_archive(server, home, invoke, catalogue, kind, member, inside):
     """Nothing else of it is written, wherever its names point."""
     archive = packed(kind, {"../../escaped": b"x", inside: BODY, "labels.txt": b"y"})
-    catalogue(make_entry("mine", server.put(f"/m.{kind}", archive), BODY, form="in an archive", member=member))
+    catalogue(make_entry("mine", server.put(f"/m.{kind}", archive), BODY, member=member))
     invoke("fetch", "mine")
     assert file_of(home, "mine").read_bytes() == BODY
     visible = {path.name for path in (home / "models" / "mine").iterdir() if not path.name.startswith(".")}
@@ -164,15 +196,15 @@ def test_a_bad_archive_is_reported_and_not_kept(server, home, invoke, catalogue)
     """Another archive, a truncated one, one that unpacks to too much, a page instead of a file."""
     for number, (archive, why) in enumerate(
         (
-            (packed("zip", {"other": BODY}), "has no file 'm.onnx', but other"),
+            (packed("zip", {"other": BODY}), r"has no file 'm.onnx' of at most 400000 bytes, but other \(400000 bytes\)"),
             (packed("zip", {"m.onnx": BODY})[:-200], "cannot be read"),
-            (packed("zip", {"m.onnx": b"0" * 1_000_000}), "larger than the 400000 bytes"),
+            (packed("zip", {"m.onnx": b"0" * 1_000_000}), r"at most 400000 bytes, but m.onnx \(1000000 bytes\)"),
             (packed("zip", {"m.onnx": content(400_000, seed=1)}), "the catalogue says"),
             (packed("tgz", {"m.onnx": BODY})[:20] + content(1000), "cannot be read"),
             (b"", "cannot be read"),
         )
     ):
-        catalogue(make_entry("mine", server.put("/m.zip", archive), BODY, form="in an archive", member="m.onnx"))
+        catalogue(make_entry("mine", server.put("/m.zip", archive), BODY, member="m.onnx"))
         with table_row(number, why):
             with pytest.raises(UnavailableError, match=why):
                 invoke("fetch", "mine")
@@ -211,7 +243,8 @@ def test_a_full_disk_is_one_line_and_keeps_what_has_arrived(listening, home, inv
     limited = start("fetch", "mine", under=("prlimit", "--fsize=100000"))
     _, errors = limited.communicate()
     assert (limited.returncode, errors.count("\n")) == (1, 1)
-    assert "no space left in" in errors
+    assert "cannot write to the cache" in errors
+    assert "make room" in errors
     arrived = (home / "models" / "mine" / ".mine.onnx.part").stat().st_size
     assert 0 < arrived <= 100_000
     invoke("fetch", "mine")

@@ -47,7 +47,7 @@ def test_a_shipped_model_needs_no_folder(tmp_path, monkeypatch):
 
 def test_a_name_without_a_file_names_the_remedy(home):
     """Fetch it, make it, spell it, or look it up: one line each."""
-    exported = make_entry("made", None, form="exported", how="yolo export")
+    exported = make_entry("made", None, how="yolo export")
     write_catalogue(home / "catalogue.toml", make_entry("mine", "http://h/m", b"m"), make_entry("unsure", "http://h/u"), exported)
     for name, says in (
         ("mine", "edgemeter models fetch mine"),
