@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 483,
-    "agent/base": 5815,
+    "agent/base": 5814,
     "agent/bundle": 635,
     "agent/cli": 2592,
     "agent/contract": 4009,
@@ -64,10 +64,10 @@ LINES = {
     "collector/web": 2925,
     "models": 1,
     "models/builder": 879,
-    "models/catalogue": 530,
-    "models/cli": 910,
-    "models/convert": 2577,
-    "models/fetch": 560,
+    "models/catalogue": 392,
+    "models/cli": 893,
+    "models/convert": 2578,
+    "models/fetch": 223,
     "provisioning": 1,
     "provisioning/apply": 881,
     "provisioning/cli": 1158,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80195,
+    "tests": 80142,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

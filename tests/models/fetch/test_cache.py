@@ -1,11 +1,12 @@
 """The cache: what it lists, and what is removed of it."""
 
+import fcntl
+
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.models.fetch.fetching import LOCK
 from tests.fixtures.catalogue_factory import content, make_entry, write_catalogue
-from tests.models.fetch.test_into_cache import locked
 
 BODY = content(40_000)
 
@@ -30,7 +31,8 @@ def test_what_is_fetched_is_listed_and_cleared(home, invoke):
 
 def test_a_model_being_fetched_is_not_removed(home, invoke):
     """Its folder is locked by another process."""
-    with locked(home / "models" / "a"):
+    with (home / "models" / "a" / LOCK).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         assert invoke("cache", "clear").stdout == "being fetched, kept: a\nremoved: b\n"
     assert (home / "models" / "a" / "a.onnx").exists()
 

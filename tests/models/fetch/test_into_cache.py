@@ -1,6 +1,5 @@
 """`edgemeter models fetch`: what lies in the cache afterwards, and what is said when it cannot."""
 
-import fcntl
 import hashlib
 import io
 import json
@@ -9,14 +8,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from contextlib import contextmanager
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract import model_card
 from edgemeter.models.catalogue import catalogue as catalogue_catalogue
-from edgemeter.models.fetch.fetching import LOCK
 from tests.fixtures.catalogue_factory import card_beside, content, make_entry, write_catalogue
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
@@ -29,14 +26,6 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 def catalogue(home):
     """Return what writes the user's catalogue."""
     return lambda *those: write_catalogue(home / "catalogue.toml", *those)
-
-
-@contextmanager
-def locked(folder):
-    """Hold the lock of a folder of the cache, as a process that fetches into it does."""
-    with (folder / LOCK).open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def file_of(home, name):
