@@ -65,10 +65,10 @@ def add_model(model: Path, new_entry: NewEntry) -> tuple[CatalogueEntry, Loaded,
         # The card that is written now ends the guessing: the guesses are kept here.
         note=" | ".join(guess.partition("; ")[2] or guess for guess in guesses) or None,
     )
-    taken = {**built_in, **{own.name: own for own in read_catalogue(own_file()).entry}}.get(entry.name)
+    holder = {**built_in, **{other.name: other for other in read_catalogue(own_file()).entry}}.get(entry.name)
     # The same file may be added again, and one that our catalogue says how to make.
-    if taken is not None and taken.how is None and taken.path != entry.path and not new_entry.replace:
-        problem = f"{entry.name!r} is {taken.path or taken.file!r} in the catalogue"
+    if holder is not None and holder.how is None and holder.path != entry.path and not new_entry.replace:
+        problem = f"{entry.name!r} is {holder.path or holder.file!r} in the catalogue"
         raise ConfigError(f"{problem}: choose another --name, or replace it with --replace")
     if not card_path(model).exists():
         origin = {"entry": entry.name, "by": "edgemeter models add", **({"guesses": entry.note} if entry.note else {})}
@@ -83,6 +83,6 @@ def add_model(model: Path, new_entry: NewEntry) -> tuple[CatalogueEntry, Loaded,
 
 def _name(model: Path, built_in: Mapping[str, CatalogueEntry]) -> str:
     """Return the name of our entry for a file that has to be made, if this is it, else the file's own without its suffix."""
-    made = next((entry.name for entry in built_in.values() if entry.file == model.name and entry.how), None)
+    export_name = next((entry.name for entry in built_in.values() if entry.file == model.name and entry.how), None)
     clean = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in model.stem)
-    return made or clean.lstrip("._-")[:128] or "model"
+    return export_name or clean.lstrip("._-")[:128] or "model"

@@ -79,7 +79,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def how_to_get(self) -> str:
-        """What to do if the file is not here."""
+        """The remedy if the file is not here."""
         if self.address is not None:
             unverified = "" if self.sha256 else "--accept-unverified "
             return f"model {self.name!r} is not on this machine: fetch it with `edgemeter models fetch {unverified}{self.name}`"

@@ -66,11 +66,13 @@ def show(model: str, *, form: Format) -> None:
     path = path if path.is_file() else named_model(model)
     if not path.is_file():
         raise ConfigError(f"there is no file {model!r}: correct the path, or see `edgemeter models list`")
-    shown = find_model(path)
+    file_with_card = find_model(path)
     actual = model_file.sha256(path)
-    if shown.about.sha256 not in (None, actual):
-        raise ConfigError(f"{str(path)!r} has sha256 {actual}, but its card has {shown.about.sha256}: the file was changed, fetch it again")
-    if not print_data(form, {**shipped_row(shown), "card": shown.about}):
+    if file_with_card.about.sha256 not in (None, actual):
+        raise ConfigError(
+            f"{str(path)!r} has sha256 {actual}, but its card has {file_with_card.about.sha256}: the file was changed, fetch it again"
+        )
+    if not print_data(form, {**shipped_row(file_with_card), "card": file_with_card.about}):
         click.echo(card_path(path).read_text(encoding="utf-8"), nl=False)
 
 

@@ -67,10 +67,10 @@ def shipped_row(model: ModelFile) -> Mapping[str, Any]:
     }
 
 
-def new_table(title: str | None, left: Sequence[str], right: Sequence[str] = (), last: Sequence[str] = (), gap: int = 2) -> Table:
+def new_table(title: str | None, left_aligned: Sequence[str], right: Sequence[str] = (), last: Sequence[str] = (), gap: int = 2) -> Table:
     """Return an empty table with columns on the left, on the right, and on the left again."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, gap, 0, 0))
-    for heading in (*left, *right, *last):
+    for heading in (*left_aligned, *right, *last):
         # Only names give way on a narrow terminal.
         table.add_column(heading, justify="right" if heading in right else "left", overflow="fold", no_wrap=heading != "name")
     return table

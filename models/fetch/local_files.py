@@ -58,9 +58,9 @@ def verify_models(names: Sequence[str]) -> list[VerifiedFile]:
     """
     shipped = {model.path.name: (model.path, model.about.sha256) for model in shipped_models()}
     entries = {name: find_entry(name) for name in names if name not in shipped} if names else all_entries()
-    known = shipped | {name: (local_file(entry), entry.sha256) for name, entry in entries.items()}
-    chosen = names or [name for name, (path, _) in known.items() if path.is_file() or (name in entries and entries[name].path)]
-    return [_compare(name, *known[name]) for name in chosen]
+    files = shipped | {name: (local_file(entry), entry.sha256) for name, entry in entries.items()}
+    selected = names or [name for name, (path, _) in files.items() if path.is_file() or (name in entries and entries[name].path)]
+    return [_compare(name, *files[name]) for name in selected]
 
 
 def _compare(name: str, path: Path, expected: str | None) -> VerifiedFile:
