@@ -65,7 +65,7 @@ LINES = {
     "models": 1,
     "models/builder": 879,
     "models/catalogue": 392,
-    "models/cli": 893,
+    "models/cli": 895,
     "models/convert": 2578,
     "models/fetch": 223,
     "provisioning": 1,
