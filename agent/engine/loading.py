@@ -78,17 +78,17 @@ def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) 
     if data is None:
         card, guesses = _card_if_known(Path(case.model), loaded)
         return LoadedModel(runtime, loaded, card, guesses, None, None)
-    card, guesses = _card_for(case, loaded)
+    card, guesses = _card_for(case, loaded, len(data.truth["categories"]) if data.truth else None)
     # Only what the user names is code of theirs: a card may have come with its model.
     in_file = plugin_class("task", case.task or "", Task)
     return LoadedModel(runtime, loaded, card, guesses, data, in_file(card, loaded, data) if in_file else create(card, loaded, data))
 
 
-def _card_for(case: Case, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
+def _card_for(case: Case, loaded: Loaded, categories: int | None) -> tuple[Card, tuple[str, ...]]:
     """Return the model's card with the task of the case; one in a file may make its inputs of the data itself, and then needs no card."""
     path, task = Path(case.model), python_target.plain_name(case.task or "")
     try:
-        card, guesses = recognise.card_for(path, loaded)
+        card, guesses = recognise.card_for(path, loaded, categories)
     except ConfigError:
         if not task or card_path(path).exists():
             raise

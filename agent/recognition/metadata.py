@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.foreign_text import decode_json
+from edgemeter.agent.vision.decoders import Pictures
 
 Triple = tuple[float, float, float]
 Shape = tuple[int | None, ...]
@@ -19,7 +20,7 @@ COCO_LAST_ID = 90
 # In this order: the first that is found in the name counts.
 _PATTERNS: Mapping[str, str] = {
     "yolox": r"yolox",
-    "yolo-nas": r"yolo[-_]?nas",
+    "boxes-scores": r"yolo[-_]?nas",
     "nanodet": r"nanodet",
     "detr": r"detr|d-?_?fine|deim|yolos(?![a-z0-9])",
     "yolo26": r"yolo(v?10|v?26)",
@@ -155,6 +156,7 @@ class OutputFamily:
     doubts: tuple[str, ...] = ()
     strides: tuple[int, ...] = ()
     family_doubt: str | None = None
+    pictures: Pictures | None = None
 
 
 class UnknownFamilyError(ValueError):

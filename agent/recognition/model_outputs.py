@@ -11,7 +11,7 @@ from edgemeter.agent.recognition.metadata import (
     shapes_in_words,
     unnamed,
 )
-from edgemeter.agent.vision.decoders.boxes import cell_count
+from edgemeter.agent.vision.decoders.grids import cell_count
 
 # More rows than this are cells of a grid, not a list of objects.
 MOST_QUERIES = 1000

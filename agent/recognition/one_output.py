@@ -11,7 +11,8 @@ from edgemeter.agent.recognition.metadata import (
 )
 from edgemeter.agent.recognition.model_outputs import MOST_QUERIES, ModelOutputs, cell_counts
 from edgemeter.agent.vision.decoders import nanodet
-from edgemeter.agent.vision.decoders.boxes import KEYPOINTS, cell_count
+from edgemeter.agent.vision.decoders.boxes import KEYPOINTS
+from edgemeter.agent.vision.decoders.grids import cell_count
 from edgemeter.agent.vision.decoders.yolo26 import COLUMNS
 
 # Detectors whose heads for other tasks add columns to the same rows; a pose has one class and x, y, visibility of 17 keypoints.

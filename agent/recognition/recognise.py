@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Literal
 
 import numpy as np
@@ -22,10 +23,13 @@ from edgemeter.agent.recognition.metadata import (
     family_in,
     is_any_picture,
     read_self_description,
+    shapes_in_words,
+    stated_family,
 )
 from edgemeter.agent.recognition.output_shapes import IMAGENET_CLASSES, family_of_outputs, side_of
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
+from edgemeter.agent.vision.decoders import ModelFacts
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
 from edgemeter.agent.vision.size_inputs import pictures_of
 
@@ -36,14 +40,14 @@ _SETTLED_BY = "a wrong guess costs accuracy; set input.mean and input.sd"
 _ON_UNIT_PADDLE = re.compile(r"ppyoloe[-_]?(plus|\+)|rt-?_?detr")
 _ON_LITE = re.compile(r"efficient(net)?[-_]?lite")
 _TRAINED_ON_UNIT = frozenset({
-    "yolov5", "yolov5-heads", "yolov8", "yolo26", "yolo-nas", "efficient-nms", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose",
+    "yolov5", "yolov5-heads", "yolov8", "yolo26", "efficient-nms", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose",
     "yolov7-rows", "detr-lists",
 })  # fmt: skip
 _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
 Layout = Literal["NHWC", "NCHW"]
-# Source: Ultralytics' validation (0.7), super-gradients' (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
+# Source: Ultralytics' validation (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
 _NMS_IOU = {
-    **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose", "yolo-nas"), 0.7),
+    **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose"), 0.7),
     **dict.fromkeys(("yolov5", "yolov5-heads", "nanodet"), 0.6),
     "yolox": 0.65,
 }
@@ -100,7 +104,11 @@ _NANODET_ON_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
 
 def find_normalisation(info: TensorInfo | None, family: OutputFamily, description: SelfDescription, name: str) -> Normalisation:
     """Return how pixels become the model's input, `info` (None where the file declares none: float32); `name` shows the framework."""
-    trained = _of_family(family, description, name) or (_UNIT if description.task == "classify" else None)
+    pictures = family.pictures
+    if pictures is not None and pictures.mean is not None:
+        trained: Normalisation | None = Normalisation(pictures.mean, pictures.sd, pictures.doubt)
+    else:
+        trained = _of_family(family, description, name) or (_UNIT if description.task == "classify" else None)
     if trained is not None:
         if info is None or _can_hold(info, trained):
             return trained
@@ -163,15 +171,17 @@ def _quantised_normalisation(info: TensorInfo) -> Normalisation:
     return Normalisation((mean, mean, mean), (sd, sd, sd))
 
 
-def card_for(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
+def card_for(model: Path, loaded: Loaded, categories: int | None = None) -> tuple[Card, tuple[str, ...]]:
     """Return the card beside the model, or one that is made up, with what had to be guessed for it.
+
+    `categories` is how many categories the annotations have that the model is to be scored with; it settles what shapes leave open.
 
     Raises:
         ConfigError: the card is wrong, or there is none and the model cannot be recognised; the message lists what to write.
     """
     path = card_path(model)
     if not path.exists():
-        return recognise(model, loaded)
+        return recognise(model, loaded, categories)
     read = read_card(path)
     return read, (*_of_another_file(model, read), *_made_by_guessing(model, path, read))
 
@@ -200,8 +210,8 @@ def _of_another_file(model: Path, read: Card) -> tuple[str, ...]:
     return (f"{model.name} is not the file its card was written for; unsure: {unsure}",)
 
 
-def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
-    """Return a card for the model, and what was guessed for it, each as a sentence.
+def recognise(model: Path, loaded: Loaded, categories: int | None = None) -> tuple[Card, tuple[str, ...]]:
+    """Return a card for the model, and what was guessed for it, each as a sentence; `categories` as of `card_for`.
 
     Raises:
         ConfigError: the model is none of the known families, or not certainly one; the message lists the keys that a card needs.
@@ -214,12 +224,26 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
         takes_any = info is not None and is_any_picture(info.shape)
-        family = family_of_lists(loaded, model.name, description) or family_of_outputs(
-            loaded.outputs, size, model.name, description, takes_any_picture=takes_any
+        facts = ModelFacts(
+            name=model.name,
+            inputs=loaded.inputs,
+            outputs=loaded.outputs,
+            size=size,
+            named=stated_family(model.name, description),
+            labels=description.labels,
+            task=description.task,
+            head=description.head,
+            is_end_to_end=description.is_end_to_end,
+            categories=categories,
+        )
+        family = (
+            family_of_lists(loaded, model.name, description)
+            or _of_table(facts)
+            or family_of_outputs(loaded.outputs, size, model.name, description, takes_any_picture=takes_any)
         )
         resizes = takes_any and family.name == "torchvision"
         if size is None:
-            side = _USUAL_SIDE.get(family.name, _USUAL_YOLO_SIDE)
+            side = family.pictures.side if family.pictures else _USUAL_SIDE.get(family.name, _USUAL_YOLO_SIDE)
             size = (side, side)
             size_from = f"input {side} x {side}, the usual for {family.name}: file and name have none; set input.height and input.width"
         if resizes:
@@ -250,6 +274,21 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     return card, (*guessed, *of_family, *(f"{about}unsure: {doubt}" for doubt in doubts if doubt))
 
 
+def _of_table(facts: ModelFacts) -> OutputFamily | None:
+    """Return the first family of the table that recognises the model."""
+    if facts.task not in (None, "detect"):
+        return None
+    for name in decoders.DECODERS:
+        family = resolve_name(decoders.DECODERS[name])
+        recognition = family.recognise(facts) if issubclass(family, decoders.Family) else None
+        if recognition is not None:
+            why = f"its outputs {shapes_in_words(facts.shapes)}"
+            return OutputFamily(
+                name, recognition.task, recognition.classes, why, recognition.doubts, (), recognition.family_doubt, family.pictures(facts)
+            )
+    return None
+
+
 def _input(
     family: OutputFamily,
     size: tuple[int, int],
@@ -262,6 +301,8 @@ def _input(
 ) -> ImageInput:
     """Return how photographs become the input; a model that `resizes` by itself gets them in their own size."""
     resize, pad = "none" if resizes else _RESIZE.get(family.name, "stretch"), 114
+    if family.pictures is not None:
+        resize, pad = family.pictures.resize, family.pictures.pad
     if family.name == "classifier" and layout == "NHWC" and family.classes not in IMAGENET_CLASSES and description.task is None:
         resize = "stretch-smooth"
     # NanoDet with three strides was made to keep the picture's proportions, on black; NanoDet-Plus was not.
@@ -375,6 +416,6 @@ def _output(family: OutputFamily, description: SelfDescription) -> CardOutput:
         classes=family.classes,
         labels=labels,
         label_offset=offset,
-        nms_iou=_NMS_IOU.get(family.name),
+        nms_iou=family.pictures.nms_iou if family.pictures else _NMS_IOU.get(family.name),
         strides=(8, 16, 32) if family.name == "yolox" else family.strides,
     )

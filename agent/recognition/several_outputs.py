@@ -5,17 +5,16 @@ from collections.abc import Sequence
 from edgemeter.agent.recognition.metadata import (
     COCO_CLASSES,
     COCO_LAST_ID,
-    SIGMOID_DETR,
     OutputFamily,
     Shape,
     family_in,
     unnamed,
 )
-from edgemeter.agent.recognition.model_outputs import MOST_QUERIES, ModelOutputs, cell_counts
+from edgemeter.agent.recognition.model_outputs import ModelOutputs
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision.decoders import nanodet
-from edgemeter.agent.vision.decoders.boxes import cell_count, grid_side
 from edgemeter.agent.vision.decoders.efficient_nms import has_exporters_names, is_efficient_nms
+from edgemeter.agent.vision.decoders.grids import grid_side
 from edgemeter.agent.vision.decoders.yolov5 import ANCHORS_PER_CELL, STRIDES
 
 _IDS = "COCO's ids"
@@ -36,9 +35,9 @@ class SeveralOutputs(ModelOutputs):
             return self._postprocess(outputs)
         if len(outputs) >= 3 and _is_lists(self.shapes):
             return self._lists()
-        if self.size is not None and (family := self._nas(self.size) or self._maps(self.size)) is not None:
+        if self.size is not None and (family := self._maps(self.size)) is not None:
             return family
-        return self._sets()
+        return None
 
     @property
     def _foreground(self) -> int:
@@ -59,41 +58,10 @@ class SeveralOutputs(ModelOutputs):
         doubts = (*(() if is_sure else (doubt,)), *self.unnamed(classes))
         return OutputFamily("efficient-nms", "detection", classes, "its count, boxes, scores and classes", doubts)
 
-    def _nas(self, size: tuple[int, int]) -> OutputFamily | None:
-        """Return YOLO-NAS without suppression: corners and scores of every cell of its grids."""
-        if len(self.shapes) != 2 or any(len(shape) != 3 for shape in self.shapes):
-            return None
-        boxes, scores = self.shapes if self.shapes[0][2] == 4 else self.shapes[::-1]
-        classes, is_named = scores[2] or 0, family_in(self.name) == "yolo-nas"
-        if boxes[2] != 4 or scores[1] != boxes[1] or boxes[1] != cell_count(*size, STRIDES):
-            return None
-        if not is_named and classes not in (COCO_CLASSES, self.labels):
-            return None
-        doubt = "YOLO-NAS's head, boxes as x1, y1, x2, y2 in pixels, pictures in RGB 0..1; if it is another model, set `family`"
-        return self.detector("yolo-nas", classes, *(() if is_named else (doubt,)), *self.unnamed(classes))
-
     def _lists(self) -> OutputFamily:
         doubt = "labels count from 1, 0 is the background, as torchvision's do; set `family` in its card if that is wrong"
         doubts = (doubt,) if self.labels else (unnamed(COCO_LAST_ID, _IDS), doubt)
         return OutputFamily("torchvision", "detection", self._foreground or COCO_LAST_ID, "its lists of boxes, labels and scores", doubts)
-
-    def _sets(self) -> OutputFamily | None:
-        """Return DETR: as many boxes as rows of scores, which are not cells of a grid."""
-        sets = [shape for shape in self.shapes if len(shape) == 3]
-        boxes = next((shape for shape in sets if shape[2] == 4), None)
-        if boxes is None or len(sets) > 2 or len(sets) != len(self.shapes):
-            return None
-        columns = next((shape[2] for shape in sets if shape is not boxes and shape[1] == boxes[1]), None)
-        if columns is None or columns < 2 or boxes[1] in cell_counts(self.size) or (boxes[1] or 0) > MOST_QUERIES:
-            return None
-        if self.labels in (columns, columns - 1):
-            return self.detector("detr", self.labels)
-        if columns in (_DETR_CLASSES + 1, COCO_CLASSES + 1):
-            return self.detector("detr", columns - 1, unnamed(columns - 1))
-        if columns in (_DETR_CLASSES, COCO_CLASSES) or SIGMOID_DETR.search(self.name.lower()):
-            return self.detector("detr", columns, unnamed(columns))
-        doubt = f"the last of {columns} scores is taken for 'no object', as DETR's; if each is a class, set output.classes = {columns}"
-        return self.detector("detr", columns - 1, doubt, unnamed(columns - 1, ""))
 
     def _maps(self, size: tuple[int, int]) -> OutputFamily | None:
         """Return a detector with maps, or with scores and distances apart, for each stride."""

@@ -1,6 +1,4 @@
-"""Shared code of decoders: grids of cells, sigmoid, coordinates, masks, keypoints, and class-wise non-maximum suppression."""
-
-from collections.abc import Sequence
+"""Shared code of decoders: sigmoid, coordinates, masks, keypoints, and class-wise non-maximum suppression."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,26 +19,6 @@ LARGEST_NORMALISED = 2.0
 KEYPOINTS = 17
 
 
-def grid_side(size_px: int, stride: int) -> int:
-    """Return how many cells a side of the input has: a convolution with padding starts one for a part of a stride too."""
-    return -(-size_px // stride)
-
-
-def cell_count(height: int, width: int, strides: Sequence[int]) -> int:
-    """Return how many cells all grids have together."""
-    return sum(grid_side(height, stride) * grid_side(width, stride) for stride in strides)
-
-
-def grid_cells(height: int, width: int, strides: Sequence[int]) -> tuple[Floats, Floats]:
-    """Return the cells' x, y (in cells) and their strides (pixels), each grid row by row: float32 [n, 2] and [n, 1]."""
-    corners, sizes = [], []
-    for stride in strides:
-        y, x = np.mgrid[: grid_side(height, stride), : grid_side(width, stride)]
-        corners.append(np.stack([x.ravel(), y.ravel()], axis=1))
-        sizes.append(np.full((x.size, 1), stride))
-    return np.concatenate(corners).astype(np.float32), np.concatenate(sizes).astype(np.float32)
-
-
 def sigmoid(values: Floats) -> Floats:
     """Return 1 / (1 + exp(-values)); what is 0..1 throughout comes back as it is, the graph applied it already.
 
@@ -48,8 +26,25 @@ def sigmoid(values: Floats) -> Floats:
     """
     if values.size and values.min() >= 0 and values.max() <= 1:
         return values
+    return logistic(values)
+
+
+def logistic(values: Floats) -> Floats:
+    """Return 1 / (1 + exp(-values)), whatever the values."""
     # Beyond 88 the exponential leaves float32; the sigmoid is 0 there to all its digits.
     return np.asarray(np.float32(1) / (np.float32(1) + np.exp(-np.clip(values, -88, 88))))
+
+
+def logit(probability: float) -> float:
+    """Return the value whose sigmoid this probability is."""
+    return float(np.log(probability / (1 - probability))) if 0 < probability < 1 else float(np.copysign(np.inf, probability - 0.5))
+
+
+def means(bins: Floats) -> Floats:
+    """Return the mean of each distribution, in steps: float32 [edges, n] of logits [edges, steps, n]."""
+    weights = np.exp(bins - bins.max(axis=1, keepdims=True, initial=-np.inf))
+    steps = np.arange(bins.shape[1], dtype=np.float32)[:, None]
+    return np.asarray((weights * steps).sum(axis=1) / weights.sum(axis=1))
 
 
 def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

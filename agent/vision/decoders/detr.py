@@ -8,18 +8,70 @@ Source: huggingface/transformers `image_processing_detr.py`, `image_processing_r
 ultralytics `nn/modules/head.py` (`RTDETRDecoder`).
 """
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, blanks, boxes
-from edgemeter.agent.vision.decoders.boxes import mismatch, sigmoid
+from edgemeter.agent.vision.decoders import (
+    COCO_CLASSES,
+    MOST_QUERIES,
+    Detections,
+    Family,
+    Floats,
+    ModelFacts,
+    PhotoFrame,
+    Pictures,
+    Recognition,
+    blanks,
+    boxes,
+)
+from edgemeter.agent.vision.decoders.boxes import mismatch
+from edgemeter.agent.vision.decoders.conventions import boxes_in_pixels, class_scores, two_tables
+from edgemeter.agent.vision.decoders.grids import strides_of
+
+# DETR was trained on COCO's ids 0..90, of which 0 means nothing, and "no object" besides.
+_DETR_CLASSES = 91
+# What scores each class by itself, without one for "no object", as others do that came after DETR.
+_SIGMOID = re.compile(r"rt-?_?detr|d-?_?fine|deim|rf-?_?detr|deformable|conditional|dab-?_?detr|dino|lw-?_?detr")
+# Of these, what takes pixels as 0..1, without ImageNet's mean.
+_ON_UNIT = re.compile(r"rt-?_?detr|d-?_?fine|deim")
+_IMAGENET = Pictures(resize="stretch", mean=(123.675, 116.28, 103.53), sd=(58.395, 57.12, 57.375))
 
 
-class Detr:
+class Detr(Family):
     """Decodes boxes and scores; further outputs (encoder states, masks) are left alone."""
+
+    NAME = r"detr|d-?_?fine|deim|yolos(?![a-z0-9])"
+
+    @classmethod
+    def recognise(cls, facts: ModelFacts) -> Recognition | None:
+        """Return how many classes the scores of a set are."""
+        parts = two_tables(facts.shapes)
+        if parts is None or (parts[1] or 0) > MOST_QUERIES or strides_of(parts[1], facts.size) or parts[2] < 2:
+            return None
+        columns = parts[2]
+        if len(facts.labels) in (columns, columns - 1):
+            return Recognition(len(facts.labels))
+        if columns in (_DETR_CLASSES + 1, COCO_CLASSES + 1):
+            return Recognition(columns - 1, facts.unnamed(columns - 1))
+        if columns in (_DETR_CLASSES, COCO_CLASSES) or _SIGMOID.search(facts.name.lower()):
+            return Recognition(columns, facts.unnamed(columns))
+        if facts.categories in (columns, columns - 1):
+            return Recognition(facts.categories or columns, facts.unnamed(facts.categories or columns))
+        doubt = f"the last of {columns} scores is taken for 'no object', as DETR's; if each is a class, set output.classes = {columns}"
+        return Recognition(columns - 1, (doubt, *facts.unnamed(columns - 1)))
+
+    @classmethod
+    def pictures(cls, facts: ModelFacts) -> Pictures:
+        """Return pixels as 0..1 for what came after RT-DETR, ImageNet's mean for others."""
+        if _ON_UNIT.search(facts.name.lower()) or facts.head == "RTDETRDecoder":
+            return Pictures(resize="stretch")
+        doubt = "ImageNet's mean and sd, the usual for PyTorch: a wrong guess costs accuracy; set input.mean and input.sd"
+        return _IMAGENET if facts.named == "detr" else replace(_IMAGENET, doubt=doubt)
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
         self._output = model.output
@@ -34,16 +86,15 @@ class Detr:
             queries = np.nonzero(scores[:, 0] > self._output.score_threshold)[0]
             corners = boxes.corners(boxes.in_pixels(centred, frame))[queries]
             return boxes.select(corners, scores[queries, 0], classes[queries].astype(np.int32), self._output, frame)
-        if self._output.classes is not None and values.shape[1] == self._output.classes + 1:
-            scores = _softmax(values)[:, :-1]
+        scores, has_background = class_scores(values, self._output.classes or values.shape[1])
+        if has_background:
             queries, classes = np.arange(len(scores)), scores.argmax(axis=1)
             above = scores[queries, classes] > self._output.score_threshold
             queries, classes = queries[above], classes[above]
         else:
-            scores = sigmoid(values)
             queries, classes = np.nonzero(scores > self._output.score_threshold)
-        corners = boxes.corners(boxes.in_pixels(centred, frame))
-        return boxes.select(corners[queries], scores[queries, classes], classes.astype(np.int32), self._output, frame)
+        corners = boxes_in_pixels(centred, queries, frame, "centres")
+        return boxes.select(corners, scores[queries, classes], classes.astype(np.int32), self._output, frame)
 
     def _parts(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Return boxes [queries, 4] and scores [queries, n]."""
@@ -67,11 +118,3 @@ def _is_list(outputs: Sequence[Floats], classes: int | None) -> bool:
         return False
     last = outputs[0][0, :, 5]
     return classes != 2 or bool(np.all(last == np.rint(last)))
-
-
-def _softmax(values: Floats) -> Floats:
-    """Return the softmax of each row; what is 0..1 and adds up to 1 comes back as it is."""
-    if values.size and values.min() >= 0 and np.allclose(values.sum(axis=1), 1, atol=0.05):
-        return values
-    weights = np.exp(values - values.max(axis=1, keepdims=True, initial=-np.inf))
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -15,7 +15,8 @@ from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.runtimes.adapter import shape_fits
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
-from edgemeter.agent.vision.decoders.boxes import grid_cells, suppress_class_wise, to_photo
+from edgemeter.agent.vision.decoders.boxes import suppress_class_wise, to_photo
+from edgemeter.agent.vision.decoders.grids import grid_cells
 
 # Where the card names none. Boxes of one class that share more than this are taken for one object.
 DEFAULT_NMS_IOU = 0.6

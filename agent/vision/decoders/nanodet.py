@@ -15,7 +15,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, blanks, boxes
-from edgemeter.agent.vision.decoders.boxes import grid_cells, grid_side, sigmoid
+from edgemeter.agent.vision.decoders.boxes import sigmoid
+from edgemeter.agent.vision.decoders.grids import grid_cells, grid_side
 
 PLUS_STRIDES = (8, 16, 32, 64)
 OLD_STRIDES = (8, 16, 32)

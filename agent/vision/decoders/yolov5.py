@@ -17,7 +17,8 @@ import numpy as np
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, blanks, boxes
-from edgemeter.agent.vision.decoders.boxes import OneTensor, grid_side, mismatch, sigmoid
+from edgemeter.agent.vision.decoders.boxes import OneTensor, mismatch, sigmoid
+from edgemeter.agent.vision.decoders.grids import grid_side
 
 ANCHORS_PER_CELL = 3
 STRIDES = (8, 16, 32)

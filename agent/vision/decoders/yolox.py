@@ -13,7 +13,8 @@ import numpy as np
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
-from edgemeter.agent.vision.decoders.boxes import OneTensor, grid_cells, mismatch
+from edgemeter.agent.vision.decoders.boxes import OneTensor, mismatch
+from edgemeter.agent.vision.decoders.grids import grid_cells
 
 DEFAULT_STRIDES = (8, 16, 32)
 # No box has e to the 20th cells; a broken model's must not leave float32.

@@ -56,14 +56,6 @@ def test_several_outputs_determine_the_family():
     """Sets, lists and maps, in any order; what the file does not name is reported, with the key of the card."""
     for shapes, name, words, family, classes in [
         ([(1, 25200, 85), *((1, 3, side, side, 85) for side in (80, 40, 20))], "m.onnx", described(80), "yolov5", 80),
-        ([(1, 100, 92), (1, 100, 4)], "detr-r50.onnx", SILENT, "detr", 91),
-        ([(1, 300, 4), (1, 300, 91)], "rf-detr.onnx", SILENT, "detr", 91),
-        ([(1, 300, 6), (1, 300, 4)], "m.onnx", described(6), "detr", 6),
-        ([(1, 300, 6), (1, 300, 4)], "rtdetr.onnx", SILENT, "detr", 6),
-        ([(1, 300, 6), (1, 300, 4)], "m.onnx", SILENT, "detr", 5),
-        ([(1, 8400, 4), (1, 8400, 80)], "m.onnx", SILENT, "yolo-nas", 80),
-        ([(1, 8400, 3), (1, 8400, 4)], "yolo_nas_s.onnx", SILENT, "yolo-nas", 3),
-        ([(1, 8400, 4), (1, 8400, 3)], "best.onnx", described(3), "yolo-nas", 3),
         ([(None, 4), (None,), (None,)], "m.onnx", SILENT, "torchvision", 90),
         ([(100,), (100,), (100, 4)], "ssd.onnx", SILENT, "torchvision", 90),
         ([(1, None, 4), (1, None), (1, None)], "m.onnx", described(91), "torchvision", 90),

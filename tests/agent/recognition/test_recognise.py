@@ -189,7 +189,7 @@ def test_what_is_not_recognised_names_what_to_write():
         (tensors((1, 3, 640, 640), (1, 2)), YOLO, "are not one picture"),
         (tensors((1, 128)), SCORES, "are not one picture"),
         (tensors((1, 3, 640, 640)), tensors((1, 300, 7)), r"outputs \[1, 300, 7\] on an input of 640 x 640"),
-        (tensors((1, 3, 128, 128)), tensors((1, 336, 4), (1, 336, 5)), "cannot identify"),
+        (tensors((1, 3, 128, 128)), tensors((1, 336, 4), (1, 300, 5)), "cannot identify"),
         (tensors((1, 3, None, None)), tensors((1, None)), r"outputs \[1, \?\] on an input of open size"),
     ]:
         with table_row(inputs, outputs):
@@ -257,3 +257,26 @@ def test_a_card_that_was_guessed_keeps_the_doubt_about_its_family(tmp_path):
         _, (doubt,) = recognise.card_for(tmp_path / "pose.onnx", loaded)
         assert UNSURE_FAMILY in doubt
         assert "remove the guess from [made]" in doubt
+
+
+def test_boxes_and_scores_are_a_set_or_a_row_for_each_anchor():
+    """Few rows are DETR's queries; many, or the cells of a grid, are anchors. Labels count classes, else annotations do."""
+    for shapes, name, labels, categories, family, classes in [
+        ([(1, 100, 92), (1, 100, 4)], "detr-r50.onnx", 0, None, "detr", 91),
+        ([(1, 300, 4), (1, 300, 91)], "rf-detr.onnx", 0, None, "detr", 91),
+        ([(1, 300, 6), (1, 300, 4)], "m.onnx", 6, None, "detr", 6),
+        ([(1, 300, 6), (1, 300, 4)], "rtdetr.onnx", 0, 5, "detr", 6),
+        ([(1, 300, 6), (1, 300, 4)], "m.onnx", 0, None, "detr", 5),
+        ([(1, 300, 6), (1, 300, 4)], "m.onnx", 0, 6, "detr", 6),
+        ([(1, 8400, 4), (1, 8400, 80)], "m.onnx", 0, None, "boxes-scores", 80),
+        ([(1, 8400, 3), (1, 8400, 4)], "yolo_nas_s.onnx", 0, None, "boxes-scores", 3),
+        ([(1, 8400, 4), (1, 8400, 3)], "best.onnx", 3, None, "boxes-scores", 3),
+        ([(1, 3000, 4), (1, 3000, 7)], "ssd.onnx", 0, None, "boxes-scores", 6),
+        ([(1, 3000, 4), (1, 3000, 7)], "ssd.onnx", 0, 7, "boxes-scores", 7),
+    ]:
+        metadata = {"names": str([f"thing {number}" for number in range(labels)])} if labels else {}
+        with table_row(shapes, name, labels, categories):
+            loaded = make_loaded(tensors(*shapes), tensors((1, 3, 640, 640)), metadata)
+            card, guesses = recognise.card_for(Path("absent") / name, loaded, categories)
+            assert (card.family, card.output.classes) == (family, classes)
+            assert labels or any("output.classes" in guess for guess in guesses)

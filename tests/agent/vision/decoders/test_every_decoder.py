@@ -14,6 +14,7 @@ from tests.fixtures.vision_factory import make_card, make_input, make_loaded, sa
 
 # The outputs of each family for 3 classes on 64 x 64 pixels.
 SHAPES = {
+    "boxes-scores": [(1, 84, 4), (1, 84, 3)],
     "detr": [(1, 100, 4), (1, 100, 4)],
     "detr-lists": [(1, 100), (1, 100, 4), (1, 100)],
     "edgemeter": [(1, 84, 4), (1, 84, 3)],
@@ -25,7 +26,6 @@ SHAPES = {
     "paddle-rows": [(100, 6), (1,)],
     "tflite-postprocess": [(1, 10, 4), (1, 10), (1, 10), (1,)],
     "torchvision": [(10, 4), (10,), (10,)],
-    "yolo-nas": [(1, 84, 4), (1, 84, 3)],
     "yolo-pose": [(1, 58, 84)],
     "yolo-seg": [(1, 39, 84), (1, 32, 16, 16)],
     "yolo26": [(1, 300, 6)],
@@ -34,12 +34,18 @@ SHAPES = {
     "yolov5-heads": [(1, 3, 8, 8, 8), (1, 3, 4, 4, 8), (1, 3, 2, 2, 8)],
     "yolov7-rows": [(100, 7)],
     "yolov8": [(1, 7, 84)],
+    "yolov8-heads": [(1, channels, side, side) for side in (8, 4, 2) for channels in (64, 3)],
     "yolox": [(1, 84, 8)],
 }
 
 
 # Settings of a card, what the message holds, and outputs that do not fit: wrong in number, rank, size or classes.
 REFUSED = {
+    "boxes-scores": (
+        {"classes": 3},
+        r"family boxes-scores needs boxes \[1, n, 4\] and scores \[1, n, 3\]",
+        [[(1, 84, 4), (1, 80, 3)], [(1, 84, 4), (1, 84, 5)], [(1, 84, 7)]],
+    ),
     "detr": (
         {"classes": 3},
         r"scores \[1, queries, 3 or 4\]",
@@ -65,11 +71,6 @@ REFUSED = {
     "paddle-rows": ({"classes": 3}, r"rows \[n, 6\]", [[(100, 7), (1,)], [(1,)]]),
     "tflite-postprocess": ({}, "four outputs|family", [[(1, 1917, 4), (1, 1917, 91)]]),
     "torchvision": ({"classes": 90}, r"needs boxes \[n, 4\]", [[(1, 84, 8400)]]),
-    "yolo-nas": (
-        {"classes": 3},
-        r"family yolo-nas needs boxes \[1, n, 4\] and scores \[1, n, 3\]",
-        [[(1, 84, 4), (1, 80, 3)], [(1, 84, 4), (1, 84, 5)], [(1, 84, 7)]],
-    ),
     "yolo26": ({"classes": 3}, "family yolov8", [[(1, 84, 8400)], [(1, 300, 7)], [(1, 300, 6), (1, 32, 160, 160)], [(2, 300, 6)]]),
     "yolov5": ({"classes": 3}, r"shape \[1, anchors, 8\]", [[(1, 252, 85)], [(2, 252, 8)], [(252, 8)], [(1, 252, 5)]]),
     "yolov5-heads": (
@@ -78,6 +79,11 @@ REFUSED = {
         [[(1, 3, 8, 8, 7)], [(1, 3, 8, 8, 7), (1, 3, 4, 4, 7), (1, 3, 2, 2, 8)], [(1, 3, 8, 12, 7)] * 3],
     ),
     "yolov8": ({"classes": 3}, r"shape \[1, 7, anchors\]", [[(1, 9, 84)], [(2, 7, 84)], [(7, 84)], [(1, 300, 6)], [()]]),
+    "yolov8-heads": (
+        {"classes": 3},
+        "maps of 64 distances and 3 scores on 64 x 64",
+        [[(1, 64, 8, 8), (1, 3, 8, 8)], [(1, 64, 8, 8), (1, 4, 8, 8), (1, 64, 4, 4), (1, 4, 4, 4)], [(1, 7, 84)]],
+    ),
     "yolox": ({"classes": 2}, r"shape \[1, 84, 7\]", [[(1, 84, 8)], [(1, 83, 7)], [(1, 7, 84)], [(84, 7)]]),
 }
 

@@ -1,0 +1,72 @@
+"""Boxes and scores as two outputs, a row for each anchor or cell: boxes [1, n, 4], scores [1, n, classes] or [1, n, 1 + classes].
+
+Their order and that of their axes are free. The values show what the boxes are (corners or centres, 0..1 or pixels) and what the scores are
+(background first, last or none; probabilities or logits): `conventions.py`. Every class of a row above the threshold is a candidate of its
+own. SSD as jetson-inference exports it and YOLO-NAS of super-gradients are two of them.
+Where n is the number of cells of a YOLO's grid there is no background, and photographs are prepared as YOLO-NAS's (RGB 0..1, letterbox).
+Else as jetson-inference's ((pixel - 127) / 128, stretched), and one score is the background's, unless labels or annotations deny it.
+Source: dusty-nv/pytorch-ssd `vision/ssd/ssd.py`, `vision/ssd/config/mobilenetv1_ssd_config.py`; Deci-AI/super-gradients
+`training/models/detection_models/pp_yolo_e/pp_yolo_head.py`, `training/processing/processing.py`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.vision.decoders import Detections, Family, Floats, ModelFacts, PhotoFrame, Pictures, Recognition, Shape, boxes
+from edgemeter.agent.vision.decoders.conventions import boxes_in_pixels, class_scores, two_tables
+from edgemeter.agent.vision.decoders.grids import strides_of
+
+_GRID = Pictures(nms_iou=0.7)
+_PRIORS = Pictures(
+    resize="stretch", mean=(127.0,) * 3, sd=(128.0,) * 3, side=300, nms_iou=0.45,
+    doubt="(pixel - 127) / 128, jetson-inference's: a wrong guess costs accuracy; set input.mean and input.sd",
+)  # fmt: skip
+
+
+class BoxesScores(Family):
+    """Decodes the two tensors; where both may be boxes, they come first."""
+
+    NAME = r"yolo[-_]?nas"
+
+    @classmethod
+    def recognise(cls, facts: ModelFacts) -> Recognition | None:
+        """Return how many classes the columns of the scores are."""
+        if (parts := two_tables(facts.shapes)) is None:
+            return None
+        _, rows, columns = parts
+        is_grid, known = bool(strides_of(rows, facts.size)), facts.known_classes
+        if facts.labels and facts.labels[0].strip("_ ").lower() == "background":
+            known = len(facts.labels) - 1
+        if facts.labels and known not in (columns, columns - 1):
+            return None
+        classes = known if known in (columns, columns - 1) else columns if is_grid else max(columns - 1, 1)
+        doubt = f"{classes} of its {columns} scores are classes, and the size of a box follows x and y; set `family` and output.classes"
+        return Recognition(classes or columns, (*(() if facts.labels or is_grid else (doubt,)), *facts.unnamed(classes)))
+
+    @classmethod
+    def pictures(cls, facts: ModelFacts) -> Pictures:
+        """Return the preparation of YOLO-NAS for a grid, that of jetson-inference for other rows."""
+        parts = two_tables(facts.shapes)
+        return _GRID if parts is None or strides_of(parts[1], facts.size) else _PRIORS
+
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
+        """Return the detections; `outputs` are the two tensors, float32."""
+        at, count, _ = self._check([output.shape for output in outputs])
+        tensors = (output.reshape(output.shape[1], -1) for output in (outputs[at], outputs[1 - at]))
+        rows, values = (tensor if len(tensor) == count else tensor.T for tensor in tensors)
+        columns, classes = values.shape[1], self._output.classes
+        scores, _ = class_scores(values, columns if classes == columns else None)
+        if classes not in (None, scores.shape[1]):
+            raise ConfigError(f"of {columns} scores none is a background's, which wins in most rows: correct output.classes in the card")
+        anchors, kinds = np.nonzero(scores > self._output.score_threshold)
+        corners = boxes_in_pixels(rows, anchors, frame, "corners")
+        return boxes.select(corners, scores[anchors, kinds], kinds.astype(np.int32), self._output, frame)
+
+    def _check(self, shapes: Sequence[Shape]) -> tuple[int, int | None, int]:
+        parts, classes = two_tables(shapes), self._output.classes
+        if parts is not None and classes in (None, parts[2], parts[2] - 1):
+            return parts
+        needs = f"boxes [1, n, 4] and scores [1, n, {classes or 'classes'}] or one more"
+        raise boxes.mismatch("boxes-scores", needs, [list(shape) for shape in shapes], "output.classes or `family`")

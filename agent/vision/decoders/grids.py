@@ -1,0 +1,95 @@
+"""Grids of cells over the input, one for each stride, as detectors with a prediction for each cell have them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgemeter.agent.vision.decoders import Floats, Shape
+
+# The usual ones first. Source: Ultralytics' and NanoDet's configurations, P3 to P5, P3 to P6, P2 to P5.
+STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32))
+
+_MAP_STRIDES = (8, 16, 32, 64, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadMaps:
+    """By stride which outputs hold distances and scores (one may hold both); how many values of a cell these are, along which axis."""
+
+    outputs: dict[int, tuple[int, int]]
+    distances: int
+    classes: int
+    axis: int
+
+    def cells(self, output: Floats) -> Floats:
+        """Return an output as one row for each value of a cell: float32 [values, cells]."""
+        return np.asarray(output[0].reshape(output.shape[1], -1) if self.axis == 1 else output[0].reshape(-1, output.shape[-1]).T)
+
+
+def grid_side(size_px: int, stride: int) -> int:
+    """Return how many cells a side of the input has: a convolution with padding starts one for a part of a stride too."""
+    return -(-size_px // stride)
+
+
+def cell_count(height: int, width: int, strides: Sequence[int]) -> int:
+    """Return how many cells all grids have together."""
+    return sum(grid_side(height, stride) * grid_side(width, stride) for stride in strides)
+
+
+def strides_of(cells: int | None, size: tuple[int, int] | None) -> tuple[int, ...]:
+    """Return the strides whose grids have so many cells on an input of this height and width; none where no usual ones have."""
+    if cells is None or size is None:
+        return ()
+    return next((strides for strides in STRIDES if cell_count(*size, strides) == cells), ())
+
+
+def grid_cells(height: int, width: int, strides: Sequence[int]) -> tuple[Floats, Floats]:
+    """Return the cells' x, y (in cells) and their strides (pixels), each grid row by row: float32 [n, 2] and [n, 1]."""
+    corners, sizes = [], []
+    for stride in strides:
+        y, x = np.mgrid[: grid_side(height, stride), : grid_side(width, stride)]
+        corners.append(np.stack([x.ravel(), y.ravel()], axis=1))
+        sizes.append(np.full((x.size, 1), stride))
+    return np.concatenate(corners).astype(np.float32), np.concatenate(sizes).astype(np.float32)
+
+
+def head_maps(shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Sequence[int]) -> HeadMaps | None:
+    """Return the maps of a detector with, for each stride, one of distances (of these widths), one of scores, and perhaps one of their sum.
+
+    Where one map holds both, the distances are of the first width. None where these are other outputs.
+    """
+    axis, maps = _by_stride(shapes, size)
+    outputs, values = {}, set()
+    for stride, level in maps.items():
+        channels = [width or 0 for _, width in level]
+        distances = next((width for width in widths if width in channels), widths[0])
+        if len(level) == 1:
+            outputs[stride], classes = (level[0][0], level[0][0]), channels[0] - distances
+        else:
+            first = channels.index(distances) if distances in channels else 0
+            # The sum has one value a cell.
+            others = sorted(set(range(len(level))) - {first}, key=channels.__getitem__, reverse=True)
+            outputs[stride], classes = (level[first][0], level[others[0]][0]), channels[others[0]]
+            if len(level) > 3 or distances not in channels or (len(level) == 3 and channels[others[1]] != 1):
+                return None
+        values.add((distances, classes))
+    if len(outputs) < 2 or len(values) != 1 or min(values)[1] < 1:
+        return None
+    return HeadMaps(outputs, *min(values), axis)
+
+
+def _by_stride(shapes: Sequence[Shape], size: tuple[int, int] | None) -> tuple[int, dict[int, list[tuple[int, int | None]]]]:
+    """Return the axis of the channels, and by stride which outputs are its maps, with their channels; none where one is no map."""
+    for axis in (1, -1) if size else ():
+        maps: dict[int, list[tuple[int, int | None]]] = {}
+        for index, shape in enumerate(shapes):
+            cells = shape[2:] if axis == 1 else shape[1:-1]
+            sides = {stride: (grid_side(size[0], stride), grid_side(size[1], stride)) for stride in _MAP_STRIDES} if size else {}
+            stride = next((stride for stride, (rows, columns) in sides.items() if cells in ((rows, columns), (rows * columns,))), None)
+            if stride is None or shape[0] not in (1, None):
+                break
+            maps.setdefault(stride, []).append((index, shape[axis]))
+        else:
+            return axis, maps
+    return 1, {}
