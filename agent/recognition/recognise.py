@@ -29,7 +29,7 @@ from edgemeter.agent.recognition.metadata import (
 from edgemeter.agent.recognition.output_shapes import IMAGENET_CLASSES, family_of_outputs, side_of
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
-from edgemeter.agent.vision.decoders import ModelFacts
+from edgemeter.agent.vision.decoders import UnknownModel
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
 from edgemeter.agent.vision.size_inputs import pictures_of
 
@@ -224,7 +224,7 @@ def recognise(model: Path, loaded: Loaded, categories: int | None = None) -> tup
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
         takes_any = info is not None and is_any_picture(info.shape)
-        facts = ModelFacts(
+        facts = UnknownModel(
             name=model.name,
             inputs=loaded.inputs,
             outputs=loaded.outputs,
@@ -274,7 +274,7 @@ def recognise(model: Path, loaded: Loaded, categories: int | None = None) -> tup
     return card, (*guessed, *of_family, *(f"{about}unsure: {doubt}" for doubt in doubts if doubt))
 
 
-def _of_table(facts: ModelFacts) -> OutputFamily | None:
+def _of_table(facts: UnknownModel) -> OutputFamily | None:
     """Return the first family of the table that recognises the model."""
     if facts.task not in (None, "detect"):
         return None

@@ -127,7 +127,7 @@ class Recognition:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFacts:
+class UnknownModel:
     """What is known of a model that has no card.
 
     `size` is height and width of its input, None where they are open. `named` is the family in the name of its file. `labels`, `task`,
@@ -189,13 +189,13 @@ class Family:
     PICTURES: ClassVar[Pictures] = Pictures()
 
     @classmethod
-    def recognise(cls, facts: ModelFacts) -> Recognition | None:
+    def recognise(cls, facts: UnknownModel) -> Recognition | None:
         """Return what the model is, None where its outputs are not of this family."""
         del facts
         return None
 
     @classmethod
-    def pictures(cls, facts: ModelFacts) -> Pictures:
+    def pictures(cls, facts: UnknownModel) -> Pictures:
         """Return how photographs are prepared for a model that was recognised."""
         del facts
         return cls.PICTURES

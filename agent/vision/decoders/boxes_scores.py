@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.vision.decoders import Detections, Family, Floats, ModelFacts, PhotoFrame, Pictures, Recognition, Shape, boxes
+from edgemeter.agent.vision.decoders import Detections, Family, Floats, PhotoFrame, Pictures, Recognition, Shape, UnknownModel, boxes
 from edgemeter.agent.vision.decoders.conventions import boxes_in_pixels, class_scores, two_tables
 from edgemeter.agent.vision.decoders.grids import strides_of
 
@@ -31,22 +31,22 @@ class BoxesScores(Family):
     NAME = r"yolo[-_]?nas"
 
     @classmethod
-    def recognise(cls, facts: ModelFacts) -> Recognition | None:
+    def recognise(cls, facts: UnknownModel) -> Recognition | None:
         """Return how many classes the columns of the scores are."""
         if (parts := two_tables(facts.shapes)) is None:
             return None
         _, rows, columns = parts
-        is_grid, known = bool(strides_of(rows, facts.size)), facts.known_classes
+        is_grid, count = bool(strides_of(rows, facts.size)), facts.known_classes
         if facts.labels and facts.labels[0].strip("_ ").lower() == "background":
-            known = len(facts.labels) - 1
-        if facts.labels and known not in (columns, columns - 1):
+            count = len(facts.labels) - 1
+        if facts.labels and count not in (columns, columns - 1):
             return None
-        classes = known if known in (columns, columns - 1) else columns if is_grid else max(columns - 1, 1)
+        classes = count if count in (columns, columns - 1) else columns if is_grid else max(columns - 1, 1)
         doubt = f"{classes} of its {columns} scores are classes, and the size of a box follows x and y; set `family` and output.classes"
         return Recognition(classes or columns, (*(() if facts.labels or is_grid else (doubt,)), *facts.unnamed(classes)))
 
     @classmethod
-    def pictures(cls, facts: ModelFacts) -> Pictures:
+    def pictures(cls, facts: UnknownModel) -> Pictures:
         """Return the preparation of YOLO-NAS for a grid, that of jetson-inference for other rows."""
         parts = two_tables(facts.shapes)
         return _GRID if parts is None or strides_of(parts[1], facts.size) else _PRIORS

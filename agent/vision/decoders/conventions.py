@@ -1,4 +1,4 @@
-"""What the values of a detector's outputs show and their shapes do not. This is the one place that decides it; all rows of a query vote.
+"""The values of a detector's outputs show what their shapes do not. This is the one place that decides it; all rows of a query vote.
 
 - 0..1 or pixels: most boxes with a score reach beyond 2 in pixels, and none does as 0..1.
 - Corners or centres: corners grow (x2 >= x1, y2 >= y1), and boxes around centres lie in the picture. What a family usually has counts where
@@ -33,13 +33,13 @@ def boxes_in_pixels(boxes: Floats, candidates: NDArray[np.int64], frame: PhotoFr
     Raises:
         ConfigError: many boxes are possible in no reading.
     """
-    chosen = boxes[candidates]
-    if not len(chosen):
-        return chosen
+    rows = boxes[candidates]
+    if not len(rows):
+        return rows
     size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
-    unit = size if np.median(chosen.max(axis=1)) <= LARGEST_NORMALISED else np.float32(1)
+    unit = size if np.median(rows.max(axis=1)) <= LARGEST_NORMALISED else np.float32(1)
     form = _form(boxes * (unit / size), usual)
-    return (corners(chosen) if form == "centres" else chosen) * unit
+    return (corners(rows) if form == "centres" else rows) * unit
 
 
 def _form(boxes: Floats, usual: Form) -> Form:

@@ -22,10 +22,10 @@ from edgemeter.agent.vision.decoders import (
     Detections,
     Family,
     Floats,
-    ModelFacts,
     PhotoFrame,
     Pictures,
     Recognition,
+    UnknownModel,
     blanks,
     boxes,
 )
@@ -48,7 +48,7 @@ class Detr(Family):
     NAME = r"detr|d-?_?fine|deim|yolos(?![a-z0-9])"
 
     @classmethod
-    def recognise(cls, facts: ModelFacts) -> Recognition | None:
+    def recognise(cls, facts: UnknownModel) -> Recognition | None:
         """Return how many classes the scores of a set are."""
         parts = two_tables(facts.shapes)
         if parts is None or (parts[1] or 0) > MOST_QUERIES or strides_of(parts[1], facts.size) or parts[2] < 2:
@@ -66,7 +66,7 @@ class Detr(Family):
         return Recognition(columns - 1, (doubt, *facts.unnamed(columns - 1)))
 
     @classmethod
-    def pictures(cls, facts: ModelFacts) -> Pictures:
+    def pictures(cls, facts: UnknownModel) -> Pictures:
         """Return pixels as 0..1 for what came after RT-DETR, ImageNet's mean for others."""
         if _ON_UNIT.search(facts.name.lower()) or facts.head == "RTDETRDecoder":
             return Pictures(resize="stretch")

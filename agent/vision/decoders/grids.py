@@ -69,9 +69,9 @@ def head_maps(shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Seq
         else:
             first = channels.index(distances) if distances in channels else 0
             # The sum has one value a cell.
-            others = sorted(set(range(len(level))) - {first}, key=channels.__getitem__, reverse=True)
-            outputs[stride], classes = (level[first][0], level[others[0]][0]), channels[others[0]]
-            if len(level) > 3 or distances not in channels or (len(level) == 3 and channels[others[1]] != 1):
+            by_width = sorted(set(range(len(level))) - {first}, key=channels.__getitem__, reverse=True)
+            outputs[stride], classes = (level[first][0], level[by_width[0]][0]), channels[by_width[0]]
+            if len(level) > 3 or distances not in channels or (len(level) == 3 and channels[by_width[1]] != 1):
                 return None
         values.add((distances, classes))
     if len(outputs) < 2 or len(values) != 1 or min(values)[1] < 1:

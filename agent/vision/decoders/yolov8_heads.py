@@ -16,11 +16,11 @@ from edgemeter.agent.vision.decoders import (
     Detections,
     Family,
     Floats,
-    ModelFacts,
     PhotoFrame,
     Pictures,
     Recognition,
     Shape,
+    UnknownModel,
     boxes,
 )
 from edgemeter.agent.vision.decoders.conventions import are_probabilities
@@ -36,7 +36,7 @@ class YoloV8Heads(Family):
     PICTURES = Pictures(nms_iou=0.7)
 
     @classmethod
-    def recognise(cls, facts: ModelFacts) -> Recognition | None:
+    def recognise(cls, facts: UnknownModel) -> Recognition | None:
         """Return how many classes the maps have; of maps that hold both, these must be as many as are known."""
         heads = head_maps(facts.shapes, facts.size, _WIDTHS)
         if heads is None or (len(facts.shapes) == len(heads.outputs) and heads.classes not in (facts.known_classes, COCO_CLASSES)):

@@ -50,9 +50,9 @@ def check(card, outputs):
     detections = decoders.create(card, make_loaded(tensors(*(output.shape for output in outputs)))).decode(
         outputs, same_size(WIDTH, HEIGHT)
     )
-    found = detections.scores > 0.01
-    assert detections.boxes[found] == pytest.approx(OBJECTS, abs=1e-3)
-    assert (detections.classes[found].tolist(), detections.scores[found].tolist()) == (LABELS, pytest.approx(SCORES, abs=1e-4))
+    are_sure = detections.scores > 0.01
+    assert detections.boxes[are_sure] == pytest.approx(OBJECTS, abs=1e-3)
+    assert (detections.classes[are_sure].tolist(), detections.scores[are_sure].tolist()) == (LABELS, pytest.approx(SCORES, abs=1e-4))
 
 
 def test_every_convention_is_read_by_its_values():

@@ -107,6 +107,6 @@ def test_maps_of_other_models_are_not_taken():
         [(1, 64, 12, 20), (1, 5, 12, 20)],
         [(1, 32, 12, 20), (1, 5, 12, 20), (1, 32, 6, 10), (1, 5, 6, 10)],
     ):
-        facts = decoders.ModelFacts("best.onnx", PICTURE, tensors(*shapes), (HEIGHT, WIDTH))
+        facts = decoders.UnknownModel("best.onnx", PICTURE, tensors(*shapes), (HEIGHT, WIDTH))
         with table_row(shapes):
             assert YoloV8Heads.recognise(facts) is None
