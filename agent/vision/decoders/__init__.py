@@ -115,7 +115,7 @@ class Pictures:
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """What a family says of a model that it recognises; `doubts` are what the file does not confirm, each with the key that settles it.
+    """The answer of a family to a model that it recognises; `doubts` are what the file does not confirm, each with the key that settles it.
 
     `classes` are counted without a background. `family_doubt` is why it may be another family or task, or None.
     """
@@ -128,7 +128,7 @@ class Recognition:
 
 @dataclass(frozen=True, slots=True)
 class UnknownModel:
-    """What is known of a model that has no card.
+    """The facts about a model that has no card.
 
     `size` is height and width of its input, None where they are open. `named` is the family in the name of its file. `labels`, `task`,
     `head` (the class of an Ultralytics model's last layer) and `is_end_to_end` are what the file states. `categories` is how many the
