@@ -21,7 +21,6 @@ COCO_LAST_ID = 90
 _PATTERNS: Mapping[str, str] = {
     "yolox": r"yolox",
     "boxes-scores": r"yolo[-_]?nas",
-    "nanodet": r"nanodet",
     "detr": r"detr|d-?_?fine|deim|yolos(?![a-z0-9])",
     "yolo26": r"yolo(v?10|v?26)",
     # YOLOv5u has YOLOv8's head; YOLOv6 and v7 have v5's outputs.

@@ -1,4 +1,4 @@
-"""Detectors with one output: YOLO's many heads, NanoDet-Plus, RT-DETR as Ultralytics exports it."""
+"""Detectors with one output: YOLO's many heads, RT-DETR as Ultralytics exports it."""
 
 from dataclasses import replace
 
@@ -10,9 +10,7 @@ from edgemeter.agent.recognition.metadata import (
     stated_family,
 )
 from edgemeter.agent.recognition.model_outputs import MOST_QUERIES, ModelOutputs, cell_counts
-from edgemeter.agent.vision.decoders import nanodet
 from edgemeter.agent.vision.decoders.boxes import KEYPOINTS
-from edgemeter.agent.vision.decoders.grids import cell_count
 from edgemeter.agent.vision.decoders.yolo26 import COLUMNS
 
 # Detectors whose heads for other tasks add columns to the same rows; a pose has one class and x, y, visibility of 17 keypoints.
@@ -21,7 +19,7 @@ _POSE_COLUMNS = 1 + 3 * KEYPOINTS
 
 
 class OneOutput(ModelOutputs):
-    """A detector with one output [1, a, b]: YOLO's many heads, NanoDet-Plus, RT-DETR as Ultralytics exports it."""
+    """A detector with one output [1, a, b]: YOLO's many heads, RT-DETR as Ultralytics exports it."""
 
     def find(self) -> OutputFamily | None:
         """Return its family, None where it is none of them; raises UnknownFamilyError where its metadata contradicts it."""
@@ -29,7 +27,6 @@ class OneOutput(ModelOutputs):
         named_family, cells = stated_family(self.name, self.stated), cell_counts(self.size)
         family = (
             self._open(rows, columns, named_family)
-            or self._nanodet(rows, columns, named_family)
             or self._set(rows, columns, cells, named_family)
             or self._anchors_last(rows, columns, cells, named_family)
             or self._anchors_first(rows, columns, cells, named_family)
@@ -45,20 +42,6 @@ class OneOutput(ModelOutputs):
         classes = self.labels or COCO_CLASSES
         doubt = f"family {family} from the file's name or metadata, its output shows no size; set `family`"
         return self.detector(family, classes, doubt, *self.unnamed(classes))
-
-    def _nanodet(self, rows: int | None, columns: int | None, named_family: str | None) -> OutputFamily | None:
-        """Return NanoDet(-Plus), whose rows hold the scores and four distributions of eight values."""
-        edges, more_edges, usual = 4 * nanodet.STEPS, 4 * nanodet.MORE_STEPS, self.labels or COCO_CLASSES
-        for strides in (nanodet.PLUS_STRIDES, nanodet.OLD_STRIDES):
-            cells = cell_count(*self.size, strides) if self.size else None
-            for number, width in ((rows, columns), (columns, rows)):
-                if width is None or width <= edges or number is None or number != cells:
-                    continue
-                # Of a width that is 80 classes and longer distributions the other reading would be 92 classes.
-                classes = width - (more_edges if named_family == "nanodet" and width - more_edges == usual else edges)
-                if named_family == "nanodet" or (named_family is None and classes == usual):
-                    return self.detector("nanodet", classes, *self.unnamed(classes), strides=strides)
-        return None
 
     def _set(self, rows: int | None, columns: int | None, cells: list[int], named_family: str | None) -> OutputFamily | None:
         """Return an end-to-end YOLO or an RT-DETR, whose rows are not cells of a grid."""
@@ -78,7 +61,7 @@ class OneOutput(ModelOutputs):
     def _anchors_last(self, rows: int | None, columns: int | None, cells: list[int], named_family: str | None) -> OutputFamily | None:
         """Return YOLOv8 in its own order of axes, [1, 4 + classes, anchors]."""
         is_four = self.labels > 0 and 4 + self.labels in (rows, columns)
-        if rows is None or rows <= 4 or named_family == "nanodet":
+        if rows is None or rows <= 4:
             return None
         if columns in cells or (columns is None and (is_four or named_family == "yolov8")):
             return self.detector("yolov8", rows - 4, *(() if rows - 4 == COCO_CLASSES else self.unnamed(rows - 4)))
@@ -86,7 +69,7 @@ class OneOutput(ModelOutputs):
 
     def _anchors_first(self, rows: int | None, columns: int | None, cells: list[int], named_family: str | None) -> OutputFamily | None:
         """Return what has a row for each anchor: YOLOv5, YOLOX, YOLOv8 with its axes exchanged."""
-        if columns is None or columns <= 5 or named_family == "nanodet":
+        if columns is None or columns <= 5:
             return None
         is_three = rows in [3 * count for count in cells]
         if rows is not None and not is_three and rows not in cells:

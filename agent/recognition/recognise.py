@@ -12,7 +12,6 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Card, CardOutput, ImageInput, Resize, card_path, read_card
-from edgemeter.agent.recognition.exported_lists import family_of_lists
 from edgemeter.agent.recognition.metadata import (
     RT_DETR_HEAD,
     UNIT_DETR,
@@ -30,30 +29,23 @@ from edgemeter.agent.recognition.output_shapes import IMAGENET_CLASSES, family_o
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders import UnknownModel
-from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
 from edgemeter.agent.vision.size_inputs import pictures_of
 
 # Of the 256 values of a pixel, so many at least stay apart in an input that was quantised for them.
 _FEWEST_STEPS = 64
 _SETTLED_BY = "a wrong guess costs accuracy; set input.mean and input.sd"
-# PP-YOLOE+ takes pixels as 0..1. Source: PaddleDetection `configs/ppyoloe/_base_/ppyoloe_plus_reader.yml`.
-_ON_UNIT_PADDLE = re.compile(r"ppyoloe[-_]?(plus|\+)|rt-?_?detr")
-_ON_LITE = re.compile(r"efficient(net)?[-_]?lite")
-_TRAINED_ON_UNIT = frozenset({
-    "yolov5", "yolov5-heads", "yolov8", "yolo26", "efficient-nms", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose",
-    "yolov7-rows", "detr-lists",
-})  # fmt: skip
+_TRAINED_ON_UNIT = frozenset({"yolov5", "yolov8", "yolo26", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose"})
 _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
 Layout = Literal["NHWC", "NCHW"]
-# Source: Ultralytics' validation (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
+# Source: Ultralytics' validation (0.7), YOLOv5's (0.6) and YOLOX's (0.65).
 _NMS_IOU = {
     **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose"), 0.7),
-    **dict.fromkeys(("yolov5", "yolov5-heads", "nanodet"), 0.6),
+    "yolov5": 0.6,
     "yolox": 0.65,
 }
 _RESIZE: dict[str, Resize] = {
-    **dict.fromkeys(_TRAINED_ON_UNIT - {"torchvision", "detr-lists"}, "letterbox"),
-    **dict.fromkeys(("yolox", "mmdeploy"), "letterbox-top-left"),
+    **dict.fromkeys(_TRAINED_ON_UNIT - {"torchvision"}, "letterbox"),
+    "yolox": "letterbox-top-left",
     "classifier": "centre-crop",
 }
 # Fine-tuning and MLPerf Tiny shrink photographs whole, by averaging, before they train; ImageNet's evaluation crops. Of visual wake
@@ -62,7 +54,7 @@ _SHRUNK = (
     "photographs are shrunk whole and smoothly, the usual for a TensorFlow classifier of other classes than ImageNet's; set input.resize"
 )
 # The usual size where neither the file nor its name has one.
-_USUAL_SIDE = {"classifier": 224, "detr": 640, "openvino-rows": 300, "nanodet": 416, "torchvision": 800, "yolox": 640}
+_USUAL_SIDE = {"classifier": 224, "torchvision": 800}
 _USUAL_YOLO_SIDE = 640
 # Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
 _NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
@@ -96,10 +88,6 @@ _IMAGENET = Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, f"ImageNet's mean and sd
 _EFFICIENTNET_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0), f"(pixel - 127) / 128, EfficientNet-Lite's: {_SETTLED_BY}")
 # Source: Keras `applications/efficientnet.py`, whose graph holds the rescaling.
 _KERAS_EFFICIENTNET = Normalisation(_PIXELS.mean, _PIXELS.sd, f"pixels 0..255, Keras's for EfficientNet: {_SETTLED_BY}")
-# The blue channel comes first. Source: RangiLyu/nanodet `config/nanodet-plus-m_416.yml`; mmdetection `configs/rtmdet/`.
-_BLUE_FIRST = Normalisation(_IMAGENET_MEAN[::-1], _IMAGENET_SD[::-1])
-# Source: RangiLyu/nanodet `config/legacy_v0.x_configs/EfficientNet-Lite/`.
-_NANODET_ON_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
 
 
 def find_normalisation(info: TensorInfo | None, family: OutputFamily, description: SelfDescription, name: str) -> Normalisation:
@@ -141,12 +129,7 @@ def _of_family(family: OutputFamily, description: SelfDescription, name: str) ->
         if UNIT_DETR.search(name.lower()) or description.head == RT_DETR_HEAD:
             return _UNIT
         return Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, None if family_in(name) == "detr" else _IMAGENET.doubt)
-    if family.name == "paddle-rows" and _ON_UNIT_PADDLE.search(name.lower()):
-        return _UNIT
-    if family.name == "mmdeploy" and "rtmdet" in name.lower():
-        return _BLUE_FIRST
-    by_name = {"nanodet": _NANODET_ON_LITE if _ON_LITE.search(name.lower()) else _BLUE_FIRST, "yolox": _PIXELS, "openvino-rows": _PIXELS}
-    return by_name.get(family.name)
+    return _PIXELS if family.name == "yolox" else None
 
 
 def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
@@ -236,11 +219,7 @@ def recognise(model: Path, loaded: Loaded, categories: int | None = None) -> tup
             is_end_to_end=description.is_end_to_end,
             categories=categories,
         )
-        family = (
-            family_of_lists(loaded, model.name, description)
-            or _of_table(facts)
-            or family_of_outputs(loaded.outputs, size, model.name, description, takes_any_picture=takes_any)
-        )
+        family = _of_table(facts) or family_of_outputs(loaded.outputs, size, model.name, description, takes_any_picture=takes_any)
         resizes = takes_any and family.name == "torchvision"
         if size is None:
             side = family.pictures.side if family.pictures else _USUAL_SIDE.get(family.name, _USUAL_YOLO_SIDE)
@@ -305,9 +284,6 @@ def _input(
         resize, pad = family.pictures.resize, family.pictures.pad
     if family.name == "classifier" and layout == "NHWC" and family.classes not in IMAGENET_CLASSES and description.task is None:
         resize = "stretch-smooth"
-    # NanoDet with three strides was made to keep the picture's proportions, on black; NanoDet-Plus was not.
-    if family.name == "nanodet" and family.strides == OLD_STRIDES:
-        resize, pad = "letterbox", 0
     crop_ratio = 1.0 if description.task == "classify" else 0.875
     if re.search(r"efficientnet[-_]?lite", model.name.lower()):
         # Its evaluation leaves a margin of 16 pixels whatever the size.
@@ -316,7 +292,7 @@ def _input(
         height=size[0],
         width=size[1],
         layout=layout,
-        colour="BGR" if family.name in ("yolox", "nanodet", "openvino-rows") or normal.mean == _BLUE_FIRST.mean else "RGB",
+        colour="BGR" if family.name == "yolox" else "RGB",
         resize=resize,
         pad=pad,
         crop_ratio=crop_ratio,

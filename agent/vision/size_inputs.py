@@ -1,7 +1,7 @@
-"""Inputs that ask for a size beside the photograph, as DETRs and Paddle's detectors are exported.
+"""The input that asks for a size beside the photograph, as RT-DETR and its successors are exported.
 
-They get the size of the input and a scale of 1: so the boxes come back in pixels of the input, as those of any other family.
-Source: lyuwenyu/RT-DETR `rtdetrv2_pytorch/tools/export_onnx.py`; PaddleDetection `deploy/third_engine/onnx/preprocess.py`.
+It gets the size of the input: so the boxes come back in pixels of the input, as those of any other family.
+Source: lyuwenyu/RT-DETR `rtdetrv2_pytorch/tools/export_onnx.py`.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.runtimes import TensorInfo
 
-_NAMES = frozenset({"orig_target_sizes", "im_shape", "scale_factor"})
+_NAME = "orig_target_sizes"
 
 
 def size_input_names(inputs: Sequence[TensorInfo]) -> frozenset[str]:
     """Return the names of the inputs that ask for a size."""
-    return frozenset(info.name for info in inputs if info.name in _NAMES and info.shape[-1:] in ((2,), (None,)))
+    return frozenset(info.name for info in inputs if info.name == _NAME and info.shape[-1:] in ((2,), (None,)))
 
 
 def pictures_of(inputs: Sequence[TensorInfo]) -> list[TensorInfo]:
@@ -28,6 +28,5 @@ def pictures_of(inputs: Sequence[TensorInfo]) -> list[TensorInfo]:
 
 def size_values(inputs: Sequence[TensorInfo], height: int, width: int) -> dict[str, NDArray[Any]]:
     """Return the value of each input that asks for a size, [1, 2] in its dtype, of an input of this height and width in pixels."""
-    values = {"orig_target_sizes": (width, height), "im_shape": (height, width), "scale_factor": (1, 1)}
     names = size_input_names(inputs)
-    return {info.name: np.array([values[info.name]], info.dtype) for info in inputs if info.name in names}
+    return {info.name: np.array([(width, height)], info.dtype) for info in inputs if info.name in names}

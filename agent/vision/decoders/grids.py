@@ -7,7 +7,7 @@ import numpy as np
 
 from edgemeter.agent.vision.decoders import Floats, Shape
 
-# The usual ones first. Source: Ultralytics' and NanoDet's configurations, P3 to P5, P3 to P6, P2 to P5.
+# The usual ones first. Source: Ultralytics' configurations, P3 to P5, P3 to P6, P2 to P5.
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32))
 
 _MAP_STRIDES = (8, 16, 32, 64, 4)

@@ -36,7 +36,7 @@ class Torchvision:
         if np.any(labels[above] < 1):
             raise ConfigError(
                 "label 0 has a score: labels of family torchvision count from 1, 0 is the background; lists that count from 0 and "
-                "come with their number (TensorRT's EfficientNMS) are of family efficient-nms; correct `family` in the card"
+                "come with their number (TensorRT's EfficientNMS) are of family detr-lists; correct `family` in the card"
             )
         corners, scores = boxes.in_pixels(corners[above], frame), scores[above]
         classes = labels[above].astype(np.int32) - 1

@@ -10,19 +10,16 @@ import pytest
 from PIL import Image
 
 from edgemeter.agent import tasks
-from edgemeter.agent.recognition.exported_lists import family_of_lists
-from edgemeter.agent.recognition.metadata import read_self_description
 from edgemeter.agent.recognition.recognise import card_for
 from edgemeter.agent.runtimes import TensorInfo
-from tests.fixtures.rows import table_row
-from tests.fixtures.vision_factory import make_loaded, make_truth, open_with_truth, tensors
+from tests.fixtures.vision_factory import make_loaded, make_truth, open_with_truth
 
 # Of a photograph of 128 x 96: corners in its pixels, and COCO's ids.
 CORNERS = np.array([[8, 12, 40, 60], [64, 24, 120, 84], [20, 66, 52, 90]], np.float32)
 IDS = (1, 3, 2)
 LABELS, SCORES = np.array(IDS) - 1, np.array([0.9, 0.8, 0.7], np.float32)
 # Halved to 64 x 48, and then 8 rows down where the letterbox is centred; squeezed to 64 x 64.
-TOP_LEFT, CENTRED, SQUEEZED = CORNERS / 2, CORNERS / 2 + [0, 8, 0, 8], CORNERS * [0.5, 2 / 3, 0.5, 2 / 3]
+CENTRED, SQUEEZED = CORNERS / 2 + [0, 8, 0, 8], CORNERS * [0.5, 2 / 3, 0.5, 2 / 3]
 PICTURE = TensorInfo("images", (1, 3, 64, 64), "float32")
 
 
@@ -32,37 +29,15 @@ def rt_detr(inputs):
     return {"labels": LABELS[None], "boxes": boxes[None], "scores": SCORES[None]}
 
 
-def rtmdet(_):
-    """Of the two lists the first holds boxes with their scores; the fourth row fills it up."""
-    return {"dets": np.vstack([np.column_stack([TOP_LEFT, SCORES]), np.zeros(5)])[None], "labels": np.array([*LABELS, -1])[None]}
-
-
-def pp_yoloe(inputs):
-    """The class comes first; boxes are divided by the scale that is asked for, y first."""
-    y, x = inputs["scale_factor"][0]
-    return {
-        "multiclass_nms3_0.tmp_0": np.column_stack([LABELS, SCORES, SQUEEZED / [x, y, x, y]]),
-        "multiclass_nms3_0.tmp_2": np.array([3]),
-    }
-
-
-def yolov7(_):
-    """The first column is the image, the last the score."""
-    return {"output": np.column_stack([np.zeros(3), CENTRED, LABELS, SCORES])}
-
-
-def detection_output(_):
-    """Boxes are 0..1, classes COCO's ids; what follows an image of -1 is left from before."""
-    rows = np.column_stack([np.zeros(3), IDS, SCORES, SQUEEZED / 64])
-    return {"detection_out": np.vstack([rows, [-1, 0, 0, 0, 0, 0, 0], [0, 1, 0.99, 0, 0, 1, 1]])[None, None]}
+def efficient_nms(_):
+    """The first list is how many there are; what follows them is left from before."""
+    boxes = np.vstack([CENTRED, [0, 0, 64, 64]])[None]
+    return {"num": np.array([[3]]), "boxes": boxes, "scores": np.array([[*SCORES, 0.99]]), "classes": np.array([[*LABELS, 1]])}
 
 
 MODELS = {
     "rtdetr_r18vd.onnx": (rt_detr, {"orig_target_sizes": "int64"}, "detr-lists"),
-    "rtmdet_tiny.onnx": (rtmdet, {}, "mmdeploy"),
-    "ppyoloe_plus_crn_s.onnx": (pp_yoloe, {"scale_factor": "float32"}, "paddle-rows"),
-    "yolov7-tiny-end2end.onnx": (yolov7, {}, "yolov7-rows"),
-    "ssd_mobilenet_fp32.onnx": (detection_output, {}, "openvino-rows"),
+    "yolov7-tiny.engine": (efficient_nms, {}, "detr-lists"),
 }
 
 
@@ -90,18 +65,3 @@ def test_what_exporters_write_is_recognised_and_lies_where_the_objects_are(name,
     (call,) = task.prepare(0)
     task.predict(0, [[array.astype(info.dtype) for info, array in zip(outputs, outputs_of(call).values(), strict=True)]])
     assert task.score().value == pytest.approx(1.0)
-
-
-def test_seven_classes_are_no_rows():
-    """A classifier of emotions has seven classes: with an open batch, with axes of 1, or as maps they look much like rows."""
-    for name, picture, output, family in (
-        ("mobilenet_fer.onnx", (None, 3, 224, 224), (None, 7), None),
-        ("mobilenet_fer.onnx", (1, 3, 224, 224), (1, 1, 1, 7), None),
-        ("unet.onnx", (1, 64, 64, 3), (1, 64, 64, 7), None),
-        ("best.onnx", (1, 3, 640, 640), (None, 7), "yolov7-rows"),
-        ("yolov7-tiny.onnx", (None, 3, 640, 640), (None, 7), "yolov7-rows"),
-        ("ssd.xml", (1, 3, 300, 300), (1, 1, None, 7), "openvino-rows"),
-    ):
-        with table_row(name, picture, output):
-            found_family = family_of_lists(make_loaded(tensors(output), tensors(picture)), name, read_self_description({}))
-            assert (found_family and found_family.name) == family

@@ -38,11 +38,6 @@ def test_shapes_determine_the_family():
         ((1, None, 6), None, "yolo26n.onnx", SILENT, "yolo26", 80),
         ((1, 25200, 6), SIZE, "m.onnx", SILENT, "yolov5", 1),
         ((1, 300, 84), SIZE, "rtdetr-l.onnx", SILENT, "detr", 80),
-        ((1, 3598, 112), (416, 416), "nanodet-plus-m_416.onnx", SILENT, "nanodet", 80),
-        ((1, 2125, 112), (320, 320), "m.onnx", SILENT, "nanodet", 80),
-        ((1, 35, 2125), (320, 320), "nanodet.tflite", SILENT, "nanodet", 3),
-        ((1, 3549, 124), (416, 416), "nanodet-EfficientNet-Lite1_416.onnx", SILENT, "nanodet", 80),
-        ((1, 3549, 124), (416, 416), "nanodet.onnx", described(92), "nanodet", 92),
         ((1, 1000), (224, 224), "m.onnx", SILENT, "classifier", 1000),
         ((1, 102), (224, 224), "mobilenet_v2_flowers.tflite", SILENT, "classifier", 102),
         ((1, 1, 1, 1001), (224, 224), "m.tflite", SILENT, "classifier", 1001),
@@ -60,17 +55,6 @@ def test_several_outputs_determine_the_family():
         ([(100,), (100,), (100, 4)], "ssd.onnx", SILENT, "torchvision", 90),
         ([(1, None, 4), (1, None), (1, None)], "m.onnx", described(91), "torchvision", 90),
         ([(None, 4), (None,), (None,), (None, 1, 28, 28)], "maskrcnn.onnx", described(3), "torchvision", 3),
-        ([(1, 3, 80, 80, 85), (1, 3, 40, 40, 85), (1, 3, 20, 20, 85)], "m.onnx", SILENT, "yolov5-heads", 80),
-        ([(1, 24, 20, 20), (1, 24, 80, 80), (1, 24, 40, 40)], "yolov5n.onnx", SILENT, "yolov5-heads", 3),
-        ([(1, 80, 80, 255), (1, 40, 40, 255), (1, 20, 20, 255)], "m.tflite", SILENT, "yolov5-heads", 80),
-        ([(1, 6400, 80), (1, 6400, 32), (1, 1600, 80), (1, 1600, 32), (1, 400, 80), (1, 400, 32)], "m.onnx", SILENT, "nanodet", 80),
-        (
-            [(1, 80, 80, 3), (1, 40, 40, 3), (1, 20, 20, 3), (1, 80, 80, 32), (1, 40, 40, 32), (1, 20, 20, 32)],
-            "m.tflite",
-            SILENT,
-            "nanodet",
-            3,
-        ),
     ]:
         recognised = family_of_outputs(tensors(*shapes), SIZE, name, words)
         assert (recognised.name, recognised.task, recognised.classes) == (family, "detection", classes), f"{shapes!r}, {name!r}"
@@ -136,7 +120,6 @@ def test_without_outputs_the_file_name_determines_the_family():
         ("yolov5n_640.torchscript.pt", "yolov5"),
         ("yolov5nu.pt", "yolov8"),
         ("yolov10n.torchscript", "yolo26"),
-        ("nanodet-plus-m_416.pt", "nanodet"),
         ("rtdetr-l.torchscript", "detr"),
     ]:
         with table_row(name):
@@ -202,14 +185,6 @@ def outputs_of(names, shapes=LISTS, integers=(0, 3)):
     return [
         TensorInfo(name, shape, "int32" if k in integers else "float32") for k, (name, shape) in enumerate(zip(names, shapes, strict=True))
     ]
-
-
-def test_lists_with_an_integer_count_are_efficient_nms():
-    """Distinguished from torchvision's lists by the fourth tensor, and from TFLite's by dtypes; names of other exporters leave a doubt."""
-    for names, is_sure in [(OF_EXPORTERS, True), (("a", "b", "c", "d"), False)]:
-        for shapes in [LISTS, ((1,), *LISTS[1:]), ((1, 1), (1, None, 4), (1, None), (1, None))]:
-            recognised = family_of_outputs(outputs_of(names, shapes), SIZE, "m.engine", described(3))
-            assert (recognised.name, recognised.classes, recognised.doubts == ()) == ("efficient-nms", 3, is_sure), f"{names!r}, {shapes!r}"
 
 
 def test_other_lists_stay_what_they_are():

@@ -200,25 +200,6 @@ def test_what_is_not_recognised_names_what_to_write():
             assert "\n" not in str(refusal.value)
 
 
-def test_nanodet_takes_blue_first_with_its_own_mean():
-    """Stretched for NanoDet-Plus (four strides), letterboxed on black for its predecessor."""
-    card, guesses = recognised("nanodet-plus-m_416.onnx", tensors((1, 3, 416, 416)), tensors((1, 3598, 112)))
-    assert (card.family, card.input.colour, card.input.resize, card.output.nms_iou) == ("nanodet", "BGR", "stretch", 0.6)
-    assert (card.input.mean, card.input.sd) == ((103.53, 116.28, 123.675), (57.375, 57.12, 58.395))
-    assert card.output.strides == (8, 16, 32, 64)
-    assert any("unsure: its 80 classes" in guess for guess in guesses)
-    card, _ = recognised("nanodet_m.onnx", tensors((1, 3, 320, 320)), tensors((1, 2100, 112)))
-    assert (card.input.resize, card.input.pad) == ("letterbox", 0)
-    # A fourth stride: 3598 cells are those of 416 pixels, though neither file nor name gives a size.
-    card, guesses = recognised("nanodet-plus-m.onnx", tensors((None, 3, None, None)), tensors((1, 3598, 112)))
-    assert (card.family, card.input.height, card.input.width) == ("nanodet", 416, 416)
-    assert any("as many cells" in guess for guess in guesses)
-    # On EfficientNet-Lite its configurations say 127 and 128.
-    for name, mean, sd in [("nanodet-EfficientNet-Lite1_416.onnx", 127, 128), ("nanodet-RepVGG-A0_416.onnx", 103.53, 57.375)]:
-        card, _ = recognised(name, tensors((1, 3, 416, 416)), tensors((1, 3549, 124)))
-        assert (card.output.classes, card.input.mean[0], card.input.sd[0], card.input.resize) == (80, mean, sd, "letterbox")
-
-
 def test_end_to_end_models_suppress_nothing():
     """YOLO26 and torchvision's have done it themselves; DETR needs none."""
     card, _ = recognised("yolo26n.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 6)), NAMES)

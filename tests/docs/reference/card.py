@@ -37,9 +37,9 @@ TABLES = {
 }
 # How each shrinks, and whose models were trained and are evaluated so.
 RESIZES: dict[Resize, tuple[str, str]] = {
-    "stretch": ("the sides change apart; bilinear, no smoothing", "TensorFlow's and torchvision's SSD, RT-DETR, NanoDet-Plus"),
+    "stretch": ("the sides change apart; bilinear, no smoothing", "TensorFlow's and torchvision's SSD, RT-DETR"),
     "stretch-smooth": ("the same, by averages", "MLPerf Tiny, TensorFlow classifiers of classes other than ImageNet's"),
-    "letterbox": ("proportions kept, margins on both sides", "Ultralytics' detectors, YOLO-NAS, NanoDet"),
+    "letterbox": ("proportions kept, margins on both sides", "Ultralytics' detectors, YOLO-NAS"),
     "letterbox-top-left": ("proportions kept, margins right and below", "YOLOX"),
     "centre-crop": ("the middle, by averages", "ImageNet's classifiers; with `crop_ratio = 1` Ultralytics'"),
 }

@@ -18,12 +18,7 @@ SHAPES = {
     "detr": [(1, 100, 4), (1, 100, 4)],
     "detr-lists": [(1, 100), (1, 100, 4), (1, 100)],
     "edgemeter": [(1, 84, 4), (1, 84, 3)],
-    "efficient-nms": [(1, 1), (1, 100, 4), (1, 100), (1, 100)],
-    "mmdeploy": [(1, 100, 5), (1, 100)],
     "movenet": [(1, 1, 17, 3)],
-    "nanodet": [(1, 85, 35)],
-    "openvino-rows": [(1, 1, 100, 7)],
-    "paddle-rows": [(100, 6), (1,)],
     "tflite-postprocess": [(1, 10, 4), (1, 10), (1, 10), (1,)],
     "torchvision": [(10, 4), (10,), (10,)],
     "yolo-pose": [(1, 58, 84)],
@@ -31,8 +26,6 @@ SHAPES = {
     "yolo26": [(1, 300, 6)],
     "yolo26-seg": [(1, 300, 38), (1, 32, 16, 16)],
     "yolov5": [(1, 252, 8)],
-    "yolov5-heads": [(1, 3, 8, 8, 8), (1, 3, 4, 4, 8), (1, 3, 2, 2, 8)],
-    "yolov7-rows": [(100, 7)],
     "yolov8": [(1, 7, 84)],
     "yolov8-heads": [(1, channels, side, side) for side in (8, 4, 2) for channels in (64, 3)],
     "yolox": [(1, 84, 8)],
@@ -51,33 +44,16 @@ REFUSED = {
         r"scores \[1, queries, 3 or 4\]",
         [[(1, 100, 92), (1, 100, 5)], [(1, 100, 4), (1, 99, 3)], [(1, 100, 4), (1, 100, 80)], [(1, 300, 8)], [(1, 100, 4)]],
     ),
+    "detr-lists": ({"classes": 3}, r"labels \[1, n\], boxes \[1, n, 4\]", [[(1, 100, 4), (1, 100)], [(1, 100, 4), (1, 100), (1, 99)]]),
     "edgemeter": (
         {"classes": 3, "strides": (8, 16, 32)},
         r"'tested'.*strides.*card",
         [[(1, 84, 4)], [(1, 84, 3), (1, 84, 4)], [(1, 83, 4), (1, 83, 3)], [(1, 84, 4), (1, 84, 4)], [(84, 4), (84, 3)]],
     ),
-    "efficient-nms": (
-        {"classes": 80},
-        r"needs a count \[1, 1\], boxes \[1, n, 4\]",
-        [[(1, 10), (1, 10, 4), (1, 10), (1, 10)], [(1, 1), (1, 10, 4), (1, 10)], [(1, 84, 8400)]],
-    ),
-    "mmdeploy": ({"classes": 3}, r"boxes with scores \[1, n, 5\]", [[(1, 100, 4), (1, 100), (1, 100), (1, 100)], [(1, 84, 8400)]]),
-    "nanodet": (
-        {"classes": 4},
-        r"has 85 cells of 4 \+ 4 x 8 values",
-        [[(1, 85, 35)], [(1, 84, 36)], [(1, 64, 4), (1, 64, 32)], [(1, 85, 4), (1, 85, 32)], [(85, 36, 1)], [(1, 4, 8, 8)] * 8],
-    ),
-    "openvino-rows": ({"classes": 3}, r"rows \[n, 7\]", [[(1, 1, 100, 6)], [(2, 1, 100, 7)], [(7,)]]),
-    "paddle-rows": ({"classes": 3}, r"rows \[n, 6\]", [[(100, 7), (1,)], [(1,)]]),
     "tflite-postprocess": ({}, "four outputs|family", [[(1, 1917, 4), (1, 1917, 91)]]),
     "torchvision": ({"classes": 90}, r"needs boxes \[n, 4\]", [[(1, 84, 8400)]]),
     "yolo26": ({"classes": 3}, "family yolov8", [[(1, 84, 8400)], [(1, 300, 7)], [(1, 300, 6), (1, 32, 160, 160)], [(2, 300, 6)]]),
     "yolov5": ({"classes": 3}, r"shape \[1, anchors, 8\]", [[(1, 252, 85)], [(2, 252, 8)], [(252, 8)], [(1, 252, 5)]]),
-    "yolov5-heads": (
-        {"classes": 2},
-        "a map of 3 x 7 values a cell",
-        [[(1, 3, 8, 8, 7)], [(1, 3, 8, 8, 7), (1, 3, 4, 4, 7), (1, 3, 2, 2, 8)], [(1, 3, 8, 12, 7)] * 3],
-    ),
     "yolov8": ({"classes": 3}, r"shape \[1, 7, anchors\]", [[(1, 9, 84)], [(2, 7, 84)], [(7, 84)], [(1, 300, 6)], [()]]),
     "yolov8-heads": (
         {"classes": 3},
@@ -92,9 +68,7 @@ def case_of(family):
     """Return the card of a decoder for 3 classes on 64 x 64 pixels, what is loaded of its model, and outputs of nothing."""
     strides = (8, 16, 32) if family == "edgemeter" else ()
     card = make_card(family, image_input=make_input(), classes=3, strides=strides, nms_iou=0.5)
-    # Where dtypes tell, a family names its outputs.
-    names = ("num_dets", "det_boxes", "det_scores", "det_classes") if family == "efficient-nms" else ()
-    return card, make_loaded(tensors(*SHAPES[family], names=names)), [np.zeros(shape, np.float32) for shape in SHAPES[family]]
+    return card, make_loaded(tensors(*SHAPES[family])), [np.zeros(shape, np.float32) for shape in SHAPES[family]]
 
 
 def test_every_family_stands_here():
