@@ -29,7 +29,7 @@ from edgemeter.agent.recognition.output_shapes import IMAGENET_CLASSES, family_o
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders import UnknownModel
-from edgemeter.agent.vision.size_inputs import pictures_of
+from edgemeter.agent.vision.decoders.size_inputs import pictures_of
 
 # Of the 256 values of a pixel, so many at least stay apart in an input that was quantised for them.
 _FEWEST_STEPS = 64

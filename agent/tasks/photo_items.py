@@ -18,8 +18,8 @@ from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Inputs
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.decoders import PhotoFrame
+from edgemeter.agent.vision.decoders.size_inputs import size_values
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of
-from edgemeter.agent.vision.size_inputs import size_values
 
 
 class PhotoTask:

@@ -15,9 +15,9 @@ from edgemeter.agent.runtimes import Loaded, TensorInfo, dequantise, fixed_batch
 from edgemeter.agent.runtimes.adapter import describe_tensor, shape_fits
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.decoders import PhotoFrame
+from edgemeter.agent.vision.decoders.size_inputs import pictures_of
 from edgemeter.agent.vision.photograph import Pixels
 from edgemeter.agent.vision.resize import fastest_resize, resize_bilinear, resize_to_half_width
-from edgemeter.agent.vision.size_inputs import pictures_of
 
 # TorchScript declares no inputs; what is traced or scripted takes float32.
 _UNDECLARED = TensorInfo("input", (), "float32")

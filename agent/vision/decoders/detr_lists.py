@@ -24,7 +24,7 @@ from edgemeter.agent.vision.decoders import (
     UnknownModel,
     boxes,
 )
-from edgemeter.agent.vision.size_inputs import size_input_names
+from edgemeter.agent.vision.decoders.size_inputs import size_input_names
 
 
 class DetrLists(Family):
