@@ -16,6 +16,7 @@ from edgemeter.agent.base.suggestions import did_you_mean
 COMMANDS: Sections = {
     "Measure": {
         "run": ("edgemeter.agent.cli.run:run", "Measure a model, or a suite of cases."),
+        "accuracy": ("edgemeter.agent.cli.accuracy:accuracy", "Score a model, or the predictions of another tool, without timing."),
         "benchmark": ("edgemeter.models.cli.benchmark:benchmark", "Measure a model in every format that this board runs, and pick one."),
         "energy": ("edgemeter.agent.cli.energy:energy", "Measure the energy of any command or suite; list and test power sensors."),
         "doctor": ("edgemeter.agent.cli.doctor:doctor", "Check board, runtimes, sensors, clock and broker."),
@@ -31,7 +32,7 @@ COMMANDS: Sections = {
         "agent": ("edgemeter.agent.cli.agent:agent", "Join a fleet, run the agent daemon, publish waiting results."),
         "collector": ("edgemeter.collector.cli.collector:collector", "Receive, store and forward the results of a fleet."),
     },
-    "Models": {"models": ("edgemeter.models.cli.main:models", "List, fetch, convert, score and profile models.")},
+    "Models": {"models": ("edgemeter.models.cli.main:models", "List, fetch, convert and profile models.")},
     "Fleet": {"fleet": ("edgemeter.provisioning.cli.main:fleet", "Provision, update and control a fleet of devices.")},
     "Settings": {"config": ("edgemeter.agent.cli.config:config", "Show, sample and check the settings; the rules of verdicts.")},
 }

@@ -146,6 +146,30 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
     return msgspec.structs.replace(document, categories=categories, groupings=groupings, notes=(*document.notes, note))
 
 
+class CocoResult(msgspec.Struct, frozen=True):
+    """A prediction in COCO's results; some tools write the name of the file as well."""
+
+    image_id: int | float | str
+    category_id: int | float
+    score: float
+    bbox: tuple[float, float, float, float] | None = None
+    segmentation: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    keypoints: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    file_name: str | None = None
+
+
+def read_results(path: Path) -> list[CocoResult]:
+    """Return the predictions in a file of COCO's results; raises ConfigError if it cannot be read, or is none."""
+    content = read_bytes(path, "the predictions").removeprefix(BOM_UTF8)
+    try:
+        return decode_json(content, list[CocoResult])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f"the predictions {str(path)!r} are not COCO's results, a list of {{image_id, category_id, bbox, score}}: "
+            f"{decode_problem(content, error)}"
+        ) from error
+
+
 def _groupings(document: CocoDocument) -> list[Category]:
     """Return the categories that own no object and are the supercategory of others, as Roboflow writes one."""
     owners = {annotation.category_id for annotation in document.annotations}
@@ -221,19 +245,19 @@ def _plain_annotation(annotation: CocoAnnotation) -> dict[str, Any]:
     return {**fields, "bbox": list(annotation.bbox), "area": area}
 
 
-def shape_of(annotation: Mapping[str, Any], key: str) -> Any:
-    """Return the outline or the keypoints of a plain annotation in the form of `SHAPES`.
+def shape_of(owner: str, shape: msgspec.Raw | msgspec.UnsetType, key: str) -> Any:
+    """Return the outline or the keypoints of an annotation or a result (`owner`) in the form of `SHAPES`.
 
     Raises:
-        ConfigError: it has none, or garbled ones; the message names the annotation.
+        ConfigError: it has none, or garbled ones; the message names the owner.
     """
     form, words = SHAPES[key]
-    if key not in annotation:
-        raise ConfigError(f"annotation {annotation['id']} has no {key} ({words}): give annotations for this task")
+    if isinstance(shape, msgspec.UnsetType):
+        raise ConfigError(f"{owner} has no {key} ({words}): give files for this task")
     try:
-        return decode_json(annotation[key], form)
+        return decode_json(shape, form)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"annotation {annotation['id']}: its {key} is not {words}: {decode_problem(annotation[key], error)}") from error
+        raise ConfigError(f"{owner}: its {key} is not {words}: {decode_problem(shape, error)}") from error
 
 
 def _contradiction(document: CocoDocument) -> str | None:

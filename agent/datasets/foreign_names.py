@@ -5,8 +5,9 @@ A name is matched where exactly one photograph can be meant, with a note that sa
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Annotated
 from unicodedata import normalize
 from urllib.parse import unquote
@@ -25,8 +26,8 @@ ImageKey = int | str
 TEXT_ID = "id as text"
 # Label Studio puts eight random digits before the name of a file.
 _LABEL_STUDIO = re.compile(r"[0-9a-f]{8}-(?=.)")
-# How image ids are compared, in this order. Ultralytics writes the stem of a file, as a number where it is one.
-_READINGS = ("ids", "ids as text", "file names", "base names", "stems of file names", "ids as numbers", "stems as numbers")
+# How image ids are compared, in this order. Ultralytics writes the stem of a file, as a number where it is one, and `file_name` beside it.
+_READINGS = ("file_name", "ids", "ids as text", "file names", "base names", "stems of file names", "ids as numbers", "stems as numbers")
 
 
 class AnnotatedImage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,19 +97,23 @@ def _path_of(name: str) -> PurePosixPath:
     return PurePosixPath(name.replace("\\", "/"))
 
 
-def match_image_ids(values: Iterable[ImageKey], images: Sequence[AnnotatedImage], noun: str) -> tuple[dict[ImageKey, int], tuple[str, ...]]:
+def match_image_ids(
+    values: Iterable[ImageKey], images: Sequence[AnnotatedImage], noun: str, files: Mapping[ImageKey, str | None] = MappingProxyType({})
+) -> tuple[dict[ImageKey, int], tuple[str, ...]]:
     """Return the image of each id in a file (`noun`, for messages), by the first reading that fits all of them, and a note on it.
+
+    `files` are the names of files that are written beside the ids.
 
     Raises:
         ConfigError: no reading fits all, or several that differ.
     """
     distinct = list(dict.fromkeys(values))
-    keys, forms = [*map(_keys_of, images)], [*map(_forms_of, distinct)]
+    keys, forms = [*map(_keys_of, images)], [_forms_of(value, files.get(value)) for value in distinct]
     readings: dict[str, dict[ImageKey, int]] = {}
     for number, reading in enumerate(_READINGS):
         times = Counter(key[number] for key in keys)
         # Ids that are listed twice are an error of the annotations, and not of who refers to them.
-        ids = {key[number]: image.id for key, image in zip(keys, images, strict=True) if number == 0 or times[key[number]] == 1}
+        ids = {key[number]: image.id for key, image in zip(keys, images, strict=True) if reading == "ids" or times[key[number]] == 1}
         matched = {value: ids[form[number]] for value, form in zip(distinct, forms, strict=True) if form[number] in ids}
         is_one_to_one = len(set(matched.values())) == len(set(map(str, matched)))
         readings[reading] = matched if is_one_to_one else {}
@@ -122,24 +127,26 @@ def match_image_ids(values: Iterable[ImageKey], images: Sequence[AnnotatedImage]
             f"{', '.join(_READINGS)}; correct them"
         )
     reading, matched = next(iter(fitting.items()))
+    if matched == readings["ids"] and reading != "ids":
+        return matched, ()
     other = next((name for name, images_of in fitting.items() if images_of != matched), None)
-    if other is not None and reading != _READINGS[0]:
-        raise ConfigError(
-            f"the image ids in {noun} may be {reading} or {other}, which are those of other images: write the ids of the annotations"
-        )
-    if other is not None:
+    if other is None or reading == "file_name":
+        return matched, () if reading == "ids" else (f"the image ids in {noun} are matched by {reading} (all {len(distinct)})",)
+    if reading == "ids":
         return matched, (f"the image ids in {noun} are taken as they are; as {other} they would be those of other images",)
-    return matched, () if reading == _READINGS[0] else (f"the image ids in {noun} are matched by {reading} (all {len(distinct)})",)
+    raise ConfigError(
+        f"the image ids in {noun} may be {reading} or {other}, which are those of other images: write those of the annotations"
+    )
 
 
 def _keys_of(image: AnnotatedImage) -> tuple[ImageKey | None, ...]:
     """Return what an image is called in each of the readings, None where it has no such name."""
     path, text = _path_of(image.file_name), str(image.written_id)
-    return image.written_id, text, image.file_name, path.name, path.stem, whole_number(text), whole_number(path.stem)
+    return path.name, image.written_id, text, image.file_name, path.name, path.stem, whole_number(text), whole_number(path.stem)
 
 
-def _forms_of(value: ImageKey) -> tuple[ImageKey | None, ...]:
-    """Return what a referred id is in each of the readings."""
+def _forms_of(value: ImageKey, file: str | None) -> tuple[ImageKey, ...]:
+    """Return what an id is in each of the readings, empty where it has no such form."""
     text, number = str(value), whole_number(str(value))
-    # Not None, which is the name of images without one.
-    return value, text, text, text, text, *(("",) * 2 if number is None else (number,) * 2)
+    as_number = "" if number is None else number
+    return _path_of(file or "").name, value, text, text, text, text, as_number, as_number

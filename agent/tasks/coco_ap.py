@@ -11,6 +11,10 @@ from edgemeter.agent.tasks import Parts
 from edgemeter.agent.tasks.coco_matches import CocoAp
 from edgemeter.agent.tasks.parts import NO_COPIES, Bounded, Copies, numbered
 
+# Below this classes may be mistaken for each other.
+_DOUBTFUL = 0.5
+# So many objects of a category show what it is.
+ENOUGH = 5
 # Up to so many detections bounds are computed: seconds on a Raspberry Pi.
 MOST_DETECTIONS = 300_000
 
@@ -37,6 +41,7 @@ def coco_accuracy(
     return msgspec.structs.replace(
         accuracy,
         **bounded.in_record(),
+        warnings=_confused(scored) if value < _DOUBTFUL else (),
         per_class={name: figures.by_category[category["id"]] for name, category in zip(names, categories, strict=True)},
         per_class_objects={name: objects[category["id"]] for name, category in zip(names, categories, strict=True)},
     )
@@ -46,3 +51,21 @@ def _objects(truth: Mapping[str, Any], images: set[int]) -> Counter[int]:
     """Return the number of objects of each category in these images, crowds not counted."""
     annotations = truth["annotations"]
     return Counter(entry["category_id"] for entry in annotations if not entry["iscrowd"] and entry["image_id"] in images)
+
+
+def _confused(scored: CocoAp) -> tuple[str, ...]:
+    """Return the warning that most objects are detected, but as another category than theirs."""
+    votes = scored.votes()
+    names = {category["id"]: category["name"] for category in scored.truth["categories"]}
+    agreed, total = agreement(votes, {number: number for number in votes})
+    if total < ENOUGH or 2 * agreed > total:
+        return ()
+    category, objects = max(votes.items(), key=lambda item: item[1].total() - item[1][item[0]])
+    detected, real = names.get(category, category), names[objects.most_common(1)[0][0]]
+    hint = f"{total - agreed} of {total} objects that were found have another class (most of those found as {detected!r} are {real!r})"
+    return (f"{hint}: check the order of the labels, or the category ids",)
+
+
+def agreement(votes: Mapping[int, Counter[int]], meaning: Mapping[int, int]) -> tuple[int, int]:
+    """Return of how many objects the detection has their category, where its category has this meaning, and of how many."""
+    return sum(objects[meaning.get(number, -1)] for number, objects in votes.items()), sum(objects.total() for objects in votes.values())

@@ -5,6 +5,7 @@ one integer are the thresholds that an overlap passes, ten for each range, and a
 raises it: no other value is ever read.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -128,7 +129,7 @@ class CocoAp:
         shapes: Sequence[Any] = (),
     ) -> None:
         """Take the COCO annotation document as plain data, with `area`, and detections as `compared_boxes`, with shapes if not boxes."""
-        self.truth, self.rows, self.kind, self._most = truth, rows, kind, kind.recalls[-1][0]
+        self.truth, self.rows, self.kind, self._shapes, self._most = truth, rows, kind, shapes, kind.recalls[-1][0]
         compared = kind.compared(rows, shapes, truth["annotations"])
         self._images = np.unique(np.array([image["id"] for image in truth["images"]], np.int64))
         self._categories = np.unique(np.array([category["id"] for category in truth["categories"]], np.int64))
@@ -145,7 +146,8 @@ class CocoAp:
             by_pair, pair = self._by_pair(image[order], category[order])
         self._image, self._category = image[order], category[order]
         self._counts = self._in_areas(compared.area[order])
-        self._matches = self._matched(_overlapping(self._objects, compared, order, by_pair, pair))
+        self._order, self._overlaps = order, _overlapping(self._objects, compared, order, by_pair, pair)
+        self._matches = self._matched(self._overlaps)
 
     def figures(self, image_ids: Sequence[int]) -> Figures:
         """Return the figures over these images; those without detections or without annotations count too."""
@@ -162,6 +164,24 @@ class CocoAp:
     def ap(self) -> Jackknifed:
         """AP of any of these images."""
         return Jackknifed(lambda image_ids: self.figures(image_ids).overall["ap"])
+
+    def votes(self) -> dict[int, Counter[int]]:
+        """Return, by category of detections, the categories of the objects that they overlap by half and with the highest score.
+
+        Classes play no part in who overlaps what, so that classes which are called otherwise show.
+        """
+        truth = {**self.truth, "categories": [{"id": 0}], "annotations": [{**each, "category_id": 0} for each in self.truth["annotations"]]}
+        kind = BOXES if self.rows[:, 3:5].any() else self.kind
+        classless = CocoAp(truth, np.column_stack([self.rows[:, :6], np.zeros(len(self.rows))]), kind, self._shapes)
+        overlaps, objects = classless._overlaps, classless._objects
+        by_object = np.lexsort((overlaps.position, overlaps.target))
+        targets, first = np.unique(overlaps.target[by_object], return_index=True)
+        detected = self.rows[classless._order[overlaps.position[by_object][first]], 6].astype(int).tolist()
+        votes: dict[int, Counter[int]] = {}
+        for category, place, is_crowd in zip(detected, objects.place[targets].tolist(), objects.is_crowd[targets], strict=True):
+            if not is_crowd:
+                votes.setdefault(category, Counter())[self.truth["annotations"][place]["category_id"]] += 1
+        return votes
 
     def _read(self, annotations: Annotations, is_ignored: Flags) -> _Objects:
         image, category, area, is_crowd = (

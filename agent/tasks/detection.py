@@ -147,7 +147,9 @@ class Detection(PhotoTask):
         names = {image_ids[index]: self._data.items[index].name for index in decoded}
         copies = {image_ids[index]: image_ids[first] for index, first in self._data.copies.items()}
         accuracy = coco_accuracy(CocoAp(truth, rows, self.KIND, shapes), list(names), self._data.sha256, parts, copies)
-        return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=(*self._data.warnings, *self._cut_early()))
+        if accuracy is None:
+            return None
+        return msgspec.structs.replace(accuracy, warnings=(*self._data.warnings, *accuracy.warnings, *self._cut_early()))
 
     def _cut_early(self) -> tuple[str, ...]:
         """Return a warning where the card keeps fewer detections than usual, and some photographs have more."""

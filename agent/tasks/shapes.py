@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
@@ -41,8 +42,8 @@ def with_shapes(kind: ObjectKind, truth: Mapping[str, Any]) -> Mapping[str, Any]
     """Return COCO's document as plain data with the shapes of the annotations, of another kind than boxes, as `scored_shapes` does."""
     if kind is BOXES:
         return truth
-    numbered = ((f"annotation {each['id']}", each["image_id"], shape_of(each, kind.key)) for each in truth["annotations"])
-    shapes = scored_shapes(kind, truth, numbered)
+    owned = ((f"annotation {each['id']}", each["image_id"], each.get(kind.key, UNSET)) for each in truth["annotations"])
+    shapes = scored_shapes(kind, truth, ((owner, image, shape_of(owner, shape, kind.key)) for owner, image, shape in owned))
     return {**truth, "annotations": [{**each, kind.key: shape} for each, shape in zip(truth["annotations"], shapes, strict=True)]}
 
 

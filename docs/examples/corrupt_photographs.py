@@ -1,7 +1,7 @@
 """Write corrupted copies of a folder of photographs, each a data set like any other: the same names, so the same annotations.
 
 python docs/examples/corrupt_photographs.py PHOTOGRAPHS OUT
-edgemeter models score MODEL --data OUT/gaussian_noise-3 --annotations ANNOTATIONS
+edgemeter accuracy MODEL --data OUT/gaussian_noise-3 --annotations ANNOTATIONS
 
 Kinds and severities are those of ImageNet-C that need numpy and Pillow alone (D. Hendrycks and T. Dietterich, arXiv:1903.12261; constants
 from hendrycks/robustness, make_imagenet_c.py). The noise of a photograph follows from its name and is the same on every machine.

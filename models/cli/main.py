@@ -18,7 +18,6 @@ COMMANDS: Sections = {
         "cache": ("edgemeter.models.cli.fetch:cache", "List and clear the cache of fetched models."),
     },
     "Look into models": {
-        "score": ("edgemeter.agent.cli.score:score", "Score a model on data, without timing it."),
         "profile": ("edgemeter.agent.cli.profile:profile_command", "Show the slowest operators of a model."),
     },
 }
@@ -26,7 +25,7 @@ COMMANDS: Sections = {
 
 @click.group(cls=CommandGroup, sections=COMMANDS)
 def models() -> None:
-    """List, fetch, add, convert, score and verify models.
+    """List, fetch, add, convert and verify models.
 
     Example: edgemeter models list
     """

@@ -25,7 +25,7 @@ def test_wrong_usage_is_one_line_that_names_what_to_correct(tmp_path):
             (("run", "yolox-nano"), "edgemeter models fetch yolox-nano"),
             (("run", "instances.json"), "--annotations"),
             (("frobnicate",), "frobnicate"),
-            (("models", "score"), "edgemeter: missing argument 'MODEL' (see edgemeter models score --help)"),
+            (("models", "show"), "edgemeter: missing argument 'MODEL' (see edgemeter models show --help)"),
             (("energy", "sensors", "read", "rapll"), "rapll"),
             (("doctor", "--config", "none.toml"), "none.toml"),
             (("agent", "publish"), "broker"),

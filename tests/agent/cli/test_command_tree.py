@@ -77,10 +77,11 @@ def test_a_format_is_chosen_by_one_option():
             assert (option.default, option.type.choices[0]) == ("table", "table"), path
 
 
-def test_there_are_twelve_commands_and_the_settings():
+def test_there_are_fourteen_commands_and_the_settings():
     """At the top; what is needed less stands below one of them."""
     assert [*cli.list_commands(click.Context(cli))] == [
-        "run", "energy", "doctor", "compare", "runs", "report", "trend", "references", "agent", "collector", "models", "fleet", "config",
+        "run", "accuracy", "benchmark", "energy", "doctor", "compare", "runs", "report", "trend", "references", "agent", "collector",
+        "models", "fleet", "config",
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`edgemeter models score`: what people and machines are told, and how bad input ends."""
+"""`edgemeter accuracy`: what people and machines are told, and how bad input ends."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command import edgemeter
+from tests.fixtures.rows import table_row
+from tests.fixtures.vision_factory import make_truth
 
 ROOT = Path(__file__).resolve().parents[3]
 SCENES = ROOT / "models" / "scenes"
@@ -15,8 +17,8 @@ KEYS = [*FIGURES.split(), "images", "per_class", "warnings"]
 
 
 def run(*arguments):
-    """Return how `edgemeter models score ARGUMENTS` ended."""
-    return edgemeter("models", "score", *arguments)
+    """Return how `edgemeter accuracy ARGUMENTS` ended."""
+    return edgemeter("accuracy", *arguments)
 
 
 def written(folder, name, document):
@@ -58,7 +60,7 @@ def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
 
 @needs_litert
 def test_a_model_on_annotations_without_objects_has_no_accuracy(tmp_path):
-    """`score` and `run`: no figure and the reason; `score` fails."""
+    """`accuracy` and `run`: no figure and the reason; `accuracy` fails."""
     model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
     truth = json.loads((SCENES / "annotations.json").read_text())
     empty = written(tmp_path, "empty.json", {**truth, "annotations": []})
@@ -70,3 +72,35 @@ def test_a_model_on_annotations_without_objects_has_no_accuracy(tmp_path):
     result = edgemeter("run", *arguments, "--mode", "rapid", "--repeats", "1", "--format", "json", cwd=tmp_path)
     (record,) = json.loads(result.stdout)["runs"]
     assert (record["accuracy"], record["reasons"]["accuracy"]) == (None, scores["reason"])
+
+
+def test_predictions_of_others_get_the_same_table_and_json(tmp_path):
+    """Without a model and its photographs; what was read leniently is a warning, and nothing to find is status 1."""
+    truth = make_truth(24)
+    predictions = [
+        {"image_id": f"photo_{a['image_id'] - 100}", "category_id": a["category_id"], "bbox": a["bbox"], "score": 0.9}
+        for a in truth["annotations"]
+    ]
+    arguments = ("--predictions", written(tmp_path, "p.json", predictions), "--annotations")
+    annotations = written(tmp_path, "truth.json", truth)
+    result = run(*arguments, annotations, "--format", "json")
+    scores = json.loads(result.stdout)
+    assert set(KEYS) <= set(scores)
+    assert (result.returncode, scores["images"], scores["ap"], scores["verdict"]) == (0, 24, pytest.approx(1, abs=1e-12), "ok")
+    assert [warning.rsplit("'", 1)[1] for warning in scores["warnings"]] == [" are matched by stems of file names (all 24)"]
+    printed = run(*arguments, annotations, "--classes")
+    assert all(text in printed.stdout for text in ("24 images", "AP50", "cat", "dog"))
+    assert "stems of file names" in printed.stderr
+    empty = run(*arguments, written(tmp_path, "empty.json", {**truth, "annotations": []}), "--format", "json")
+    assert (empty.returncode, json.loads(empty.stdout)["value"]) == (1, None)
+    nothing = run("--predictions", written(tmp_path, "none.json", []), "--annotations", annotations, "--format", "json")
+    assert (nothing.returncode, json.loads(nothing.stdout)["ap"], json.loads(nothing.stdout)["verdict"]) == (1, 0.0, "invalid")
+
+
+def test_a_model_and_predictions_are_not_scored_together(tmp_path):
+    """Nor has a file of predictions a runtime; each with annotations."""
+    for arguments in [(), ("m.onnx",), ("m.onnx", "--predictions", "p.json", "-a", "a.json"), ("--predictions", "p.json")]:
+        with table_row(*arguments):
+            result = edgemeter("accuracy", *arguments, cwd=tmp_path)
+            assert result.returncode == 2
+            assert "--annotations" in result.stderr
