@@ -42,8 +42,8 @@ def accuracy(*, model: Path | None, predictions: Path | None, with_classes: bool
     from edgemeter.agent.verdict.words import verdict_lines
 
     if predictions is not None:
-        others = [key for key, value in options.items() if value is not None and key not in ("annotations", "seed")]
-        if model is not None or others or options["annotations"] is None:
+        model_options = [key for key, value in options.items() if value is not None and key not in ("annotations", "seed")]
+        if model is not None or model_options or options["annotations"] is None:
             raise click.UsageError("write --predictions results.json --annotations instances.json, without a model and its options")
         scored = _of_predictions(predictions, options["annotations"])
     elif model is None or options["data"] is None:

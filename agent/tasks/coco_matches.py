@@ -178,9 +178,9 @@ class CocoAp:
         targets, first = np.unique(overlaps.target[by_object], return_index=True)
         detected = self.rows[classless._order[overlaps.position[by_object][first]], 6].astype(int).tolist()
         votes: dict[int, Counter[int]] = {}
-        for category, place, is_crowd in zip(detected, objects.place[targets].tolist(), objects.is_crowd[targets], strict=True):
+        for category, index, is_crowd in zip(detected, objects.place[targets].tolist(), objects.is_crowd[targets], strict=True):
             if not is_crowd:
-                votes.setdefault(category, Counter())[self.truth["annotations"][place]["category_id"]] += 1
+                votes.setdefault(category, Counter())[self.truth["annotations"][index]["category_id"]] += 1
         return votes
 
     def _read(self, annotations: Annotations, is_ignored: Flags) -> _Objects:

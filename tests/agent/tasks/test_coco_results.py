@@ -166,8 +166,8 @@ def test_images_are_matched_by_the_names_of_their_files(tmp_path):
     expected = scored(tmp_path, results, truth).accuracy.value
     stems = [{**result, "image_id": f"photo_{result['image_id'] - 100}"} for result in results]
     moved = [{**result, "image_id": 239 - result["image_id"], "file_name": f"photo_{result['image_id'] - 100}.png"} for result in results]
-    whole = [{**result, "image_id": float(result["image_id"])} for result in results]
-    for form, words in [(stems, ["stems of file names"]), (moved, ["file_name"]), (whole, [])]:
+    floats = [{**result, "image_id": float(result["image_id"])} for result in results]
+    for form, words in [(stems, ["stems of file names"]), (moved, ["file_name"]), (floats, [])]:
         result = scored(tmp_path, form, truth)
         assert result.accuracy.value == expected
         assert [note.split("matched by ")[1].split(" (")[0] for note in result.notes] == words
