@@ -13,6 +13,7 @@ from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.array_items import array_inputs
+from edgemeter.agent.tasks.class_fit import class_output
 from edgemeter.agent.tasks.item_accuracy import item_accuracy, noun_of
 from edgemeter.agent.tasks.parts import Share
 from edgemeter.agent.tasks.photo_items import load_item
@@ -80,6 +81,7 @@ class Classification:
         if self._data.classes is None:
             return None
         truth, output = tuple(self._data.classes.values()), self._model.output
+        counted = f"{output.classes} classes{class_output(self._loaded.outputs, output.classes or 0)}"
         expected = None if output.classes is None else output.classes + output.label_offset
         # Every label after a missing one would name the wrong class.
         if expected is not None and output.labels and len(output.labels) != expected:
@@ -88,18 +90,18 @@ class Classification:
                 f"{output.label_offset}): give {expected} labels in its card, or none"
             )
         if self._data.class_names is not None:
-            places = self._named_places(self._data.class_names)
+            places = self._named_places(self._data.class_names, counted)
             return tuple(places[index] for index in truth)
         if expected is not None and max(truth) >= expected:
             hint = "; it seems to count the background as class 0: subtract 1 from every class"
             raise ConfigError(
-                f"the ground truth of {self._data.name!r} has class {max(truth)}, model {self._model.name!r} has {output.classes} classes "
+                f"the ground truth of {self._data.name!r} has class {max(truth)}, model {self._model.name!r} has {counted} "
                 f"(label_offset {output.label_offset}): give the index that belongs to this model"
                 f"{hint if min(truth) >= 1 and max(truth) == expected else ''}"
             )
         return truth
 
-    def _named_places(self, names: Sequence[str]) -> tuple[int, ...]:
+    def _named_places(self, names: Sequence[str], counted: str) -> tuple[int, ...]:
         """Return the model's class of each class folder: by its labels where they name all, else by place where there are as many."""
         output = self._model.output
         plain = [label.strip().lower() for label in output.labels]
@@ -108,10 +110,12 @@ class Classification:
             return tuple(plain.index(name) for name in folders)
         if output.classes is not None and len(names) == output.classes + output.label_offset:
             return tuple(range(len(names)))
+        unnamed = next((name for name in names if plain.count(name.strip().lower()) != 1), names[0])
         raise ConfigError(
-            f"{self._data.name!r} has {len(names)} class folders, model {self._model.name!r} has {output.classes} classes, and its labels "
-            "do not name the folders: give a list of all its classes as annotations (.txt, one a line, first word the folder's name), "
-            "or name the folders by class number"
+            f"{self._data.name!r} has {len(names)} class folders, model {self._model.name!r} has {counted}, and its labels do not name "
+            f"{unnamed!r}: give a list of all its classes as annotations (.txt, one a line, first word the folder's name), or name the folders "
+            f"by class number. Or write three lines under [output] of its card: classes = {output.classes}, label_offset = 0 and labels = "
+            "[the name of the folder of each class]"
         )
 
 

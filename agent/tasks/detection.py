@@ -1,6 +1,5 @@
 """Detection: boxes in photographs, scored by COCO's average precision; and what it shares with masks and keypoints."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -14,8 +13,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card, CardOutput
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
-from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
+from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
+from edgemeter.agent.tasks.class_fit import category_ids
 from edgemeter.agent.tasks.coco_ap import coco_accuracy
 from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, CocoAp, ObjectKind
 from edgemeter.agent.tasks.photo_items import PhotoTask
@@ -32,25 +32,10 @@ BEST_BOXES, NOISE_SCORE = 10, 0.05
 LEAST_EXTENT_PX = 2.0
 # COCO's loosest match.
 SAME_IOU = 0.5
-# So many of the categories' names an error shows.
-SHOWN_LABELS = 3
 # As many detections of a photograph and class does COCO count. Source: cocoapi `cocoeval.py`, `maxDets`.
 COUNTED = 100
 # The similarity (0..1) of an object, by its place, with all of another output: float32 [n].
 Similarity = Callable[[Detections, int, Detections], NDArray[np.float32]]
-# By id, 1 to 90; ten ids are not used. Source: COCO's instances_val2017.json, `categories`.
-_BY_ID = (
-    "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light", "fire hydrant", "",
-    "stop sign", "parking meter", "bench", "bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe", "",
-    "backpack", "umbrella", "", "", "handbag", "tie", "suitcase", "frisbee", "skis", "snowboard", "sports ball", "kite",
-    "baseball bat", "baseball glove", "skateboard", "surfboard", "tennis racket", "bottle", "", "wine glass", "cup", "fork", "knife",
-    "spoon", "bowl", "banana", "apple", "sandwich", "orange", "broccoli", "carrot", "hot dog", "pizza", "donut", "cake", "chair",
-    "couch", "potted plant", "bed", "", "dining table", "", "", "toilet", "", "tv", "laptop", "mouse", "remote", "keyboard",
-    "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator", "", "book", "clock", "vase", "scissors", "teddy bear",
-    "hair drier", "toothbrush",
-)  # fmt: skip
-# TensorFlow's detectors number classes as COCO's ids do, gaps included: 1..90 for 80 categories.
-_COCO_LAST_ID = 90
 
 
 def by_boxes(detections: Detections, index: int, other: Detections) -> NDArray[np.float32]:
@@ -219,76 +204,3 @@ class Detection(PhotoTask):
             raise ConfigError(f"the model found class {unknown[0]}, its card has {len(self._categories)} classes: correct output.classes")
         have_category = np.array([category is not None for category in self._categories], np.bool_)[detections.classes]
         return have_category, np.array([category or 0 for category in self._categories], np.int64)[detections.classes[have_category]]
-
-
-def coco_class_names(classes: int) -> tuple[str, ...]:
-    """Return COCO's class names for a detector with this many classes, "" for an unused one; none where the number is not COCO's.
-
-    80 are COCO's in order, 90 its ids 1 to 90 (TensorFlow), 91 its ids 0 to 90 (DETR).
-    """
-    if classes == 80:
-        return tuple(name for name in _BY_ID if name)
-    return {90: _BY_ID, 91: ("", *_BY_ID)}.get(classes, ())
-
-
-def category_ids(
-    model: Card, categories: Sequence[Mapping[str, Any]], outputs: Sequence[TensorInfo] = (), groupings: Sequence[Mapping[str, Any]] = ()
-) -> tuple[int | None, ...]:
-    """Return the category id of each class of the model; None for a class that the annotations (`id` and `name` of each) do not know.
-
-    `outputs` are those of the model, which an error shows; `groupings` are categories that only group others.
-
-    By name where the model's labels name every category (80, 90 or 91 classes without labels are called as COCO's are); else by place,
-    where there are as many classes as categories, or where 90 classes stand for COCO's ids 1..90, 91 for 0..90 (DETR). Labels that
-    contradict their place are an error, not a guess, and so are ids that are not COCO's.
-
-    Raises:
-        ConfigError: the classes cannot be matched; the message holds both counts.
-    """
-    offset = model.output.label_offset
-    labels = [""] * -offset + [_plain(label) for label in model.output.labels[max(offset, 0) :]]
-    count = model.output.classes if model.output.classes is not None else len(labels)
-    names = Counter(_plain(category["name"]) for category in categories)
-    by_name = {_plain(category["name"]): int(category["id"]) for category in categories if names[_plain(category["name"])] == 1}
-    named = _by_name(labels, count, by_name)
-    for candidate in (named, _by_name(coco_class_names(count), count, by_name) if not any(labels) else ()):
-        if len(by_name) == len(categories) and set(by_name.values()) <= set(candidate):
-            return candidate
-    placed = _by_place(count, categories)
-    if placed is None and groupings and (placed := _by_place(count, [*categories, *groupings])):
-        # A model that was trained with the category that only groups others has a class for it.
-        placed = tuple(None if number in {category["id"] for category in groupings} else number for number in placed)
-    if placed is None or any(name not in (None, placed_id) for name, placed_id in zip(named, placed, strict=True)):
-        matched = sum(name is not None for name in named)
-        shapes = ", ".join(
-            f"{output.name} [{', '.join('?' if side is None else str(side) for side in output.shape)}]" for output in outputs
-        )
-        category_names = ", ".join(f'"{category["name"]}"' for category in categories[:SHOWN_LABELS])
-        further = ", ..." * (len(categories) > SHOWN_LABELS)
-        raise ConfigError(
-            f"model {model.name!r} is read as family {model.family} with {count or 'an unknown number of'} classes"
-            f"{f' (outputs: {shapes})' if shapes else ''}, and {matched} of its labels name one of the {len(categories)} categories of the "
-            "annotations: give annotations for its classes, or write three lines into its card (`edgemeter models add` makes one): "
-            f'family = "...", and in [output] classes = {len(categories)} and labels = [{category_names}{further}] in their order'
-        )
-    return placed
-
-
-def _by_name(labels: Sequence[str], count: int, by_name: Mapping[str, int]) -> tuple[int | None, ...]:
-    return tuple(by_name.get(labels[k]) if k < len(labels) else None for k in range(count))
-
-
-def _plain(name: str) -> str:
-    return name.strip().lower()
-
-
-def _by_place(count: int, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...] | None:
-    ids = sorted(int(category["id"]) for category in categories)
-    if count == len(ids):
-        return tuple(ids)
-    first_id, names = {_COCO_LAST_ID: 1, _COCO_LAST_ID + 1: 0}.get(count), coco_class_names(_COCO_LAST_ID + 1)
-    # COCO's ids: most categories have its name for their id, since some call a couch a sofa.
-    agreed = sum(0 < category["id"] < len(names) and names[category["id"]] == _plain(category["name"]) for category in categories)
-    if first_id is not None and agreed > len(categories) / 2:
-        return tuple(k + first_id if k + first_id in ids else None for k in range(count))
-    return None

@@ -12,7 +12,8 @@ from edgemeter.agent import tasks
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.recognition.recognise import recognise
 from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.tasks.detection import category_ids, coco_class_names, matched_ratio
+from edgemeter.agent.tasks.class_fit import category_ids, coco_class_names
+from edgemeter.agent.tasks.detection import matched_ratio
 from edgemeter.agent.vision.decoders import Detections
 from tests.fixtures.rows import table_row
 from tests.fixtures.task_data import scored_by_pycocotools
@@ -248,14 +249,21 @@ def test_classes_that_do_not_match_are_an_error():
             of([{"id": number, "name": name} for name, number in names.items()], **output)
 
 
-def test_the_error_about_classes_shows_the_outputs_and_what_the_card_needs():
-    """A file without a card was guessed to be another family: which output that was, and the lines that repair it."""
-    outputs = (TensorInfo("boxes", (1, 500, 4), "float32"), TensorInfo("scores", (None, 500, 6), "float32"))
-    categories = [{"id": number, "name": name} for number, name in enumerate(("disc", "ring", "square", "star"))]
-    with pytest.raises(ConfigError) as error:
-        category_ids(make_card("detr", classes=5), categories, outputs)
-    assert "outputs: boxes [1, 500, 4], scores [?, 500, 6]" in str(error.value)
-    assert 'classes = 4 and labels = ["disc", "ring", "square", ...]' in str(error.value)
+def test_the_error_about_classes_names_the_output_and_three_lines_for_the_card():
+    """A file without a card was guessed to be another family: families that read as many classes, else the names of its own."""
+    outputs = (TensorInfo("boxes", (1, 500, 4), "float32"), TensorInfo("scores", (1, 500, 6), "float32"))
+    names = ("disc", "ring", "square", "star", "cross", "moon")
+    for count, lines in [
+        (6, 'family = "detr" or "boxes-scores", and under [output] classes = 6 and labels = ["disc", "ring", "square", ...]'),
+        (3, 'family = "detr", and under [output] classes = 5 and labels = [a name for each, "disc", "ring", "square" among them]'),
+    ]:
+        categories = [{"id": number, "name": name} for number, name in enumerate(names[:count])]
+        with table_row(count), pytest.raises(ConfigError) as error:
+            category_ids(make_card("detr", classes=5, labels=("disc",)), categories, outputs)
+        assert f"with 5 classes (by output scores [1, 500, 6]), and 1 of its labels name one of the {count} categories" in str(error.value)
+        assert "(none names 'ring')" in str(error.value)
+        assert lines in str(error.value)
+        assert max(map(len, str(error.value).split(". "))) < 400
 
 
 def detected(*rows):
