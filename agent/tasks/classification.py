@@ -114,8 +114,8 @@ class Classification:
         raise ConfigError(
             f"{self._data.name!r} has {len(names)} class folders, model {self._model.name!r} has {counted}, and its labels do not name "
             f"{unnamed!r}: give a list of all its classes as annotations (.txt, one a line, first word the folder's name), or name the "
-            f"folders by class number. Or write three lines under [output] of its card: classes = {output.classes}, label_offset = 0 and labels = "
-            "[the name of the folder of each class]"
+            f"folders by class number. Or write three lines under [output] of its card: classes = {output.classes}, label_offset = 0 and "
+            "labels = [the name of the folder of each class]"
         )
 
 
