@@ -88,12 +88,12 @@ def _misfit(
 ) -> str:
     """Return the error about classes that do not fit: where their number comes from, and three lines of a card that mend it."""
     names = [str(category["name"]) for category in categories]
-    shown = ", ".join(f'"{name}"' for name in names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
+    first_names = ", ".join(f'"{name}"' for name in names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
     families = " or ".join(f'"{family}"' for family in _families(model, outputs, len(names)))
-    lines = f"family = {families}, and under [output] classes = {len(names)} and labels = [{shown}] in the order of its classes"
+    lines = f"family = {families}, and under [output] classes = {len(names)} and labels = [{first_names}] in the order of its classes"
     if not families:
         # With so many classes no family reads these outputs: what can be written is the names of the model's own.
-        lines = f'family = "{model.family}", and under [output] classes = {count} and labels = [a name for each, {shown} among them]'
+        lines = f'family = "{model.family}", and under [output] classes = {count} and labels = [a name for each, {first_names} among them]'
     matched = [number for number in named if number is not None]
     unmatched = [category["name"] for category in categories if category["id"] not in matched]
     return (
