@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -133,21 +135,31 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_rat
         sys.exit(FAILED)
 
 
-def recommend_case(
-    cases: "Sequence[Case]", options: Mapping[str, Any], matters: float, form: Format, notes: Sequence[str], document: Mapping[str, Any]
+def recommend_format(
+    cases: "Mapping[str, Case]", options: Mapping[str, Any], matters: float, form: Format, notes: Sequence[str], document: Mapping[str, Any]
 ) -> None:
-    """Measure cases in turn, and show their comparison with a recommendation, the notes, and in JSON the `document` too."""
+    """Measure one model's formats, cases by name, in turn; show them with a recommendation, the notes, and in JSON the `document` too."""
+    from edgemeter.agent.base.tables import console_for
+    from edgemeter.agent.base.terminal import print_text
     from edgemeter.agent.cli.run_session import end_session
+    from edgemeter.agent.contract import model_file
     from edgemeter.collector.cli.compared_sides import MOST_SIDES, measure_cases
     from edgemeter.collector.compare.columns import to_json
+    from edgemeter.collector.show.formats_table import show_formats
 
-    measured = measure_cases(cases[:MOST_SIDES], options, matters)
-    comparison = _with_choice(measured.comparison, {"required": None, "cheapest": None}, matters)
+    names = {(model_file.sha256(Path(case.model)), case.runtime): name for name, case in cases.items()}
+    sizes_mb = {name: model_file.size_bytes(Path(case.model)) / 1e6 for name, case in cases.items()}
+    measured = measure_cases([*cases.values()][:MOST_SIDES], options, matters)
+    rows = [replace(row, name=names[row.case.key.model_sha256, row.case.key.runtime]) for row in measured.comparison.rows]
+    comparison = replace(measured.comparison, rows=tuple(rows))
+    comparison = _with_choice(comparison, {"required": None, "cheapest": None}, matters)
     try:
         if form == "json":
             click.echo(json_document({**document, **msgspec.json.decode(to_json(comparison))}))
         else:
-            show(comparison, form, notes=(*measured.notes, *notes))
+            show_formats(comparison, sizes_mb, console_for(form))
+            for line in (*measured.notes, *notes):
+                print_text(console_for(form), line)
     finally:
         end_session(measured.session)
 

@@ -16,9 +16,8 @@ from edgemeter.models.builder.drawn_scenes import ANNOTATIONS, IMAGES, SIZE_PX, 
 from edgemeter.models.builder.recipe import MODEL_NAME, NEEDED, STRIDES, Recipe, require
 from edgemeter.models.builder.scene_shapes import CLASSES
 from edgemeter.models.catalogue.shipped_models import ModelFile, card_text
-from edgemeter.models.convert.agreement import LIMITS
 from edgemeter.models.convert.conversion_report import figures
-from edgemeter.models.convert.parity import image_inputs, run_on
+from edgemeter.models.convert.parity import LIMITS, image_inputs, score
 
 
 def build_shipped(out: Path, recipe: Recipe, report: Tell) -> list[ModelFile]:
@@ -110,10 +109,10 @@ def _describe(path: Path, facts: Mapping[str, str | int | float], data: Dataset,
         output=CardOutput(classes=len(CLASSES), labels=tuple(CLASSES), score_threshold=0.01, nms_iou=0.6, strides=STRIDES),
         made=dict(facts),
     )
-    answered = run_on(path, runtime_for(path), image_inputs(about, data), lambda *_: None, report)
-    if answered.accuracy is None:
+    accuracy, runtime = score(path, runtime_for(path), image_inputs(about, data), report)
+    if accuracy is None:
         raise MeasurementError(f"{path.name!r} cannot be scored on {data.name!r}: the data set has no ground truth")
-    scored = msgspec.structs.replace(about, accuracy=figures(answered.accuracy, answered.runtime))
+    scored = msgspec.structs.replace(about, accuracy=figures(accuracy, runtime))
     card_path(path).write_text(card_text(scored), encoding="utf-8")
     return ModelFile(path, scored)
 

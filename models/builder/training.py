@@ -8,7 +8,6 @@ among the object's best; the score it learns is that overlap.
 
 import copy
 import math
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,9 +24,8 @@ from edgemeter.agent.base.progress import Tell
 from edgemeter.models.builder.drawn_scenes import SIZE_PX, Stream, draw_scene
 from edgemeter.models.builder.recipe import MODEL_NAME, STRIDES, Recipe
 from edgemeter.models.builder.scene_shapes import CLASSES
+from edgemeter.models.convert import litert_precisions, onnx_precisions
 from edgemeter.models.convert.converter_output import quiet
-from edgemeter.models.convert.litert_quantise import litert_int8
-from edgemeter.models.convert.onnx_quantise import Int8Recipe, OnnxInt8
 from edgemeter.models.convert.torch_program import contiguous, to_litert, to_onnx, to_torchscript
 
 _NECK = 48
@@ -327,11 +325,6 @@ def train_and_convert(folder: Path, recipe: Recipe, tell: Tell) -> dict[Path, Bu
     return facts
 
 
-def _to_onnx_int8(source: Path, target: Path, seed: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        OnnxInt8(source, Path(folder), lambda: map(_by_channel, calibration_inputs(seed)), (), symmetric=False).write(target, Int8Recipe())
-
-
 def _plan(folder: Path, model: nn.Module, seed: int) -> list[_Step]:
     """Return the files in the order of writing: an int8 file is made from the fp32 file before it."""
     onnx, litert = folder / f"{MODEL_NAME}_fp32.onnx", folder / f"{MODEL_NAME}_fp32.tflite"
@@ -341,13 +334,13 @@ def _plan(folder: Path, model: nn.Module, seed: int) -> list[_Step]:
         _Step(onnx, lambda path: to_onnx(model, example, path, ("boxes", "scores")), ("torch", "onnxscript", "onnx")),
         _Step(
             folder / f"{MODEL_NAME}_int8.onnx",
-            lambda path: _to_onnx_int8(onnx, path, seed),
+            lambda path: onnx_precisions.write_int8(onnx, path, lambda: map(_by_channel, calibration_inputs(seed))),
             ("torch", "onnxscript", "onnx", "onnxruntime"),
         ),
         _Step(litert, partial(to_litert, model, example), ("torch", "litert-torch")),
         _Step(
             folder / f"{MODEL_NAME}_int8.tflite",
-            lambda path: litert_int8(litert, path, calibration_inputs(seed), keep=()),
+            lambda path: litert_precisions.write_int8(litert, path, calibration_inputs(seed)),
             ("torch", "litert-torch", "ai-edge-quantizer"),
         ),
     ]

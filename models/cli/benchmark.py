@@ -1,6 +1,6 @@
 """The command `edgemeter benchmark`: one model in every format that this board runs, which of them to take, and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from edgemeter.agent.base.tables import Format
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option
 
 if TYPE_CHECKING:
+    from edgemeter.agent.contract.suite import Suite
     from edgemeter.models.cli.board_formats import BoardFormats
 
 RAPID = {**SHORT_MODES, "default": "rapid", "help": "Length of a run. Default: rapid."}
@@ -22,7 +23,7 @@ OPTIONS = (
     *(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}), "subset", "seed", "mode", "repeats", "precision_ratio", "time_s",
 )  # fmt: skip
 # Measures as `edgemeter compare` does, which is the collector's; the package `models` does not import that.
-_RECOMMEND = "edgemeter.collector.cli.compare:recommend_case"
+_RECOMMEND = "edgemeter.collector.cli.compare:recommend_format"
 
 
 @click.command()
@@ -63,40 +64,39 @@ def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted
     checks.check(_suite_of([(source, None)], options), opens=True)
     try:
         request = FormatRequest(source, out, options["calibration"], options["calibration_images"], is_trusted)
-        converted_files = convert_all(request, note)
+        board_formats = convert_all(request, note)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"interrupted while converting: what was written is in {str(out)!r}, nothing is measured") from None
-    candidates = converted_files.candidates(source)
-    suite = _suite_of(candidates, options)
+    candidates = board_formats.candidates(source)
+    suite = _suite_of(candidates.values(), options)
     refused = refusals(suite)
     left_out = by_reason(suite, refused)
-    candidates = [candidate for number, candidate in enumerate(candidates) if number not in refused]
-    if len(candidates) == 1:
-        for line in (*map(str, left_out), *(f"no {text}" for text in _not_converted(converted_files))):
+    notes = [f"no {text}" for text in _not_converted(board_formats)]
+    cases = {name: case for number, (name, case) in enumerate(zip(candidates, suite.cases, strict=True)) if number not in refused}
+    if len(cases) == 1:
+        for line in (*map(str, left_out), *notes):
             click.echo(line, err=True)
-        raise ConfigError(f"nothing to choose from but {candidates[0][0].name!r} itself: install or give what the lines above name")
+        raise ConfigError(f"nothing to choose from but {source.name!r} itself: install or give what the lines above name")
     for reason in left_out:
         warn(f"edgemeter: left out: {reason}")
-    cases = [case for number, case in enumerate(suite.cases) if number not in refused]
-    notes = [f"no {text}" for text in _not_converted(converted_files)]
-    if converted_files.written:
+    if board_formats.written:
         notes.append(f"the converted files are in {str(out.resolve())!r}")
-    files = {name: str(path) for name, path in converted_files.written.items()}
-    document = {"files": files, "not_converted": converted_files.reasons}
+    files = {name: str(path) for name, path in board_formats.written.items()}
+    document = {"files": files, "not_converted": board_formats.reasons}
     resolve_name(_RECOMMEND)(cases, options, matters, form, notes, document)
 
 
-def _suite_of(candidates: Sequence[tuple[Path, str | None]], options: Mapping[str, Any]) -> Any:
+def _suite_of(candidates: Iterable[tuple[Path, str | None]], options: Mapping[str, Any]) -> "Suite":
     from edgemeter.agent.cli import run_session
     from edgemeter.agent.contract.suite import Suite
 
     return Suite("benchmark", tuple(run_session.single_case(path, {**options, "runtime": runtime}) for path, runtime in candidates))
 
 
-def _not_converted(converted_files: "BoardFormats") -> list[str]:
+def _not_converted(board_formats: "BoardFormats") -> list[str]:
     """Return a line for each reason, with the formats that it holds for."""
     names: dict[str, list[str]] = {}
-    for name, reason in converted_files.reasons.items():
+    for name, reason in board_formats.reasons.items():
         # The converter names the format that was asked of it.
         names.setdefault(reason.replace(name, "it"), []).append(name)
-    return [f"{', '.join(of)}: {reason if len(of) > 1 else converted_files.reasons[of[0]]}" for reason, of in names.items()]
+    return [f"{', '.join(of)}: {reason if len(of) > 1 else board_formats.reasons[of[0]]}" for reason, of in names.items()]

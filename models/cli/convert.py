@@ -12,31 +12,27 @@ from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from rich.console import Console
 
-    from edgemeter.models.convert.conversion_report import Conversion, ConversionOutcome, ConversionRequest
+    from edgemeter.models.convert.conversion_report import Conversion, ConversionRequest
 
 _STYLE = {"ok": "green", "degraded": "yellow", "inconclusive": "yellow", "ruined": "bold red"}
 
 
 @click.command()
 @click.argument("source")
-@click.option("--to", "goals", multiple=True, required=True, help="Format: onnx-fp16, litert-int8, ... or all; repeatable.")
+@click.option("--to", "goals", multiple=True, required=True, help="Format: onnx-fp16, litert-int8, edgetpu, ...; repeatable.")
 @click.option("-o", "--output", "out", type=PATH, default=Path("converted"), show_default=True, help="Output folder.")
 @click.option("--calibration", type=PATH, help="Folder of images to measure int8 ranges on.")
 @click.option("--calibration-images", type=click.IntRange(1), default=200, show_default=True, help="Largest number of calibration images.")
-@click.option(
-    "-d",
-    "--data",
-    "images",
-    type=PATH,
-    help="Folder of images to compare on. Default: a part of the calibration images.",
-)
+@click.option("-d", "--data", "images", type=PATH, help="Folder of images to compare on. Default: half of the calibration images.")
 @click.option("-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides.")
 @click.option("--subset", "limit", type=click.IntRange(1), help="Compare on a random subset of N images.")
 @click.option("--exclude", "keep", multiple=True, metavar="REGEX", help="Keep operations with matching names in float; repeatable.")
 @trusted_option
-@format_option('{"conversions": [...], "errors": [...], "left_out": [...]}')
+@format_option('{"conversions": [...], "errors": [...]}')
 def convert(  # noqa: PLR0917 - click gives them by name
     source: str,
     goals: tuple[str, ...],
@@ -67,11 +63,10 @@ def convert(  # noqa: PLR0917 - click gives them by name
     from edgemeter.models.cli.confined import run_confined
     from edgemeter.models.convert import conversion, formats
     from edgemeter.models.convert import source as sources
-    from edgemeter.models.convert.conversion_report import ConversionRequest
+    from edgemeter.models.convert.conversion_report import ConversionRequest, report_row, split
 
     for goal in goals:
-        if goal != conversion.ALL_FORMATS:
-            formats.find_format(goal)
+        formats.find_format(goal)
     path = sources.find_source(source)
     if FORMATS.get(path.suffix) == "pytorch":
         require_extra("convert", f"converting {source!r} needs PyTorch and its converters", "torch")
@@ -79,74 +74,62 @@ def convert(  # noqa: PLR0917 - click gives them by name
     run_confined(path, (*model_files(path), calibration, *data), out, is_trusted=is_trusted)
     with progress_bar() as report:
         model = sources.load_source(path)
-        measured = sources.open_calibration(model, calibration, calibration_images)
-        pictures = sources.shipped_scenes() if model.is_shipped else measured.data if measured else None
-        pictures = open_folder(images, annotations, subset=limit) if images else pictures
-        role = "validation" if images or model.is_shipped else "calibration"
-        request = ConversionRequest(model, goals, out, measured, pictures, role, keep)
-        outcome = conversion.convert(request, report)
-    _print(outcome, request, form)
-
-
-def _print(outcome: "ConversionOutcome", request: "ConversionRequest", form: Format) -> None:
-    """Print the outcome; exit with status 1 if a conversion failed or is ruined."""
-    from edgemeter.models.convert import conversion_report
-
-    ruined = [conversion for conversion in outcome.written if conversion.is_ruined]
-    rows = [conversion_report.report_row(conversion, request) for conversion in outcome.written]
-    errors = [str(error) for error in outcome.errors]
-    if not print_data(form, {"conversions": rows, "errors": errors, "left_out": outcome.left_out}):
-        _print_table(outcome.written, request, console_for(form))
-    for text in _notes(outcome, request):
+        routes = conversion.routes_to(goals, model)
+        is_calibrated = any(step.is_calibrated for route in routes for step in route)
+        measured = sources.open_calibration(model, calibration, calibration_images) if is_calibrated else None
+        pictures = open_folder(images, annotations, subset=limit) if images else sources.shipped_scenes() if model.is_shipped else None
+        request = ConversionRequest(model, routes, out, split(measured, pictures), keep)
+        conversions, errors = conversion.convert(request, report)
+    rows = [report_row(entry, request) for entry in conversions]
+    if not print_data(form, {"conversions": rows, "errors": [str(error) for error in errors]}) and conversions:
+        _print_table(conversions, request, console_for(form))
+    for text in _notes(conversions, request):
         note(text)
-    for conversion in ruined:
-        reason = f"{conversion.parity.verdict.reason}; {conversion_report.remedy(conversion)}"
-        click.secho(f"RUINED: {conversion.path.name} is not written: {reason}", err=True, fg="red", bold=True)
-    for error in outcome.errors:
+    for error in errors:
         click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
-    if ruined or outcome.errors:
+    if errors or any(entry.is_ruined for entry in conversions):
         sys.exit(FAILED)
 
 
-def _notes(outcome: "ConversionOutcome", request: "ConversionRequest") -> list[str]:
-    from edgemeter.models.convert.conversion_report import photo_words, remedy
-    from edgemeter.models.convert.float_nodes import float_words
+def _notes(conversions: "Sequence[Conversion]", request: "ConversionRequest") -> "Iterator[str]":
+    from edgemeter.models.convert.conversion_report import remedy
 
-    notes = [f"note: {guess}" for guess in request.source.guesses]
-    if request.source.about is None:
-        notes.append(f"note: compared on noise, outputs only: {request.source.unknown}")
-    elif request.pictures is None:
-        notes.append("note: compared on noise: give --data FOLDER, and --annotations for the accuracy")
-    elif request.pictures.truth is None and request.pictures.classes is None:
-        notes.append("note: no ground truth: agreement of both files is reported, not accuracy (--data, --annotations)")
-    notes += [words for words in dict.fromkeys(photo_words(conversion.photos) for conversion in outcome.written) if words]
-    notes += [f"{conversion.format.name}: compared was {conversion.stand_in}" for conversion in outcome.written if conversion.stand_in]
-    notes += [f"{conversion.format.name}: {conversion.made['coverage']}" for conversion in outcome.written if "coverage" in conversion.made]
-    for conversion in outcome.written:
-        verdict = conversion.parity.verdict
-        if words := float_words(conversion.made):
-            notes.append(f"{conversion.format.name}: {words}")
-        if verdict.state in {"degraded", "inconclusive"}:
+    compared, ranges = request.photos.compared, request.photos.ranges
+    yield from (f"note: {guess}" for guess in request.source.guesses)
+    if request.source.unknown is not None:
+        yield f"note: compared on noise, outputs only: {request.source.unknown}"
+    elif compared is None:
+        yield "note: compared on noise: give --data FOLDER, and --annotations for the accuracy"
+    elif not compared.has_truth:
+        yield "note: no ground truth: agreement of both files is reported, not accuracy (--data, --annotations)"
+    if ranges is not None and compared is not None:
+        yield f"images: {len(ranges.items)} to measure ranges on, {len(compared.items)} to compare on"
+    for conversion in conversions:
+        name, verdict = conversion.format.name, conversion.parity.verdict
+        if conversion.stand_in:
+            yield f"{name}: compared was {conversion.stand_in}"
+        if "left_on_cpu" in conversion.facts:
+            yield f"{name}: {conversion.facts['cpu_operations']} operations run on the CPU: {conversion.facts['left_on_cpu']}"
+        if conversion.is_ruined:
+            yield click.style(f"RUINED: {conversion.path.name} is not written: {verdict.reason}; {remedy(conversion)}", fg="red", bold=True)
+        elif verdict.state != "ok":
             advice = f"; {remedy(conversion)}" if verdict.state == "degraded" else ""
-            notes.append(f"{verdict.state}: {conversion.path.name}: {verdict.reason}{advice}")
-    return [*notes, *(f"left out: {text}" for text in outcome.left_out)]
+            yield f"{verdict.state}: {conversion.path.name}: {verdict.reason}{advice}"
 
 
-def _print_table(written: "list[Conversion]", request: "ConversionRequest", console: "Console") -> None:
+def _print_table(conversions: "Sequence[Conversion]", request: "ConversionRequest", console: "Console") -> None:
     """Print one row per file."""
-    if not written:
-        return
     from rich.table import Table
     from rich.text import Text
 
     from edgemeter.agent.base.metrics import metric_name
     from edgemeter.models.convert.conversion_report import report_cells
 
-    before = written[0].parity.before
+    before = conversions[0].parity.before
     title = f"{request.source.path.name}, {request.source.path.stat().st_size / 1000:.0f} kB"
     title += f", {metric_name(before.metric)} {before.value:.4f} on {before.images} images" if before else ""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    rows = [report_cells(conversion) for conversion in written]
+    rows = [report_cells(conversion) for conversion in conversions]
     headings = list(dict.fromkeys(heading for row in rows for heading in row))
     for heading in headings:
         is_name = heading == "file"
@@ -154,7 +137,7 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
             heading, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold", min_width=12 if is_name else None
         )
     table.add_column("verdict", no_wrap=True)
-    for conversion, row in zip(written, rows, strict=True):
+    for conversion, row in zip(conversions, rows, strict=True):
         state = conversion.parity.verdict.state
         verdict = "RUINED, not written" if conversion.is_ruined else state
         table.add_row(*(row.get(heading, "-") for heading in headings), Text(verdict, style=_STYLE[state]))

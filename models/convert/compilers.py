@@ -12,25 +12,16 @@ import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+from edgemeter.models.convert.formats import ConversionFacts, MakerInputs
 
 EDGETPU_COMPILER = "edgetpu_compiler"
-
 # The compiler gives up by itself after 180 s.
 _EDGETPU_LIMIT_S = 600
 _MAPPED = "Mapped to Edge TPU"
-# What the compiler prints, and the type of each.
-_FACTS: dict[str, tuple[str, type[str] | type[int]]] = {
-    "edgetpu_compiler": (r"Edge TPU Compiler version\s+(\S+)", str),
-    "on_chip_parameters": (r"On-chip memory used for caching model parameters:\s*(\S+)", str),
-    "off_chip_parameters": (r"Off-chip memory used for streaming uncached model parameters:\s*(\S+)", str),
-    "edgetpu_operations": (r"Number of operations that will run on Edge TPU:\s*(\d+)", int),
-    "cpu_operations": (r"Number of operations that will run on CPU:\s*(\d+)", int),
-    "edgetpu_subgraphs": (r"Number of Edge TPU subgraphs:\s*(\d+)", int),
-}
+_EDGETPU_VERSION = re.compile(r"Edge TPU Compiler version\s+(\S+)")
 # CONV_2D                        36         Mapped to Edge TPU
 _ROW = re.compile(r"^([A-Z][A-Za-z0-9_-]*)\s+(\d+)\s+(\S.*?)\s*$", re.MULTILINE)
 
@@ -38,34 +29,16 @@ TRTEXEC = "trtexec"
 JETSON = "/usr/src/tensorrt/bin"
 # Tactics are timed one by one; a large detector takes a quarter of an hour on a Jetson Nano.
 _TRTEXEC_LIMIT_S = 3600
-_FLAGS = {"fp16": ["--fp16"], "int8": ["--int8"]}
-_VERSION = re.compile(r"\[TensorRT v(\d+)\]")
-_ERROR = re.compile(r"\[E\]\s*(.+)")
+_TRTEXEC_VERSION = re.compile(r"\[TensorRT v(\d+)\]")
+_TRTEXEC_ERROR = re.compile(r"\[E\]\s*(.+)")
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeTpuCoverage:
-    """The report of the compiler: facts on the operations, and why some of them stay on the CPU."""
-
-    facts: dict[str, str | int]
-    on_cpu: tuple[str, ...]
-
-    @property
-    def in_words(self) -> str:
-        """The number of operations on the Edge TPU and on the CPU."""
-        mapped, on_cpu = self.facts.get("edgetpu_operations"), self.facts.get("cpu_operations")
-        if mapped is None:
-            return "the compiler did not report how many operations run on the Edge TPU"
-        why = f" ({'; '.join(self.on_cpu)})" if self.on_cpu else ""
-        return f"{mapped} operations on the Edge TPU, {on_cpu or 0} on the CPU{why}"
-
-
-def compile_for_edgetpu(source: Path, target: Path) -> EdgeTpuCoverage:
-    """Write the compiled file, and return which part of it runs on the Edge TPU.
+def make_edgetpu(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts:
+    """Write the compiled file; return which part of it runs on the Edge TPU.
 
     Raises:
         UnavailableError: the compiler is not installed, or exceeds its time limit.
-        ConfigError: it refuses the file.
+        ConfigError: it refuses the file, or leaves all of it on the CPU.
     """
     program = shutil.which(EDGETPU_COMPILER)
     if program is None:
@@ -73,32 +46,45 @@ def compile_for_edgetpu(source: Path, target: Path) -> EdgeTpuCoverage:
             f"{EDGETPU_COMPILER} is not on the PATH: install Google's package edgetpu-compiler (x86-64 Debian or Ubuntu, "
             "https://coral.ai/docs/edgetpu/compiler), or compile the int8 file on a machine that has it"
         )
+    remedy = "convert it to int8 with builtin operators"
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
-        status, output = _run([program, "-s", "-o", folder, str(source)], source, _EDGETPU_LIMIT_S)
-        if status != 0:
-            raise ConfigError(f"{EDGETPU_COMPILER} refused {source.name!r} (status {status}): {_last_line(output)}")
-        compiled = Path(folder) / f"{source.stem}_edgetpu.tflite"
-        if not compiled.is_file():
-            raise ConfigError(
-                f"{EDGETPU_COMPILER} wrote no file from {source.name!r}: {_last_line(output)}; convert it to int8 with builtin operators"
-            )
+        status, output = _run([program, "-s", "-o", folder, str(base)], base, _EDGETPU_LIMIT_S)
+        compiled = Path(folder) / f"{base.stem}_edgetpu.tflite"
+        if status != 0 or not compiled.is_file():
+            raise ConfigError(f"{EDGETPU_COMPILER} compiled no {base.name!r} (status {status}): {_last_line(output)}; {remedy}")
+        facts = read_coverage(output)
+        if facts.get("edgetpu_operations") == 0:
+            raise ConfigError(f"no operation of {base.name!r} runs on the Edge TPU ({facts['left_on_cpu']}): {remedy}")
         shutil.copyfile(compiled, target)
-    return read_coverage(output)
+    return facts
 
 
-def read_coverage(output: str) -> EdgeTpuCoverage:
-    """Return the coverage in the compiler's output, as far as it is there."""
-    matches = ((name, re.search(pattern, output), kind) for name, (pattern, kind) in _FACTS.items())
-    facts: dict[str, str | int] = {name: kind(match[1]) for name, match, kind in matches if match}
+def read_coverage(output: str) -> ConversionFacts:
+    """Return the compiler's version and how many operations run on the Edge TPU, as far as its output has them; and why others do not."""
+    version = _EDGETPU_VERSION.search(output)
+    facts: dict[str, str | int | float] = {"edgetpu_compiler": version[1]} if version else {}
     rows = [(row[1], int(row[2]), row[3]) for row in _ROW.finditer(output)]
-    if rows and "edgetpu_operations" not in facts:
+    if rows:
+        on_cpu = [row for row in rows if row[2] != _MAPPED]
         facts["edgetpu_operations"] = sum(count for _, count, status in rows if status == _MAPPED)
-        facts["cpu_operations"] = sum(count for _, count, status in rows if status != _MAPPED)
-    return EdgeTpuCoverage(facts, tuple(f"{count} {name}: {status}" for name, count, status in rows if status != _MAPPED))
+        facts["cpu_operations"] = sum(count for _, count, _ in on_cpu)
+        if on_cpu:
+            facts["left_on_cpu"] = "; ".join(f"{count} {name}: {status}" for name, count, status in on_cpu)
+    return facts
 
 
-def build_engine(source: Path, target: Path, precision: str, jetson: str = JETSON) -> dict[str, str]:
-    """Write the engine, and return how it was built.
+def make_engine_fp16(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts:
+    """Write a TensorRT engine that computes in fp16 where that is faster."""
+    return build_engine(base, target, "--fp16")
+
+
+def make_engine_int8(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts:
+    """Write a TensorRT engine of a QDQ file."""
+    return build_engine(base, target, "--int8")
+
+
+def build_engine(base: Path, target: Path, flag: str, jetson: str = JETSON) -> ConversionFacts:
+    """Write the engine; return how it was built.
 
     Raises:
         UnavailableError: trtexec is not installed, finds no GPU, or exceeds its time limit.
@@ -110,16 +96,16 @@ def build_engine(source: Path, target: Path, precision: str, jetson: str = JETSO
             f"{TRTEXEC} is neither on the PATH nor in {jetson}: install TensorRT (on a Jetson: apt install tensorrt), "
             "and convert on the machine that runs the engine"
         )
-    flags = _FLAGS[precision]
-    status, output = _run([program, f"--onnx={source}", f"--saveEngine={target}", *flags], source, _TRTEXEC_LIMIT_S)
+    status, output = _run([program, f"--onnx={base}", f"--saveEngine={target}", flag], base, _TRTEXEC_LIMIT_S)
     if status != 0 or not target.is_file():
         kind = UnavailableError if "no CUDA-capable device" in output else ConfigError
-        match = _ERROR.search(output)
-        raise kind(f"{TRTEXEC} built no engine of {source.name!r} (status {status}): {one_line(match[1]) if match else _last_line(output)}")
-    version = _VERSION.search(output)
+        match = _TRTEXEC_ERROR.search(output)
+        reason = one_line(match[1]) if match else _last_line(output)
+        raise kind(f"{TRTEXEC} built no engine of {base.name!r} (status {status}): {reason}")
+    version = _TRTEXEC_VERSION.search(output)
     return {
         "tensorrt": _dotted(version[1]) if version else "unknown",
-        "command": f"{TRTEXEC} --onnx=... --saveEngine=... {' '.join(flags)}",
+        "command": f"{TRTEXEC} --onnx=... --saveEngine=... {flag}",
     }
 
 

@@ -1,42 +1,75 @@
-"""The formats that a model can be converted to, each with the one it is made from; and when values share an int8 scale."""
+"""The formats that a model can be converted to: what each is made from, and the function that makes it."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.runtimes import Array
 
 # A source file is of one of the formats, or a PyTorch program.
 TORCH = "torch"
+# How a file was made, as its card keeps it.
+ConversionFacts = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class MakerInputs:
+    """What a maker may need besides the file: the source's input `shape`, calibration inputs, and names of operations to keep in float.
+
+    `calibration` returns the arrays anew with each call: float32, prepared and laid out as the base file takes them.
+    """
+
+    shape: Callable[[], tuple[int, ...]]
+    calibration: Callable[[], Iterable[Array]]
+    keep: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFormat:
-    """One format of a model file. `base` is the format that it is made from, `runtime` what runs it."""
+    """One format of a model file. `base` is the format that it is made from, `runtime` what runs it, `program` a compiler that it needs.
+
+    `maker` names the function that writes it: (base file, target file, MakerInputs) -> ConversionFacts. `packages` do the work.
+    """
 
     name: str
     base: str
     precision: str
     ending: str
     runtime: str
+    maker: str
+    packages: tuple[str, ...] = ()
     is_calibrated: bool = False
     program: str | None = None
 
 
+_TORCH_PROGRAM = "edgemeter.models.convert.torch_program"
+_ONNX = "edgemeter.models.convert.onnx_precisions"
+_LITERT = "edgemeter.models.convert.litert_precisions"
+_COMPILERS = "edgemeter.models.convert.compilers"
+_BY_TORCH = ("torch", "onnxscript", "onnx")
+_BY_ONNX = ("onnx", "onnxruntime")
+_BY_LITERT = ("ai-edge-quantizer", "ai-edge-litert")
+
 _TABLE = (
-    ModelFormat("onnx-fp32", TORCH, "fp32", "_fp32.onnx", "onnx"),
-    ModelFormat("onnx-fp16", "onnx-fp32", "fp16", "_fp16.onnx", "onnx"),
-    ModelFormat("onnx-int8", "onnx-fp32", "int8", "_int8.onnx", "onnx", is_calibrated=True),
-    ModelFormat("onnx-int8-symmetric", "onnx-fp32", "int8", "_int8-symmetric.onnx", "onnx", is_calibrated=True),
-    ModelFormat("onnx-int8-dynamic", "onnx-fp32", "int8-dynamic", "_int8-dynamic.onnx", "onnx"),
-    ModelFormat("litert-fp32", TORCH, "fp32", "_fp32.tflite", "litert"),
-    ModelFormat("litert-fp16", "litert-fp32", "fp16", "_fp16.tflite", "litert"),
-    ModelFormat("litert-int8", "litert-fp32", "int8", "_int8.tflite", "litert", is_calibrated=True),
-    ModelFormat("litert-int8-dynamic", "litert-fp32", "int8-dynamic", "_int8-dynamic.tflite", "litert"),
-    ModelFormat("edgetpu", "litert-int8", "int8", "_int8_edgetpu.tflite", "edgetpu", program="edgetpu_compiler"),
-    ModelFormat("tensorrt-fp16", "onnx-fp32", "fp16", "_fp16.engine", "tensorrt", program="trtexec"),
-    ModelFormat("tensorrt-int8", "onnx-int8-symmetric", "int8", "_int8.engine", "tensorrt", program="trtexec"),
-)
+    ModelFormat("onnx-fp32", TORCH, "fp32", "_fp32.onnx", "onnx", f"{_TORCH_PROGRAM}:make_onnx", _BY_TORCH),
+    ModelFormat("onnx-fp16", "onnx-fp32", "fp16", "_fp16.onnx", "onnx", f"{_ONNX}:make_fp16", _BY_ONNX),
+    ModelFormat("onnx-int8", "onnx-fp32", "int8", "_int8.onnx", "onnx", f"{_ONNX}:make_int8", _BY_ONNX, is_calibrated=True),
+    ModelFormat(
+        "onnx-int8-symmetric", "onnx-fp32", "int8", "_int8-symmetric.onnx", "onnx", f"{_ONNX}:make_int8_symmetric", _BY_ONNX,
+        is_calibrated=True,
+    ),
+    ModelFormat("litert-fp32", TORCH, "fp32", "_fp32.tflite", "litert", f"{_TORCH_PROGRAM}:make_litert", ("torch", "litert-torch")),
+    ModelFormat("litert-fp16", "litert-fp32", "fp16", "_fp16.tflite", "litert", f"{_LITERT}:make_fp16", _BY_LITERT),
+    ModelFormat("litert-int8", "litert-fp32", "int8", "_int8.tflite", "litert", f"{_LITERT}:make_int8", _BY_LITERT, is_calibrated=True),
+    ModelFormat(
+        "edgetpu", "litert-int8", "int8", "_int8_edgetpu.tflite", "edgetpu", f"{_COMPILERS}:make_edgetpu", program="edgetpu_compiler"
+    ),
+    ModelFormat("tensorrt-fp16", "onnx-fp32", "fp16", "_fp16.engine", "tensorrt", f"{_COMPILERS}:make_engine_fp16", program="trtexec"),
+    ModelFormat(
+        "tensorrt-int8", "onnx-int8-symmetric", "int8", "_int8.engine", "tensorrt", f"{_COMPILERS}:make_engine_int8", program="trtexec"
+    ),
+)  # fmt: skip
 FORMATS = {entry.name: entry for entry in _TABLE}
 
 
@@ -44,7 +77,7 @@ def find_format(name: str) -> ModelFormat:
     """Return the format of this name; raises ConfigError if there is none."""
     if name in FORMATS:
         return FORMATS[name]
-    raise ConfigError(f"no format is called {name!r}: {near(name, (*FORMATS, 'all'))}")
+    raise ConfigError(f"no format is called {name!r}: {near(name, FORMATS)}")
 
 
 def steps_to(start: str, goal: str) -> list[ModelFormat] | None:
@@ -59,14 +92,8 @@ def steps_to(start: str, goal: str) -> list[ModelFormat] | None:
     return steps or None
 
 
-# How a file was made, as its card keeps it.
-ConversionFacts = Mapping[str, str | int | float]
-# Of 256 steps the smaller values keep fewer than 64.
-UNLIKE_RANGES = 4.0
-
-
 def unweighted_tail(operations: Sequence[tuple[bool, Iterable[Hashable], Iterable[Hashable]]]) -> list[int]:
-    """Return the places of the operations after the last that carry weights: they cost next to nothing, and their values are the outputs.
+    """Return the indices of the operations after the last that carry weights: they cost next to nothing, and their values are the outputs.
 
     Args:
         operations: in execution order, whether each carries weights, its inputs and its outputs.
@@ -80,8 +107,3 @@ def unweighted_tail(operations: Sequence[tuple[bool, Iterable[Hashable], Iterabl
         else:
             tail.append(index)
     return tail[::-1]
-
-
-def is_unlike(largest: Sequence[float]) -> bool:
-    """Return whether tensors with these largest magnitudes cannot be joined in int8."""
-    return len(largest) > 1 and max(largest) > UNLIKE_RANGES * min(largest)

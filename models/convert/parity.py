@@ -1,29 +1,42 @@
-"""Parity: is this file still the model it was converted from? Both run by their own runtimes on the same images, or on noise."""
+"""Parity: is this file still the model it was converted from? Both run by their own runtimes on the same photographs, or on noise.
+
+The verdict is ok, degraded, ruined or inconclusive. With ground truth the accuracy decides; lost is accuracy before minus after, in points
+of AP or top-1 (0..1):
+- ruined: more is lost than both the limit of the precision and a tenth of the accuracy before (the share at which a run is invalid too),
+  or nothing is left;
+- degraded: more is lost than the limit, or than a tenth.
+Without ground truth the predictions in common decide (objects that both files show, classes that both name), and where nothing is known
+of the model, the signal-to-noise ratio of its outputs. An output that is not finite is ruin, and so is one answer for all inputs where
+the source has different ones. An fp32 or fp16 file is moreover degraded when its outputs are further off than rounding makes them: a
+wrong weight may spare the predictions.
+"""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
+from statistics import fmean
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card
-from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.contract.record_accuracy import GATE_RATIO, Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
 from edgemeter.agent.tasks import Inputs, Outputs, Task, create, prepared
 from edgemeter.agent.vision.preprocess import real_values
-from edgemeter.models.convert.agreement import LIMITS, ConversionVerdict, ModelAgreement, OutputComparison, judge_conversion
 from edgemeter.models.convert.converter_output import converter_errors, quiet
-from edgemeter.models.convert.variation import Floats
 
-# Called with the number of an input and the outputs of its calls, as the runtime gives them.
-TakeOutputs = Callable[[int, list[list[Array]], Loaded], None]
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +55,9 @@ def image_inputs(about: Card, data: Dataset) -> ParityInputs:
 def noise_inputs(loaded: Loaded, shape: Sequence[int]) -> ParityInputs:
     """Return seeded noise for a source with one input of this shape, or with the inputs that it declares."""
     dtype = np.dtype(loaded.inputs[0].dtype if loaded.inputs else "float32")
-    arrays: list[Sequence[Array]]
-    if (loaded.inputs and len(loaded.inputs) > 1) or dtype.kind != "f":
-        arrays = list(noise.inputs(loaded, 0))
-    else:
-        draw = np.random.default_rng(0)
-        arrays = [[draw.random(shape, dtype=np.float32).astype(dtype)] for _ in range(noise.COUNT)]
+    draw = np.random.default_rng(0)
+    is_plain = len(loaded.inputs) <= 1 and dtype.kind == "f"
+    arrays = [[draw.random(shape, dtype=np.float32).astype(dtype)] for _ in range(noise.COUNT)] if is_plain else noise.inputs(loaded, 0)
     return ParityInputs(len(arrays), lambda opened: _NoiseTask(arrays, opened))
 
 
@@ -70,40 +80,6 @@ class _NoiseTask:
     def score(self, parts: str = "all") -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """A file run on all inputs: the accuracy, package and version of the runtime, and the task, which can still compare outputs."""
-
-    accuracy: Accuracy | None
-    runtime: str
-    task: Task
-
-
-def run_on(model: Path, runtime: str, inputs: ParityInputs, take: TakeOutputs, report: Tell) -> RunOutcome:
-    """Run the file on all inputs; `take` gets the outputs.
-
-    Raises:
-        EdgemeterError: its runtime is not installed, or the file, its card and the data do not fit together.
-    """
-    running = runtimes.create(runtime)
-    try:
-        with quiet():
-            loaded = running.load(model, runtimes.Options(threads=1, sha256=model_file.sha256(model)))
-        task = inputs.open(loaded)
-        for index in range(inputs.count):
-            calls = []
-            for call_inputs in prepared(task, index, loaded):
-                with converter_errors(f"running {model.name!r} by {runtime}", "leave this format out"):
-                    running.bind(call_inputs)()
-                calls.append([np.array(output) for output in running.outputs()])
-            task.predict(index, calls)
-            take(index, calls, loaded)
-            report(f"scoring {model.name}", index + 1, inputs.count)
-    finally:
-        running.close()
-    return RunOutcome(task.score(), f"{loaded.package} {loaded.version}", task)
-
-
 def _laid_out(array: Array, info: TensorInfo) -> Array:
     """Return the array in the input's layout: channels last if its shape is so."""
     shape = tuple(1 if size is None else size for size in info.shape)
@@ -116,134 +92,261 @@ def _laid_out(array: Array, info: TensorInfo) -> Array:
     )
 
 
+class ModelRun:
+    """A file that is run on its inputs one after the other."""
+
+    def __init__(self, model: Path, runtime: runtimes.Runtime, inputs: ParityInputs) -> None:
+        self._model, self._runtime = model, runtime
+        with quiet():
+            self.loaded = runtime.load(model, runtimes.Options(threads=1, sha256=model_file.sha256(model)))
+        self.task = inputs.open(self.loaded)
+
+    def outputs(self, index: int) -> list[list[Array]]:
+        """Return the outputs of each call for an input, as the runtime gives them; the task keeps what they predict."""
+        calls = []
+        for call_inputs in prepared(self.task, index, self.loaded):
+            with converter_errors(f"running {self._model.name!r} by {self.loaded.package}", "leave this format out"):
+                self._runtime.bind(call_inputs)()
+            calls.append([np.array(output) for output in self._runtime.outputs()])
+        self.task.predict(index, calls)
+        return calls
+
+    @property
+    def package(self) -> str:
+        """Package and version of the runtime."""
+        return f"{self.loaded.package} {self.loaded.version}"
+
+
+@contextmanager
+def running(model: Path, runtime: str, inputs: ParityInputs) -> Iterator[ModelRun]:
+    """Yield the file, loaded by its runtime.
+
+    Raises:
+        EdgemeterError: its runtime is not installed, or the file, its card and the data do not fit together.
+    """
+    opened = runtimes.create(runtime)
+    try:
+        yield ModelRun(model, opened, inputs)
+    finally:
+        opened.close()
+
+
+def score(model: Path, runtime: str, inputs: ParityInputs, report: Tell) -> tuple[Accuracy | None, str]:
+    """Return the accuracy of a file, and package and version of its runtime."""
+    with running(model, runtime, inputs) as run:
+        for index in range(inputs.count):
+            run.outputs(index)
+            report(f"scoring {model.name}", index + 1, inputs.count)
+        return run.task.score(), run.package
+
+
 # Outputs are compared for so many inputs, evenly spread (folders of classes are sorted); the accuracy is that of all.
 COMPARED = 100
+# Outputs with equal shapes are told apart by their values up to so many.
 _PERMUTED = 6
 
 
-@dataclass(frozen=True, slots=True)
-class ParityReference:
-    """The source, run once: its outputs lie in `folder`, one file per input. `is_decoded`: they are float, and what they mean is known."""
+@dataclass(slots=True)
+class Agreement:
+    """How far two files are apart, over all inputs compared.
 
-    folder: Path
-    outcome: RunOutcome
-    names: tuple[str, ...]
-    is_decoded: bool
+    `signal` and `noise` are the energies of the source's values and of the differences, by output; None where these cannot be formed.
+    `same` has for each input the share of common predictions, `repeats` whether the conversion's are those of its first input.
+    """
 
-    def calls(self, index: int) -> list[list[Floats]]:
-        """Return the outputs of each call for an input."""
-        with np.load(self.folder / f"{index}.npz", allow_pickle=False) as arrays:
-            values = [arrays[f"arr_{position}"] for position in range(len(arrays.files))]
-        return [values[start : start + len(self.names)] for start in range(0, len(values), len(self.names))]
+    inputs: int = 0
+    not_finite: int = 0
+    signal: NDArray[np.float64] | None = field(default_factory=lambda: np.zeros(1))
+    noise: NDArray[np.float64] | None = field(default_factory=lambda: np.zeros(1))
+    same: list[float] = field(default_factory=list)
+    repeats: list[bool] = field(default_factory=list)
+
+    def add(self, source_outputs: Sequence[Floats], other_outputs: Sequence[Floats]) -> None:
+        """Take the source's outputs for an input and the others', in the same order."""
+        self.inputs += 1
+        is_finite, is_other_finite = (all(np.isfinite(part).all() for part in outputs) for outputs in (source_outputs, other_outputs))
+        self.not_finite += is_finite and not is_other_finite
+        shapes = [[part.shape for part in outputs] for outputs in (source_outputs, other_outputs)]
+        if self.signal is None or self.noise is None or shapes[0] != shapes[1] or not (is_finite and is_other_finite):
+            self.signal = self.noise = None
+            return
+        pairs = [(part.astype(np.float64), other) for part, other in zip(source_outputs, other_outputs, strict=True)]
+        self.signal = self.signal + [float((part**2).sum()) for part, _ in pairs]
+        self.noise = self.noise + [float(((part - other) ** 2).sum()) for part, other in pairs]
+
+    @property
+    def snr_db(self) -> float | None:
+        """The lowest signal-to-noise ratio of the outputs, infinite if they are equal; None if it is unknown."""
+        if self.signal is None or self.noise is None:
+            return None
+        with np.errstate(divide="ignore"):
+            ratios = [10 * np.log10(signal / noise) for signal, noise in zip(self.signal, self.noise, strict=True) if noise]
+        return float(min(ratios, default=math.inf))
+
+    @property
+    def same_answer_ratio(self) -> float | None:
+        """The mean share of common predictions; None if it is unknown or neither file has any."""
+        return fmean(self.same) if self.same else None
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How a conversion compares with its source; accuracies and runtimes are those of the source, then of the conversion."""
+    """How a conversion compares with its source; accuracies are those of the source and of the conversion, which `runtime` ran."""
 
-    verdict: ConversionVerdict
-    agreement: ModelAgreement
+    verdict: "ConversionVerdict"
+    agreement: Agreement
     before: Accuracy | None
     after: Accuracy | None
-    runtimes: tuple[str, str]
+    runtime: str
 
 
-def reference(model: Path, runtime: str, inputs: ParityInputs, folder: Path, report: Tell) -> ParityReference:
-    """Run the source once and keep its outputs in the folder."""
-    names: list[str] = []
-    floats: list[bool] = []
-
-    def take(index: int, calls: list[list[Array]], loaded: Loaded) -> None:
-        if index == 0:
-            declared = [info.name for info in loaded.outputs]
-            names.extend(declared if len(declared) == len(calls[0]) else [f"output_{position}" for position in range(len(calls[0]))])
-            floats.append(all(output.dtype.kind == "f" for output in calls[0]))
-        if index % _step(inputs) == 0:
-            np.savez(folder / f"{index}.npz", *(value for outputs in calls for value in real_values(outputs, loaded)))
-
-    outcome = run_on(model, runtime, inputs, take, report)
-    return ParityReference(folder, outcome, tuple(names), all(floats) and not isinstance(outcome.task, _NoiseTask))
-
-
-def compare(expected: ParityReference, model: Path, runtime: str, inputs: ParityInputs, precision: str, report: Tell) -> Parity:
-    """Run the conversion on the same inputs and return how it compares.
+def compare(source: ModelRun, other: ModelRun, count: int, precision: str, report: Tell) -> Parity:
+    """Run source and conversion on all inputs and return how they compare.
 
     Raises:
-        EdgemeterError: its runtime is not installed, or refuses the file; or it is fp32 although it was to become another precision.
+        EdgemeterError: a runtime refuses a file; or the conversion is fp32 although it was to become another precision.
     """
-    comparison = OutputComparison(expected.names, LIMITS[precision].visible)
+    if other.loaded.precision == "fp32" and precision != "fp32":
+        # ai-edge-quantizer says nothing where it cannot follow the weights.
+        remedy = "leave this format out, or export the model in another way"
+        raise ConfigError(f"the converter left everything in fp32, not in {precision}: {remedy}")
+    agreement = Agreement()
     order: list[int] = []
     first_calls: list[list[Floats]] = []
-
-    def take(index: int, calls: list[list[Array]], loaded: Loaded) -> None:
-        if loaded.precision == "fp32" and precision != "fp32":
-            # ai-edge-quantizer says nothing where it cannot follow the weights.
-            remedy = "leave this format out, or export the model in another way"
-            raise ConfigError(f"{model.name!r}: the converter left everything in fp32, not in {precision}: {remedy}")
-        if index % _step(inputs):
-            return
-        source_calls = expected.calls(index)
-        actual_calls = [real_values(outputs, loaded) for outputs in calls]
-        if index == 0:
-            order.extend(_order(source_calls[0], actual_calls[0]))
-        actual_calls = [_as_many(outputs, order, len(expected.names)) for outputs in actual_calls]
-        first_calls.extend(actual_calls if index == 0 else [])
-        # The source's task decodes both: real values are raw values only where the source has no scale of its own.
-        task = expected.outcome.task if expected.is_decoded else None
-        same = task.same_predictions(index, source_calls, actual_calls) if task and _can_decode(source_calls, actual_calls) else None
-        repeats = None
-        if task and _can_decode(first_calls, actual_calls, are_equal=True):
-            # Both on this photograph, so that only the outputs count. Nothing found twice tells nothing: scores may be just too low.
-            repeated = task.same_predictions(index, actual_calls, first_calls)
-            repeats = None if repeated is None else repeated == 1
+    step = math.ceil(count / COMPARED)
+    for index in range(count):
+        raw_calls, other_raw_calls = source.outputs(index), other.outputs(index)
+        report("comparing", index + 1, count)
+        if index % step:
+            continue
+        calls = [real_values(outputs, source.loaded) for outputs in raw_calls]
+        other_calls = [real_values(outputs, other.loaded) for outputs in other_raw_calls]
+        order = order or _order(calls[0], other_calls[0])
+        other_calls = [[outputs[position] for position in order] for outputs in other_calls]
+        first_calls = first_calls or other_calls
         # Value by value an item is compared by its first call.
-        comparison.add(source_calls[0], actual_calls[0], same, repeats=repeats)
-
-    outcome = run_on(model, runtime, inputs, take, report)
-    agreement = comparison.summary()
-    before, after = expected.outcome.accuracy, outcome.accuracy
-    verdict = judge_conversion(
-        precision, agreement, before.value if before else None, after.value if after else None, before.better if before else "higher"
-    )
-    return Parity(verdict, agreement, before, after, (expected.outcome.runtime, outcome.runtime))
-
-
-def _step(inputs: ParityInputs) -> int:
-    return math.ceil(inputs.count / COMPARED)
+        agreement.add(calls[0], other_calls[0])
+        # The source's task decodes both: real values are raw values only where the source has no scale of its own.
+        if all(output.dtype.kind == "f" for output in raw_calls[0]) and _can_decode(calls, other_calls):
+            same = source.task.same_predictions(index, calls, other_calls)
+            agreement.same.extend([] if same is None else [same])
+            is_repeated = _can_decode(first_calls, other_calls) and source.task.same_predictions(index, other_calls, first_calls) == 1
+            agreement.repeats.append(is_repeated)
+    before, after = source.task.score(), other.task.score()
+    values = (before.value if before else None, after.value if after else None, before.better if before else "higher")
+    return Parity(judge_conversion(precision, agreement, *values), agreement, before, after, other.package)
 
 
-def _as_many(outputs: list[Floats], order: Sequence[int], count: int) -> list[Floats]:
-    """Return the outputs in the source's order; empty ones for those that are missing."""
-    ordered = [outputs[position] for position in order] if len(outputs) == len(order) else outputs
-    return (ordered + [np.zeros(0, np.float32)] * count)[:count]
+def _can_decode(calls: Sequence[Sequence[Floats]], other_calls: Sequence[Sequence[Floats]]) -> bool:
+    """Return whether a task can decode the second as it does the first: as many tensors, with as many axes, all finite."""
+    axes = [[[part.ndim for part in outputs] for outputs in each] for each in (calls, other_calls)]
+    return axes[0] == axes[1] and all(bool(np.isfinite(part).all()) for outputs in other_calls for part in outputs)
 
 
-def _can_decode(calls: Sequence[Sequence[Floats]], other_calls: Sequence[Sequence[Floats]], *, are_equal: bool = False) -> bool:
-    """Return whether the source's task can decode the second as it does the first; `are_equal`: only where the shapes are."""
-    if len(calls) != len(other_calls):
-        return False
-    pairs = [pair for outputs, other in zip(calls, other_calls, strict=True) for pair in zip(outputs, other, strict=True)]
-    fits = all(a.shape == b.shape if are_equal else a.ndim == b.ndim for a, b in pairs)
-    return fits and all(bool(np.isfinite(other).all()) for _, other in pairs)
-
-
-def _order(reference_outputs: Sequence[Floats], actual: Sequence[Floats]) -> list[int]:
+def _order(outputs: Sequence[Floats], others: Sequence[Floats]) -> list[int]:
     """Return which of their outputs is which of ours, because converters may change order and names.
 
     Among the orders with equal shapes it is the one with the smallest differences; if no order has equal shapes, the given one.
     """
-    plain = list(range(len(actual)))
-    if len(reference_outputs) != len(actual) or len(reference_outputs) > _PERMUTED:
-        return plain
-    fitting = [order for order in permutations(plain) if all(reference_outputs[a].shape == actual[b].shape for a, b in enumerate(order))]
-    return list(min(fitting, key=lambda order: _apart(reference_outputs, [actual[position] for position in order]), default=plain))
+    given = list(range(len(others)))
+
+    def distance(order: Sequence[int]) -> float:
+        total = 0.0
+        for output, position in zip(outputs, order, strict=True):
+            size = float(np.abs(output).max(initial=0.0)) or 1.0
+            difference = np.nan_to_num(np.abs(output - others[position]), nan=size, posinf=size)
+            total += float(difference.mean()) / size if output.size else 0.0
+        return total
+
+    if len(outputs) != len(others) or len(others) > _PERMUTED:
+        return given
+    fitting = [order for order in permutations(given) if all(outputs[a].shape == others[b].shape for a, b in enumerate(order))]
+    return list(min(fitting, key=distance, default=given))
 
 
-def _apart(reference_outputs: Sequence[Floats], actual: Sequence[Floats]) -> float:
-    """Return the differences of all outputs, each relative to its own size."""
-    total = 0.0
-    for reference_output, other in zip(reference_outputs, actual, strict=True):
-        size = float(np.abs(reference_output).max(initial=0.0)) or 1.0
-        difference = np.nan_to_num(np.abs(reference_output - other), nan=size, posinf=size)
-        total += float(difference.mean()) / size if reference_output.size else 0.0
-    return total
+ConversionState = Literal["ok", "degraded", "ruined", "inconclusive"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionLimits:
+    """The limits of a precision: lost accuracy; common predictions and signal-to-noise ratio below which it is degraded or ruined."""
+
+    lost: float
+    same_ok: float
+    same_ruined: float
+    snr_ok_db: float
+    snr_ruined_db: float
+    is_rounding: bool
+
+
+# By precision: fp32 differs by the order of sums, fp16 by 11 bits of mantissa, int8 by 256 steps.
+LIMITS = {
+    "fp32": ConversionLimits(0.002, 0.99, 0.75, 60.0, 20.0, is_rounding=True),
+    "fp16": ConversionLimits(0.005, 0.97, 0.75, 30.0, 15.0, is_rounding=True),
+    "int8": ConversionLimits(0.03, 0.85, 0.6, 12.0, 3.0, is_rounding=False),
+}
+# One answer is wrong for at least so many inputs, and this share of them: good conversions differ for a few.
+_WRONG_LEAST = 3
+_WRONG_RATIO = 0.05
+_DIFFERENT = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionVerdict:
+    """The state, and why."""
+
+    state: ConversionState
+    reason: str
+
+
+def judge_conversion(
+    precision: str, agreement: Agreement, before: float | None, after: float | None, better: Better = "higher"
+) -> ConversionVerdict:
+    """Return the verdict; `before` and `after` are the accuracies of source and conversion, None without ground truth."""
+    limits = LIMITS[precision]
+    if agreement.not_finite:
+        return ConversionVerdict("ruined", f"its outputs are NaN or infinite for {agreement.not_finite} of {agreement.inputs} inputs")
+    gives_one_answer = len(agreement.repeats) == agreement.inputs and all(agreement.repeats)
+    wrong = sum(same < _DIFFERENT for same in agreement.same)
+    if gives_one_answer and wrong >= max(_WRONG_LEAST, _WRONG_RATIO * agreement.inputs):
+        return ConversionVerdict("ruined", f"it gives one answer for all {agreement.inputs} inputs, the source different ones")
+    verdict = _by_evidence(limits, agreement, before, after, better)
+    if verdict.state == "ok" and gives_one_answer:
+        number = f"all {agreement.inputs} inputs" if agreement.inputs > 1 else "the only input"
+        reason = f"source and conversion give one answer for {number}, which tells nothing: give different ones with --data"
+        return ConversionVerdict("inconclusive", reason)
+    snr_db = agreement.snr_db
+    if verdict.state == "ok" and limits.is_rounding and snr_db is not None and snr_db < limits.snr_ok_db:
+        excess = f"its outputs differ by more than {precision} explains: {snr_db:.1f} dB, {limits.snr_ok_db:.0f} expected"
+        return ConversionVerdict("degraded", f"{verdict.reason}; but {excess}")
+    return verdict
+
+
+def _by_evidence(
+    limits: ConversionLimits, agreement: Agreement, before: float | None, after: float | None, better: Better
+) -> ConversionVerdict:
+    if before is not None and after is not None and before > 0:
+        return _by_accuracy(limits, before, after, better)
+    if agreement.same_answer_ratio is not None:
+        ratio = agreement.same_answer_ratio
+        return ConversionVerdict(_state(ratio, limits.same_ok, limits.same_ruined), f"{ratio:.1%} of the predictions in common")
+    snr_db = agreement.snr_db
+    if snr_db is None:
+        return ConversionVerdict("degraded", "its outputs have other shapes than the source's and cannot be compared")
+    reason = "identical outputs" if snr_db == math.inf else f"outputs {snr_db:.1f} dB above the differences"
+    return ConversionVerdict(_state(snr_db, limits.snr_ok_db, limits.snr_ruined_db), reason)
+
+
+def _by_accuracy(limits: ConversionLimits, before: float, after: float, better: Better) -> ConversionVerdict:
+    lost = gain(before, better) - gain(after, better)
+    tenth = (1 - GATE_RATIO) * before
+    reason = f"accuracy {before:.4f} before, {after:.4f} after: {'lost' if lost >= 0 else 'gained'} {abs(lost):.4f}"
+    if (after <= 0 and better == "higher") or lost > max(limits.lost, tenth):
+        return ConversionVerdict("ruined", reason)
+    return ConversionVerdict("degraded" if lost > min(limits.lost, tenth) else "ok", reason)
+
+
+def _state(value: float, ok: float, ruined: float) -> ConversionState:
+    if value < ruined:
+        return "ruined"
+    return "ok" if value >= ok else "degraded"

@@ -1,22 +1,17 @@
 """The file that a conversion starts from, what is known of the model in it, and the images to calibrate and compare on."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import msgspec
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.model_names import model_path
-from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, card_path
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.recognition import recognise
-from edgemeter.agent.runtimes import Array, Loaded, TensorInfo
-from edgemeter.agent.vision.preprocess import Preprocessor
+from edgemeter.agent.runtimes import Loaded
 from edgemeter.models.catalogue.shipped_models import SCENES, SHIPPED_FOLDER, find_model
 from edgemeter.models.convert import formats
 from edgemeter.models.convert.converter_output import quiet
@@ -111,39 +106,21 @@ def _form(path: Path, runtime: str, loaded: Loaded) -> str:
     raise ConfigError(f"{str(path)!r} is for the runtime {runtime!r}, from which nothing is converted: give a PyTorch, ONNX or LiteRT file")
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationImages:
-    """Images to measure int8 ranges on, and the card of the model that they are prepared for."""
-
-    data: Dataset
-    about: Card
-
-    def inputs(self, *, batch: int, is_channels_last: bool, report: Tell) -> Iterator[Array]:
-        """Yield float32 arrays, [batch, H, W, 3] or [batch, 3, H, W], prepared as the card specifies; a batch holds copies of one image."""
-        image_input = msgspec.structs.replace(self.about.image, layout="NHWC" if is_channels_last else "NCHW")
-        size = (image_input.height, image_input.width)
-        shape = (batch, *size, 3) if is_channels_last else (batch, 3, *size)
-        preprocessor = Preprocessor(image_input, TensorInfo("calibration", shape, "float32"))
-        for index, item in enumerate(self.data.items, 1):
-            yield preprocessor.load(item.file)[0]
-            report("measuring ranges", index, len(self.data.items))
-
-
 def shipped_scenes() -> Dataset:
     """Return the shipped validation scenes with their ground truth."""
     scenes = open_folder(SCENES / "images", SCENES / "annotations.json")
     return replace(scenes, name="shipped scenes")
 
 
-def open_calibration(source: ModelSource, folder: Path | None, limit: int) -> CalibrationImages | None:
+def open_calibration(source: ModelSource, folder: Path | None, limit: int) -> Dataset | None:
     """Return the folder's images, at most `limit`; without a folder the shipped scenes for a shipped model, None for another.
 
     Raises:
         ConfigError: a folder is given for an unknown model, or it cannot be read.
     """
     if folder is None:
-        return CalibrationImages(shipped_scenes(), source.about) if source.is_shipped and source.about is not None else None
-    if source.about is None:
+        return shipped_scenes() if source.is_shipped else None
+    if source.unknown is not None:
         raise ConfigError(source.unknown)
     images = open_folder(folder)
-    return CalibrationImages(images if len(images.items) <= limit else open_folder(folder, subset=limit), source.about)
+    return images if len(images.items) <= limit else open_folder(folder, subset=limit)

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from edgemeter.agent.runtimes import pytorch
 from edgemeter.models.convert.converter_output import without_warnings
+from edgemeter.models.convert.formats import ConversionFacts, MakerInputs
 
 OPSET = 18
 
@@ -193,6 +194,20 @@ class TorchProgram:
     outputs: tuple[str, ...]
 
 
+def make_onnx(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
+    """Write an ONNX file of a PyTorch program."""
+    program = load_program(base, inputs.shape())
+    to_onnx(program.exported, program.example, target, program.outputs)
+    return {}
+
+
+def make_litert(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
+    """Write a LiteRT file of a PyTorch program."""
+    program = load_program(base, inputs.shape())
+    to_litert(program.module, program.example, target)
+    return {}
+
+
 @without_warnings()
 def load_program(model: Path, shape: Sequence[int]) -> TorchProgram:
     """Return the program in the file, for an input of this shape."""
@@ -207,9 +222,6 @@ def load_program(model: Path, shape: Sequence[int]) -> TorchProgram:
     module = simplify(read.run_decompositions({}).module(check_guards=False), example)
     exported = torch.export.export(plain(contiguous(module)), (example,))
     inference_module = for_inference(exported.module(check_guards=False))
-    return TorchProgram(exported, inference_module, example, output_names(len(exported.graph_signature.user_outputs)))
-
-
-def output_names(count: int) -> tuple[str, ...]:
-    """Return what outputs are called that have no names."""
-    return ("output",) if count == 1 else tuple(f"output_{index}" for index in range(count))
+    count = len(exported.graph_signature.user_outputs)
+    outputs = ("output",) if count == 1 else tuple(f"output_{index}" for index in range(count))
+    return TorchProgram(exported, inference_module, example, outputs)

@@ -5,7 +5,7 @@ import pytest
 from edgemeter.agent.base.metrics import gain, is_reached, needed_value
 from edgemeter.collector.trend.metrics import METRICS as FOLLOWED
 from edgemeter.collector.trend.run_columns import common_facts
-from edgemeter.models.convert.agreement import judge_conversion
+from edgemeter.models.convert.parity import judge_conversion
 from tests.fixtures.comparison_factory import compare_runs, figures_of, make_run, row_of
 from tests.fixtures.model_agreement import agreement
 from tests.fixtures.record_factory import SHA_DATA, make_accuracy

@@ -18,7 +18,7 @@ from edgemeter.agent.recognition import recognise
 from edgemeter.agent.vision.decoders import DECODERS
 from edgemeter.models.catalogue import catalogue, shipped_models
 from edgemeter.models.catalogue.catalogue import GENERATION
-from edgemeter.models.convert.parity import image_inputs, run_on
+from edgemeter.models.convert.parity import image_inputs, score
 from tests.fixtures.catalogue_factory import make_entry, write_catalogue
 from tests.fixtures.rows import table_row
 
@@ -50,7 +50,7 @@ def test_a_shipped_file_scores_what_its_card_states():
         with table_row(model.path.name):
             card = model.about.accuracy
             inputs = image_inputs(model.about, scenes)
-            accuracy = run_on(model.path, runtime_for(model.path), inputs, lambda *_: None, no_progress).accuracy
+            accuracy, _ = score(model.path, runtime_for(model.path), inputs, no_progress)
             assert accuracy.metric == card["metric"] == "coco_ap"
             assert accuracy.value == pytest.approx(card["value"], abs=0.002)
             assert (accuracy.images, accuracy.dataset_sha256) == (card["images"], card["dataset_sha256"])

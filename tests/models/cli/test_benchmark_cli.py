@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract import model_file
 from edgemeter.agent.session import checks
 from edgemeter.models.cli import benchmark, board_formats
 from edgemeter.models.cli.board_formats import BoardFormats, FormatRequest, convert_all
@@ -38,7 +40,7 @@ def converted(monkeypatch, source, failing=(), calibration=None):
 def test_each_step_is_made_once(monkeypatch, tmp_path):
     """What is made from the fp32 file of a PyTorch model is made from the file that was written, and not traced again."""
     converted_files, bases = converted(monkeypatch, tmp_path / "m.pt2", calibration=tmp_path)
-    assert {bases[name] for name in ("onnx-fp16", "onnx-int8", "onnx-int8-dynamic")} == {"m_fp32.onnx"}
+    assert {bases[name] for name in ("onnx-fp16", "onnx-int8")} == {"m_fp32.onnx"}
     assert {bases[name] for name in ("litert-fp16", "litert-int8")} == {"m_fp32.tflite"}
     assert {bases[name] for name in ("onnx-fp32", "litert-fp32")} == {"m.pt2"}
     assert set(converted_files.reasons) == {"edgetpu", "tensorrt-fp16", "tensorrt-int8"}
@@ -72,15 +74,16 @@ def test_an_extra_that_is_not_installed_is_named_before_the_first_conversion(mon
     lines = []
     converted_files = convert_all(FormatRequest(tmp_path / "m.onnx", tmp_path, None, 200), lines.append)
     assert [line.rpartition(" ")[2] for line in lines] == ["tensorrt-fp16", "tensorrt-int8"]
-    for name in ("onnx-fp16", "onnx-int8", "onnx-int8-dynamic"):
+    for name in ("onnx-fp16", "onnx-int8"):
         assert converted_files.reasons[name].startswith("needs the extra `convert`: pip install 'edgemeter[convert]'")
 
 
 def test_every_runtime_that_reads_a_file_is_measured(tmp_path):
     """ONNX files by OpenVINO too; a LiteRT file not by an Edge TPU unless it was compiled for it."""
     converted_files = BoardFormats({"litert-fp32": tmp_path / "m_fp32.tflite", "edgetpu": tmp_path / "m_int8_edgetpu.tflite"})
-    assert [(path.name, runtime) for path, runtime in converted_files.candidates(tmp_path / "m.onnx")] == [
-        ("m.onnx", "onnx"), ("m.onnx", "openvino"), ("m_fp32.tflite", "litert"), ("m_int8_edgetpu.tflite", "edgetpu"),
+    assert [(name, path.name, runtime) for name, (path, runtime) in converted_files.candidates(tmp_path / "m.onnx").items()] == [
+        ("m.onnx", "m.onnx", "onnx"), ("m.onnx, openvino", "m.onnx", "openvino"), ("litert-fp32", "m_fp32.tflite", "litert"),
+        ("edgetpu", "m_int8_edgetpu.tflite", "edgetpu"),
     ]  # fmt: skip
 
 
@@ -114,12 +117,14 @@ def test_a_converter_that_is_killed_or_ruins_the_model_has_a_reason(monkeypatch,
 
 def test_the_formats_are_compared_and_one_is_recommended(monkeypatch, tmp_path):
     """B is twice as fast and kept its accuracy; C is faster and wrong; D does not run: it is left out, with its reason."""
-    for name in "bcd":
-        (tmp_path / f"{name}.onnx").touch()
+    monkeypatch.chdir(tmp_path)
+    for name in "abcd":
+        (tmp_path / f"{name}.onnx").write_bytes(name.encode() * 1000)
     written = {f"onnx-{name}": tmp_path / f"{name}.onnx" for name in "bcd"}
     converted_files = BoardFormats(written, {"edgetpu": "needs the program edgetpu_compiler"})
     monkeypatch.setattr(board_formats, "convert_all", lambda *_: converted_files)
-    monkeypatch.setattr(BoardFormats, "candidates", lambda _, source: [(path, "onnx") for path in (source, *written.values())])
+    rows = {"a.onnx": Path("a.onnx"), **written}
+    monkeypatch.setattr(BoardFormats, "candidates", lambda *_: {name: (path, "onnx") for name, path in rows.items()})
     monkeypatch.setattr(checks, "refusals", lambda *_: {})
     speeds, accuracies = {"a": 10.0, "b": 5.0, "c": 2.0}, {"a": 0.5, "b": 0.49, "c": 0.2}
 
@@ -127,10 +132,10 @@ def test_the_formats_are_compared_and_one_is_recommended(monkeypatch, tmp_path):
         if letter == "d":
             return UnavailableError("no kernel for it")
         accuracy = make_accuracy(value=accuracies[letter], low=None, high=None, without_parts=())
-        return run_of(letter, speeds[letter] + 0.001 * number, accuracy=accuracy, model=make_model(name="m", sha256=letter * 64))
+        model = make_model(name="m", sha256=model_file.sha256(tmp_path / f"{letter}.onnx"))
+        return run_of(letter, speeds[letter] + 0.001 * number, accuracy=accuracy, model=model)
 
     play(monkeypatch, outcome_of)
-    (tmp_path / "a.onnx").write_bytes(b"model")
     words = ("benchmark", "a.onnx", "--repeats", 3)
     result = edgemeter(*words, "--format", "json", cwd=tmp_path, env=os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")})
     document = json.loads(result.stdout)
@@ -139,7 +144,10 @@ def test_the_formats_are_compared_and_one_is_recommended(monkeypatch, tmp_path):
     assert any("no kernel for it" in entry["reason"] for entry in document["left_out"])
     table = edgemeter(*words, cwd=tmp_path, env=os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}).stdout.splitlines()
     assert table[-2:] == ["no edgetpu: needs the program edgetpu_compiler", f"the converted files are in {str(tmp_path / 'converted')!r}"]
-    assert any(line.startswith("recommended: ") for line in table)
+    assert [line.split()[0] for line in table[1:4]] == ["a.onnx", "onnx-b", "onnx-c"]
+    assert table[0].split() == ["format", "MB", "AP", "p50", "ms"]
+    (row,) = (line for line in table[1:4] if line.endswith("recommended"))
+    assert (row.split()[:3], any(line.startswith("recommended: onnx-b, ") for line in table)) == (["onnx-b", "0.001", "0.490"], True)
 
 
 @pytest.mark.convert
@@ -162,7 +170,7 @@ def test_a_shipped_model_is_converted_measured_and_one_is_picked(tmp_path):
     result = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
-    assert {"onnx-fp16", "onnx-int8", "onnx-int8-dynamic"} == set(document["files"])
+    assert {"onnx-fp16", "onnx-int8"} == set(document["files"])
     assert all((tmp_path / "out" / path.rpartition("/")[2]).is_file() for path in document["files"].values())
     assert len(document["rows"]) > 2
     assert document["not_converted"]["tensorrt-fp16"]

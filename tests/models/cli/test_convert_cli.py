@@ -29,7 +29,7 @@ def invoke(*arguments):
 
 
 def test_a_format_is_asked_for_and_annotations_need_their_pictures():
-    """Usage, not a default that writes fourteen files; ground truth alone scores nothing."""
+    """Usage, not a default that writes every format; ground truth alone scores nothing."""
     assert invoke("model.onnx").exit_code == 2
     result = invoke("model.onnx", "--to", "onnx-fp16", "--annotations", "val.json")
     assert (result.exit_code, "--annotations" in result.output) == (2, True)
@@ -98,15 +98,14 @@ def test_a_machine_without_a_sandbox_converts_only_what_is_called_trusted(tmp_pa
 @pytest.mark.convert
 @pytest.mark.nightly
 def test_the_json_has_every_figure(tmp_path):
-    """One document on stdout: verdict, accuracy before and after, every output, how it was made."""
-    result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8-dynamic", "--output", tmp_path, "--format", "json")
+    """One document on stdout: verdict, accuracy before and after, sizes, how it was made."""
+    result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--output", tmp_path, "--format", "json")
     assert result.exit_code == 0
     (row,) = json.loads(result.stdout)["conversions"]
     assert (row["verdict"], row["accuracy_before"] - row["accuracy_after"] < 0.03) == ("ok", True)
     assert row["sha256"] == model_file.sha256(Path(row["file"]))
     assert row["size_bytes"] < 0.5 * row["source_size_bytes"]
-    assert [sorted(output) for output in row["outputs"]] == [["identical", "largest_error", "lowest_cosine", "name", "snr_db"]] * 2
-    assert row["made"]["from"] == "edgemeter-shapes_fp32.onnx"
+    assert (row["made"]["from"], row["made"]["snr_db"] > 12, row["identical"]) == ("edgemeter-shapes_fp32.onnx", True, False)
 
 
 @pytest.mark.convert
@@ -118,22 +117,21 @@ def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
     result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--calibration", tmp_path / "black", "--output", tmp_path / "out")
     assert result.exit_code == 1
     start = "RUINED: edgemeter-shapes_int8.onnx is not written: accuracy 0.7"
-    assert any(line.startswith(start) and "no recipe saved it" in line for line in result.stderr.splitlines()), result.stderr
+    assert any(line.startswith(start) and "calibrate on more images" in line for line in result.stderr.splitlines()), result.stderr
     assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.convert
 @pytest.mark.nightly
 @pytest.mark.realdata
-def test_a_file_that_stayed_fp32_is_not_called_fp16_or_int8(realdata, tmp_path):
+def test_a_file_that_stayed_fp32_is_not_called_fp16(realdata, tmp_path):
     """MLPerf Tiny's autoencoder: ai-edge-quantizer writes it as it was and says nothing."""
     model = realdata / "mlperf_tiny" / "ad01_fp32.tflite"
-    words = ["models", "convert", model, "--to", "litert-fp16", "--to", "litert-int8-dynamic", "--output", "out", "--format", "json"]
+    words = ["models", "convert", model, "--to", "litert-fp16", "--output", "out", "--format", "json"]
     command = [sys.executable, "-m", "edgemeter.agent.cli", *words]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, json.loads(result.stdout)["conversions"]) == (1, [])
-    for name in ("fp16", "int8-dynamic"):
-        assert f"{name}.tflite': the converter left everything in fp32" in result.stderr
+    assert "the converter left everything in fp32, not in fp16" in result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -141,7 +139,7 @@ def test_a_file_that_stayed_fp32_is_not_called_fp16_or_int8(realdata, tmp_path):
 def test_a_quantiser_works_in_its_sandbox(tmp_path):
     """The real command in a process of its own, as a user calls it: its files are written, and nobody may execute them."""
     command = ["-m", "edgemeter.agent.cli", "models", "convert", SHIPPED_FOLDER / "edgemeter-shapes_fp32.tflite"]
-    command += ["--to", "litert-int8-dynamic", "--to", "litert-fp16", "--output", tmp_path / "out"]
+    command += ["--to", "litert-int8", "--to", "litert-fp16", "--output", tmp_path / "out"]
     completed = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
     files = sorted((tmp_path / "out").glob("*.tflite"))

@@ -7,8 +7,10 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.models.convert import compilers
+from edgemeter.models.convert.formats import MakerInputs
 from tests.fixtures.rows import table_row
 
+NO_INPUTS = MakerInputs(tuple, list)
 MODEL = Path(__file__).parents[2] / "fixtures" / "runtimes" / "litert_int8.tflite"
 # As version 16 prints it.
 PARTLY = """\
@@ -81,31 +83,24 @@ def program(tmp_path, monkeypatch):
 
 
 def test_operations_on_both_processors_are_read():
-    """63 and 2, with why each of the two stayed, and where the weights lie; sums that are not printed come from the table."""
-    coverage = compilers.read_coverage(PARTLY)
-    assert coverage.facts == {
-        "edgetpu_compiler": "16.0.384591198",
-        "on_chip_parameters": "6.02MiB",
-        "off_chip_parameters": "41.75KiB",
-        "edgetpu_operations": 63,
-        "cpu_operations": 2,
-        "edgetpu_subgraphs": 1,
-    }
-    assert [line.partition(":")[0] for line in coverage.on_cpu] == ["1 LOGISTIC", "1 DEQUANTIZE"]
-    coverage = compilers.read_coverage(WHOLLY)
-    assert (coverage.facts["edgetpu_operations"], coverage.facts["cpu_operations"], coverage.on_cpu) == (27, 0, ())
+    """63 and 2, with why each of the two stayed."""
+    facts = dict(compilers.read_coverage(PARTLY))
+    left_on_cpu = facts.pop("left_on_cpu").split("; ")
+    assert facts == {"edgetpu_compiler": "16.0.384591198", "edgetpu_operations": 63, "cpu_operations": 2}
+    assert [line.partition(":")[0] for line in left_on_cpu] == ["1 LOGISTIC", "1 DEQUANTIZE"]
+    assert compilers.read_coverage(WHOLLY) == {"edgetpu_compiler": "16.0.384591198", "edgetpu_operations": 27, "cpu_operations": 0}
     # After silence, half a table or garbage, no operator count is made up.
     for printed in ("", "Edge TPU Compiler version 16.0.384591198\nOperator   Count", "\x00\xff" * 40):
         with table_row(printed):
-            assert "edgetpu_operations" not in compilers.read_coverage(printed).facts
+            assert "edgetpu_operations" not in compilers.read_coverage(printed)
 
 
 def test_without_a_compiler_one_line_names_where_to_get_it(tmp_path):
     """Neither is a Python package."""
     with pytest.raises(UnavailableError, match=r"coral\.ai"):
-        compilers.compile_for_edgetpu(MODEL, tmp_path / "out.tflite")
+        compilers.make_edgetpu(MODEL, tmp_path / "out.tflite", NO_INPUTS)
     with pytest.raises(UnavailableError, match="install TensorRT"):
-        compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "fp16", jetson=str(tmp_path))
+        compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "--fp16", jetson=str(tmp_path))
 
 
 @pytest.mark.services
@@ -116,10 +111,10 @@ def test_a_model_is_compiled_or_refused_in_the_compilers_words(program, tmp_path
     for status in (1, 0):
         program(compilers.EDGETPU_COMPILER, refusal, status=status)
         with pytest.raises(ConfigError, match="Model not quantized"):
-            compilers.compile_for_edgetpu(MODEL, target)
+            compilers.make_edgetpu(MODEL, target, NO_INPUTS)
         assert not target.exists()
     program(compilers.EDGETPU_COMPILER, PARTLY, COPY)
-    assert compilers.compile_for_edgetpu(MODEL, target) == compilers.read_coverage(PARTLY)
+    assert compilers.make_edgetpu(MODEL, target, NO_INPUTS) == compilers.read_coverage(PARTLY)
     assert target.read_bytes() == MODEL.read_bytes()
 
 
@@ -133,11 +128,11 @@ def test_an_engine_is_built_as_the_card_states_or_the_first_error_is_the_reason(
     ):
         program(compilers.TRTEXEC, printed, status=1)
         with pytest.raises(kind, match=message):
-            compilers.build_engine(model, engine, "int8")
+            compilers.build_engine(model, engine, "--int8")
     # TensorRT changed its numbering with version 10.
     for number, version, precision in (("8502", "8.5.2", "fp16"), ("101303", "10.13.3", "int8")):
         folder = program(compilers.TRTEXEC, PASSED.format(version=number), ENGINE)
         monkeypatch.setenv("PATH", path)
-        facts = compilers.build_engine(model, engine, precision, jetson=str(folder))
+        facts = compilers.build_engine(model, engine, f"--{precision}", jetson=str(folder))
         assert (folder / "arguments").read_text().split() == [f"--onnx={model}", f"--saveEngine={engine}", f"--{precision}"]
         assert facts == {"tensorrt": version, "command": f"trtexec --onnx=... --saveEngine=... --{precision}"}

@@ -1,7 +1,6 @@
 """The shipped detector in every format, by the real converters and runtimes; and conversions that ruin it."""
 
 import platform
-import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -19,7 +18,6 @@ from edgemeter.models.builder.drawn_scenes import Stream, write_scenes
 from edgemeter.models.builder.recipe import SHIPPED_SEED
 from edgemeter.models.convert import conversion, conversion_report, formats, parity, source
 from edgemeter.models.convert.parity import image_inputs
-from edgemeter.models.convert.source import CalibrationImages
 
 pytestmark = [pytest.mark.convert, pytest.mark.nightly]
 
@@ -32,26 +30,19 @@ SATURATES = {"onnx-int8-symmetric"} if platform.machine() == "x86_64" and "vnni"
 def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None, keep=()):
     """Return a request for the shipped detector, on the scenes that ship."""
     model = source.load_source(source.find_source(name))
-    measured = None if calibration is None else CalibrationImages(calibration, model.about)
-    return conversion_report.ConversionRequest(model, tuple(goals), out, measured, pictures or source.shipped_scenes(), "validation", keep)
+    photos = conversion_report.split(calibration, pictures or source.shipped_scenes())
+    return conversion_report.ConversionRequest(model, conversion.routes_to(goals, model), out, photos, keep)
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory):
-    """Return the outcome of converting the shipped detector to all formats."""
-    model = source.load_source(source.find_source("edgemeter-shapes"))
-    folder = tmp_path_factory.mktemp("calibration")
-    write_scenes(folder, SHIPPED_SEED, 200, no_progress, Stream.CALIBRATION)
-    calibration = source.open_calibration(model, folder / "images", 150)
-    outcome = conversion.convert(request(tmp_path_factory.mktemp("converted"), ["all"], calibration.data), no_progress)
-    assert outcome.errors == []
-    return outcome
-
-
-@pytest.fixture(scope="module")
-def written(outcome):
+def written(tmp_path_factory):
     """Return the shipped detector in all formats that need no other program, by name."""
-    return {conversion.format.name: conversion for conversion in outcome.written}
+    folder = tmp_path_factory.mktemp("calibration")
+    write_scenes(folder, SHIPPED_SEED, 150, no_progress, Stream.CALIBRATION)
+    out = tmp_path_factory.mktemp("converted")
+    conversions, errors = conversion.convert(request(out, HERE, open_folder(folder / "images")), no_progress)
+    assert errors == []
+    return {entry.format.name: entry for entry in conversions}
 
 
 def test_every_format_is_written_and_keeps_the_accuracy(written):
@@ -72,7 +63,7 @@ def test_fp32_forms_agree_to_rounding_and_smaller_precisions_make_smaller_files(
         assert written[f"{runtime}-int8"].size_bytes < 0.4 * fp32_bytes
     model = source.load_source(written["litert-int8"].path)
     assert {info.dtype for info in (*model.loaded.inputs, *model.loaded.outputs)} == {"int8"}
-    assert (model.form, written["litert-int8"].made["float_nodes"]) == ("litert-int8", 0)
+    assert (model.form, written["litert-int8"].facts["float_nodes"]) == ("litert-int8", 0)
     assert all(
         written[name].parity.agreement.snr_db > 80
         for name in HERE
@@ -89,14 +80,12 @@ def test_the_card_states_how_it_was_made_and_what_it_cost(written):
     assert {"torch", "litert-torch", "ai-edge-quantizer"} <= {tool.split()[0] for tool in about.made["with"].split(", ")}
     assert (about.made["calibration_images"], len(about.made["calibration_sha256"])) == (150, 64)
     assert (about.input.layout, about.precision) == ("NHWC", "int8")
-    # On all of the scenes, as a run on them is.
-    scored = parity.run_on(written_file.path, "litert", image_inputs(about, source.shipped_scenes()), lambda *_: None, no_progress).accuracy
-    assert (about.accuracy["value"], about.accuracy["images"]) == (pytest.approx(scored.value, abs=1e-4), 112)
-    assert about.accuracy["dataset_sha256"] == source.shipped_scenes().sha256
-    assert (about.parity["verdict"], about.parity["before"]) == ("ok", pytest.approx(written_file.parity.before.value, abs=1e-4))
-    # A third of the 112 chose the recipe of the ONNX files.
-    assert (about.parity["judged_images"], about.parity["scored_images"]) == (75, 75)
-    assert (about.parity["size_after_bytes"], about.parity["runtime_before"][:5]) == (written_file.path.stat().st_size, "torch")
+    # The generated scenes are not those that ship: all of these are compared, as a run on them is.
+    accuracy, runtime = parity.score(written_file.path, "litert", image_inputs(about, source.shipped_scenes()), no_progress)
+    assert (about.accuracy["value"], about.accuracy["images"]) == (pytest.approx(accuracy.value, abs=1e-4), 112)
+    assert (about.accuracy["dataset_sha256"], about.accuracy["runtime"]) == (source.shipped_scenes().sha256, runtime)
+    assert (about.made["verdict"], about.made["before"]) == ("ok", pytest.approx(written_file.parity.before.value, abs=1e-4))
+    assert (about.made["compared_images"], about.made["after"]) == (112, about.accuracy["value"])
 
 
 @pytest.mark.parametrize("goal", ["onnx-int8", "litert-int8"])
@@ -108,10 +97,10 @@ def test_a_ruined_calibration_is_reported_as_ruined(tmp_path, goal):
     out = tmp_path / "out"
     out.mkdir()
     older = out / f"edgemeter-shapes{formats.FORMATS[goal].ending}"
-    for stale in (older, model_card.card_path(older), conversion_report.plain_card(older)):
+    for stale in (older, model_card.card_path(older)):
         stale.write_bytes(b"an older one")
     conversion_request = request(out, [goal], open_folder(tmp_path / "black"))
-    (converted,) = conversion.convert(conversion_request, no_progress).written
+    ((converted,), _) = conversion.convert(conversion_request, no_progress)
     assert (converted.parity.verdict.state, conversion_report.report_row(converted, conversion_request)["file"]) == ("ruined", None)
     assert list(out.iterdir()) == []
 
@@ -139,75 +128,22 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_is_taken_for_a_model(tm
     assert outcomes[-1] == (0, 1)
 
 
-def test_of_one_folder_for_all_a_part_is_measured_on_a_part_chosen_by_and_the_rest_judged(tmp_path):
-    """112 scenes; the report, the card and the JSON row have the same numbers."""
+def test_of_one_folder_for_all_a_half_is_measured_on_and_a_half_compared(tmp_path):
+    """112 scenes; the card has the numbers, and its accuracy is on the compared ones."""
     conversion_request = request(tmp_path, ["onnx-int8"], source.shipped_scenes(), "edgemeter-shapes_fp32.onnx")
-    (converted,) = conversion.convert(conversion_request, no_progress).written
+    ((converted,), _) = conversion.convert(conversion_request, no_progress)
     card = model_card.read_card(model_card.card_path(converted.path))
-    assert conversion_report.report_row(converted, conversion_request)["inputs"] == {"ranges": 56, "choice": 18, "judgement": 38}
-    assert (card.made["calibration_images"], card.made["recipe_chosen_on"]) == (56, "18 images")
-    assert (card.parity["judged_images"], card.accuracy["images"]) == (38, 112)
+    assert (card.made["calibration_images"], card.made["compared_images"], card.accuracy["images"]) == (56, 56, 56)
 
 
 def test_what_is_compared_only_on_what_its_ranges_were_measured_on_is_not_judged(tmp_path):
     """Eight pictures and no others: the file is written, and nothing says that it is good."""
     few = open_folder(source.shipped_scenes().items[0].path.parent, subset=8)
     conversion_request = request(tmp_path, ["onnx-int8"], few, "edgemeter-shapes_fp32.onnx", few)
-    (converted,) = conversion.convert(conversion_request, no_progress).written
+    ((converted,), _) = conversion.convert(conversion_request, no_progress)
     row = conversion_report.report_row(converted, conversion_request)
-    assert (row["verdict"], row["inputs"], converted.path.is_file()) == (
-        "inconclusive",
-        {"ranges": 8, "choice": 0, "judgement": 0},
-        True,
-    )
+    assert (row["verdict"], row["made"]["calibration_images"], converted.path.is_file()) == ("inconclusive", 8, True)
     assert "too few photographs" in row["reason"]
-    assert converted.made["recipe_chosen_on"] == "8 calibration images"
-
-
-def with_rare_values(path, columns):
-    """Write the shipped detector with values of 3,000 in so many columns behind its second convolution; nothing after them sees it."""
-    onnx = import_module("onnx")
-    runtime = import_module("onnxruntime")
-    model = onnx.load(str(source.find_source("edgemeter-shapes_fp32.onnx")))
-    graph = model.graph
-    node = [node for node in graph.node if node.op_type == "Conv"][1]
-    (out,) = node.output
-    opened = onnx.ModelProto()
-    opened.CopyFrom(model)
-    opened.graph.output.append(onnx.helper.make_empty_tensor_value_info(out))
-    session = runtime.InferenceSession(opened.SerializeToString(), providers=["CPUExecutionProvider"])
-    (info,) = session.get_inputs()
-    (values,) = session.run([out], {info.name: np.zeros([1 if isinstance(size, str) else size for size in info.shape], np.float32)})
-    rare = np.zeros_like(values)
-    rare[0, 0, 0, :columns] = 3000
-    graph.initializer.extend([onnx.numpy_helper.from_array(rare, "rare"), onnx.numpy_helper.from_array(np.float32([100]), "top")])
-    position = list(graph.node).index(node)
-    node.output[0] = "seen"
-    graph.node.insert(position + 1, onnx.helper.make_node("Add", ["seen", "rare"], ["raised"], name="raise"))
-    graph.node.insert(position + 2, onnx.helper.make_node("Min", ["raised", "top"], [out], name="cut"))
-    onnx.save(model, str(path))
-    card = source.find_source("edgemeter-shapes_fp32.onnx").with_name("edgemeter-shapes_fp32.onnx.toml")
-    shutil.copyfile(card, path.with_name(path.name + ".toml"))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("columns", "settings", "attempts"),
-    [(1, "ranges percentile 99.99; input", ["min-max", "percentile"]), (40, "blamed nodes in float", ["min-max", "percentile", "entropy"])],
-)
-def test_what_min_max_ruins_is_tried_by_other_ranges_and_then_with_what_is_blamed_in_float(tmp_path, columns, settings, attempts):
-    """One rare value is cut off by a percentile; a row of them only the sensitivity pass finds. The card holds recipe and failures."""
-    model = with_rare_values(tmp_path / "edgemeter-shapes_fp32.onnx", columns)
-    scenes = source.shipped_scenes()
-    few = open_folder(scenes.items[0].path.parent, subset=8)
-    (written_file,) = conversion.convert(request(tmp_path / "out", ["onnx-int8"], few, str(model)), no_progress).written
-    assert written_file.parity.verdict.state != "ruined", written_file.made
-    facts = model_card.read_card(model_card.card_path(written_file.path)).made
-    assert settings in facts["settings"]
-    tried = facts["tried"].split("; ")
-    assert [attempt.partition(":")[0].split(" ")[0] for attempt in tried[: len(attempts)]] == attempts
-    assert tried[0].startswith("min-max: accuracy")
-    assert ("Conv" in facts["float_operators"]) == ("blamed" in settings)
 
 
 def test_a_file_with_a_fixed_batch_is_calibrated_and_scored_in_whole_batches(tmp_path):
@@ -229,7 +165,7 @@ def test_a_file_with_a_fixed_batch_is_calibrated_and_scored_in_whole_batches(tmp
     scenes = source.shipped_scenes()
     few = open_folder(scenes.items[0].path.parent, subset=8)
     fours, ones = (
-        conversion.convert(request(tmp_path / name, ["onnx-int8"], few, str(file)), no_progress).written[0].parity
+        conversion.convert(request(tmp_path / name, ["onnx-int8"], few, str(file)), no_progress)[0][0].parity
         for name, file in (("four", path), ("one", shipped))
     )
     assert fours.before.value == pytest.approx(ones.before.value, abs=1e-3)
@@ -243,6 +179,7 @@ def test_ways_that_do_not_exist_are_refused_before_anything_is_run(tmp_path):
         with pytest.raises(ConfigError, match=goal):
             conversion.convert(request(tmp_path / "out", [goal], name=name), no_progress)
     assert not (tmp_path / "out").exists()
-    outcome = conversion.convert(request(tmp_path, ["onnx-int8", "onnx-fp16"], name="edgemeter-shapes_fp32.onnx"), no_progress)
-    assert [written_file.format.name for written_file in outcome.written] == ["onnx-fp16"]
-    assert "--calibration" in str(outcome.errors[0])
+    asked = request(tmp_path, ["onnx-int8", "onnx-fp16"], name="edgemeter-shapes_fp32.onnx")
+    conversions, errors = conversion.convert(asked, no_progress)
+    assert [written_file.format.name for written_file in conversions] == ["onnx-fp16"]
+    assert "--calibration" in str(errors[0])

@@ -1,7 +1,11 @@
-"""The ways from what a file is to what it can become, and words for what of it is float."""
+"""The ways from what a file is to what it can become, and the functions that make it."""
+
+import ast
+from pathlib import Path
 
 from edgemeter.models.convert import formats
-from edgemeter.models.convert.float_nodes import CountedNode, float_facts, float_words
+
+CONVERT = Path(formats.__file__).parent
 
 
 def test_the_way_leads_over_the_forms_between():
@@ -19,13 +23,9 @@ def test_the_way_leads_over_the_forms_between():
         assert [step.name for step in formats.steps_to(start, goal)] == steps, f"{start!r}, {goal!r}"
 
 
-def test_the_words_name_the_kinds_and_call_a_float_file_float():
-    """The most frequent kinds first, the ninth and those after it as a number."""
-    nodes = [CountedNode("Conv", True, 600), CountedNode("Conv", False, 400), *[CountedNode("Sigmoid", False)] * 3]
-    assert float_words(float_facts(nodes)) == "4 of 5 nodes in float (3 Sigmoid, 1 Conv), 40.0% of the multiply-adds"
-    nodes[0] = CountedNode("Conv", True, 300)
-    assert float_words(float_facts(nodes)).startswith("int8 in name only: 4 of 5")
-    assert float_words(float_facts([CountedNode("Conv", True, 1)])) == "0 of 1 nodes in float"
-    assert float_words({}) == ""
-    many = [CountedNode(f"Kind{number}", False) for number in range(10)]
-    assert float_facts(many)["float_operators"].endswith("1 Kind7, 2 others")
+def test_every_format_has_a_maker():
+    """The table names functions that are there; the module is not imported, because it may need PyTorch."""
+    for entry in formats.FORMATS.values():
+        module, _, function = entry.maker.partition(":")
+        source = (CONVERT / f"{module.rpartition('.')[2]}.py").read_text()
+        assert function in {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}, entry.name

@@ -1,4 +1,4 @@
-"""What chooses an int8 recipe is not what judges it: the parts of the photographs, and their sizes."""
+"""What ranges are measured on is not what judges the file: the parts of the photographs, and their sizes."""
 
 import shutil
 from dataclasses import replace
@@ -7,8 +7,7 @@ import numpy as np
 from PIL import Image
 
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.models.convert.photo_split import split
-from edgemeter.models.convert.source import CalibrationImages
+from edgemeter.models.convert.conversion_report import split
 
 
 def photographs(folder, count, seed=0):
@@ -20,23 +19,24 @@ def photographs(folder, count, seed=0):
     return open_folder(folder)
 
 
-def parts_of(measured, pictures, *, has_choice=True):
+def parts_of(measured, pictures):
     """Return the names in each part."""
-    photos = split(CalibrationImages(measured, None), pictures, has_choice=has_choice)
-    return [{item.name for item in part.items} if part else None for part in (photos.ranges.data, photos.choice, photos.judgement)]
+    photos = split(measured, pictures)
+    return [{item.name for item in part.items} for part in (photos.ranges, photos.compared)]
 
 
-def test_too_few_to_keep_apart_are_not_judged(tmp_path):
-    """One folder of 15: all are measured on; of 16 a half is judged, of 32 there is a choice, too; two folders share what both hold."""
+def test_of_what_both_hold_each_gets_a_half_unless_that_leaves_too_few(tmp_path):
+    """One folder of 14 serves whole for both, which is no judgement; two folders without a photograph in common serve whole."""
     sizes = {}
-    for count in (1, 15, 16, 32):
+    for count in (1, 14, 15, 32):
         data = photographs(tmp_path / str(count), count)
-        sizes[count] = [part and len(part) for part in parts_of(data, None)]
-    assert sizes == {1: [1, None, None], 15: [15, None, None], 16: [8, None, 8], 32: [16, 8, 8]}
+        sizes[count] = [*map(len, parts_of(data, None)), split(data, None).is_apart]
+    assert sizes == {1: [1, 1, False], 14: [14, 14, False], 15: [7, 8, True], 32: [16, 16, True]}
     few, many = photographs(tmp_path / "few", 5), photographs(tmp_path / "many", 40, 3)
-    assert [part and len(part) for part in parts_of(many, few)] == [40, None, 5]
-    assert [part and len(part) for part in parts_of(many, few, has_choice=False)] == [40, None, 5]
-    assert [part and len(part) for part in parts_of(few, many, has_choice=False)] == [5, None, 40]
+    for measured, pictures in ((many, few), (few, many)):
+        photos = split(measured, pictures)
+        assert (photos.ranges, photos.compared, photos.is_apart) == (measured, pictures, True)
+    assert split(None, few).compared is few
 
 
 def test_the_parts_are_the_same_whatever_the_photographs_are_called(tmp_path):
@@ -59,8 +59,8 @@ def test_ground_truth_goes_with_its_photographs(tmp_path):
     data = photographs(tmp_path / "d", 60)
     truth = {item.name: number for number, item in enumerate(data.items)}
     data = replace(data, classes=truth)
-    photos = split(CalibrationImages(data, None), data, has_choice=True)
-    parts = [photos.ranges.data, photos.choice, photos.judgement]
+    photos = split(data, data)
+    parts = [photos.ranges, photos.compared]
     for part in parts:
         assert list(part.classes.items()) == [(item.name, truth[item.name]) for item in part.items]
-    assert len({part.sha256 for part in (*parts, data)}) == 4
+    assert len({part.sha256 for part in (*parts, data)}) == 3

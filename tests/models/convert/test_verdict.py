@@ -5,46 +5,46 @@ import math
 import numpy as np
 import pytest
 
-from edgemeter.models.convert.agreement import OutputComparison, judge_conversion
-from edgemeter.models.convert.onnx_quantise import output_loss
-from edgemeter.models.convert.variation import OutputSpread
+from edgemeter.models.convert.parity import Agreement, judge_conversion
 from tests.fixtures.model_agreement import agreement
 from tests.fixtures.rows import table_row
 
 RAMP = np.arange(1, 101, dtype=np.float32).reshape(1, 100)
 
 
-def compared(*pairs, same=None):
+def compared(*pairs):
     """Return the agreement of one output over these pairs."""
-    comparison = OutputComparison(("scores",), 1 / 16)
+    agreement_of_pairs = Agreement()
     for source_output, other_output in pairs:
-        comparison.add([source_output], [other_output], same, repeats=None)
-    return comparison.summary()
+        agreement_of_pairs.add([source_output], [other_output])
+    return agreement_of_pairs
 
 
 def test_the_ratio_of_signal_to_noise_is_that_of_the_definition():
     """A tenth too much everywhere: the noise has a hundredth of the energy, 20 dB."""
-    (output,) = compared((RAMP, RAMP * np.float32(1.1))).outputs
-    assert output.snr_db == pytest.approx(20.0, abs=1e-3)
-    assert output.largest_error == pytest.approx(10.0, rel=1e-5)
-    assert output.lowest_cosine == pytest.approx(1.0)
+    assert compared((RAMP, RAMP * np.float32(1.1))).snr_db == pytest.approx(20.0, abs=1e-3)
 
 
 def test_equal_outputs_have_no_noise_and_other_shapes_no_figure():
-    """Infinite, not a division by zero; no figure rather than a broadcast one; the lowest cosine is that of the worst input."""
-    (output,) = compared((RAMP, RAMP)).outputs
-    assert (output.largest_error, output.snr_db) == (0.0, math.inf)
-    assert compared((RAMP, RAMP[:, :1])).outputs[0].largest_error is None
-    (output,) = compared((RAMP, RAMP), (RAMP, -RAMP)).outputs
-    assert output.lowest_cosine == pytest.approx(-1.0)
+    """Infinite, not a division by zero; no figure rather than a broadcast one; a source of zeros has no signal."""
+    assert compared((RAMP, RAMP)).snr_db == math.inf
+    assert compared((RAMP, RAMP[:, :1])).snr_db is None
+    assert compared((RAMP * 0, RAMP)).snr_db == -math.inf
+
+
+def test_the_worst_output_counts():
+    """Boxes that agree do not hide scores that do not."""
+    both = Agreement()
+    both.add([RAMP * 100, RAMP], [RAMP * 100, RAMP * np.float32(1.1)])
+    assert both.snr_db == pytest.approx(20.0, abs=1e-3)
 
 
 def test_energies_are_summed_over_all_inputs():
     """An input of large values outweighs one of small ones, as in one long vector."""
-    (output,) = compared((RAMP, RAMP), (RAMP * 10, RAMP * 11)).outputs
+    summed = compared((RAMP, RAMP), (RAMP * 10, RAMP * 11))
     joined = np.concatenate([RAMP, RAMP * 10], axis=1).astype(float)
     noise = np.concatenate([RAMP * 0, RAMP], axis=1).astype(float)
-    assert output.snr_db == pytest.approx(10 * math.log10((joined**2).sum() / (noise**2).sum()))
+    assert summed.snr_db == pytest.approx(10 * math.log10((joined**2).sum() / (noise**2).sum()))
 
 
 def test_what_is_not_finite_is_counted_and_not_averaged():
@@ -55,7 +55,7 @@ def test_what_is_not_finite_is_counted_and_not_averaged():
             broken[0, 3] = bad
             summary = compared((RAMP, RAMP), (RAMP, broken))
             assert summary.not_finite == 1
-            assert (summary.outputs[0].snr_db, summary.snr_db) == (None, None)
+            assert summary.snr_db is None
     broken = np.full_like(RAMP, np.nan)
     assert compared((broken, broken)).not_finite == 0
 
@@ -74,7 +74,7 @@ def test_with_ground_truth_the_accuracy_decides():
         ("int8", 0.2, 0.175, "degraded"),
         ("int8", 0.2, 0.16, "ruined"),
         ("int8", 0.02, 0.0, "ruined"),
-        ("int8-dynamic", 0.4, 0.42, "ok"),
+        ("int8", 0.4, 0.42, "ok"),
     ):
         assert judge_conversion(precision, agreement(), before, after).state == state, f"{precision!r}, {before!r}, {after!r}"
 
@@ -97,34 +97,5 @@ def test_a_wrong_weight_shows_although_the_accuracy_does_not():
 def test_nan_one_output_for_all_and_a_source_that_detects_nothing_prove_nothing():
     """Even with the accuracy of a lucky set; 0 before and 0 after is not ok: the predictions decide."""
     assert judge_conversion("fp16", agreement(not_finite=1), 0.75, 0.75).state == "ruined"
-    assert judge_conversion("int8", agreement(variation="collapsed"), 0.75, 0.75).state == "ruined"
+    assert judge_conversion("int8", agreement(same=0.8, repeats=[True] * 10), 0.75, 0.75).state == "ruined"
     assert judge_conversion("int8", agreement(same=0.2), 0.0, 0.0).state == "ruined"
-
-
-def test_the_loss_counts_each_channel_by_itself():
-    """A dead score beside pixels is a half of two channels, however small its energy."""
-    expected = [[np.array([[[640.0, 320.0], [0.5, 0.25]]], np.float32)]]
-    actual = [[np.array([[[640.0, 320.0], [0.0, 0.0]]], np.float32)]]
-    assert output_loss(expected, actual) == pytest.approx(0.5)
-    assert output_loss(expected, expected) == 0
-    assert output_loss(expected, [[np.full((1, 2, 2), np.nan, np.float32)]]) == 1
-
-
-def test_what_moves_less_than_the_precision_shows_is_not_missed():
-    """A sixteenth of the largest value for int8, a hundredth of that for fp16: what int8 rounds away is not seen in it."""
-    for visible, variation in ((1 / 16, "unseen"), (1e-3, "collapsed")):
-        spread = OutputSpread(visible)
-        follower = OutputSpread(visible)
-        for value in (1.0, 1.01):
-            spread.add(np.float32([value, 1]), np.float32([1, 1]))
-            follower.add(np.float32([value, 1]), np.float32([value, 1]))
-        assert (spread.variation(), follower.variation()) == (variation, "follows")
-
-
-def test_no_movement_is_seen_in_outputs_that_cannot_be_compared():
-    """Another shape, or not finite: the verdict says that by itself."""
-    for other in (np.zeros(3, np.float32), np.float32([np.nan, 0])):
-        spread = OutputSpread(1 / 16)
-        for value in (0.0, 1.0):
-            spread.add(np.float32([value, 1]), other)
-        assert spread.variation() == "unseen"

@@ -1,0 +1,35 @@
+"""The formats of one model on a terminal: a row each with size, accuracy, latency and energy, and which to take."""
+
+from collections.abc import Mapping
+
+from rich.console import Console
+
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width, writable
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
+from edgemeter.collector.compare.comparison import Comparison
+from edgemeter.collector.show import words
+from edgemeter.collector.show.compare_table import figure_heading, notes_on, shown_figures
+
+
+def show_formats(comparison: Comparison, sizes_mb: Mapping[str, float], console: Console) -> None:
+    """Print the table of the formats, which `sizes_mb` has by the names of the cases, what was chosen, and what to know of the runs."""
+    names, cases = [row.name for row in comparison.rows], [row.case for row in comparison.rows]
+    columns = [
+        TableColumn("format", names, "left", always=True),
+        TableColumn("MB", [f"{sizes_mb[name]:.3g}" for name in names], always=True),
+    ]
+    entries = {entry.name: entry for entry in shown_figures(cases)}
+    for entry in (entries[name] for name in (ACCURACY, LATENCY, ENERGY) if name in entries):
+        cells = [writable(words.short_figure_text(entry, case.figures.get(entry.name)), console) for case in cases]
+        columns.append(TableColumn("mJ" if entry.name == ENERGY else figure_heading(entry, cases), cells))
+    if choice := comparison.choice:
+        recommended = choice.recommended.name if choice.recommended else ""
+        marks = {entry.name: "similar" for entry in choice.similar} | {recommended: "recommended"}
+        out = {entry.name: entry.outcome for entry in choice.candidates if entry.outcome != "met"}
+        columns.append(TableColumn("", [marks.get(name, out.get(name, "")) for name in names], "left", always=True))
+    console.print(fitted_table(columns, table_width(console)), width=table_width(console))
+    print_text(console, "")
+    for line in (*(words.choice_lines(choice) if choice else ()), *(f"left out: {entry.reason}" for entry in comparison.left_out)):
+        print_text(console, line)
+    for line in notes_on(comparison):
+        print_text(console, line)

@@ -1,0 +1,126 @@
+"""From an fp32 ONNX file to fp16, int8 weights and static int8, by ONNX Runtime's own tools; input and outputs stay float32.
+
+Static int8 is QDQ: weights per channel, activations by the ranges that the calibration images show. Activations are uint8, as ONNX
+Runtime's kernels for x86 take them: it turns some int8 ones into uint8 by itself, and what then reads both computes in float (110 of
+YOLOX nano's 113 convolutions, by 1.31.1). Symmetric ones are int8, for TensorRT.
+Where the outputs are joined from several tensors, what follows the last weights stays float: boxes in pixels and scores of 0..1 in one
+tensor would share one scale, and no score would be left.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.runtimes import Array
+from edgemeter.models.convert.converter_output import without_warnings
+from edgemeter.models.convert.formats import ConversionFacts, MakerInputs, unweighted_tail
+
+_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+# From this operator set on a scale may be one per channel.
+_OPSET = 13
+
+
+@without_warnings()
+def make_fp16(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
+    """Write the file with its weights and sums in fp16."""
+    import onnx  # noqa: PLC0415 - extra `convert`
+    from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415 - extra `convert`
+
+    model = onnx.load(str(base))
+    onnx.save(convert_float_to_float16(model, keep_io_types=True, node_block_list=_excluded(model, inputs.keep)), str(target))
+    return {}
+
+
+def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
+    """Write the file in static int8."""
+    return write_int8(base, target, inputs.calibration, inputs.keep)
+
+
+def make_int8_symmetric(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
+    """Write the file in static int8 with zero points of 0 and float biases, which TensorRT asks for."""
+    return write_int8(base, target, inputs.calibration, inputs.keep, is_symmetric=True)
+
+
+@without_warnings()
+def write_int8(
+    base: Path, target: Path, calibration: Callable[[], Iterable[Array]], keep: Sequence[str] = (), *, is_symmetric: bool = False
+) -> ConversionFacts:
+    """Write the file in static int8, ranges as the calibration inputs show them; return the settings."""
+    from onnxruntime.quantization import QuantType, quantize_static  # noqa: PLC0415 - extra `convert`
+
+    kinds = "all signed, zero points 0, biases float" if is_symmetric else "activations uint8"
+    with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
+        prepared, model = _prepare(base, Path(folder))
+        excluded = [*_excluded(model, keep), *_joined_tail(model)]
+        quantize_static(
+            str(prepared),
+            str(target),
+            _reader(model.graph.input[0].name, calibration()),
+            per_channel=True,
+            activation_type=QuantType.QInt8 if is_symmetric else QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=excluded,
+            extra_options={"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False} if is_symmetric else {},
+        )
+    settings = f"QDQ, weights per channel, {kinds}, ranges min-max; input and outputs float32"
+    return {"settings": settings, "float_nodes": len(set(excluded))}
+
+
+def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
+    """Return the file, and its graph, as the quantiser wants it: new enough, shapes inferred, operations fused, every node named."""
+    import onnx.version_converter  # noqa: PLC0415 - extra `convert`
+    from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415 - extra `convert`
+
+    target = folder / "prepared.onnx"
+    model = onnx.load(str(source))
+    if min((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=_OPSET) < _OPSET:
+        source = folder / "newer.onnx"
+        onnx.save(onnx.version_converter.convert_version(model, _OPSET), str(source))
+    quant_pre_process(str(source), str(target), skip_symbolic_shape=True)
+    model = onnx.load(str(target))
+    names = {node.name for node in model.graph.node}
+    for index, node in enumerate(model.graph.node):
+        if not node.name:
+            node.name = next(name for name in (f"{node.op_type}_{index}", f"unnamed_{node.op_type}_{index}") if name not in names)
+    onnx.save(model, str(target))
+    return target, model
+
+
+def _excluded(model: Any, patterns: Sequence[str]) -> list[str]:
+    """Return the nodes whose names match; raises ConfigError if a pattern is none, or matches nothing."""
+    excluded = []
+    for pattern in patterns:
+        try:
+            matching = [node.name for node in model.graph.node if re.search(pattern, node.name)]
+        except re.error as error:
+            raise ConfigError(f"--exclude {pattern!r} is not a regular expression: {error}") from error
+        if not matching:
+            last_names = ", ".join(repr(node.name) for node in list(model.graph.node)[-6:])
+            raise ConfigError(f"--exclude {pattern!r} matches no node of the ONNX graph, whose last are {last_names}")
+        excluded += matching
+    return excluded
+
+
+def _joined_tail(model: Any) -> list[str]:
+    """Return the nodes after the last weights if one of them joins tensors, else none."""
+    nodes = model.graph.node
+    tail = [nodes[index] for index in unweighted_tail([(node.op_type in _WEIGHTED, node.input, node.output) for node in nodes])]
+    return [node.name for node in tail] if any(node.op_type == "Concat" for node in tail) else []
+
+
+def _reader(name: str, inputs: Iterable[Array]) -> Any:
+    """Return what ONNX Runtime reads calibration inputs from, one after the other."""
+    from onnxruntime.quantization import CalibrationDataReader  # noqa: PLC0415 - extra `convert`
+
+    class CalibrationInputs(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._inputs = iter(inputs)
+
+        def get_next(self) -> dict[str, Array] | None:
+            array = next(self._inputs, None)
+            return None if array is None else {name: array}
+
+    return CalibrationInputs()
