@@ -69,7 +69,6 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     output: CardOutput = CardOutput()  # The table `[output]`.
     made: dict[str, str | Int64 | float] = {}  # How the file was made.
     accuracy: dict[str, str | Int64 | float] = {}  # How accurate it is.
-    parity: dict[str, str | Int64 | float] = {}  # How far it is from the file it was converted from.
 
     @property
     def image(self) -> ImageInput:
