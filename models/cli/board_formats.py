@@ -55,9 +55,9 @@ class BoardFormats:
         for name, path in {source.name: source, **self.written}.items():
             runtime = FORMATS[name].runtime if name in FORMATS else runtime_for(path)
             # An Edge TPU runs what was compiled for it, and nothing else does.
-            others = set() if runtime == "edgetpu" else READERS.get(path.suffix.lower(), set()) - {runtime, "edgetpu"}
+            other_runtimes = set() if runtime == "edgetpu" else READERS.get(path.suffix.lower(), set()) - {runtime, "edgetpu"}
             rows[name] = (path, runtime)
-            rows |= {f"{name}, {other}": (path, other) for other in sorted(others)}
+            rows |= {f"{name}, {other}": (path, other) for other in sorted(other_runtimes)}
         return rows
 
 
@@ -70,12 +70,12 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
     runtime = runtime_for(request.source)
     form = formats.TORCH if runtime == "pytorch" else f"{runtime}-fp32"
     # The source is measured as it is, and not made from itself once more.
-    others = [goal for goal in FORMATS.values() if goal.name not in (INTERMEDIATE, form)]
-    goals = [goal for goal in others if formats.steps_to(form, goal.name)]
+    other_formats = [goal for goal in FORMATS.values() if goal.name not in (INTERMEDIATE, form)]
+    goals = [goal for goal in other_formats if formats.steps_to(form, goal.name)]
     if not goals:
         raise ConfigError(f"nothing is converted from {request.source.name!r} ({runtime}): give a PyTorch, ONNX or LiteRT file in fp32")
     reason = "made from a PyTorch model only (.pt2 or TorchScript): give that"
-    board_formats = BoardFormats(reasons={goal.name: reason for goal in others if goal not in goals})
+    board_formats = BoardFormats(reasons={goal.name: reason for goal in other_formats if goal not in goals})
     for number, goal in enumerate(goals, 1):
         try:
             _require(goal, request, board_formats)

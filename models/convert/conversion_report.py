@@ -46,8 +46,8 @@ def split(calibration: Dataset | None, pictures: Dataset | None) -> PhotoSplit:
     pictures = pictures or calibration
     measured, compared = ([item.sha256() for item in data.items] for data in (calibration, pictures))
     shared = sorted(set(measured).intersection(compared))
-    aside, taken = set(shared[len(shared) // 2 :]), set(shared[: len(shared) // 2])
-    is_measured, is_compared = [content not in aside for content in measured], [content not in taken for content in compared]
+    aside, measured_on = set(shared[len(shared) // 2 :]), set(shared[: len(shared) // 2])
+    is_measured, is_compared = [content not in aside for content in measured], [content not in measured_on for content in compared]
     if not any(is_measured) or sum(is_compared) < LEAST:
         return PhotoSplit(calibration, pictures, is_apart=not shared)
     return PhotoSplit(_part(calibration, is_measured), _part(pictures, is_compared), is_apart=True)

@@ -243,25 +243,25 @@ def _can_decode(calls: Sequence[Sequence[Floats]], other_calls: Sequence[Sequenc
     return axes[0] == axes[1] and all(bool(np.isfinite(part).all()) for outputs in other_calls for part in outputs)
 
 
-def _order(outputs: Sequence[Floats], others: Sequence[Floats]) -> list[int]:
+def _order(outputs: Sequence[Floats], other_outputs: Sequence[Floats]) -> list[int]:
     """Return which of their outputs is which of ours, because converters may change order and names.
 
     Among the orders with equal shapes it is the one with the smallest differences; if no order has equal shapes, the given one.
     """
-    given = list(range(len(others)))
+    plain = list(range(len(other_outputs)))
 
     def distance(order: Sequence[int]) -> float:
         total = 0.0
         for output, position in zip(outputs, order, strict=True):
             size = float(np.abs(output).max(initial=0.0)) or 1.0
-            difference = np.nan_to_num(np.abs(output - others[position]), nan=size, posinf=size)
+            difference = np.nan_to_num(np.abs(output - other_outputs[position]), nan=size, posinf=size)
             total += float(difference.mean()) / size if output.size else 0.0
         return total
 
-    if len(outputs) != len(others) or len(others) > _PERMUTED:
-        return given
-    fitting = [order for order in permutations(given) if all(outputs[a].shape == others[b].shape for a, b in enumerate(order))]
-    return list(min(fitting, key=distance, default=given))
+    if len(outputs) != len(other_outputs) or len(other_outputs) > _PERMUTED:
+        return plain
+    fitting = [order for order in permutations(plain) if all(outputs[a].shape == other_outputs[b].shape for a, b in enumerate(order))]
+    return list(min(fitting, key=distance, default=plain))
 
 
 ConversionState = Literal["ok", "degraded", "ruined", "inconclusive"]

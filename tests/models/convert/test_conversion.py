@@ -179,7 +179,7 @@ def test_ways_that_do_not_exist_are_refused_before_anything_is_run(tmp_path):
         with pytest.raises(ConfigError, match=goal):
             conversion.convert(request(tmp_path / "out", [goal], name=name), no_progress)
     assert not (tmp_path / "out").exists()
-    asked = request(tmp_path, ["onnx-int8", "onnx-fp16"], name="edgemeter-shapes_fp32.onnx")
-    conversions, errors = conversion.convert(asked, no_progress)
+    conversion_request = request(tmp_path, ["onnx-int8", "onnx-fp16"], name="edgemeter-shapes_fp32.onnx")
+    conversions, errors = conversion.convert(conversion_request, no_progress)
     assert [written_file.format.name for written_file in conversions] == ["onnx-fp16"]
     assert "--calibration" in str(errors[0])
