@@ -15,7 +15,7 @@ ConversionFacts = Mapping[str, str | int | float]
 
 @dataclass(frozen=True, slots=True)
 class MakerInputs:
-    """What a maker may need besides the file: the source's input `shape`, calibration inputs, and names of operations to keep in float.
+    """The inputs of a maker besides the file: the source's input `shape`, calibration inputs, and names of operations to keep in float.
 
     `calibration` returns the arrays anew with each call: float32, prepared and laid out as the base file takes them.
     """
