@@ -1,6 +1,10 @@
-"""Numbers, JSON and TOML in text that others wrote: of a size that a machine has, and one error for whatever is wrong with it."""
+"""Numbers, JSON and TOML in text that others wrote: of a size that a machine has, and one error for whatever is wrong with it.
+
+And the text of logs, whoever saved them.
+"""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time
 from typing import Any, TypeVar, overload
@@ -14,7 +18,18 @@ Content = TypeVar("Content")
 _MOST_DIGITS = 18
 # Our own files nest at most seven deep. What is deeper overflows the stack wherever it is copied, compared or printed.
 _DEEPEST = 50
+# What colours a terminal.
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 TOML_TYPES = (datetime, date, time)
+
+
+def log_text(content: bytes) -> str:
+    """Return a log as text: PowerShell redirects in UTF-16, old tools write Latin-1, and a crash leaves NUL bytes; micro is `u`."""
+    try:
+        text = content.decode("utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    return _ESCAPES.sub("", text.replace("\0", "")).translate({0xB5: "u", 0x3BC: "u"})
 
 
 def whole_number(digits: str | None) -> int | None:

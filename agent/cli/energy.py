@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from edgemeter.agent.contract.record_figures import Energy
     from edgemeter.agent.session.energy_watch import WatchedEnergy
 
-# A mean power above it is seldom that of a board.
-LARGE_W = 1000
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
@@ -94,8 +92,8 @@ def watch_suite(
     metavar="A B",
     help="--from: two moments as the log writes them, or HH:MM:SS of its first day. Default: all.",
 )
-@click.option("--time-column", metavar="NAME", help="--from: the CSV's column of times.")
-@click.option("--power-column", metavar="NAME", help="--from: the CSV's column of powers, in W unless a unit ends its name.")
+@click.option("--time-column", metavar="NAME", help="--from: the CSV's column of times, with its unit: `t [ms]`. Default: by its name.")
+@click.option("--power-column", metavar="NAME", help="--from: the CSV's column of powers, in W without a unit. Default: by its name.")
 @click.option("--every", "period", metavar="TIME", help="Treat COMMAND as a SUITE file and measure it every 5m, 2h, ...")
 @click.option("--times", type=click.IntRange(1), help="--every: number of measurements. Default: no limit.")
 @click.option(
@@ -155,8 +153,6 @@ def _print_log(path: Path, options: Mapping[str, Any]) -> None:
     interval = f"{logged.energy_j:.4g} J ({logged.low_j:.4g} to {logged.high_j:.4g})"
     click.echo(f"{logged.source}: {interval}, mean {logged.mean_power_w:.4g} W, {logged.readings} readings")
     click.echo(f"its readings cover {logged.coverage_ratio:.0%} of the {logged.window_s:.4g} s; the energy is that of what is covered")
-    if logged.mean_power_w > LARGE_W:
-        click.echo(f"a mean above {LARGE_W:,} W is that of servers: if the powers are in mW, name their column so, as in `power_mw`")
     click.echo(f"the interval: {logged.interval}")
 
 

@@ -9,49 +9,49 @@ below nine tenths there is no energy.
 import csv
 import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from itertools import pairwise
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.foreign_text import log_text
+from edgemeter.agent.base.stamps import DAY_S, EARLIEST_S, NUMBER, SECONDS, Moment, in_order, parse_moment, parse_prefix
 from edgemeter.agent.power import Rail, jetson_rails
 
-GAP_RATIO, LEAST_COVERED_RATIO = 3.0, 0.9
-# ISO 8601 and nvidia-smi's slashes; tegrastats' own; those of `ts`, which have no year.
-STAMP = re.compile(
-    r"(?P<day>\d{4}[-/]\d\d[-/]\d\d|\d\d-\d\d-\d{4}|[A-Z][a-z]{2} +\d{1,2})"
-    r"[T ](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<digits>\d{1,9}))?(?P<zone>Z|[+-]\d\d:?\d\d)?"
-)
+# Powers above the last may be mW, where nothing names their unit.
+GAP_RATIO, LEAST_COVERED_RATIO, LARGE_W = 3.0, 0.9, 1000.0
 CLOCK = re.compile(r"(\d\d:\d\d)(:\d\d(?:\.\d+)?)?")
-NUMBER = re.compile(r"([+-]?\d+(?:[.,](\d+))?(?:[eE][+-]?\d+)?)\s*([A-Za-zµ]*)")
-SECONDS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
-WATTS = {"w": 1.0, "watts": 1.0, "mw": 1e-3, "milliwatts": 1e-3, "uw": 1e-6, "µw": 1e-6, "kw": 1e3}
-# A unit that ends a column's name and is none of power: one without a unit is taken as W.
-OTHER_UNIT = re.compile(r"(?:[\[(]\s*|_)(?:[mk]?(?:a|v|j|wh)|%)\s*[\])]?$", re.IGNORECASE)
 # A rail of tegrastats, `NAME now/mean`, in mW; what is in brackets behind a memory is none.
 RAIL = re.compile(r"(?<![@\w])(?P<name>[A-Z][A-Z0-9_]*) (?P<now>-?\d+)(?:mW)?/-?\d+(?:mW)?(?:/-?\d+(?:mW)?)?(?![\w(.])")
+TOTALS = {name for board in jetson_rails.JETSON_BOARDS for name in board.total}
 MEMORY = re.compile(r"\bI?(?:RAM|SWAP) \d+/\d+\s?[kMG]?B")
-# What tells the GPUs of one log of nvidia-smi apart.
-DEVICES = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A time as a log writes it: `at_s` counts from 1970, in UTC where there is a zone, or from where the log's numbers do."""
-
-    at_s: float
-    step_s: float
-    day: str = ""
-    zone: str = ""
+WATTS = {"w": 1.0, "watt": 1.0, "watts": 1.0, "mw": 1e-3, "milliwatts": 1e-3, "uw": 1e-6, "kw": 1e3}
+# What columns are called where nobody names them, with their unit; of names with further words (`kind`) one is unmistakable if it is alone.
+_KIND = r"(?P<kind>(?!.*(?:max|min|peak|limit|apparent|reactive)).*[^a-z])??"
+TIME = re.compile(
+    rf"{_KIND}(?:time(?:[ _]?stamp)?|date(?:[ /_]?time)?|ts?)(?:[ _/]*[\[(]?(?P<unit>{'|'.join(SECONDS)})[\])]?)?", re.IGNORECASE
+)
+POWER = re.compile(
+    rf"{_KIND}(?:(?:active[ _]?|a)?power(?:\.draw)?|pwr|p|(?=(?:{'|'.join(WATTS)})[\])]?$))"
+    rf"(?:[ _/]*[\[(]?(?P<unit>{'|'.join(WATTS)})[\])]?)?",
+    re.IGNORECASE,
+)
+# A unit that ends a column's name and is none of power: one without a unit is taken as W.
+OTHER_UNIT = re.compile(r"(?:[\[(]\s*|_)(?:[munk]?(?:a|v|j|ah|wh|as|ws|va|var)|%)\s*[\])]?$", re.IGNORECASE)
+# What tells the GPUs of one log of nvidia-smi apart, and the devices of others, which nobody asked to be added up.
+GPUS = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
+DEVICES = ("device", "host", "hostname", "channel", "phase", "sensor", "rail", "entity_id", "topic", "plug", "port", "name", *GPUS[1:])
+NUMERIC = re.compile(r"[+-]?[\d.,]+(?:[eE][+-]?\d+)?\s*[A-Za-z]*")
+BRACKETS = re.compile(r"\s*[\[(].*")
 
 
 @dataclass(slots=True)
 class PowerLog:
-    """The readings of a log by device, each its moment and W; `source` is what they are of."""
+    """The readings of a log by device, each its moment and W; `source` is what they are of, `unit_s` what its numbers of times are in."""
 
     source: str
     readings: dict[str, list[tuple[Moment, float]]] = field(default_factory=dict)
@@ -61,10 +61,7 @@ class PowerLog:
 
 @dataclass(frozen=True, slots=True)
 class LoggedEnergy:
-    """Energy, J, with the interval that holds it, and mean power of the covered time; `coverage_ratio` is its share of the window.
-
-    `interval` says what the interval is of, and what is not in it.
-    """
+    """Energy, J, with the `interval` that holds it, and mean power of the covered time; `coverage_ratio` is its share of the window."""
 
     source: str
     energy_j: float
@@ -77,44 +74,25 @@ class LoggedEnergy:
     interval: str = "whatever the power did between its readings without leaving them, and the log's digits; not the meter's own error"
 
 
-def parse_moment(text: str, unit_s: float | None = None, zone: str = "") -> Moment | None:
-    """Return the first date in a text, or the number that it is; None if it is neither.
-
-    `unit_s` is the unit of a number, `zone` that of a date without one.
-    """
-    if stamp := STAMP.search(text):
-        day, digits, zone = stamp["day"].replace("/", "-"), stamp["digits"] or "", stamp["zone"] or zone
-        date, form = (f"2000 {day}", "%Y %b %d") if day[0].isalpha() else (day, "%m-%d-%Y" if day[2] == "-" else "%Y-%m-%d")
-        try:
-            wall = datetime.strptime(f"{date} {stamp['clock']}{zone or 'Z'}", f"{form} %H:%M:%S%z")
-        except ValueError:
-            return None
-        return Moment(wall.timestamp() + float(f"0.{digits or 0}"), 10.0 ** -len(digits), day, zone)
-    number = NUMBER.fullmatch(text)
-    if number is None or number[3].lower() not in {"", *SECONDS}:
-        return None
-    value = float(number[1].replace(",", "."))
-    # Without a unit the size of a time since 1970 tells it.
-    usual_s = next((unit for highest, unit in ((1e11, 1.0), (1e14, 1e-3), (1e17, 1e-6)) if abs(value) < highest), 1e-9)
-    scale_s = SECONDS.get(number[3].lower()) or unit_s or usual_s
-    return Moment(value * scale_s, scale_s * 10.0 ** -len(number[2] or ""))
-
-
 def read_log(path: Path, time_column: str | None = None, power_column: str | None = None) -> PowerLog:
     """Return the readings of a log; raises ConfigError if it cannot be read, has no power or no times, or its stamps go backwards."""
     try:
-        lines = [line for line in path.read_text(encoding="utf-8-sig", errors="replace").splitlines() if line.strip()]
-        is_csv = time_column or power_column or not any(map(_rails, lines))
-        log = _read_csv(str(path), lines, time_column, power_column) if is_csv else _read_tegrastats(str(path), lines)
+        return _read(log_text(path.read_bytes()), time_column, power_column)
+    except ConfigError as error:
+        raise ConfigError(f"{str(path)!r} {error}") from error
     except (OSError, csv.Error) as error:
         raise ConfigError(f"cannot read the log {str(path)!r}: {error}: correct it") from error
-    for before, after in (pair for readings in log.readings.values() for pair in pairwise(moment for moment, _ in readings)):
-        if bool(after.day) != bool(before.day):
-            raise ConfigError(f"{str(path)!r} has numbers and dates as stamps: keep the lines of one of them")
-        if after.at_s < before.at_s:
-            raise ConfigError(f"the stamps of {str(path)!r} go backwards, by {before.at_s - after.at_s:.3g} s: cut the log there")
-    if not any(log.readings.values()):
-        raise ConfigError(f"no line of {str(path)!r} has a time and a power of {log.source}: log both, or name other columns")
+
+
+def _read(text: str, time_column: str | None, power_column: str | None) -> PowerLog:
+    lines = [line.strip(" ") for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise ConfigError("is empty: log to it first")
+    has_rails = any(MEMORY.search(line) or TOTALS.intersection(rail.name for rail in _rails(line)) for line in lines)
+    is_csv = time_column or power_column or not has_rails
+    log = _read_csv(lines, time_column, power_column, is_cut=text[-1] not in "\r\n") if is_csv else _read_tegrastats(lines)
+    for readings in log.readings.values():
+        readings[:] = zip(in_order(moment for moment, _ in readings), [power_w for _, power_w in readings], strict=True)
     return log
 
 
@@ -123,69 +101,135 @@ def _rails(line: str) -> list[Rail]:
     return [Rail(match["name"], int(match["now"]) / 1000) for match in matches if jetson_rails.is_rail(match["name"])]
 
 
-def _read_tegrastats(path: str, lines: Sequence[str]) -> PowerLog:
-    log, board = PowerLog("a Jetson's total", {"": []}, step_w=0.001), None
+def _read_tegrastats(lines: Sequence[str]) -> PowerLog:
+    """Return the totals of the lines that have all their rails; raises ConfigError without rails or times, or with those of two boards."""
+    log, board, sources, time_before = PowerLog("", {"": []}, step_w=0.001), None, Counter[str](), None
     for line in lines:
+        begin = next((match.start() for match in (MEMORY.search(line), RAIL.search(line)) if match), len(line))
+        # What `ts` or a container's log puts before the line comes first, and is finer than tegrastats' own seconds.
+        moment, source = parse_prefix(line[:begin])
         try:
             rails = _rails(line)
             board = board or jetson_rails.board_of([rail.name for rail in rails])
             power_w = jetson_rails.total_w(board, rails)
         except EdgemeterError:
+            # The `date` of a loop has a line of its own.
+            time_before = moment if moment and " " not in source else time_before
             continue
-        # What `ts` or a container's log puts before the line is finer than its own seconds.
-        moment = parse_moment(line.split()[0]) or parse_moment(line)
+        # A container's log in JSON has the time at the end.
+        moment = moment or time_before or parse_moment(line[begin:])
         if moment is None:
-            raise ConfigError(f"the lines of {path!r} have no times: log with `tegrastats | ts '%.s'`")
+            raise ConfigError("has no times before its lines: log with `tegrastats | ts '%.s'`")
+        sources[source] += 1
         log.readings[""].append((moment, power_w))
-        log.source = f"{'+'.join(board.total)} ({board.scope}, without {', '.join(board.excludes)})"
+    if board is None:
+        raise ConfigError("has no line with the rails of a Jetson's total: log with `sudo tegrastats`")
+    repeated = [repr(source) for source, count in sources.most_common(3) if count > 1]
+    if len(repeated) > 1:
+        raise ConfigError(f"has lines of several sources ({', '.join(repeated)}): keep those of one by grep")
+    log.source = f"{'+'.join(board.total)} ({board.scope}, without {', '.join(board.excludes)})"
     return log
 
 
-def _read_csv(path: str, lines: Sequence[str], time_column: str | None, power_column: str | None) -> PowerLog:
-    # What stands before the heading is none of its rows.
+def _read_csv(lines: Sequence[str], time_title: str | None, power_title: str | None, *, is_cut: bool) -> PowerLog:
+    """Return the readings below the first heading with columns of time and power; `is_cut` says that the last line has no end."""
+    source = ""
     for number, line in enumerate(lines, 1):
-        delimiter = next((sign for sign in ";\t" if sign in line), ",")
-        names = [name.strip("# ") for name in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))]
-        time_at = _column(names, time_column or "timestamp")
-        power_at = _column(names, power_column or next((name for name in names if name.startswith("power.draw")), ""))
-        if time_at is not None and power_at is not None:
-            rows = csv.reader(lines[number:], delimiter=delimiter, skipinitialspace=True)
-            break
+        delimiter = next((sign for sign in ";\t," if sign in line), " ")
+        names, *below = csv.reader(lines[number - 1 : number + 1], delimiter=delimiter, skipinitialspace=True)
+        units = [cell.strip("[() ]") for cell in below[0]] if below and not any(map(NUMBER.fullmatch, below[0])) else []
+        pairs = zip_longest([name.strip("# ") for name in names], units, fillvalue="")
+        names = [f"{name} [{unit}]" if unit.lower() in {*SECONDS, *WATTS} else name for name, unit in pairs]
+        times = _columns(names, time_title, TIME, SECONDS, "--time-column")
+        powers = _columns(names, power_title, POWER, WATTS, "--power-column")
+        if times and powers:
+            rows = [[cell.strip() for cell in cells] for cells in csv.reader(lines[number:], delimiter=delimiter, skipinitialspace=True)]
+            if is_cut and _ends_early(rows, max(powers)):
+                rows.pop()
+            for at in (*times, *powers):
+                _write_points(rows, at, delimiter)
+            log = _read_rows(names, rows, times, powers)
+            stamps = [moment for readings in log.readings.values() for moment, _ in readings]
+            # They may be s, ms or the numbers of the lines.
+            if stamps and not (time_title or log.unit_s) and all(not at.day and at.at_s < EARLIEST_S and at.at_s % 1 == 0 for at in stamps):
+                raise ConfigError(f"has whole numbers as times: name their unit, as in --time-column '{names[min(times)]} [ms]'")
+            if stamps:
+                return log
+            source = source or log.source
+    if source:
+        raise ConfigError(f"has no line with a time and a power of {source}: log both, or name other columns")
+    raise ConfigError(f"begins with {lines[0][:120]!r}: name two of its columns by --time-column and --power-column, or add V x A")
+
+
+def _ends_early(rows: Sequence[Sequence[str]], at: int) -> bool:
+    """Return whether the last row has fewer cells than others or, where this column is the last, fewer digits."""
+    digits = [len(cells[at].rpartition(".")[2]) for cells in rows if at == len(cells) - 1]
+    return bool(rows) and (len(rows[-1]) < max(map(len, rows)) or (bool(digits) and digits[-1] < min(digits[:-1], default=0)))
+
+
+def _unit(name: str, units: Mapping[str, float]) -> str:
+    """Return the unit that ends a column's name: `power [mW]`, `t_ms`; none where there is none of these."""
+    last_word = re.search(r"([A-Za-z]+)\W*$", name)
+    return last_word[1].lower() if last_word and last_word[1].lower() in units else ""
+
+
+def _columns(names: Sequence[str], title: str | None, like: re.Pattern[str], units: Mapping[str, float], option: str) -> dict[int, str]:
+    """Return where the column is that has this title or such a name, with its unit; a day and a clock are two columns."""
+    if title is None:
+        matches = {at: match for at, name in enumerate(names) if (match := like.fullmatch(name))}
+        alone = {at: match for at, match in matches.items() if not match["kind"]}
+        chosen = {at: (match["unit"] or "").lower() for at, match in (alone or matches).items()}
     else:
-        if not lines:
-            raise ConfigError(f"{path!r} is empty: log to it first")
-        begins = lines[0][:120]
-        raise ConfigError(f"{path!r} begins with {begins!r}: name two of its columns by --time-column and --power-column")
-    device_at = None if power_column else next((at for name in DEVICES if (at := _column(names, name)) is not None), None)
-    log = PowerLog(names[power_at], unit_s=_unit(names[time_at], SECONDS))
-    if OTHER_UNIT.search(names[power_at]):
-        raise ConfigError(f"column {names[power_at]!r} of {path!r} is no power by its unit: name one in W, mW, uW or kW (--power-column)")
+        bare = {at: BRACKETS.sub("", name).lower() for at, name in enumerate(names)}
+        asked = title.lower(), BRACKETS.sub("", title).lower()
+        chosen = {at: _unit(names[at], units) or _unit(title, units) for at in bare if names[at].lower() in asked or bare[at] == asked[0]}
+    if len(chosen) > 1 and sorted(names[at].lower() for at in chosen) != ["date", "time"]:
+        raise ConfigError(f"has {' and '.join(repr(names[at]) for at in chosen)}: name one of them by {option}")
+    if any(OTHER_UNIT.search(names[at]) and not unit for at, unit in chosen.items()):
+        raise ConfigError(f"has a column {names[min(chosen)]!r}, which is no power by its unit: name one in {', '.join(units)} by {option}")
+    return chosen
+
+
+def _write_points(rows: list[list[str]], at: int, delimiter: str) -> None:
+    """Write the numbers of a column with a point before their decimals, and nothing between thousands."""
+    numbers = [cells[at] for cells in rows if at < len(cells) and NUMERIC.fullmatch(cells[at])]
+    commas = [text for text in numbers if "," in text]
+    if not commas:
+        return
+    decimal = next((max(",.", key=text.rfind) for text in commas if "." in text), "." if any("." in text for text in numbers) else ",")
+    are_thousands = all(re.match(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+\b", text) for text in commas)
+    if (not are_thousands) if decimal == "." else (are_thousands and delimiter == ","):
+        raise ConfigError(f"has {commas[0]!r}, which may be thousands or decimals: write its numbers without commas")
     for cells in rows:
-        time, power_text, device = ([*cells, *names][at].strip() for at in (time_at, power_at, device_at or 0))
-        power, moment = NUMBER.fullmatch(power_text), parse_moment(time, log.unit_s)
-        if power is None or moment is None or power[3].lower() not in {"", *WATTS}:
+        if at < len(cells) and NUMERIC.fullmatch(cells[at]):
+            cells[at] = cells[at].translate({ord(","): "", ord("."): "", ord(decimal): "."})
+
+
+def _read_rows(names: Sequence[str], rows: Sequence[Sequence[str]], times: Mapping[int, str], powers: Mapping[int, str]) -> PowerLog:
+    ((power_at, power_unit),) = powers.items()
+    log = PowerLog(names[power_at], unit_s=SECONDS.get(next(iter(times.values()))))
+    is_nvidia = names[power_at].startswith(("power.draw", "pwr"))
+    device_at = next((at for at, name in enumerate(names) if name.lower() in (GPUS if is_nvidia else DEVICES)), None)
+    for cells in rows:
+        texts = [*cells, *[""] * len(names)]
+        moment = parse_moment(" ".join(texts[at] for at in times), log.unit_s)
+        power = NUMBER.fullmatch(texts[power_at])
+        if moment is None or power is None or power[3].lower() not in {"", *WATTS}:
             continue
-        unit_w = WATTS.get(power[3].lower()) or _unit(names[power_at], WATTS) or 1.0
+        if any(cells[len(names) :]):
+            raise ConfigError(f"has more cells in {' '.join(cells)!r} than in its heading: quote numbers with decimal commas")
+        unit_w = WATTS.get(power[3].lower() or power_unit, 1.0)
         log.step_w = min(log.step_w or unit_w, unit_w * 10.0 ** -len(power[2] or ""))
-        readings = log.readings.setdefault("" if device_at is None else device, [])
-        if not power_column and readings and readings[-1][0].at_s == moment.at_s:
-            raise ConfigError(
-                f"{path!r} has two powers at {time}, of several GPUs: log `nvidia-smi --query-gpu=timestamp,index,power.draw`"
-            )
-        readings.append((moment, unit_w * float(power[1].replace(",", "."))))
+        readings = log.readings.setdefault("" if device_at is None else texts[device_at], [])
+        if is_nvidia and readings and readings[-1][0].at_s == moment.at_s:
+            raise ConfigError("has two powers at one time, of several GPUs: log `nvidia-smi --query-gpu=timestamp,index,power.draw`")
+        readings.append((moment, unit_w * float(power[1])))
+    if len(log.readings) > 1 and not is_nvidia:
+        raise ConfigError(f"has the powers of several devices ({', '.join([*log.readings][:3])}): keep the lines of one")
+    powers_w = [power_w for readings in log.readings.values() for _, power_w in readings]
+    if not power_unit and statistics.median(powers_w or [0.0]) > LARGE_W:
+        raise ConfigError(f"has powers above {LARGE_W:g}: name their unit, as in --power-column '{log.source} [mW]'")
     return log
-
-
-def _column(names: Sequence[str], title: str) -> int | None:
-    """Return where a column is, by its name with or without its unit."""
-    plain = [re.sub(r"\s*[\[(].*", "", name).casefold() for name in names]
-    return next((at for at, name in enumerate(names) if title.casefold() in (name.casefold(), plain[at])), None)
-
-
-def _unit(name: str, units: Mapping[str, float]) -> float | None:
-    """Return the unit that ends a column's name: `power [mW]`, `t_ms`."""
-    last_word = re.search(r"([A-Za-zµ]+)\W*$", name)
-    return units.get(last_word[1].lower()) if last_word else None
 
 
 def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEnergy:
@@ -200,10 +244,9 @@ def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEn
     parts = [_integral(readings, (begin_s, end_s), log.step_w, step_s) for readings in log.readings.values()]
     energies_j, lows_j, highs_j, covered_s = zip(*parts, strict=True)
     if not all(covered_s) or min(covered_s) < LEAST_COVERED_RATIO * (end_s - begin_s):
-        first, last = (_clock(moment) for moment in (moments[0], moments[-1]))
         raise UnavailableError(
-            f"readings of {log.source} cover {min(covered_s):.3g} s of these {end_s - begin_s:.4g} s, and the log goes from {first} to "
-            f"{last}: give a time that has readings all along"
+            f"readings of {log.source} cover {min(covered_s):.3g} s of these {end_s - begin_s:.4g} s, and the log goes from {moments[0]} "
+            f"to {moments[-1]}: give a time that has readings all along"
         )
     if sum(energies_j) <= 0:
         raise UnavailableError(f"{log.source} is 0 W or less: the meter is reversed or disconnected, or the column is another one")
@@ -219,20 +262,14 @@ def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEn
     )
 
 
-def _clock(moment: Moment) -> str:
-    zone = " UTC" if moment.zone else ""
-    return f"{datetime.fromtimestamp(moment.at_s, timezone.utc):%H:%M:%S}{zone}" if moment.day else f"{moment.at_s:.10g} s"
-
-
 def _asked_s(text: str, first: Moment, unit_s: float | None) -> float:
     """Return a moment that the user gives, in the log's seconds."""
-    if (clock := CLOCK.fullmatch(text)) and first.day:
-        text = f"{first.day} {clock[1]}{clock[2] or ':00'}"
-    moment = parse_moment(text, unit_s, first.zone)
+    clock = CLOCK.fullmatch(text) if first.day else None
+    moment = parse_moment(f"{first.day} {clock[1]}{clock[2] or ':00'}" if clock else text, unit_s, first.zone)
     if moment is None or (not moment.day, not moment.zone) != (not first.day, not first.zone):
         kind = "numbers" if not first.day else "dates with a zone" if first.zone else "dates without a zone"
         raise ConfigError(f"{text!r} is no moment of this log, whose stamps are {kind}: write it as they are")
-    return moment.at_s
+    return moment.at_s + DAY_S * (clock is not None and moment.at_s < first.at_s - DAY_S / 2)
 
 
 def _integral(

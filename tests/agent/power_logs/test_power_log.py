@@ -135,7 +135,7 @@ UNCLEAR = [
     (UNEVEN, ("noon", "1"), "'noon' is no moment of this log, whose stamps are numbers"),
     (("t,p", "5,2", "6,2", "4,2"), None, "go backwards, by 2 s"),
     (("t,p", "5,2", "2026-05-22 10:00:00,2"), None, "has numbers and dates as stamps"),
-    (("t,p", "0,[N/A]", "1,[N/A]"), None, "no line of .* has a time and a power of p"),
+    (("t,p", "0,[N/A]", "1,[N/A]"), None, "has no line with a time and a power of p"),
     (("t,p [mA]", "0,5", "1,5"), None, "is no power by its unit"),
     (("t,volts", "0,5", "1,5"), None, "begins with 't,volts': name two of its columns"),
     (("t,p", f"0,{'9' * 200_000}"), None, "cannot read the log .*field larger"),
