@@ -13,9 +13,9 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 483,
-    "agent/base": 5814,
+    "agent/base": 5955,
     "agent/bundle": 635,
-    "agent/cli": 2565,
+    "agent/cli": 2561,
     "agent/contract": 4008,
     "agent/daemon": 349,
     "agent/datasets": 1567,
@@ -31,7 +31,7 @@ LINES = {
     "agent/machine": 1431,
     "agent/operating": 292,
     "agent/power": 3032,
-    "agent/power_logs": 261,
+    "agent/power_logs": 298,
     "agent/profile": 564,
     "agent/quality": 69,
     "agent/recognition": 961,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80034,
+    "tests": 80315,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
