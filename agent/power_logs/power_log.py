@@ -178,16 +178,17 @@ def _columns(names: Sequence[str], title: str | None, like: re.Pattern[str], uni
     if title is None:
         matches = {at: match for at, name in enumerate(names) if (match := like.fullmatch(name))}
         alone = {at: match for at, match in matches.items() if not match["kind"]}
-        chosen = {at: (match["unit"] or "").lower() for at, match in (alone or matches).items()}
+        columns = {at: (match["unit"] or "").lower() for at, match in (alone or matches).items()}
     else:
-        bare = {at: BRACKETS.sub("", name).lower() for at, name in enumerate(names)}
-        asked = title.lower(), BRACKETS.sub("", title).lower()
-        chosen = {at: _unit(names[at], units) or _unit(title, units) for at in bare if names[at].lower() in asked or bare[at] == asked[0]}
-    if len(chosen) > 1 and sorted(names[at].lower() for at in chosen) != ["date", "time"]:
-        raise ConfigError(f"has {' and '.join(repr(names[at]) for at in chosen)}: name one of them by {option}")
-    if any(OTHER_UNIT.search(names[at]) and not unit for at, unit in chosen.items()):
-        raise ConfigError(f"has a column {names[min(chosen)]!r}, which is no power by its unit: name one in {', '.join(units)} by {option}")
-    return chosen
+        bare = [BRACKETS.sub("", name).lower() for name in names]
+        titles = title.lower(), BRACKETS.sub("", title).lower()
+        fitting = [at for at, name in enumerate(names) if name.lower() in titles or bare[at] == titles[0]]
+        columns = {at: _unit(names[at], units) or _unit(title, units) for at in fitting}
+    if len(columns) > 1 and sorted(names[at].lower() for at in columns) != ["date", "time"]:
+        raise ConfigError(f"has {' and '.join(repr(names[at]) for at in columns)}: name one of them by {option}")
+    if any(OTHER_UNIT.search(names[at]) and not unit for at, unit in columns.items()):
+        raise ConfigError(f"has {names[min(columns)]!r}, which is no power by its unit: name one in {', '.join(units)} by {option}")
+    return columns
 
 
 def _write_points(rows: list[list[str]], at: int, delimiter: str) -> None:

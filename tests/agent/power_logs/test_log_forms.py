@@ -40,20 +40,22 @@ PREFIXED = {
     "ts '%H:%M:%.S' over midnight": ["23:59:59.5 ", "00:00:00.0 ", "00:00:00.5 "],
     "ts over New Year": ["Dec 31 23:59:59.5 ", "Jan  1 00:00:00 ", "Jan  1 00:00:00.5 "],
     "kubectl --timestamps": [
-        f"2026-05-22T11:00:{second}00118Z [pod/bench-7c9/agent] {own}" for second, own in zip(HALVES, OWN, strict=True)
+        f"2026-05-22T11:00:{second}00118Z [pod/bench-7c9/agent] {stamp}" for second, stamp in zip(HALVES, OWN, strict=True)
     ],
-    "docker logs -t": [f"2026-05-22T11:00:{second}00000118Z {own}" for second, own in zip(HALVES, OWN, strict=True)],
+    "docker logs -t": [f"2026-05-22T11:00:{second}00000118Z {stamp}" for second, stamp in zip(HALVES, OWN, strict=True)],
     "journalctl -o short-precise": [
-        f"May 22 11:00:{second}00118 nano tegrastats[812]: {own}" for second, own in zip(HALVES, OWN, strict=True)
+        f"May 22 11:00:{second}00118 nano tegrastats[812]: {stamp}" for second, stamp in zip(HALVES, OWN, strict=True)
     ],
     "journalctl -o short-iso-precise": [f"2026-05-22T11:00:{second}00118+0200 nano tegrastats[812]: " for second in HALVES],
-    "journalctl -o short-monotonic": [f"[   12{second}00118] nano tegrastats[812]: {own}" for second, own in zip(HALVES, OWN, strict=True)],
+    "journalctl -o short-monotonic": [
+        f"[   12{second}00118] nano tegrastats[812]: {stamp}" for second, stamp in zip(HALVES, OWN, strict=True)
+    ],
     "rsyslog": [f"2026-05-22T11:00:{second}00118+00:00 nano-2 tegra[{pid}]: " for pid, second in enumerate(HALVES)],
-    "RFC 5424": [f"<13>1 2026-05-22T11:00:{second}00118Z nano tegra - - - {own}" for second, own in zip(HALVES, OWN, strict=True)],
+    "RFC 5424": [f"<13>1 2026-05-22T11:00:{second}00118Z nano tegra - - - {stamp}" for second, stamp in zip(HALVES, OWN, strict=True)],
     "parallel --tag": [f"nano-2\t2026-05-22 11:00:{second} " for second in HALVES],
     "date": [f"Fri May 22 11:00:{second} CEST 2026 " for second in HALVES],
     "date, day first": [f"Fri 22 May 2026 11:00:{second} AM UTC: " for second in HALVES],
-    "date on a line of its own": [f"Fri May 22 11:00:{second} UTC 2026\n" for second in HALVES],
+    "date on a line of its stamp": [f"Fri May 22 11:00:{second} UTC 2026\n" for second in HALVES],
     "date +%s.%N": [f"nano: 17000000{second}00000 " for second in HALVES],
     "Python's logging": [f"2026-05-22 11:00:{second.replace('.', ',')}00 - INFO - " for second in HALVES],
 }
