@@ -31,7 +31,7 @@ LINES = {
     "agent/machine": 1431,
     "agent/operating": 292,
     "agent/power": 3032,
-    "agent/power_logs": 298,
+    "agent/power_logs": 299,
     "agent/profile": 564,
     "agent/quality": 69,
     "agent/recognition": 961,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80315,
+    "tests": 80317,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
