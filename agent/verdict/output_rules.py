@@ -142,7 +142,8 @@ RULES = (
     ),
     Rule(
         "boxes-without-extent", "invalid",
-        "the best boxes of {answers_without_extent:,.0f} of {answers_boxed:,.0f} photographs have no extent: 0..1 read as pixels, or the reverse",
+        "the best boxes of {answers_without_extent:,.0f} of {answers_boxed:,.0f} photographs have no extent: "
+        "0..1 read as pixels, or the reverse",
         'Write two lines into the model card: `family = "..."` of such outputs, and `classes` under `[output]`.', boxes_without_extent,
     ),
     Rule(
