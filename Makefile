@@ -14,7 +14,7 @@
 # make bench-full  also a million runs (half an hour)
 # make libraries  the runtimes that `make test-services` uses where they are installed (gigabytes)
 # make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-nightly` makes them)
-# make models    the shipped scenes and detector again from nothing, into edgemeter-models (needs the extra `convert`)
+# make models    the shipped detector again from nothing, into edgemeter-models (needs the extra `convert`)
 # make docs      the documentation as a site in site/, which works offline; a dead link fails it
 # make pins      requirements/*.txt anew from pyproject.toml (needs uv)
 
@@ -116,7 +116,7 @@ fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz --inputs 10000000
 
 models: .venv/.dev
-	$(BIN)/python -m edgemeter.models.builder $(ARGS)
+	$(BIN)/python -m edgemeter.models.builder.build $(ARGS)
 
 # A type checker does not follow the editable install, so it reads the packages through links.
 types:

@@ -1,1 +1,1 @@
-"""The shipped scenes and detector made again from nothing (`make models`); not a part of the wheel."""
+"""The shipped detector made again from nothing (`make models`); not a part of the wheel."""

@@ -1,125 +1,105 @@
-"""The shipped scenes and models from nothing: draw, train, convert, score, and write a card for each file."""
+"""Makes the shipped detector again from nothing: `python -m edgemeter.models.builder.build --output FOLDER` (`make models`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
+import click
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError
-from edgemeter.agent.base.progress import Tell
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, os_error_as
+from edgemeter.agent.base.progress import Tell, progress_bar
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput, card_path
+from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import runtime_for
-from edgemeter.agent.datasets.dataset import Dataset, open_folder
-from edgemeter.models.builder.drawn_scenes import ANNOTATIONS, IMAGES, SIZE_PX, Scene, Stream, file_name, write_scenes
-from edgemeter.models.builder.recipe import MODEL_NAME, NEEDED, STRIDES, Recipe, require
-from edgemeter.models.builder.scene_shapes import CLASSES
-from edgemeter.models.catalogue.shipped_models import ModelFile, card_text
+from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.models.builder.drawn_scenes import SIZE_PX, Stream, draw_scene
+from edgemeter.models.catalogue.shipped_models import SCENES, card_text, find_model
 from edgemeter.models.convert.conversion_report import figures
-from edgemeter.models.convert.parity import LIMITS, image_inputs, score
+from edgemeter.models.convert.converter_output import quiet
+from edgemeter.models.convert.parity import image_inputs, score
+
+# By import name and as packages: what the extra `convert` brings.
+_MODULES = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript")
+_PACKAGES = ("torch", "litert-torch", "ai-edge-quantizer", "onnx", "onnxruntime", "onnxscript")
+_FILES = tuple(f"edgemeter-shapes_{end}" for end in ("fp32.torchscript", "fp32.onnx", "int8.onnx", "fp32.tflite", "int8.tflite"))
+_CALIBRATION_SCENES = 200
 
 
-def build_shipped(out: Path, recipe: Recipe, report: Tell) -> list[ModelFile]:
-    """Make `out/scenes` and `out/shipped`, and return the models.
+@click.command()
+@click.option("--output", "out", type=click.Path(path_type=Path), default=Path("edgemeter-models"), show_default=True, help="Folder.")
+@click.option("--steps", type=click.IntRange(1), default=8000, show_default=True, help="Training steps.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of data and first network.")
+def build_models(out: Path, steps: int, seed: int) -> None:
+    """Draw scenes, train the detector, and write, quantise and score every model file.
 
-    Raises:
-        UnavailableError: a library of the extra `convert` is not installed.
-        ConfigError: `out` cannot be written.
-        MeasurementError: a file scores too far from the trained network; the files and their cards are kept.
+    The same settings with the same library versions on the same kind of processor make the same models.
+
+    Example: python -m edgemeter.models.builder.build --output /tmp/models
     """
-    require(NEEDED)
+    if missing := [name for name in _MODULES if find_spec(name) is None]:
+        raise UnavailableError(f"making the models needs {', '.join(missing)}: pip install 'edgemeter[convert]'")
+    with os_error_as(ConfigError, f"cannot write models to {str(out)!r}", "choose another folder with --output"):
+        out.mkdir(parents=True, exist_ok=True)
+    with progress_bar() as report:
+        accuracies = build_shipped(out, seed, steps, report)
+    for name, ap in accuracies.items():
+        click.echo(f"{name}: AP {ap:.4f}")
+
+
+def build_shipped(folder: Path, seed: int, steps: int, report: Tell) -> dict[str, float]:
+    """Return the AP of each model by the name of its file; they are written to `folder` with their cards."""
     # PyTorch comes with an extra and takes seconds to import.
-    from edgemeter.models.builder.training import train_and_convert  # noqa: PLC0415
+    import torch
 
-    folder = _folder(out / "shipped")
-    write_annotated(out / "scenes", recipe.seed, recipe.scenes, report)
-    data = open_folder(out / "scenes" / IMAGES, out / "scenes" / ANNOTATIONS)
-    facts_by_path = train_and_convert(folder, recipe, report)
-    models = [_describe(path, facts, data, report) for path, facts in facts_by_path.items()]
-    check_drift(models)
-    return models
+    from edgemeter.models.builder.training import fold, train
+    from edgemeter.models.convert import litert_precisions, onnx_precisions
+    from edgemeter.models.convert.torch_program import contiguous, to_litert, to_onnx, to_torchscript
 
-
-def write_annotated(folder: Path, seed: int, count: int, report: Tell) -> None:
-    """Draw validation scenes into `folder`: `images/scene_NNN.png` and `annotations.json`."""
-    scenes = write_scenes(folder, seed, count, report, Stream.VALIDATION)
-    (folder / ANNOTATIONS).write_bytes(annotations(scenes))
-
-
-def annotations(scenes: Sequence[Scene]) -> bytes:
-    """Return the COCO document of these scenes, the same bytes for the same scenes everywhere."""
-    document = {
-        "info": {"description": "Edgemeter scenes: drawn shapes among clutter; boxes and areas of what is visible", "version": "1"},
-        "licenses": [{"id": 1, "name": "Apache-2.0"}],
-        "images": [
-            {"id": index + 1, "file_name": file_name(index), "width": SIZE_PX, "height": SIZE_PX, "license": 1}
-            for index in range(len(scenes))
-        ],
-        "annotations": [
-            {"id": number, **annotation}
-            for number, annotation in enumerate((a for index, scene in enumerate(scenes) for a in _objects(index, scene)), 1)
-        ],
-        "categories": [{"id": index + 1, "name": name} for index, name in enumerate(CLASSES)],
+    model = contiguous(fold(train(seed, steps, report)))
+    example = torch.zeros(1, 3, SIZE_PX, SIZE_PX)
+    paths = [folder / name for name in _FILES]
+    with quiet():
+        to_torchscript(model, example, paths[0])
+        to_onnx(model, example, paths[1], ("boxes", "scores"))
+        onnx_precisions.write_int8(paths[1], paths[2], partial(_calibration, seed, (0, 3, 1, 2)))
+        to_litert(model, example, paths[3])
+        litert_precisions.write_int8(paths[3], paths[4], _calibration(seed, (0, 1, 2, 3)))
+    origin = {
+        "by": "make models",
+        "seed": seed,
+        "steps": steps,
+        "threads": torch.get_num_threads(),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "with": ", ".join(f"{package} {version(package)}" for package in _PACKAGES),
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=0) + b"\n"
+    return {path.name: _describe(path, origin, report) for path in paths}
 
 
-def _objects(index: int, scene: Scene) -> list[dict[str, Any]]:
-    """Return the annotations of one scene, without their ids."""
-    annotations_of_scene = []
-    for box, label, area_px in zip(scene.boxes.tolist(), scene.classes.tolist(), scene.areas_px.tolist(), strict=True):
-        x1, y1, x2, y2 = (int(edge) for edge in box)
-        annotations_of_scene.append(
-            {"image_id": index + 1, "category_id": label + 1, "bbox": [x1, y1, x2 - x1, y2 - y1], "area": area_px, "iscrowd": 0}
-        )
-    return annotations_of_scene
+def _calibration(seed: int, axes: tuple[int, ...]) -> Iterator[NDArray[np.float32]]:
+    """Yield the scenes that ranges are measured on, one after the other: float32, RGB, 0..1, the axes of [1, H, W, 3] in this order."""
+    for index in range(_CALIBRATION_SCENES):
+        image = draw_scene(seed, Stream.CALIBRATION, index).image.astype(np.float32)[None] / np.float32(255)
+        yield np.ascontiguousarray(image.transpose(axes))
 
 
-def check_drift(models: Sequence[ModelFile]) -> None:
-    """Compare what the files score with the first of them.
-
-    Raises:
-        MeasurementError: one scores further from it than its precision explains.
-    """
-    scores = {model.path.name: float(model.about.accuracy["value"]) for model in models}
-    first = models[0].path.name
-    lost = [
-        f"{model.path.name} {scores[model.path.name]:.3f}"
-        for model in models
-        if abs(scores[model.path.name] - scores[first]) > LIMITS[model.about.precision].lost
-    ]
-    if lost:
-        raise MeasurementError(
-            f"not the AP of {first}, {scores[first]:.3f}: {', '.join(lost)}; train longer (--steps) or change the converters' versions"
-        )
-
-
-def _describe(path: Path, facts: Mapping[str, str | int | float], data: Dataset, report: Tell) -> ModelFile:
-    """Score the file, write its card, and return both."""
-    about = Card(
-        name=MODEL_NAME,
-        task="detection",
-        family="edgemeter",
-        precision=path.stem.rpartition("_")[2],
-        sha256=model_file.sha256(path),
-        licence="Apache-2.0",
-        source="trained on drawn scenes: models/builder/drawn_scenes.py",
-        input=ImageInput(height=SIZE_PX, width=SIZE_PX, layout="NHWC" if path.suffix == ".tflite" else "NCHW"),
-        output=CardOutput(classes=len(CLASSES), labels=tuple(CLASSES), score_threshold=0.01, nms_iou=0.6, strides=STRIDES),
-        made=dict(facts),
-    )
+def _describe(path: Path, origin: dict[str, str | int | float], report: Tell) -> float:
+    """Return the AP of the file on the shipped scenes; its card is written, which is that of the shipped file with other facts."""
+    shipped = find_model(path.name).about
+    facts = origin | ({"calibration_scenes": _CALIBRATION_SCENES} if shipped.precision == "int8" else {})
+    about = msgspec.structs.replace(shipped, sha256=model_file.sha256(path), made=facts)
+    data = open_folder(SCENES / "images", SCENES / "annotations.json")
     accuracy, runtime = score(path, runtime_for(path), image_inputs(about, data), report)
     if accuracy is None:
-        raise MeasurementError(f"{path.name!r} cannot be scored on {data.name!r}: the data set has no ground truth")
-    scored = msgspec.structs.replace(about, accuracy=figures(accuracy, runtime))
-    card_path(path).write_text(card_text(scored), encoding="utf-8")
-    return ModelFile(path, scored)
+        raise MeasurementError(f"{path.name!r} was not scored: the shipped scenes have no annotations")
+    about = msgspec.structs.replace(about, accuracy=figures(accuracy, runtime))
+    card_path(path).write_text(card_text(about), encoding="utf-8")
+    return accuracy.value
 
 
-def _folder(path: Path) -> Path:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write models to {str(path)!r}: {error.strerror}; choose another folder with --output") from error
-    return path
+if __name__ == "__main__":
+    build_models()

@@ -10,10 +10,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Distance = Callable[[Floats, Floats], Floats]
 
-RING_HOLE = 0.52
-STAR_NOTCH = 0.46
-CROSS_ARM = 0.34
-
 
 def disc(x: Floats, y: Floats) -> Floats:
     """Return the distance to a disc's edge."""
@@ -23,7 +19,7 @@ def disc(x: Floats, y: Floats) -> Floats:
 def ring(x: Floats, y: Floats) -> Floats:
     """Return the distance to a ring's nearer edge."""
     radius = np.hypot(x, y)
-    return np.asarray(np.maximum(radius - np.float32(1), np.float32(RING_HOLE) - radius))
+    return np.asarray(np.maximum(radius - np.float32(1), np.float32(0.52) - radius))
 
 
 def polygon(corners: tuple[tuple[float, float], ...], x: Floats, y: Floats) -> Floats:
@@ -51,7 +47,7 @@ def _regular(corners: int, notch: float | None = None) -> tuple[tuple[float, flo
 
 def _cross() -> tuple[tuple[float, float], ...]:
     """Return the twelve corners of an upright cross."""
-    arm, tip = CROSS_ARM, math.sqrt(1 - CROSS_ARM**2)
+    arm, tip = 0.34, math.sqrt(1 - 0.34**2)
     quarter = [(arm, -tip), (arm, -arm), (tip, -arm)]
     turned = [(-y, x) for x, y in quarter]
     return (*quarter, *turned, *((-x, -y) for x, y in quarter), *((-x, -y) for x, y in turned))
@@ -64,7 +60,7 @@ CLASSES: Mapping[str, Distance] = {
     "square": partial(polygon, _regular(4)),
     "triangle": partial(polygon, _regular(3)),
     "cross": partial(polygon, _cross()),
-    "star": partial(polygon, _regular(5, STAR_NOTCH)),
+    "star": partial(polygon, _regular(5, 0.46)),
 }
 CLUTTER: Mapping[str, Distance] = {
     # Seven times as long as wide.

@@ -1,7 +1,6 @@
 """Adds a user's model file to the catalogue, with the facts that its runtime and its metadata report."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -18,19 +17,12 @@ from edgemeter.models.catalogue.catalogue import CATALOGUE_FILE, CatalogueEntry,
 from edgemeter.models.catalogue.shipped_models import card_text
 
 
-@dataclass(frozen=True, slots=True)
-class NewEntry:
-    """The user's data about the file; None where the file's own data are used."""
-
-    name: str | None = None
-    runtime: str | None = None
-    licence: str | None = None
-    source: str | None = None
-    replace: bool = False
-
-
-def add_model(model: Path, new_entry: NewEntry) -> tuple[CatalogueEntry, Loaded, tuple[str, ...]]:
+def add_model(
+    model: Path, name: str | None, runtime: str | None, licence: str | None, source: str | None, *, replace: bool
+) -> tuple[CatalogueEntry, Loaded, tuple[str, ...]]:
     """Return the new entry of the user's catalogue, the runtime's facts and the guesses; a card is written beside `model` if it has none.
+
+    Where an argument is None, the file's own data are used; `replace` an entry of the same name.
 
     Raises:
         ConfigError: it is not a model, cannot be recognised, has a card of another file, or its name is taken.
@@ -39,17 +31,17 @@ def add_model(model: Path, new_entry: NewEntry) -> tuple[CatalogueEntry, Loaded,
     model = model.resolve()
     if not model.is_file():
         raise ConfigError(f"cannot add {str(model)!r}: there is no such file")
-    loaded = inspect(model, new_entry.runtime or runtime_for(model))
+    loaded = inspect(model, runtime or runtime_for(model))
     about, guesses = recognise.card_for(model, loaded)
     digest = model_file.sha256(model)
     if about.sha256 not in (None, digest):
         raise ConfigError(
             f"{str(model)!r} has sha256 {digest}, but the card beside it has {about.sha256}: remove or correct {card_path(model).name!r}"
         )
-    licence = new_entry.licence or about.licence or loaded.metadata.get("licence") or loaded.metadata.get("license")
+    licence = licence or about.licence or loaded.metadata.get("licence") or loaded.metadata.get("license")
     built_in = {entry.name: entry for entry in read_catalogue(CATALOGUE_FILE).entry}
     entry = CatalogueEntry(
-        name=new_entry.name or _name(model, built_in),
+        name=name or _name(model, built_in),
         model=about.name,
         task=about.task,
         family=about.family,
@@ -57,7 +49,7 @@ def add_model(model: Path, new_entry: NewEntry) -> tuple[CatalogueEntry, Loaded,
         precision=about.precision,
         licence=" ".join(licence.split()) if licence else "not stated",
         path=str(model),
-        source=new_entry.source or about.source,
+        source=source or about.source,
         sha256=digest,
         size_bytes=model.stat().st_size,
         input=about.input,
@@ -67,7 +59,7 @@ def add_model(model: Path, new_entry: NewEntry) -> tuple[CatalogueEntry, Loaded,
     )
     holder = {**built_in, **{other.name: other for other in read_catalogue(own_file()).entry}}.get(entry.name)
     # The same file may be added again, and one that our catalogue says how to make.
-    if holder is not None and holder.how is None and holder.path != entry.path and not new_entry.replace:
+    if holder is not None and holder.how is None and holder.path != entry.path and not replace:
         problem = f"{entry.name!r} is {holder.path or holder.file!r} in the catalogue"
         raise ConfigError(f"{problem}: choose another --name, or replace it with --replace")
     if not card_path(model).exists():

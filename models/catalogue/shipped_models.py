@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, os_error_as
-from edgemeter.agent.base.toml import toml_document
+from edgemeter.agent.base.toml import parse_toml, toml_document
 from edgemeter.agent.contract.model_card import IMAGE, Card, card_path, read_card
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
@@ -29,29 +29,6 @@ class ModelFile:
     path: Path
     about: Card
 
-    @property
-    def format(self) -> str:
-        """The file's suffix without the dot, as in records."""
-        return self.path.suffix.removeprefix(".")
-
-    @property
-    def size_bytes(self) -> int:
-        """The file's size."""
-        return self.path.stat().st_size
-
-
-class LanguageFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of the shipped language model, as `language.toml` lists it."""
-
-    file: str
-    precision: str
-    sha256: str
-
-
-class _LanguageIndex(msgspec.Struct, frozen=True):
-    name: str
-    files: tuple[LanguageFile, ...]
-
 
 def shipped_models() -> list[ModelFile]:
     """Return the shipped models, files with a card beside them, by file name.
@@ -62,15 +39,16 @@ def shipped_models() -> list[ModelFile]:
     return [find_model(path.with_suffix("")) for path in sorted(SHIPPED_FOLDER.glob("*.toml"))]
 
 
-def shipped_language() -> tuple[LanguageFile, ...]:
-    """Return the files of the shipped language model; none where it was left out of an installation."""
+def shipped_language() -> list[dict[str, str]]:
+    """Return file, precision, sha256 and licence of each file of the shipped language model; none where an installation left it out."""
     index = LANGUAGE_FOLDER / "language.toml"
-    return msgspec.toml.decode(index.read_bytes(), type=_LanguageIndex).files if index.is_file() else ()
+    document = parse_toml(index, "index of language models") if index.is_file() else {"files": []}
+    return [{**file, "licence": document["licence"]} for file in document["files"]]
 
 
 def shipped_files() -> dict[str, Path]:
     """Return all shipped model files by their names."""
-    language = {listed.file: LANGUAGE_FOLDER / listed.file for listed in shipped_language()}
+    language = {row["file"]: LANGUAGE_FOLDER / row["file"] for row in shipped_language()}
     return {model.path.name: model.path for model in shipped_models()} | language
 
 

@@ -1,40 +1,62 @@
 """The commands `edgemeter models list`, `show`, `sample` and `add`."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
 @click.command("list")
-@format_option('{"models": [shipped models], "catalogue": [entries]}; CSV holds the catalogue')
+@format_option('{"models": [shipped models], "language_models": [...], "catalogue": [entries]}; CSV holds the catalogue')
 def list_models(*, form: Format) -> None:
     """List the shipped models with their accuracy on the shipped scenes, and the models that you can fetch or make.
 
     Example: edgemeter models list --format json
     """
     import msgspec
+    from rich.table import Table
 
     from edgemeter.models.catalogue.catalogue import all_entries
     from edgemeter.models.catalogue.shipped_models import shipped_language, shipped_models
-    from edgemeter.models.cli.tables import print_catalogue, print_language, print_shipped, shipped_row
+    from edgemeter.models.fetch.fetching import local_file
 
-    shipped, language, entries = shipped_models(), shipped_language(), all_entries().values()
-    rows = [{**msgspec.to_builtins(entry), "status": "verified" if entry.sha256 else "unverified"} for entry in entries]
-    document = {"models": [shipped_row(model) for model in shipped], "language_models": language, "catalogue": rows}
+    models, language, entries = shipped_models(), shipped_language(), all_entries().values()
+    document = {
+        "models": [{"file": model.path.name, **msgspec.to_builtins(model.about)} for model in models],
+        "language_models": language,
+        "catalogue": [{**msgspec.to_builtins(entry), "status": "verified" if entry.sha256 else "unverified"} for entry in entries],
+    }
     if print_data(form, document, rows="catalogue"):
         return
-    console = console_for(form)
-    print_shipped(shipped, console)
-    print_language(language, console)
-    console.print()
-    print_catalogue(entries, console)
+    table = Table("name", "licence", "sha256", "accuracy", "get by", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for model in models:
+        table.add_row(model.path.name, model.about.licence, (model.about.sha256 or "")[:8], _score(model.about.accuracy), "ships")
+    for file in language:
+        table.add_row(file["file"], file["licence"], file["sha256"][:8], "", "ships")
+    for entry in entries:
+        get_by = "(here)" if local_file(entry).is_file() else "fetch" if entry.address else "export"
+        score = _score(msgspec.to_builtins(entry.accuracy) or {})
+        table.add_row(entry.name, entry.licence[:10], entry.sha256[:8] if entry.sha256 else "unverified", score, get_by)
+    console_for(form).print(table)
+    click.echo("unverified: no sha256 is known; other files are refused unless they match")
+    click.echo("(N): scored by us over N images; ~: published for the original weights")
+
+
+def _score(accuracy: Mapping[str, Any]) -> str:
+    """Return an accuracy with the number of images that it was scored over, and a tilde before a published one."""
+    if not accuracy:
+        return ""
+    text = f"{accuracy['value']:.3f} {metric_name(accuracy['metric'])}"
+    return f"{text} ({accuracy['images']})" if accuracy.get("images") else f"~{text}"
 
 
 @click.command()
@@ -52,7 +74,6 @@ def show(model: str, *, form: Format) -> None:
     from edgemeter.agent.contract.model_card import card_path
     from edgemeter.models.catalogue.catalogue import all_entries
     from edgemeter.models.catalogue.shipped_models import find_model
-    from edgemeter.models.cli.tables import shipped_row
     from edgemeter.models.fetch.fetching import local_file
     from edgemeter.models.fetch.local_files import named_model
 
@@ -72,7 +93,7 @@ def show(model: str, *, form: Format) -> None:
         raise ConfigError(
             f"{str(path)!r} has sha256 {actual}, but its card has {file_with_card.about.sha256}: the file was changed, fetch it again"
         )
-    if not print_data(form, {**shipped_row(file_with_card), "card": file_with_card.about}):
+    if not print_data(form, {"file": str(path), "size_bytes": path.stat().st_size, "card": file_with_card.about}):
         click.echo(card_path(path).read_text(encoding="utf-8"), nl=False)
 
 
@@ -104,18 +125,16 @@ def _checked_name(_ctx: click.Context, _param: click.Parameter, value: str | Non
 @click.option("--source", help="Where the model comes from.")
 @click.option("--replace", is_flag=True, help="Replace an entry of the same name.")
 @format_option('{"entry": ..., "inputs": [...], "outputs": [...], "guesses": [...]}', "table", "json")
-def add(file: Path, *, form: Format, **options: str | bool | None) -> None:
+def add(file: Path, *, replace: bool, form: Format, **options: str | None) -> None:
     """Add your own model file to your catalogue; shapes, quantisation, labels and metadata are read from the file.
 
     Example: edgemeter models add model.tflite --licence Apache-2.0
     """
-    import msgspec
-
     from edgemeter.agent.contract.model_card import UNSURE_FAMILY
-    from edgemeter.models.catalogue.add import NewEntry, add_model
+    from edgemeter.models.catalogue.add import add_model
     from edgemeter.models.catalogue.catalogue import own_file
 
-    entry, loaded, guesses = add_model(file, msgspec.convert(options, NewEntry))
+    entry, loaded, guesses = add_model(file, **options, replace=replace)
     for guess in guesses:
         click.echo(f"edgemeter: {guess}", err=True)
     if print_data(form, {"entry": entry, "inputs": loaded.inputs, "outputs": loaded.outputs, "guesses": guesses}):

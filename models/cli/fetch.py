@@ -3,7 +3,7 @@
 import fcntl
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, os_
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import note, progress_bar
-from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.tables import Format, print_data, print_table
 
 
 @click.command()
@@ -76,16 +76,10 @@ def verify(name: tuple[str, ...], *, form: Format) -> None:
 
     Example: edgemeter models verify
     """
-    from edgemeter.models.cli.tables import new_table
     from edgemeter.models.fetch.local_files import verify_models
 
     files = verify_models(name)
-    if not print_data(form, {"files": files}):
-        table = new_table(None, ("name", "state", "sha256"))
-        for file in files:
-            style = {"ok": "green", "changed": "red", "absent": "yellow"}[file.state]
-            table.add_row(file.name, f"[{style}]{file.state}[/]", (file.actual or "")[:12])
-        console_for(form).print(table)
+    print_table(form, "files", [asdict(file) for file in files], {"name": "name", "state": "state"})
     wrong = [file for file in files if file.state != "ok"]
     for file in wrong:
         problem = "is missing" if file.state == "absent" else f"has sha256 {file.actual}, expected {file.expected}"
@@ -109,19 +103,13 @@ def list_cache(*, form: Format) -> None:
 
     Example: edgemeter models cache list
     """
-    from edgemeter.models.cli.tables import new_table
-    from edgemeter.models.fetch.fetching import cache_folder
-
-    cached = _cached()
-    if print_data(form, {"folder": str(cache_folder()), "models": cached}, rows="models"):
-        return
-    click.echo(cache_folder())
-    table = new_table(None, ("name", "file"), ("MB",))
-    for model in cached:
-        table.add_row(model.name, Path(model.path).name if model.path else "unfinished", f"{model.size_bytes / 1e6:.1f}")
-    table.add_section()
-    table.add_row("", "", f"{sum(model.size_bytes for model in cached) / 1e6:.1f}")
-    console_for(form).print(table)
+    rows = []
+    for name, folder in _cached().items():
+        files = [file for file in folder.iterdir() if file.is_file()]
+        is_whole = any(not file.name.startswith(".") for file in files)
+        size_mb = round(sum(file.stat().st_size for file in files) / 1e6, 1)
+        rows.append({"name": name, "state": "fetched" if is_whole else "unfinished", "size_mb": size_mb, "folder": str(folder)})
+    print_table(form, "models", rows, {"name": "name", "state": "state", "size_mb": "MB", "folder": "folder"})
 
 
 @cache.command(short_help="Remove fetched models and unfinished downloads.")
@@ -133,37 +121,22 @@ def clear(name: tuple[str, ...]) -> None:
     """
     from edgemeter.models.fetch.fetching import LOCK, cache_folder
 
-    names = [model.name for model in _cached()]
-    if absent := sorted(set(name) - set(names)):
+    cached = _cached()
+    if absent := sorted(set(name) - cached.keys()):
         raise ConfigError(f"the cache {str(cache_folder())!r} has no {', '.join(absent)}: `edgemeter models cache list` shows its models")
-    for model_name in name or names:
-        folder = cache_folder() / model_name
-        with os_error_as(ConfigError, f"cannot remove {model_name}"), (folder / LOCK).open("a") as lock:
+    for model_name in name or cached:
+        with os_error_as(ConfigError, f"cannot remove {model_name}"), (cached[model_name] / LOCK).open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 click.echo(f"being fetched, kept: {model_name}")
                 continue
-            shutil.rmtree(folder)
+            shutil.rmtree(cached[model_name])
             click.echo(f"removed: {model_name}")
 
 
-@dataclass(frozen=True, slots=True)
-class CachedModel:
-    """One folder of the cache; while the download is unfinished, `path` is None."""
-
-    name: str
-    path: str | None
-    size_bytes: int
-
-
-def _cached() -> list[CachedModel]:
-    """Return what is in the cache: the folders with its lock, and no others."""
+def _cached() -> dict[str, Path]:
+    """Return the folders of the cache by name: those with its lock, and no others."""
     from edgemeter.models.fetch.fetching import LOCK, cache_folder
 
-    cached = []
-    for lock in sorted(cache_folder().glob(f"*/{LOCK}")):
-        files = [file for file in lock.parent.iterdir() if file.is_file()]
-        path = next((str(file) for file in files if not file.name.startswith(".") and file.suffix != ".toml"), None)
-        cached.append(CachedModel(lock.parent.name, path, sum(file.stat().st_size for file in files)))
-    return cached
+    return {lock.parent.name: lock.parent for lock in sorted(cache_folder().glob(f"*/{LOCK}"))}

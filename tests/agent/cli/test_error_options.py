@@ -22,7 +22,6 @@ OTHERS = re.compile(
     r"`?\b(pip install|systemctl|git|uv|docker|trtexec|journalctl|apt|perf|nvidia-smi|jtop|edgetpu_compiler|tar|install\.py)\b[^`:;]*"
 )
 OWN_SCRIPTS = {
-    "models/builder/build.py": {"--steps"},
     "provisioning/release/install.py": {"--public-key", "--allow-downgrade"},
 }
 

@@ -1,41 +1,46 @@
 """The drawn scenes: the truth they come with, and the files that ship."""
 
+import json
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.progress import no_progress
-from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.models.builder.build import annotations, write_annotated
-from edgemeter.models.builder.drawn_scenes import ANNOTATIONS, IMAGES, SIZE_PX, Stream, draw_scene, file_name
-from edgemeter.models.builder.recipe import SHIPPED_COUNT, SHIPPED_SEED
+from edgemeter.models.builder.drawn_scenes import SIZE_PX, Stream, draw_scene
 from edgemeter.models.builder.scene_shapes import CLASSES
 from edgemeter.models.catalogue.shipped_models import SCENES
 
+COUNT = 112
+
 
 @pytest.fixture(scope="module")
-def shipped_scenes():
-    """Return the scenes of the shipped seed."""
-    return [draw_scene(SHIPPED_SEED, Stream.VALIDATION, index) for index in range(SHIPPED_COUNT)]
+def scenes():
+    """Return the scenes of which the files ship."""
+    return [draw_scene(1, Stream.VALIDATION, index) for index in range(COUNT)]
 
 
-def test_the_shipped_scenes_are_drawn_again(shipped_scenes):
-    """The annotations byte for byte, the images pixel for pixel; nothing else lies in the folder."""
-    assert annotations(shipped_scenes) == (SCENES / ANNOTATIONS).read_bytes()
-    assert sorted(path.name for path in (SCENES / IMAGES).iterdir()) == [file_name(index) for index in range(SHIPPED_COUNT)]
-    for index in (0, 57, SHIPPED_COUNT - 1):
-        np.testing.assert_array_equal(np.asarray(Image.open(SCENES / IMAGES / file_name(index))), shipped_scenes[index].image)
+def test_the_shipped_scenes_are_those_of_their_seed(scenes):
+    """Boxes and classes of the annotations, images pixel for pixel; nothing else lies in the folder."""
+    document = json.loads((SCENES / "annotations.json").read_bytes())
+    names = [image["file_name"] for image in document["images"]]
+    assert sorted(path.name for path in (SCENES / "images").iterdir()) == names
+    assert [category["name"] for category in document["categories"]] == list(CLASSES)
+    for index, (scene, image) in enumerate(zip(scenes, document["images"], strict=True)):
+        objects = [annotation for annotation in document["annotations"] if annotation["image_id"] == image["id"]]
+        corners = [(x, y, x + width, y + height) for x, y, width, height in (annotation["bbox"] for annotation in objects)]
+        np.testing.assert_array_equal(corners, scene.boxes)
+        assert [annotation["category_id"] - 1 for annotation in objects] == scene.classes.tolist()
+        if index in (0, 57, COUNT - 1):
+            np.testing.assert_array_equal(np.asarray(Image.open(SCENES / "images" / image["file_name"])), scene.image)
     assert sum(path.stat().st_size for path in SCENES.rglob("*") if path.is_file()) <= 5_000_000
 
 
-def test_boxes_are_whole_pixels_within_the_picture_and_hold_their_object(shipped_scenes):
-    """The area of an object holds at most every pixel of its box; every class appears, none rarely."""
-    for scene in shipped_scenes:
+def test_boxes_are_whole_pixels_within_the_picture(scenes):
+    """Every class appears, none rarely."""
+    for scene in scenes:
         x1, y1, x2, y2 = scene.boxes.T
-        assert ((x1 >= 0) & (y1 >= 0) & (x2 <= SIZE_PX) & (y2 <= SIZE_PX)).all()
-        assert ((scene.areas_px > 0) & (scene.areas_px <= (x2 - x1) * (y2 - y1))).all()
-    counts = np.bincount(np.concatenate([scene.classes for scene in shipped_scenes]), minlength=len(CLASSES))
+        assert ((x1 >= 0) & (y1 >= 0) & (x2 <= SIZE_PX) & (y2 <= SIZE_PX) & (x1 < x2) & (y1 < y2)).all()
+    counts = np.bincount(np.concatenate([scene.classes for scene in scenes]), minlength=len(CLASSES))
     assert counts.min() > counts.mean() / 2
 
 
@@ -53,19 +58,3 @@ def test_shapes_have_the_areas_of_geometry():
     arm, tip = 0.34, np.sqrt(1 - 0.34**2)
     expected |= {"cross": 8 * arm * tip - 4 * arm**2, "star": 5 * 0.46 * np.sin(np.pi / 5)}
     assert area == pytest.approx(expected, rel=0.02)
-
-
-def test_written_scenes_are_read_back_as_drawn(tmp_path):
-    """Images without loss, boxes as x, y, width and height, areas as counted; a folder that cannot be written is named."""
-    write_annotated(tmp_path, 5, 2, no_progress)
-    data = open_folder(tmp_path / IMAGES, tmp_path / ANNOTATIONS)
-    for index, (item, image_id) in enumerate(zip(data.items, data.image_ids, strict=True)):
-        scene = draw_scene(5, Stream.VALIDATION, index)
-        np.testing.assert_array_equal(np.asarray(Image.open(item.path)), scene.image)
-        objects = [annotation for annotation in data.truth["annotations"] if annotation["image_id"] == image_id]
-        corners = [(x, y, x + width, y + height) for x, y, width, height in (annotation["bbox"] for annotation in objects)]
-        np.testing.assert_array_equal(corners, scene.boxes)
-        assert [annotation["area"] for annotation in objects] == scene.areas_px.tolist()
-        assert [annotation["category_id"] - 1 for annotation in objects] == scene.classes.tolist()
-    with pytest.raises(ConfigError, match="--output"):
-        write_annotated(data.items[0].path, 5, 1, no_progress)

@@ -14,10 +14,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import no_progress
 from edgemeter.agent.contract import model_card, model_file
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.models.builder.drawn_scenes import Stream, write_scenes
-from edgemeter.models.builder.recipe import SHIPPED_SEED
 from edgemeter.models.convert import conversion, conversion_report, formats, parity, source
 from edgemeter.models.convert.parity import image_inputs
+from tests.fixtures.drawn_photos import write_photos
 
 pytestmark = [pytest.mark.convert, pytest.mark.nightly]
 
@@ -38,7 +37,7 @@ def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None
 def written(tmp_path_factory):
     """Return the shipped detector in all formats that need no other program, by name."""
     folder = tmp_path_factory.mktemp("calibration")
-    write_scenes(folder, SHIPPED_SEED, 150, no_progress, Stream.CALIBRATION)
+    write_photos(folder / "images", 150)
     out = tmp_path_factory.mktemp("converted")
     conversions, errors = conversion.convert(request(out, HERE, open_folder(folder / "images")), no_progress)
     assert errors == []
