@@ -63,9 +63,9 @@ LINES = {
     "collector/upkeep": 206,
     "collector/web": 2925,
     "models": 1,
-    "models/builder": 871,
-    "models/catalogue": 392,
-    "models/cli": 865,
+    "models/builder": 582,
+    "models/catalogue": 362,
+    "models/cli": 781,
     "models/convert": 1659,
     "models/fetch": 223,
     "provisioning": 1,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80317,
+    "tests": 80279,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
