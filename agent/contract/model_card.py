@@ -52,7 +52,6 @@ class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     score_threshold: float = 0.001  # Detections with a lower score are dropped.
     nms_iou: float | None = None  # Overlap above which non-maximum suppression drops a box; none is done without it.
     max_detections: Count = 300  # Most detections of a photograph.
-    strides: tuple[Positive, ...] = ()  # Strides of the detector's grids, where its family needs them.
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

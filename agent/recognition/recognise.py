@@ -2,60 +2,31 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Card, CardOutput, ImageInput, Resize, card_path, read_card
-from edgemeter.agent.recognition.metadata import (
-    RT_DETR_HEAD,
-    UNIT_DETR,
-    OutputFamily,
-    SelfDescription,
-    Triple,
-    UnknownFamilyError,
-    family_in,
-    is_any_picture,
-    read_self_description,
-    shapes_in_words,
-    stated_family,
-)
-from edgemeter.agent.recognition.output_shapes import IMAGENET_CLASSES, family_of_outputs, side_of
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Card, CardOutput, ImageInput, card_path, read_card
+from edgemeter.agent.recognition.classifier import Classifier
+from edgemeter.agent.recognition.metadata import SelfDescription, family_in, read_self_description, task_of
+from edgemeter.agent.recognition.normalisation import find_normalisation
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
-from edgemeter.agent.vision.decoders import UnknownModel
+from edgemeter.agent.vision.decoders import Shape
+from edgemeter.agent.vision.decoders.family import Pictures, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 from edgemeter.agent.vision.decoders.size_inputs import pictures_of
 
-# Of the 256 values of a pixel, so many at least stay apart in an input that was quantised for them.
-_FEWEST_STEPS = 64
-_SETTLED_BY = "a wrong guess costs accuracy; set input.mean and input.sd"
-_TRAINED_ON_UNIT = frozenset({"yolov5", "yolov8", "yolo26", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose"})
+# A head for another task is one only where name or metadata say so.
+_USUAL_TASKS = ("detection", Classifier.TASK)
+_SIDES = range(32, 2049, 32)
 _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
 Layout = Literal["NHWC", "NCHW"]
-# Source: Ultralytics' validation (0.7), YOLOv5's (0.6) and YOLOX's (0.65).
-_NMS_IOU = {
-    **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose"), 0.7),
-    "yolov5": 0.6,
-    "yolox": 0.65,
-}
-_RESIZE: dict[str, Resize] = {
-    **dict.fromkeys(_TRAINED_ON_UNIT - {"torchvision"}, "letterbox"),
-    "yolox": "letterbox-top-left",
-    "classifier": "centre-crop",
-}
-# Fine-tuning and MLPerf Tiny shrink photographs whole, by averaging, before they train; ImageNet's evaluation crops. Of visual wake
-# words' reference model 58 of 72 photographs of COCO are right so, 56 cropped and 49 shrunk without smoothing.
-_SHRUNK = (
-    "photographs are shrunk whole and smoothly, the usual for a TensorFlow classifier of other classes than ImageNet's; set input.resize"
-)
-# The usual size where neither the file nor its name has one.
-_USUAL_SIDE = {"classifier": 224, "torchvision": 800}
-_USUAL_YOLO_SIDE = 640
 # Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
 _NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
 # What exporters append to a model's name to identify the file, and the precision that it means.
@@ -68,90 +39,19 @@ _ENDINGS = {
 }
 
 
+class UnknownFamilyError(ValueError):
+    """The model's family is unknown without a card; the message holds the reason."""
+
+
 @dataclass(frozen=True, slots=True)
-class Normalisation:
-    """real = (pixel - mean) / sd, pixels 0..255, in the order of the input's colours; `doubt` is what was assumed, or None."""
+class RecognisedFamily:
+    """The family of a model, what it says of the model, how its photographs are prepared, and what shows all that."""
 
-    mean: Triple
-    sd: Triple
-    doubt: str | None = None
-
-
-_UNIT = Normalisation((0.0, 0.0, 0.0), (255.0, 255.0, 255.0))
-_PIXELS = Normalisation((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-_TENSORFLOW = Normalisation((127.5, 127.5, 127.5), (127.5, 127.5, 127.5), f"pixels become -1..1, the usual for TensorFlow: {_SETTLED_BY}")
-
-# Source: torchvision's models.
-_IMAGENET_MEAN, _IMAGENET_SD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-_IMAGENET = Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, f"ImageNet's mean and sd, the usual for PyTorch: {_SETTLED_BY}")
-# Source: tensorflow/tpu `models/official/efficientnet/lite/efficientnet_lite_builder.py`.
-_EFFICIENTNET_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0), f"(pixel - 127) / 128, EfficientNet-Lite's: {_SETTLED_BY}")
-# Source: Keras `applications/efficientnet.py`, whose graph holds the rescaling.
-_KERAS_EFFICIENTNET = Normalisation(_PIXELS.mean, _PIXELS.sd, f"pixels 0..255, Keras's for EfficientNet: {_SETTLED_BY}")
-
-
-def find_normalisation(info: TensorInfo | None, family: OutputFamily, description: SelfDescription, name: str) -> Normalisation:
-    """Return how pixels become the model's input, `info` (None where the file declares none: float32); `name` shows the framework."""
-    pictures = family.pictures
-    if pictures is not None and pictures.mean is not None:
-        trained: Normalisation | None = Normalisation(pictures.mean, pictures.sd, pictures.doubt)
-    else:
-        trained = _of_family(family, description, name) or (_UNIT if description.task == "classify" else None)
-    if trained is not None:
-        if info is None or _can_hold(info, trained):
-            return trained
-        in_graph = _quantised_normalisation(info)
-        doubt = (
-            f"the input's quantisation (scale {info.scale or 1:g}) is not that of this family's values, so it takes pixels; {_SETTLED_BY}"
-        )
-        return in_graph if in_graph.doubt else replace(in_graph, doubt=doubt)
-    if info is not None and np.dtype(info.dtype).kind in "iu":
-        return _quantised_normalisation(info)
-    if description.mean is not None and description.sd is not None:
-        return Normalisation(description.mean, description.sd)
-    return _usual(info, family, name.lower())
-
-
-def _usual(info: TensorInfo | None, family: OutputFamily, name: str) -> Normalisation:
-    if re.search(r"efficientnet[-_]?lite", name):
-        return _EFFICIENTNET_LITE
-    # A file whose colours are its last axis came from TensorFlow, whatever its format.
-    if name.endswith(".tflite") or (info is not None and info.shape[-1] == 3):
-        return _KERAS_EFFICIENTNET if "efficientnet" in name and family.name == "classifier" else _TENSORFLOW
-    return _IMAGENET
-
-
-def _of_family(family: OutputFamily, description: SelfDescription, name: str) -> Normalisation | None:
-    """Return what a family of detectors was trained with, None if that is not known."""
-    if family.name in _TRAINED_ON_UNIT:
-        return _UNIT
-    if family.name == "detr":
-        if UNIT_DETR.search(name.lower()) or description.head == RT_DETR_HEAD:
-            return _UNIT
-        return Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, None if family_in(name) == "detr" else _IMAGENET.doubt)
-    return _PIXELS if family.name == "yolox" else None
-
-
-def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
-    """Return whether an integer input has room for pixels normalised so; where it has not, the graph normalises by itself."""
-    if np.dtype(info.dtype).kind not in "iu":
-        return True
-    bounds = np.iinfo(np.dtype(info.dtype))
-    first, last = ((pixel - trained.mean[0]) / trained.sd[0] / (info.scale or 1.0) + (info.zero_point or 0) for pixel in (0, 255))
-    inside = min(last, bounds.max) - max(first, bounds.min)
-    return inside >= (last - first) / 2 and last - first >= _FEWEST_STEPS
-
-
-def _quantised_normalisation(info: TensorInfo) -> Normalisation:
-    """Return what makes the quantised value the pixel itself (int8: shifted by 128), as quantised models take their pictures."""
-    kind = np.dtype(info.dtype)
-    # Wider integers hold a pixel without a shift.
-    first = float(np.iinfo(kind).min) if kind.itemsize == 1 else 0.0
-    if info.scale is None:
-        form = "as they are" if first == 0 else f"less {-first:g}"
-        return Normalisation((-first, -first, -first), _PIXELS.sd, f"the integer input takes pixels {form}: {_SETTLED_BY}")
-    mean, sd = float((info.zero_point or 0) - first), 1 / info.scale
-    return Normalisation((mean, mean, mean), (sd, sd, sd))
+    name: str
+    task: str
+    recognition: Recognition
+    pictures: Pictures
+    why: str
 
 
 def card_for(model: Path, loaded: Loaded, categories: int | None = None) -> tuple[Card, tuple[str, ...]]:
@@ -202,34 +102,22 @@ def recognise(model: Path, loaded: Loaded, categories: int | None = None) -> tup
     description, loaded = read_self_description(loaded.metadata), with_batch_of_1(loaded)
     address, model = model, named_path(model, loaded)
     precision, precision_from = _precision(model, loaded)
-    about = f"{model.name} has no card; "
     try:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
-        takes_any = info is not None and is_any_picture(info.shape)
         facts = UnknownModel(
             name=model.name,
             inputs=loaded.inputs,
             outputs=loaded.outputs,
             size=size,
-            named=stated_family(model.name, description),
+            named=family_in(model.name, description),
             labels=description.labels,
-            task=description.task,
-            head=description.head,
-            is_end_to_end=description.is_end_to_end,
+            task=task_of(model.name, description),
             categories=categories,
         )
-        family = _of_table(facts) or family_of_outputs(loaded.outputs, size, model.name, description, takes_any_picture=takes_any)
-        resizes = takes_any and family.name == "torchvision"
-        if size is None:
-            side = family.pictures.side if family.pictures else _USUAL_SIDE.get(family.name, _USUAL_YOLO_SIDE)
-            size = (side, side)
-            size_from = f"input {side} x {side}, the usual for {family.name}: file and name have none; set input.height and input.width"
-        if resizes:
-            size_from = (
-                f'resize = "none", photographs keep their size: the model takes any; random pictures are {size[0]} x {size[1]}; '
-                "set input.resize, input.height and input.width"
-            )
+        # torchvision's detectors take pictures of any size without a batch axis, and resize them.
+        resizes = info is not None and info.shape == (3, None, None)
+        family = recognised_family(facts, takes_any_picture=resizes)
     except UnknownFamilyError as error:
         families = ", ".join([*decoders.names(), "classifier"])
         raise ConfigError(
@@ -237,68 +125,90 @@ def recognise(model: Path, loaded: Loaded, categories: int | None = None) -> tup
             f"(classification, detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or "
             "NCHW), resize, mean, sd and [output] classes, labels, nms_iou"
         ) from error
-    normal = find_normalisation(info, family, description, model.name)
-    card = Card(
-        name=name_of(model),
-        task=family.task,
-        family=family.name,
-        precision=precision,
-        input=_input(family, size, layout, normal, description, model, resizes=resizes),
-        output=_output(family, description),
-    )
-    guesses = [f"family {family.name} from {family.why}", size_from, precision_from]
-    doubts = [*family.doubts, normal.doubt, _SHRUNK if card.image.resize == "stretch-smooth" else None]
-    of_family = (f"{about}{UNSURE_FAMILY}{family.family_doubt}",) if family.family_doubt else ()
-    guessed = (f"{about}guessed: {guess}" for guess in guesses if guess)
-    return card, (*guessed, *of_family, *(f"{about}unsure: {doubt}" for doubt in doubts if doubt))
-
-
-def _of_table(facts: UnknownModel) -> OutputFamily | None:
-    """Return the first family of the table that recognises the model."""
-    if facts.task not in (None, "detect"):
-        return None
-    for name in decoders.DECODERS:
-        family = resolve_name(decoders.DECODERS[name])
-        recognition = family.recognise(facts) if issubclass(family, decoders.Family) else None
-        if recognition is not None:
-            why = f"its outputs {shapes_in_words(facts.shapes)}"
-            return OutputFamily(
-                name, recognition.task, recognition.classes, why, recognition.doubts, (), recognition.family_doubt, family.pictures(facts)
-            )
-    return None
-
-
-def _input(
-    family: OutputFamily,
-    size: tuple[int, int],
-    layout: Layout,
-    normal: Normalisation,
-    description: SelfDescription,
-    model: Path,
-    *,
-    resizes: bool,
-) -> ImageInput:
-    """Return how photographs become the input; a model that `resizes` by itself gets them in their own size."""
-    resize, pad = "none" if resizes else _RESIZE.get(family.name, "stretch"), 114
-    if family.pictures is not None:
-        resize, pad = family.pictures.resize, family.pictures.pad
-    if family.name == "classifier" and layout == "NHWC" and family.classes not in IMAGENET_CLASSES and description.task is None:
-        resize = "stretch-smooth"
-    crop_ratio = 1.0 if description.task == "classify" else 0.875
-    if re.search(r"efficientnet[-_]?lite", model.name.lower()):
-        # Its evaluation leaves a margin of 16 pixels whatever the size.
-        crop_ratio = size[0] / (size[0] + 32)
-    return ImageInput(
+    pictures, recognition = family.pictures, family.recognition
+    if size is None:
+        size = (pictures.side, pictures.side)
+        size_from = f"input {size[0]} x {size[1]}, the usual for {family.name}: file and name have none; set input.height and input.width"
+    resizes = resizes and family.name == "torchvision"
+    if resizes:
+        size_from = (
+            f'resize = "none", photographs keep their size: the model takes any; random pictures are {size[0]} x {size[1]}; '
+            "set input.resize, input.height and input.width"
+        )
+    normal = find_normalisation(info, pictures, description, model.name, is_classifier=family.task == Classifier.TASK)
+    image = ImageInput(
         height=size[0],
         width=size[1],
         layout=layout,
-        colour="BGR" if family.name == "yolox" else "RGB",
-        resize=resize,
-        pad=pad,
-        crop_ratio=crop_ratio,
+        colour=pictures.colour,
+        resize="none" if resizes else pictures.resize,
+        pad=pictures.pad,
+        crop_ratio=pictures.crop_ratio,
         mean=normal.mean,
         sd=normal.sd,
     )
+    output = _output(family, description)
+    card = Card(name=name_of(model), task=family.task, family=family.name, precision=precision, input=image, output=output)
+    guesses = [f"guessed: {guess}" for guess in (f"family {family.name} from {family.why}", size_from, precision_from) if guess]
+    unsure = [f"{UNSURE_FAMILY}{recognition.family_doubt}"] if recognition.family_doubt else []
+    doubts = [*recognition.doubts, normal.doubt, pictures.doubt if pictures.mean is None else None]
+    sentences = (*guesses, *unsure, *(f"unsure: {doubt}" for doubt in doubts if doubt))
+    return card, tuple(f"{model.name} has no card; {sentence}" for sentence in sentences)
+
+
+def recognised_family(facts: UnknownModel, *, takes_any_picture: bool = False) -> RecognisedFamily:
+    """Return the first family of the table that recognises the model, or a classifier; without sizes of outputs the name alone tells.
+
+    Raises:
+        UnknownFamilyError: none fits.
+    """
+    if not facts.outputs or facts.table == (None, None):
+        return _by_name(facts, takes_any_picture=takes_any_picture)
+    why = f"its output{'s' if len(facts.shapes) > 1 else ''} {_in_words(facts.shapes)}"
+    for name in (*decoders.names(), "classifier"):
+        family = _family(name)
+        is_asked = family is not None and (facts.task == family.TASK or (facts.task is None and family.TASK in _USUAL_TASKS))
+        recognition = family.recognise(facts) if is_asked else None
+        if recognition is None:
+            continue
+        if facts.labels and abs(len(facts.labels) - recognition.classes) > (len(facts.shapes) > 1):
+            raise UnknownFamilyError(f"{why} would be {name} with {recognition.classes} classes, but it names {len(facts.labels)}")
+        return RecognisedFamily(name, recognition.task or family.TASK, recognition, family.pictures(facts), why)
+    where = "of open size" if facts.size is None else f"of {facts.size[0]} x {facts.size[1]}"
+    task = f" for the task {facts.task!r}, which its metadata or its name has" if facts.task else ""
+    raise UnknownFamilyError(f"{why} on an input {where} fits no known family{task}")
+
+
+def _by_name(facts: UnknownModel, *, takes_any_picture: bool) -> RecognisedFamily:
+    """Return the family in the name of a file that declares no outputs, or no sizes of them, or that its input shows."""
+    named = facts.named or ("torchvision" if takes_any_picture else None)
+    if named is not None and facts.task in (None, "detection"):
+        family = decoders.family_of(named)
+        recognition = family.by_name(facts)
+        if facts.outputs:
+            doubt = f"family {named} from the file's name or metadata, its output shows no size; set `family`"
+            recognition = replace(recognition, doubts=(doubt, *recognition.doubts))
+        why = "the file name" if facts.named else "its input, pictures of any size without a batch axis"
+        return RecognisedFamily(named, recognition.task or family.TASK, recognition, family.pictures(facts), why)
+    if named is None and facts.task in (None, Classifier.TASK) and (recognition := Classifier.recognise(facts)) is not None:
+        return RecognisedFamily("classifier", Classifier.TASK, recognition, Classifier.pictures(facts), "the file name")
+    task = f", and for the task {facts.task!r} a family is recognised by its outputs" if facts.task else ""
+    raise UnknownFamilyError(f"it declares no outputs with sizes, and its file name contains no known family{task}")
+
+
+def _family(name: str) -> Any:
+    """Return the class of a family that recognises models; None of another package's that does not, or cannot be imported."""
+    if name == "classifier":
+        return Classifier
+    with suppress(ConfigError, UnavailableError):
+        family = decoders.family_of(name)
+        return family if hasattr(family, "recognise") else None
+    return None
+
+
+def _in_words(shapes: Sequence[Shape]) -> str:
+    """Return shapes as `[1, 84, ?], [1, 4]`."""
+    return ", ".join("[" + ", ".join("?" if size is None else str(size) for size in shape) + "]" for shape in shapes)
 
 
 def named_path(model: Path, loaded: Loaded) -> Path:
@@ -349,7 +259,7 @@ def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
 
 
 def _size(
-    info: TensorInfo | None, layout: Layout, description: SelfDescription, model: Path, outputs: Sequence[tuple[int | None, ...]]
+    info: TensorInfo | None, layout: Layout, description: SelfDescription, model: Path, outputs: Sequence[Shape]
 ) -> tuple[tuple[int, int] | None, str | None]:
     """Return height and width, None if unknown, and the source of the guess (None if the file has them)."""
     if info is not None:
@@ -358,7 +268,7 @@ def _size(
             return (height, width), None
     if description.size is not None:
         return description.size, None
-    side = side_of(outputs)
+    side = _side_of(outputs)
     if side is not None:
         return (side, side), f"input {side} x {side}, whose grid has as many cells as the output"
     in_name = [int(number) for number in _NUMBER.findall(_bare(model.name)[0]) if int(number) % 32 == 0]
@@ -380,18 +290,20 @@ def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
     return ("fp16", None) if "float16" in kinds else ("fp32", "precision fp32: inputs and outputs show no other")
 
 
-def _output(family: OutputFamily, description: SelfDescription) -> CardOutput:
-    is_detector = family.task != "classification"
-    labels, offset = description.labels, 0
-    if not is_detector and family.classes == 1001:
-        labels, offset = labels[1:] if len(labels) == 1001 else labels, -1
-    elif is_detector and labels:
+def _side_of(shapes: Sequence[Shape]) -> int | None:
+    """Return the side of the square input (32, 64 .. 2048 pixels) whose YOLO grid has as many cells as an output has anchors."""
+    # The longer axis; where one is open, the other is that of the classes.
+    longest = {max(shape[1] or 0, shape[2] or 0) for shape in shapes if len(shape) == 3 and None not in shape[1:]}
+    sides = [side for side in _SIDES if any(anchors_per_cell(count, (side, side)) for count in longest)]
+    return sides[0] if len(sides) == 1 else None
+
+
+def _output(family: RecognisedFamily, description: SelfDescription) -> CardOutput:
+    labels, offset, classes = description.labels, 0, family.recognition.classes
+    if family.task == Classifier.TASK:
+        if classes == 1001:
+            labels, offset = labels[1:] if len(labels) == 1001 else labels, -1
+    elif labels:
         # One label more, or one class more, is that of the background.
-        offset = {1: 1, -1: -1}.get(len(labels) - family.classes, 0)
-    return CardOutput(
-        classes=family.classes,
-        labels=labels,
-        label_offset=offset,
-        nms_iou=family.pictures.nms_iou if family.pictures else _NMS_IOU.get(family.name),
-        strides=(8, 16, 32) if family.name == "yolox" else family.strides,
-    )
+        offset = {1: 1, -1: -1}.get(len(labels) - classes, 0)
+    return CardOutput(classes=classes, labels=labels, label_offset=offset, nms_iou=family.pictures.nms_iou)

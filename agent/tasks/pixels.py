@@ -24,7 +24,7 @@ from edgemeter.agent.tasks.parts import Jackknifed, numbered
 from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.decoders import tamed
-from edgemeter.agent.vision.decoders.boxes import taps
+from edgemeter.agent.vision.decoders.masks import taps
 from edgemeter.agent.vision.preprocess import values_of_first
 
 Floats = NDArray[np.float32]

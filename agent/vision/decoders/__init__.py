@@ -7,40 +7,38 @@ Others register theirs through the entry point group `edgemeter.decoders`; a car
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
-from edgemeter.agent.contract.model_card import Card, Resize
-from edgemeter.agent.runtimes import Loaded, TensorInfo
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.runtimes import Loaded
 
 Floats = NDArray[np.float32]
 Shape = tuple[int | None, ...]
-Triple = tuple[float, float, float]
 
+# In the order in which they are asked whether a model without a card is theirs.
 DECODERS: Mapping[str, str] = {
-    "detr": "edgemeter.agent.vision.decoders.detr:Detr",
-    "yolov8-heads": "edgemeter.agent.vision.decoders.yolov8_heads:YoloV8Heads",
-    "boxes-scores": "edgemeter.agent.vision.decoders.boxes_scores:BoxesScores",
+    "yolo26-seg": "edgemeter.agent.vision.decoders.yolo26_seg:Yolo26Seg",
+    "yolo-seg": "edgemeter.agent.vision.decoders.yolo_seg:YoloSeg",
+    "yolo26-pose": "edgemeter.agent.vision.decoders.yolo26_pose:Yolo26Pose",
+    "yolo-pose": "edgemeter.agent.vision.decoders.yolo_pose:YoloPose",
     "detr-lists": "edgemeter.agent.vision.decoders.detr_lists:DetrLists",
-    "edgemeter": "edgemeter.agent.vision.decoders.edgemeter_grid:EdgemeterGrid",
-    "movenet": "edgemeter.agent.vision.decoders.movenet:MoveNet",
     "tflite-postprocess": "edgemeter.agent.vision.decoders.tflite_postprocess:TflitePostprocess",
     "torchvision": "edgemeter.agent.vision.decoders.torchvision:Torchvision",
-    "yolo-pose": "edgemeter.agent.vision.decoders.yolov8:YoloPose",
-    "yolo-seg": "edgemeter.agent.vision.decoders.yolo_seg:YoloSeg",
+    "edgemeter": "edgemeter.agent.vision.decoders.edgemeter_grid:EdgemeterGrid",
+    "yolov8-heads": "edgemeter.agent.vision.decoders.yolov8_heads:YoloV8Heads",
     "yolo26": "edgemeter.agent.vision.decoders.yolo26:Yolo26",
-    "yolo26-seg": "edgemeter.agent.vision.decoders.yolo_seg:Yolo26Seg",
-    "yolov5": "edgemeter.agent.vision.decoders.yolov5:YoloV5",
+    "rt-detr": "edgemeter.agent.vision.decoders.rt_detr:RtDetr",
+    "detr": "edgemeter.agent.vision.decoders.detr:Detr",
+    "boxes-scores": "edgemeter.agent.vision.decoders.boxes_scores:BoxesScores",
     "yolov8": "edgemeter.agent.vision.decoders.yolov8:YoloV8",
+    "yolov5": "edgemeter.agent.vision.decoders.yolov5:YoloV5",
     "yolox": "edgemeter.agent.vision.decoders.yolox:YoloX",
 }
 ENTRY_POINTS = "edgemeter.decoders"
-COCO_CLASSES = 80
-# More rows than this are cells of a grid, or priors, not a list of objects.
-MOST_QUERIES = 1000
 # Squares of it, areas and products, stay within float32.
 _LARGEST = np.float32(1e9)
 
@@ -88,76 +86,6 @@ class Detections:
     keypoints: Floats | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pictures:
-    """How photographs become the input of a family, and what its boxes go through: defaults of the card that is written for a model.
-
-    real = (pixel - mean) / sd, pixels 0..255, in the order of the input's colours; `mean` None: the input and the framework decide.
-    `side` is the usual height and width where neither the file nor its name has one; `doubt` is what was assumed, or None.
-    """
-
-    resize: Resize = "letterbox"
-    mean: Triple | None = (0.0, 0.0, 0.0)
-    sd: Triple = (255.0, 255.0, 255.0)
-    colour: Any = "RGB"
-    pad: int = 114
-    side: int = 640
-    nms_iou: float | None = None
-    doubt: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Recognition:
-    """The answer of a family to a model that it recognises; `doubts` are what the file does not confirm, each with the key that settles it.
-
-    `classes` are counted without a background. `family_doubt` is why it may be another family or task, or None.
-    """
-
-    classes: int
-    doubts: tuple[str, ...] = ()
-    family_doubt: str | None = None
-    task: str = "detection"
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownModel:
-    """The facts about a model that has no card.
-
-    `size` is height and width of its input, None where they are open. `named` is the family in the name of its file. `labels`, `task`,
-    `head` (the class of an Ultralytics model's last layer) and `is_end_to_end` are what the file states. `categories` is how many the
-    annotations have.
-    """
-
-    name: str
-    inputs: Sequence[TensorInfo] = ()
-    outputs: Sequence[TensorInfo] = ()
-    size: tuple[int, int] | None = None
-    named: str | None = None
-    labels: tuple[str, ...] = ()
-    task: str | None = None
-    head: str | None = None
-    is_end_to_end: bool | None = None
-    categories: int | None = None
-
-    @property
-    def known_classes(self) -> int | None:
-        """Return how many classes the file names, or else the annotations have."""
-        return len(self.labels) or self.categories
-
-    @property
-    def shapes(self) -> list[Shape]:
-        """Return the shapes of the outputs."""
-        return [info.shape for info in self.outputs]
-
-    def unnamed(self, classes: int, taken_as: str = "") -> tuple[str, ...]:
-        """Return the doubt about classes that the file does not name, with what they are taken as; none where it names some."""
-        if self.labels:
-            return ()
-        assumption = taken_as or ("those of COCO" if classes == COCO_CLASSES else "")
-        assumption = f", and are taken as {assumption}" if assumption else ""
-        return (f"its {classes} classes have no names{assumption}; set output.classes and output.labels",)
-
-
 class Decoder(Protocol):
     """Turns the outputs of one query (batch 1) into detections; stateless but for what its constructor computed.
 
@@ -172,48 +100,14 @@ class Decoder(Protocol):
         """Return the detections in `outputs` (dequantised, float32, in the model's order), NMS applied where the family needs it."""
 
 
-class Family:
-    """The base of our decoders: what a family states of itself, so that models without a card are recognised.
-
-    The families are asked in the order of the table. `NAME` is a regular expression of file names in lower case, "" where none tells.
-    """
-
-    NAME: ClassVar[str] = ""
-    PICTURES: ClassVar[Pictures] = Pictures()
-
-    @classmethod
-    def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return what the model is, None where its outputs are not of this family."""
-        del facts
-        return None
-
-    @classmethod
-    def pictures(cls, facts: UnknownModel) -> Pictures:
-        """Return how photographs are prepared for a model that was recognised."""
-        del facts
-        return cls.PICTURES
-
-    def __init__(self, model: Card, loaded: Loaded) -> None:
-        self._output, self._size = model.output, (model.image.height, model.image.width)
-        shapes = [info.shape for info in loaded.outputs]
-        if shapes and not any(None in shape for shape in shapes):
-            self._check(shapes)
-
-    def _check(self, shapes: Sequence[Shape]) -> Any:
-        """Raise ConfigError where outputs are not of this family: those that the file declares, if no size is open, and each query's."""
-
-
-def blanks(loaded: Loaded) -> list[Floats]:
-    """Return zeros in the shapes of the declared outputs, to try a layout on before the first query; none where a size is open."""
-    shapes = [tuple(size for size in info.shape if size is not None) for info in loaded.outputs]
-    if any(len(shape) != len(info.shape) for shape, info in zip(shapes, loaded.outputs, strict=True)):
-        return []
-    return [np.broadcast_to(np.float32(0), shape) for shape in shapes]
-
-
 def names() -> list[str]:
     """Return the names of all known decoders, ours first."""
     return plugin_names(DECODERS, ENTRY_POINTS)
+
+
+def family_of(name: str) -> Any:
+    """Return the class of this name; raises ConfigError and UnavailableError as `create`."""
+    return find_plugin("decoder", DECODERS, name, ENTRY_POINTS)
 
 
 def create(model: Card, loaded: Loaded) -> Decoder:
@@ -223,7 +117,7 @@ def create(model: Card, loaded: Loaded) -> Decoder:
         ConfigError: no decoder has that name, or the outputs do not fit it.
         UnavailableError: it is another package's, and cannot be imported.
     """
-    decoder: Decoder = find_plugin("decoder", DECODERS, model.family, ENTRY_POINTS)(model, loaded)
+    decoder: Decoder = family_of(model.family)(model, loaded)
     return decoder if getattr(decoder, "takes_invalid", False) else _Guarded(decoder)
 
 

@@ -1,12 +1,11 @@
-"""Shared code of decoders: sigmoid, coordinates, masks, keypoints, and class-wise non-maximum suppression."""
+"""Code that families share: sigmoid, coordinates, and class-wise non-maximum suppression."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import Card, CardOutput
-from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision.decoders import Detections, Floats, Mask, PhotoFrame, tamed
+from edgemeter.agent.contract.model_card import CardOutput
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, tamed
 
 Ints = NDArray[np.int32]
 # Candidates compared together: large enough that numpy's call overhead vanishes, small enough that the pairs stay in the cache.
@@ -15,8 +14,6 @@ _BLOCK = 192
 MOST_CANDIDATES = 30_000
 # A coordinate in 0..1 never reaches this, even of a box that leaves the picture; in pixels the rightmost always do.
 LARGEST_NORMALISED = 2.0
-# COCO's people.
-KEYPOINTS = 17
 
 
 def sigmoid(values: Floats) -> Floats:
@@ -173,64 +170,9 @@ def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output:
     return survivors if places is None else places[survivors]
 
 
-def photo_mask(values: Floats, box: Floats, frame: PhotoFrame, threshold: float) -> Mask:
-    """Return the pixels within the box whose value exceeds the threshold, by bilinear interpolation between the cells of a map.
-
-    `values`, float32 [rows, columns], cover the whole input; the box is x1, y1, x2, y2 in pixels of the photograph.
-    """
-    left_px, right = _pixels(box[0], box[2], frame.photo_width)
-    top, bottom = _pixels(box[1], box[3], frame.photo_height)
-    rows, columns = values.shape
-    first, next_, weight = taps(top, bottom, frame.scale_y, frame.offset_y, rows / frame.input_height, rows)
-    lines = values[first] * (1 - weight)[:, None] + values[next_] * weight[:, None]
-    first, next_, weight = taps(left_px, right, frame.scale_x, frame.offset_x, columns / frame.input_width, columns)
-    return Mask(left_px, top, lines[:, first] * (1 - weight) + lines[:, next_] * weight > threshold)
-
-
-def _pixels(low: float, high: float, size: int) -> tuple[int, int]:
-    """Return from which pixel to which (exclusive) a side goes: those whose number is at least its begin and below its end."""
-    begin, end = (int(np.clip(np.ceil(side), 0, size)) for side in (low, high))
-    return begin, max(begin, end)
-
-
-def taps(
-    begin: int, end: int, scale: float, offset: float, cells_per_px: float, cells: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Return for each pixel the two cells around its centre, and the weight of the second; at the rim the outermost counts alone."""
-    at = np.clip(((np.arange(begin, end) + 0.5) * scale + offset) * cells_per_px - 0.5, 0, cells - 1)
-    first = np.minimum(at.astype(np.int64), cells - 1)
-    return first, np.minimum(first + 1, cells - 1), (at - first).astype(np.float32)
-
-
-def keypoints_in_photo(points: Floats, frame: PhotoFrame) -> Floats:
-    """Return keypoints (x, y in pixels of the input, score) in pixels of the photograph, clipped to it: float32 [n, points, 3]."""
-    x = np.clip((points[..., 0] - frame.offset_x) / frame.scale_x, 0, frame.photo_width)
-    y = np.clip((points[..., 1] - frame.offset_y) / frame.scale_y, 0, frame.photo_height)
-    return np.stack([x, y, points[..., 2]], axis=-1).astype(np.float32)
-
-
-def box_around(points: Floats) -> Floats:
-    """Return the box around keypoints: float32 [n, 4] as x1, y1, x2, y2."""
-    if not points.size:
-        return np.zeros((len(points), 4), np.float32)
-    return np.concatenate([points[..., :2].min(axis=1), points[..., :2].max(axis=1)], axis=1)
-
-
-class OneTensor:
-    """The base of decoders of one tensor [1, a, b]: its shape is checked when it is declared, and by `_check` with each query."""
-
-    def __init__(self, model: Card, loaded: Loaded) -> None:
-        self._output = model.output
-        for info in loaded.outputs[:1]:
-            if len(info.shape) == 3 and None not in info.shape:
-                self._check(tuple(size or 0 for size in info.shape))
-
-    def _check(self, shape: tuple[int, ...]) -> object:
-        raise NotImplementedError
-
-    def _values(self, other_values: int) -> str:
-        """Return the expected number of values of an anchor, in words: its classes and the given number of others."""
-        return f"{other_values} + classes" if self._output.classes is None else str(other_values + self._output.classes)
+def count_in_words(other_values: int, classes: int | None) -> str:
+    """Return how many values an anchor has: its classes, if the card counts them, and these others."""
+    return f"{other_values} + classes" if classes is None else str(other_values + classes)
 
 
 def mismatch(family: str, needs: str, gives: object, correct: str = "`family`") -> ConfigError:

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.vision.decoders import Detections, Family, Floats, PhotoFrame, Pictures, Recognition, Shape, UnknownModel, boxes
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
 from edgemeter.agent.vision.decoders.conventions import boxes_in_pixels, class_scores, two_tables
+from edgemeter.agent.vision.decoders.family import Family, Pictures, Recognition, UnknownModel
 from edgemeter.agent.vision.decoders.grids import strides_of
 
 _GRID = Pictures(nms_iou=0.7)

@@ -11,36 +11,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgemeter.agent.contract.model_card import Card
-from edgemeter.agent.runtimes import Loaded, TensorInfo
-from edgemeter.agent.vision.decoders import (
-    COCO_CLASSES,
-    Detections,
-    Family,
-    Floats,
-    PhotoFrame,
-    Pictures,
-    Recognition,
-    Shape,
-    UnknownModel,
-    boxes,
-)
+from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
+from edgemeter.agent.vision.decoders.family import COCO_CLASSES, Family, Pictures, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.lists import labelled_lists, labels_and_scores, whole_outputs
 from edgemeter.agent.vision.decoders.size_inputs import size_input_names
 
 
 class DetrLists(Family):
     """Decodes the lists; a label below 0 fills up a list of fixed length."""
 
-    PICTURES = Pictures(resize="stretch")
+    PICTURES = Pictures("stretch")
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return what asks for a size, or comes with an integer count and integer labels."""
-        if _lists(facts.shapes) is None:
+        """Return what asks for a size, or comes with an integer count and integer labels; TensorFlow's graphs have the latter, y first."""
+        if (lists := _lists(facts.shapes)) is None:
             return None
         classes = facts.known_classes or COCO_CLASSES
-        if len(facts.outputs) == 3:
+        if lists[2] is None:
             return Recognition(classes, facts.unnamed(classes)) if size_input_names(facts.inputs) else None
-        if sum(_is_whole(info) for info in facts.outputs) != 2:
+        if len(whole_outputs(facts.outputs)) != 2 or any(info.name.lower().startswith("detection_") for info in facts.outputs):
             return None
         doubt = "boxes are x1, y1, x2, y2, as YOLO's; if y comes first, as in TensorFlow's detectors, set `family` = tflite-postprocess"
         return Recognition(classes, (doubt, *facts.unnamed(classes)))
@@ -52,41 +43,28 @@ class DetrLists(Family):
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
         super().__init__(model, loaded)
-        # Of two lists of one length, the labels are those that the file declares as integers.
-        self._whole = [index for index, info in enumerate(loaded.outputs) if _is_whole(info)]
+        self._whole = whole_outputs(loaded.outputs)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` are the lists, float32."""
         at, lists, count = self._check([output.shape for output in outputs])
-        # Where the file declares nothing, whole numbers are labels; where both are whole, labels come first, as exported.
-        are_whole = [index for index in lists if np.array_equal(outputs[index], np.rint(outputs[index]))]
-        labels_at = next((index for index in lists if index in self._whole), (are_whole or lists)[0])
-        labels = outputs[labels_at].ravel()
-        scores = outputs[lists[0] if labels_at == lists[1] else lists[1]].ravel()
+        labels, scores = labels_and_scores(outputs, lists, self._whole)
         are_rows = (scores > self._output.score_threshold) & (labels >= 0)
         if count is not None:
             are_rows &= np.arange(len(scores)) < outputs[count].ravel()[0]
         corners = boxes.in_pixels(outputs[at].reshape(-1, 4)[are_rows], frame)
         return boxes.select(corners, scores[are_rows], labels[are_rows].astype(np.int32), self._output, frame)
 
-    def _check(self, shapes: Sequence[Shape]) -> tuple[int, list[int], int | None]:
+    def _check(self, shapes: Sequence[Shape]) -> tuple[int, tuple[int, int], int | None]:
         if (lists := _lists(shapes)) is None:
-            raise boxes.mismatch("detr-lists", "labels [1, n], boxes [1, n, 4] and scores [1, n]", [list(shape) for shape in shapes])
+            needs = "labels [1, n], boxes [1, n, 4] and scores [1, n], and perhaps their number"
+            raise boxes.mismatch("detr-lists", needs, [list(shape) for shape in shapes])
         return lists
 
 
-def _is_whole(info: TensorInfo) -> bool:
-    return info.dtype.startswith(("int", "uint")) and info.scale is None
-
-
-def _lists(shapes: Sequence[Shape]) -> tuple[int, list[int], int | None] | None:
+def _lists(shapes: Sequence[Shape]) -> tuple[int, tuple[int, int], int | None] | None:
     """Return which outputs are the boxes, the two lists, and the count, if there is one; None where these are other outputs."""
-    at = next((index for index, shape in enumerate(shapes) if len(shape) in (2, 3) and shape[-1] == 4), None)
-    if at is None or len(shapes) not in (3, 4):
-        return None
-    rest_at = [index for index in range(len(shapes)) if index != at]
-    count = next((index for index in rest_at if len(shapes) == 4 and set(shapes[index]) == {1}), None)
-    lists = [
-        index for index in rest_at if index != count and len(shapes[index]) == len(shapes[at]) - 1 and shapes[index][-1] == shapes[at][-2]
-    ]
-    return (at, lists, count) if len(lists) == 2 and (count is None) == (len(shapes) == 3) else None
+    count = next((index for index, shape in enumerate(shapes) if set(shape) == {1}), None) if len(shapes) == 4 else None
+    longer = [shape if index != count else () for index, shape in enumerate(shapes)]
+    lists = labelled_lists(longer)
+    return (*lists, count) if lists and len(shapes) == (3 if count is None else 4) else None

@@ -1,66 +1,64 @@
-"""Family `edgemeter`: the detector that ships; it predicts once per cell of a grid, for each stride of `output.strides`.
+"""Family `edgemeter`: the detector that ships; it predicts once per cell of two grids, of the strides 8 and 16.
 
 Two outputs, in this order, each with its own quantisation scale where the model is quantised:
 - boxes, float32 [1, N, 4]: how far the left, top, right and bottom edges lie from the cell's centre, in units of the stride, >= 0;
 - scores, float32 [1, N, C]: 0..1 per class, sigmoid already applied.
-N counts the cells of every stride's grid one after the other, each grid row by row.
+N counts the cells of both grids one after the other, each grid row by row. A cell may hold several classes.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.runtimes.adapter import shape_fits
-from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
-from edgemeter.agent.vision.decoders.boxes import suppress_class_wise, to_photo
-from edgemeter.agent.vision.decoders.grids import grid_cells
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
+from edgemeter.agent.vision.decoders.conventions import two_tables
+from edgemeter.agent.vision.decoders.family import Family, Pictures, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.grids import cell_count, grid_cells
 
+STRIDES = (8, 16)
 # Where the card names none. Boxes of one class that share more than this are taken for one object.
 DEFAULT_NMS_IOU = 0.6
 
 
-class EdgemeterGrid:
+class EdgemeterGrid(Family):
     """Reads grids of edge distances and class scores; NMS per class."""
 
+    PICTURES = Pictures("stretch", nms_iou=DEFAULT_NMS_IOU)
+
+    @classmethod
+    def recognise(cls, facts: UnknownModel) -> Recognition | None:
+        """Return what has as many rows as these grids have cells."""
+        at, rows, columns = two_tables(facts.shapes) or (1, 0, 0)
+        if at != 0 or facts.size is None or rows != cell_count(*facts.size, STRIDES):
+            return None
+        doubt = "boxes as distances from the cells of our own detector's grids; set `family` if it is another model"
+        return Recognition(columns, (doubt, *facts.unnamed(columns)))
+
     def __init__(self, model: Card, loaded: Loaded) -> None:
-        """Lay out the grid that the card describes and compare it with the outputs, where the file declares them."""
-        self._model = model
-        size, strides = model.image, model.output.strides
-        if not strides or any(stride < 1 or size.height % stride or size.width % stride for stride in strides):
-            raise ConfigError(
-                f"model {model.name!r} of family 'edgemeter' has strides {strides} on an input of {size.height} x {size.width}: "
-                "name in its card (output.strides) strides that divide both sides"
-            )
-        corners, self._strides = grid_cells(size.height, size.width, strides)
+        super().__init__(model, loaded)
+        corners, self._strides = grid_cells(*self._size, STRIDES)
         # The cells' centres in pixels of the input: float32 [N, 2] as x, y.
         self._centres = (corners + np.float32(0.5)) * self._strides
-        if loaded.outputs:
-            self._check([info.shape for info in loaded.outputs])
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections of one query; a cell may hold several classes."""
+        """Return the detections of one query."""
         self._check([output.shape for output in outputs])
-        output = self._model.output
         distances, scores = outputs[0][0], outputs[1][0]
-        cells, classes = np.nonzero(scores >= output.score_threshold)
+        cells, classes = np.nonzero(scores >= self._output.score_threshold)
         reach = distances[cells] * self._strides[cells]
         centres = self._centres[cells]
-        boxes = to_photo(np.concatenate([centres - reach[:, :2], centres + reach[:, 2:]], axis=1), frame)
+        corners = boxes.to_photo(np.concatenate([centres - reach[:, :2], centres + reach[:, 2:]], axis=1), frame)
         best, labels = scores[cells, classes], classes.astype(np.int32)
-        iou = DEFAULT_NMS_IOU if output.nms_iou is None else output.nms_iou
-        survivors = suppress_class_wise(boxes, best, labels, iou, output.max_detections)
-        return Detections(boxes=boxes[survivors], scores=best[survivors], classes=labels[survivors])
+        iou = DEFAULT_NMS_IOU if self._output.nms_iou is None else self._output.nms_iou
+        survivors = boxes.suppress_class_wise(corners, best, labels, iou, self._output.max_detections)
+        return Detections(boxes=corners[survivors], scores=best[survivors], classes=labels[survivors])
 
-    def _check(self, shapes: Sequence[tuple[int | None, ...]]) -> None:
-        cells, output = len(self._strides), self._model.output
-        expected = [(1, cells, 4), (1, cells, output.classes or len(output.labels) or None)]
-        if len(shapes) == 2 and all(shape_fits(shape, want) for shape, want in zip(shapes, expected, strict=True)):
+    def _check(self, shapes: Sequence[Shape]) -> None:
+        cells, classes = cell_count(*self._size, STRIDES), self._output.classes or len(self._output.labels) or None
+        fits = len(shapes) == 2 and shapes[0] == (1, cells, 4) and shapes[1][:2] == (1, cells) and len(shapes[1]) == 3
+        if fits and classes in (None, shapes[1][2]):
             return
-        size = self._model.image
-        raise ConfigError(
-            f"model {self._model.name!r} of family 'edgemeter' has outputs {list(shapes)}, but strides {output.strides} on an input of "
-            f"{size.height} x {size.width} require {expected}: correct strides and classes in its card, or name another family"
-        )
+        needs = f"on an input of {self._size[0]} x {self._size[1]} boxes [1, {cells}, 4] and scores [1, {cells}, {classes or 'classes'}]"
+        raise boxes.mismatch("edgemeter", needs, [list(shape) for shape in shapes], "height, width, output.classes or `family`")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -44,7 +45,13 @@ def strides_of(cells: int | None, size: tuple[int, int] | None) -> tuple[int, ..
     return next((strides for strides in STRIDES if cell_count(*size, strides) == cells), ())
 
 
-def grid_cells(height: int, width: int, strides: Sequence[int]) -> tuple[Floats, Floats]:
+def anchors_per_cell(count: int | None, size: tuple[int, int] | None) -> int:
+    """Return of how many anchors for each cell of the usual grids this is the number: 1, 3, or 0 where it is of neither."""
+    return next((number for number in (1, 3) if count and count % number == 0 and strides_of(count // number, size)), 0)
+
+
+@lru_cache(maxsize=8)
+def grid_cells(height: int, width: int, strides: tuple[int, ...]) -> tuple[Floats, Floats]:
     """Return the cells' x, y (in cells) and their strides (pixels), each grid row by row: float32 [n, 2] and [n, 1]."""
     corners, sizes = [], []
     for stride in strides:

@@ -11,110 +11,78 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
+from edgemeter.agent.vision.decoders.family import COCO_LAST_ID, Family, Pictures, Recognition, UnknownModel
 
-ROLES = ("boxes", "classes", "scores", "count")
-# The role by the number that follows the name; no number is 0.
-_NUMBERED: Mapping[str, tuple[str, ...]] = {
-    "tflite_detection_postprocess": ROLES,
-    "statefulpartitionedcall": ("count", "scores", "classes", "boxes"),
+# By role the names of the operator, of a saved model, and of what else exporters write.
+_NAMES: Mapping[str, str] = {
+    "boxes": r"tflite_detection_postprocess(:0)?|statefulpartitionedcall:3|.*(box|location).*",
+    "classes": r"tflite_detection_postprocess:1|statefulpartitionedcall:2|.*(class|categor).*",
+    "scores": r"tflite_detection_postprocess:2|statefulpartitionedcall:1|.*score.*",
+    "count": r"tflite_detection_postprocess:3|statefulpartitionedcall(:0)?|.*(num|count).*",
 }
 # A score may exceed 1 by a step of its quantisation; from here it is the number of a class.
 _NO_SCORE = 2.0
-_WORDS: Mapping[str, tuple[str, ...]] = {
-    "boxes": ("box", "location"),
-    "classes": ("class", "category", "categories"),
-    "scores": ("score",),
-    "count": ("num", "count"),
-}
 
 
-class TflitePostprocess:
+class TflitePostprocess(Family):
     """Decodes the four tensors of the operator, in whatever order the model gives them."""
 
+    PICTURES = Pictures("stretch", mean=None)
+
+    @classmethod
+    def recognise(cls, facts: UnknownModel) -> Recognition | None:
+        """Return what has the four outputs, as no other model has four numbers; TensorFlow's own graphs count classes from 1."""
+        ranks, has_boxes = sorted(map(len, facts.shapes)), any(shape[2:] == (4,) for shape in facts.shapes)
+        if ranks != [0] * 4 and (not has_boxes or ranks not in ([0, 2, 2, 3], [1, 2, 2, 3])):
+            return None
+        names = [info.name.lower() for info in facts.outputs]
+        if not facts.name.lower().endswith(".tflite") and any(name.startswith("detection_classes") for name in names):
+            doubt = "classes count from 1, as in TensorFlow's graphs, and are COCO's ids; set output.classes and output.labels"
+            return Recognition((len(facts.labels) or COCO_LAST_ID) + 1, (doubt,))
+        return Recognition(facts.foreground or COCO_LAST_ID, facts.unnamed(COCO_LAST_ID, "COCO's ids"))
+
     def __init__(self, model: Card, loaded: Loaded) -> None:
-        if len(loaded.outputs) != 4:
-            raise ConfigError(
-                f"model {model.name!r}: family tflite-postprocess has four outputs (boxes, classes, scores, count), "
-                f"this model has {len(loaded.outputs)}: choose another family in its card"
-            )
-        self._output = model.output
-        self._roles = roles_by_name([info.name for info in loaded.outputs])
+        super().__init__(model, loaded)
+        names = [info.name.lower() for info in loaded.outputs]
+        self._roles = [next((role for role, pattern in _NAMES.items() if re.fullmatch(pattern, name)), "") for name in names]
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` are the four tensors, float32."""
-        part = self._assign(outputs)
+        corners, classes, scores = self._lists(outputs)
         # The count is not always trustworthy (some exports pad it); a padded row has score 0 and falls to the threshold.
-        above = part["scores"] > self._output.score_threshold
-        ymin, xmin, ymax, xmax = part["boxes"][above].T
+        are_above = scores > self._output.score_threshold
         size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
-        corners = np.stack([xmin, ymin, xmax, ymax], axis=1) * size
-        scores, classes = part["scores"][above], part["classes"][above].astype(np.int32)
-        survivors = boxes.surviving(corners, scores, classes, self._output)
-        return Detections(boxes.unplaced(corners[survivors], frame), scores[survivors], classes[survivors])
+        corners = corners[are_above][:, [1, 0, 3, 2]] * size
+        scores, kinds = scores[are_above], classes[are_above].astype(np.int32)
+        survivors = boxes.surviving(corners, scores, kinds, self._output)
+        return Detections(boxes.unplaced(corners[survivors], frame), scores[survivors], kinds[survivors])
 
-    def _assign(self, outputs: Sequence[Floats]) -> dict[str, Floats]:
-        """Return the tensors by role: boxes [n, 4], classes [n], scores [n]."""
-        roles = self._roles
-        if roles is None or not _may_be(dict(zip(roles, outputs, strict=True))):
-            roles = roles_by_shape(outputs)
-        part = dict(zip(roles, outputs, strict=True))
-        tensors = {"boxes": part["boxes"].reshape(-1, 4), "classes": part["classes"].ravel(), "scores": part["scores"].ravel()}
-        if (_is_scores(tensors["classes"]) and not _is_scores(tensors["scores"])) or tensors["scores"].max(initial=0.0) >= _NO_SCORE:
-            tensors["classes"], tensors["scores"] = tensors["scores"], tensors["classes"]
-        if not len(tensors["boxes"]) == len(tensors["classes"]) == len(tensors["scores"]):
-            raise ConfigError(
-                f"the outputs' shapes {[list(o.shape) for o in outputs]} are not those of boxes, classes, scores and count: check `family`"
-            )
-        return tensors
+    def _lists(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
+        """Return boxes [n, 4], classes [n] and scores [n]."""
+        self._check([output.shape for output in outputs])
+        tensors = dict(zip(self._roles, outputs, strict=False))
+        if set(tensors) != set(_NAMES) or not _fit(tensors):
+            # Boxes are the largest; the count is the smallest, and the last where all have one element; classes come before scores.
+            tensors = dict(zip(("boxes", "classes", "scores", "count"), sorted(outputs, key=np.size, reverse=True), strict=True))
+        if not _fit(tensors):
+            raise self._mismatch([output.shape for output in outputs])
+        corners, classes, scores = tensors["boxes"].reshape(-1, 4), tensors["classes"].ravel(), tensors["scores"].ravel()
+        if scores.max(initial=0.0) >= _NO_SCORE or np.any((classes < 1) & (classes != np.rint(classes))):
+            classes, scores = scores, classes
+        return corners, classes, scores
 
+    def _check(self, shapes: Sequence[Shape]) -> None:
+        if len(shapes) != len(_NAMES):
+            raise self._mismatch(shapes)
 
-def roles_by_name(names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the role of each output by its name, None unless the four names give four roles."""
-    roles = tuple(_role(name.lower()) for name in names)
-    return roles if sorted(roles) == sorted(ROLES) else None
-
-
-def roles_by_shape(outputs: Sequence[Floats]) -> tuple[str, ...]:
-    """Return the roles by the shapes: boxes end in 4, the count is the smallest, classes come before scores.
-
-    Raises:
-        ConfigError: no tensor has the shape of boxes.
-    """
-    at = next((i for i, output in enumerate(outputs) if _is_boxes(output)), None)
-    if at is None:
-        raise ConfigError(
-            f"no output of shape [1, n, 4] among {[list(o.shape) for o in outputs]}: these are not detections; check `family` in the card"
-        )
-    remaining = [i for i in range(len(outputs)) if i != at]
-    # Where all hold one element, the operator's order decides: the count comes last.
-    count = min(reversed(remaining), key=lambda i: outputs[i].size)
-    classes, scores = (i for i in remaining if i != count)
-    by_index = {at: "boxes", count: "count", classes: "classes", scores: "scores"}
-    return tuple(by_index[i] for i in range(len(outputs)))
+    def _mismatch(self, shapes: Sequence[Shape]) -> Exception:
+        return boxes.mismatch(self._family, "four outputs: boxes, classes, scores and count", [list(shape) for shape in shapes])
 
 
-def _role(name: str) -> str:
-    for stem, roles in _NUMBERED.items():
-        if match := re.fullmatch(rf"{stem}(?::(\d))?", name):
-            number = int(match[1] or 0)
-            return roles[number] if number < len(roles) else ""
-    return next((role for role, words in _WORDS.items() if any(word in name for word in words)), "")
-
-
-def _is_boxes(output: Floats) -> bool:
-    return output.ndim >= 2 and output.shape[-1] == 4 and output.size >= 4 and (output.ndim == 3 or output.shape[0] != 1)
-
-
-def _may_be(part: Mapping[str, Floats]) -> bool:
-    """Return whether the sizes are those of boxes, classes, scores and count; names may be on the wrong tensors."""
-    number = part["scores"].size
-    return _is_boxes(part["boxes"]) and part["classes"].size == number == part["boxes"].size // 4 and part["count"].size == 1
-
-
-def _is_scores(values: Floats) -> bool:
-    """Return whether these are scores and no class numbers: nothing beyond 1, and not all whole."""
-    return bool(np.all(values <= 1) and np.any(values != np.floor(values)))
+def _fit(tensors: Mapping[str, Floats]) -> bool:
+    """Return whether the sizes are those of the roles; names may be on the wrong tensors."""
+    count = tensors["scores"].size
+    return tensors["boxes"].shape[-1:] == (4,) and [tensors[role].size for role in _NAMES] == [4 * count, count, count, 1]

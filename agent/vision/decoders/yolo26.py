@@ -9,53 +9,62 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import Card
-from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
+from edgemeter.agent.vision.decoders.family import COCO_CLASSES, MOST_QUERIES, Family, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 
 COLUMNS = 6
 # What fp16 may do to a class number; a quantised one is off by more.
 _ROUNDING = 0.01
 
 
-class Yolo26:
+class Yolo26(Family):
     """Decodes the one tensor; rows are candidates as they are."""
 
-    FAMILY = "yolo26"
+    NAME = r"yolo(v?10|v?26)"
     # Values of a row behind its class, in heads for other tasks.
     _extra = 0
 
-    def __init__(self, model: Card, loaded: Loaded) -> None:
-        self._output = model.output
-        if loaded.outputs:
-            self._check([info.shape for info in loaded.outputs])
+    @classmethod
+    def recognise(cls, facts: UnknownModel) -> Recognition | None:
+        """Return a list of rows that is no grid; of an open number of rows with one class six columns may be YOLOv5's."""
+        rows, columns = facts.table
+        is_grid = anchors_per_cell(rows, facts.size) > 0 or (rows or 0) > MOST_QUERIES
+        is_open = rows is None and facts.named is None and len(facts.labels) == 1
+        if columns != COLUMNS or is_grid or is_open or facts.named not in (None, "yolo26", "yolov8"):
+            return None
+        classes = len(facts.labels) or COCO_CLASSES
+        return Recognition(classes, facts.unnamed(classes))
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` is the one tensor, float32."""
-        return self._found(outputs, frame)[0]
+        return self._select(outputs, frame)[0]
 
-    def _found(self, outputs: Sequence[Floats], frame: PhotoFrame) -> tuple[Detections, Floats]:
-        """Return the detections, and the values behind the class of each: float32 [n, extra]."""
+    def _select(self, outputs: Sequence[Floats], frame: PhotoFrame) -> tuple[Detections, Floats, Floats]:
+        """Return the detections, the values behind the class of each, float32 [n, extra], and what x and y are multiplied by: [2]."""
         self._check([output.shape for output in outputs])
         rows = outputs[0].reshape(-1, COLUMNS + self._extra)
-        corners = boxes.in_pixels(rows[:, :4], frame)
-        above = rows[:, 4] > self._output.score_threshold
-        classes = np.rint(rows[above, 5])
-        if not np.all(np.abs(rows[above, 5] - classes) <= _ROUNDING):
+        unit = np.array([frame.input_width, frame.input_height], np.float32)
+        if rows[:, :4].max(initial=0.0) > boxes.LARGEST_NORMALISED:
+            unit = np.ones(2, np.float32)
+        rows = rows[rows[:, 4] > self._output.score_threshold]
+        classes = np.rint(rows[:, 5])
+        if not np.all(np.abs(rows[:, 5] - classes) <= _ROUNDING):
             raise ConfigError(
                 "the sixth column should hold class numbers, and they are not whole: quantised with one scale for boxes and classes? "
                 "Export end-to-end models in float, or without the end-to-end head (family yolov8)"
             )
-        corners, scores, kinds = corners[above], rows[above, 4], classes.astype(np.int32)
+        corners, scores, kinds = rows[:, :4] * np.tile(unit, 2), rows[:, 4], classes.astype(np.int32)
         survivors = boxes.surviving(corners, scores, kinds, self._output)
-        return Detections(boxes.to_photo(corners[survivors], frame), scores[survivors], kinds[survivors]), rows[above, COLUMNS:][survivors]
+        detections = Detections(boxes.to_photo(corners[survivors], frame), scores[survivors], kinds[survivors])
+        return detections, rows[survivors, COLUMNS:], unit
 
-    def _check(self, shapes: Sequence[tuple[int | None, ...]]) -> None:
+    def _check(self, shapes: Sequence[Shape]) -> None:
         shape = shapes[0]
         columns = COLUMNS + self._extra
         if len(shapes) == 1 and len(shape) in (2, 3) and shape[-1] in (columns, None) and (len(shape) == 2 or shape[0] in (1, None)):
             return
         raise ConfigError(
-            f"family {self.FAMILY} needs one output of shape [1, n, {columns}], the model gives {[list(shape) for shape in shapes]}: "
+            f"family {self._family} needs one output of shape [1, n, {columns}], the model gives {[list(shape) for shape in shapes]}: "
             "one with [1, 4 + classes, anchors] is of family yolov8; correct `family` in its card"
         )

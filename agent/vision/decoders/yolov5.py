@@ -1,7 +1,8 @@
 """YOLOv5 and YOLOv7, three anchors per cell, decoded inside the model: [1, anchors, 5 + classes].
 
 A row is centre x, centre y, width, height, objectness, class scores; boxes are pixels of the input, 0..1 in TFLite files.
-The score of a class is objectness x class score; every class of a row above the threshold is a candidate of its own.
+The score of a class is objectness x class score; every class of a row above the threshold is a candidate of its own. YOLOv6 has the same
+output with one anchor per cell. Further outputs, the raw maps that some exports keep, are left alone.
 Source: ultralytics/yolov5 `utils/general.py` (`non_max_suppression`, multi_label), `export.py` (TFLite divides by the size).
 """
 
@@ -9,17 +10,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
-from edgemeter.agent.vision.decoders.boxes import OneTensor, mismatch
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
+from edgemeter.agent.vision.decoders.family import Family, Pictures, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 
 
-class YoloV5(OneTensor):
-    """Decodes the first output; further ones (the raw maps that some exports keep) are left alone."""
+class YoloV5(Family):
+    """Decodes the first output."""
+
+    NAME = r"yolov?[3567]"
+    PICTURES = Pictures(nms_iou=0.6)
+
+    @classmethod
+    def recognise(cls, facts: UnknownModel) -> Recognition | None:
+        """Return the head with three anchors per cell, or what is called so."""
+        rows, columns = facts.table
+        count = anchors_per_cell(rows, facts.size)
+        if columns is None or columns <= 5 or (rows is not None and not count):
+            return None
+        is_open = rows is None and facts.named is None and columns == 5 + len(facts.labels)
+        return facts.one_of_heads("yolov5", columns - 5) if count == 3 or facts.named == "yolov5" or is_open else None
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; the first of `outputs` is the tensor, float32."""
         tensor = outputs[0]
-        self._check(tensor.shape)
+        self._check([tensor.shape])
         rows, threshold = tensor[0], self._output.score_threshold
         is_normalised = rows[:, 0].max(initial=0.0) <= boxes.LARGEST_NORMALISED
         # A class score never exceeds 1, so a row whose objectness is below the threshold has no candidate: most rows end here.
@@ -31,8 +46,9 @@ class YoloV5(OneTensor):
             centred = centred * np.array([frame.input_width, frame.input_height] * 2, np.float32)
         return boxes.select(boxes.corners(centred), scores[anchors, classes], classes.astype(np.int32), self._output, frame)
 
-    def _check(self, shape: tuple[int, ...]) -> None:
-        classes = self._output.classes
-        if len(shape) == 3 and shape[0] == 1 and shape[2] > 5 and classes in (None, shape[2] - 5):
+    def _check(self, shapes: Sequence[Shape]) -> None:
+        shape, classes = shapes[0], self._output.classes
+        if len(shape) == 3 and shape[0] == 1 and (shape[2] or 0) > 5 and classes in (None, (shape[2] or 0) - 5):
             return
-        raise mismatch("yolov5", f"an output of shape [1, anchors, {self._values(5)}]", list(shape), "`classes` or `family`")
+        needs = f"an output of shape [1, anchors, {boxes.count_in_words(5, classes)}]"
+        raise boxes.mismatch("yolov5", needs, list(shape), "`classes` or `family`")

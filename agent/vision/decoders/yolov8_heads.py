@@ -11,19 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.vision.decoders import (
-    COCO_CLASSES,
-    Detections,
-    Family,
-    Floats,
-    PhotoFrame,
-    Pictures,
-    Recognition,
-    Shape,
-    UnknownModel,
-    boxes,
-)
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
 from edgemeter.agent.vision.decoders.conventions import are_probabilities
+from edgemeter.agent.vision.decoders.family import COCO_CLASSES, Family, Pictures, Recognition, UnknownModel
 from edgemeter.agent.vision.decoders.grids import HeadMaps, grid_side, head_maps
 
 # Four edges of 16 steps, or of one.

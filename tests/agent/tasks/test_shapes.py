@@ -12,7 +12,7 @@ from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.tasks import create
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import create as create_decoder
-from edgemeter.agent.vision.decoders.boxes import photo_mask
+from edgemeter.agent.vision.decoders.masks import photo_mask
 from tests.fixtures.rows import in_folders, table_row
 from tests.fixtures.task_data import outlined_photographs, photographed_people, scored_by_pycocotools
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
@@ -35,22 +35,17 @@ def test_yolos_keypoints_lie_where_the_photograph_has_them():
         np.testing.assert_allclose(detections.keypoints[0], expected, atol=1e-3)
 
 
-def test_movenet_finds_one_person_or_six():
-    """Y before x, 0..1 of the input; MultiPose has a box and a score of its own."""
-    person = np.zeros((1, 1, 17, 3), np.float32)
-    person[0, 0] = np.stack([np.linspace(0.25, 0.75, 17), np.linspace(0, 1, 17), np.full(17, 0.5)], axis=1)
-    card = make_card("movenet", "pose", classes=1)
-    detections = create_decoder(card, make_loaded(tensors(person.shape))).decode([person], LETTERBOXED)
-    np.testing.assert_allclose(detections.keypoints[0, [0, 8, 16], :2], [[0, 0], [48, 24], [96, 48]], atol=1e-3)
-    np.testing.assert_allclose(detections.boxes, [[0, 0, 96, 48]], atol=1e-3)
-    assert detections.scores.tolist() == [0.5]
-    several = np.zeros((1, 6, 56), np.float32)
-    several[0, 2, :51] = person.ravel()
-    several[0, 2, 51:] = (0.25, 0.0, 0.5, 0.5, 0.75)
-    several[0, 4, 55] = 0.9
-    detections = create_decoder(card, make_loaded(tensors(several.shape))).decode([several], LETTERBOXED)
-    assert detections.scores.tolist() == pytest.approx([0.9, 0.75])
-    np.testing.assert_allclose(detections.boxes[1], [0, 0, 48, 24], atol=1e-3)
+def test_keypoints_of_end_to_end_rows_lie_where_the_photograph_has_them():
+    """Corners, score, class and then the points; nothing is suppressed."""
+    points = np.stack([np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1)
+    card = make_card("yolo26-pose", "pose", classes=1)
+    for side in (1, 64):
+        rows = np.zeros((1, 300, 57), np.float32)
+        rows[0, :2, :4], rows[0, :2, 4] = np.array([2, 16, 62, 48]) / side, (0.8, 0.7)
+        rows[0, :2, 6:] = (points / [side, side, 1]).ravel()
+        detections = create_decoder(card, make_loaded(tensors(rows.shape))).decode([rows], LETTERBOXED)
+        np.testing.assert_allclose(detections.boxes, [[3, 0, 93, 48]] * 2, atol=1e-3)
+        np.testing.assert_allclose(detections.keypoints[1], (points - [0, 16, 0]) * [1.5, 1.5, 1], atol=1e-3)
 
 
 def drawn_segments(draw):
@@ -63,8 +58,11 @@ def drawn_segments(draw):
 
 def drawn_people(draw):
     """Return the outputs of a model of poses: one person, all of whose points are about where they are."""
-    points = np.stack([draw.normal(0.43, 0.02, 17), draw.normal(0.31, 0.02, 17), np.full(17, draw.uniform(0.1, 1))], axis=1)
-    return [points.reshape(1, 1, 17, 3).astype(np.float32)]
+    score = draw.uniform(0.1, 1)
+    points = np.stack([draw.normal(0.31, 0.02, 17), draw.normal(0.43, 0.02, 17), np.full(17, score)], axis=1)
+    rows = np.zeros((1, 300, 57), np.float32)
+    rows[0, 0, :6], rows[0, 0, 6:] = (*points[:, :2].min(axis=0), *points[:, :2].max(axis=0), score, 0), points.ravel()
+    return [rows]
 
 
 # pycocotools has not heard of numpy 2.
@@ -73,7 +71,7 @@ def drawn_people(draw):
     ("family", "task", "write", "outputs_of", "label", "kind"),
     [
         ("yolo-seg", "segmentation", outlined_photographs, drawn_segments, "box", "segm"),
-        ("movenet", "pose", photographed_people, drawn_people, "person", "keypoints"),
+        ("yolo26-pose", "pose", photographed_people, drawn_people, "person", "keypoints"),
     ],
 )
 def test_pycocotools_finds_the_same_ap_in_the_results(tmp_path, family, task, write, outputs_of, label, kind):
@@ -153,7 +151,7 @@ def test_what_is_no_segmenter_is_refused():
     for outputs, words in [
         ([(1, 38, 84)], "rows of three axes and prototypes of four"),
         ([(1, 38, 84), (1, 32, 15, 15)], "prototypes have the shape"),
-        ([(1, 38, 84), (1, 31, 16, 16)], "family yolo-seg needs an output|an object has 32 coefficients for 31 prototypes"),
+        ([(1, 38, 84), (1, 31, 16, 16)], "family yolo-seg needs one output|an object has 32 coefficients for 31 prototypes"),
     ]:
         arrays = [np.zeros(shape, np.float32) for shape in outputs]
         arrays[0][0, 4, 0] = 0.9
@@ -166,7 +164,7 @@ def test_what_is_no_segmenter_is_refused():
 def test_garbled_shapes_end_in_one_line(tmp_path):
     """Of masks and of keypoints, before anything is run."""
     segments = (outlined_photographs, "yolo-seg", "segmentation", "segmentation", [(1, 37, 84), (1, 32, 16, 16)])
-    poses = (photographed_people, "movenet", "pose", "keypoints", [(1, 1, 17, 3)])
+    poses = (photographed_people, "yolo26-pose", "pose", "keypoints", [(1, 300, 57)])
     for folder, (write, family, task, key, outputs), value, words in in_folders(
         tmp_path,
         [

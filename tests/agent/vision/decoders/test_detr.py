@@ -45,29 +45,7 @@ def test_probabilities_are_left_as_they_are():
     assert decode(BOXES, np.array([[[0.75, 0, 0.25], [0, 0, 1]]], np.float32), classes=2).scores.tolist() == [0.75]
 
 
-def test_boxes_and_scores_may_be_one_tensor():
-    """RT-DETR as Ultralytics exports it: [1, queries, 4 + classes]."""
-    tensor = np.concatenate([BOXES, np.array([[[0, 0.5, 0], [0.25, 0, 0]]], np.float32)], axis=2)
-    detections = decode(tensor, classes=3)
-    assert (detections.boxes.tolist(), detections.classes.tolist()) == ([LEFT, MIDDLE], [1, 0])
-
-
 def test_pixels_are_left_as_they_are():
     """An export that scaled its boxes itself."""
     pixels = BOXES * np.array([64, 32, 64, 32], np.float32)
     assert decode(pixels, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2).boxes.tolist() == [LEFT]
-
-
-def test_a_list_has_score_and_class_in_each_row():
-    """RT-DETR as Ultralytics exports it since 2026: the same boxes, the best first, no column for each class."""
-    for classes in [2, 3, 80]:
-        tensor = np.concatenate([BOXES, np.array([[[0.5, 1], [0.75, 0]]], np.float32)], axis=2)
-        detections = decode(tensor, classes=classes)
-        assert (detections.boxes.tolist(), detections.classes.tolist(), detections.scores.tolist()) == (
-            [MIDDLE, LEFT],
-            [0, 1],
-            [0.75, 0.5],
-        ), f"{classes!r}"
-    # Scores of two classes are not whole numbers.
-    tensor = np.concatenate([BOXES, np.array([[[0.5, 0.25], [0, 0]]], np.float32)], axis=2)
-    assert decode(tensor, classes=2).scores.tolist() == [0.5, 0.25]

@@ -17,13 +17,14 @@ SHAPES = {
     "boxes-scores": [(1, 84, 4), (1, 84, 3)],
     "detr": [(1, 100, 4), (1, 100, 4)],
     "detr-lists": [(1, 100), (1, 100, 4), (1, 100)],
-    "edgemeter": [(1, 84, 4), (1, 84, 3)],
-    "movenet": [(1, 1, 17, 3)],
+    "edgemeter": [(1, 80, 4), (1, 80, 3)],
+    "rt-detr": [(1, 100, 7)],
     "tflite-postprocess": [(1, 10, 4), (1, 10), (1, 10), (1,)],
     "torchvision": [(10, 4), (10,), (10,)],
     "yolo-pose": [(1, 58, 84)],
     "yolo-seg": [(1, 39, 84), (1, 32, 16, 16)],
     "yolo26": [(1, 300, 6)],
+    "yolo26-pose": [(1, 300, 57)],
     "yolo26-seg": [(1, 300, 38), (1, 32, 16, 16)],
     "yolov5": [(1, 252, 8)],
     "yolov8": [(1, 7, 84)],
@@ -46,9 +47,9 @@ REFUSED = {
     ),
     "detr-lists": ({"classes": 3}, r"labels \[1, n\], boxes \[1, n, 4\]", [[(1, 100, 4), (1, 100)], [(1, 100, 4), (1, 100), (1, 99)]]),
     "edgemeter": (
-        {"classes": 3, "strides": (8, 16, 32)},
-        r"'tested'.*strides.*card",
-        [[(1, 84, 4)], [(1, 84, 3), (1, 84, 4)], [(1, 83, 4), (1, 83, 3)], [(1, 84, 4), (1, 84, 4)], [(84, 4), (84, 3)]],
+        {"classes": 3},
+        r"boxes \[1, 80, 4\] and scores \[1, 80, 3\].*card",
+        [[(1, 80, 4)], [(1, 80, 3), (1, 80, 4)], [(1, 84, 4), (1, 84, 3)], [(1, 80, 4), (1, 80, 4)], [(80, 4), (80, 3)]],
     ),
     "tflite-postprocess": ({}, "four outputs|family", [[(1, 1917, 4), (1, 1917, 91)]]),
     "torchvision": ({"classes": 90}, r"needs boxes \[n, 4\]", [[(1, 84, 8400)]]),
@@ -60,14 +61,13 @@ REFUSED = {
         "maps of 64 distances and 3 scores on 64 x 64",
         [[(1, 64, 8, 8), (1, 3, 8, 8)], [(1, 64, 8, 8), (1, 4, 8, 8), (1, 64, 4, 4), (1, 4, 4, 4)], [(1, 7, 84)]],
     ),
-    "yolox": ({"classes": 2}, r"shape \[1, 84, 7\]", [[(1, 84, 8)], [(1, 83, 7)], [(1, 7, 84)], [(84, 7)]]),
+    "yolox": ({"classes": 2}, r"shape \[1, cells of 64 x 64, 7\]", [[(1, 84, 8)], [(1, 83, 7)], [(1, 7, 84)], [(84, 7)]]),
 }
 
 
 def case_of(family):
     """Return the card of a decoder for 3 classes on 64 x 64 pixels, what is loaded of its model, and outputs of nothing."""
-    strides = (8, 16, 32) if family == "edgemeter" else ()
-    card = make_card(family, image_input=make_input(), classes=3, strides=strides, nms_iou=0.5)
+    card = make_card(family, image_input=make_input(), classes=3, nms_iou=0.5)
     return card, make_loaded(tensors(*SHAPES[family])), [np.zeros(shape, np.float32) for shape in SHAPES[family]]
 
 

@@ -9,6 +9,7 @@ import pytest
 from edgemeter.agent.recognition.recognise import card_for
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision import decoders
+from edgemeter.agent.vision.decoders.family import UnknownModel
 from edgemeter.agent.vision.decoders.yolov8_heads import YoloV8Heads
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_loaded, same_size, tensors
@@ -107,6 +108,6 @@ def test_maps_of_other_models_are_not_taken():
         [(1, 64, 12, 20), (1, 5, 12, 20)],
         [(1, 32, 12, 20), (1, 5, 12, 20), (1, 32, 6, 10), (1, 5, 6, 10)],
     ):
-        facts = decoders.UnknownModel("best.onnx", PICTURE, tensors(*shapes), (HEIGHT, WIDTH))
+        facts = UnknownModel("best.onnx", PICTURE, tensors(*shapes), (HEIGHT, WIDTH))
         with table_row(shapes):
             assert YoloV8Heads.recognise(facts) is None

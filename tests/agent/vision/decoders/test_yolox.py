@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision import decoders
-from tests.fixtures.vision_factory import make_card, make_input, make_loaded, same_size, tensors
+from tests.fixtures.vision_factory import make_card, make_input, make_loaded, same_size
 
 # 64 x 32 pixels: 4 x 8 cells of 8 pixels, then 2 x 4 of 16, then 1 x 2 of 32.
 CELLS = 32 + 8 + 2
@@ -42,10 +43,13 @@ def test_a_cell_finds_its_best_class_only():
     assert len(decode(head(cell_0=[0, 0, 1, 1, 0.5, 0.5, 0]), score_threshold=0.3).scores) == 0
 
 
-def test_the_strides_are_the_cards():
-    """A card may name others; the grid has to fit."""
-    decoder = decoders.create(make_card("yolox", image_input=WANTED, classes=2, strides=(32,)), make_loaded(tensors((1, 2, 7))))
-    assert decoder.decode([np.zeros((1, 2, 7), np.float32)], same_size(64, 32)).boxes.shape == (0, 4)
+def test_the_strides_follow_from_the_number_of_cells():
+    """A fourth grid of stride 64 adds a cell; no usual grids have one less."""
+    tensor = np.zeros((1, CELLS + 1, 7), np.float32)
+    tensor[0, -1] = [0.5, 0.25, 0, np.log(0.5), 0.9, 1, 0]
+    assert decode(tensor).boxes.tolist() == [[0, 0, 64, 32]]
+    with pytest.raises(ConfigError, match="cells of 32 x 64"):
+        decode(tensor[:, 2:])
 
 
 def test_boxes_decoded_inside_are_left_as_they_are():

@@ -2,9 +2,10 @@
 
 import pytest
 
-from edgemeter.agent.recognition.metadata import SelfDescription, UnknownFamilyError
-from edgemeter.agent.recognition.output_shapes import family_of_outputs
+from edgemeter.agent.recognition.metadata import SelfDescription, family_in, task_of
+from edgemeter.agent.recognition.recognise import UnknownFamilyError, recognised_family
 from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.vision.decoders.family import UnknownModel
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import tensors
 
@@ -15,6 +16,11 @@ SIZE = (640, 640)
 def described(labels=0, task=None):
     """Return what a file says that names so many classes."""
     return SelfDescription(tuple(f"thing {i}" for i in range(labels)), None, task, None, None)
+
+
+def family_from(outputs, size, name, words):
+    """Return the family of a model with these outputs, an input of this size, and a file of this name that states this."""
+    return recognised_family(UnknownModel(name, (), outputs, size, family_in(name, words), words.labels, task_of(name, words)))
 
 
 def test_shapes_determine_the_family():
@@ -37,14 +43,14 @@ def test_shapes_determine_the_family():
         ((1, 300, 6), SIZE, "yolov8n.onnx", described(3), "yolo26", 3),
         ((1, None, 6), None, "yolo26n.onnx", SILENT, "yolo26", 80),
         ((1, 25200, 6), SIZE, "m.onnx", SILENT, "yolov5", 1),
-        ((1, 300, 84), SIZE, "rtdetr-l.onnx", SILENT, "detr", 80),
+        ((1, 300, 84), SIZE, "rtdetr-l.onnx", SILENT, "rt-detr", 80),
         ((1, 1000), (224, 224), "m.onnx", SILENT, "classifier", 1000),
         ((1, 102), (224, 224), "mobilenet_v2_flowers.tflite", SILENT, "classifier", 102),
         ((1, 1, 1, 1001), (224, 224), "m.tflite", SILENT, "classifier", 1001),
         ((1, 5), (224, 224), "m.onnx", described(5), "classifier", 5),
     ]:
-        recognised = family_of_outputs(tensors(shape), size, name, words)
-        assert (recognised.name, recognised.classes) == (family, classes), f"{shape!r}, {size!r}, {name!r}"
+        recognised = family_from(tensors(shape), size, name, words)
+        assert (recognised.name, recognised.recognition.classes) == (family, classes), f"{shape!r}, {size!r}, {name!r}"
 
 
 def test_several_outputs_determine_the_family():
@@ -56,9 +62,9 @@ def test_several_outputs_determine_the_family():
         ([(1, None, 4), (1, None), (1, None)], "m.onnx", described(91), "torchvision", 90),
         ([(None, 4), (None,), (None,), (None, 1, 28, 28)], "maskrcnn.onnx", described(3), "torchvision", 3),
     ]:
-        recognised = family_of_outputs(tensors(*shapes), SIZE, name, words)
-        assert (recognised.name, recognised.task, recognised.classes) == (family, "detection", classes), f"{shapes!r}, {name!r}"
-        assert words.labels or any("output.classes" in doubt for doubt in recognised.doubts), f"{shapes!r}, {name!r}"
+        recognised = family_from(tensors(*shapes), SIZE, name, words)
+        assert (recognised.name, recognised.task, recognised.recognition.classes) == (family, "detection", classes), f"{shapes!r}, {name!r}"
+        assert words.labels or any("output.classes" in doubt for doubt in recognised.recognition.doubts), f"{shapes!r}, {name!r}"
 
 
 def test_what_a_file_declares_of_its_head_counts_more_than_its_name():
@@ -66,16 +72,16 @@ def test_what_a_file_declares_of_its_head_counts_more_than_its_name():
     for shape, name, end_to_end, head, family in [
         ((1, 84, 2100), "yolo26n.onnx", False, "Detect", "yolov8"),
         ((1, 300, 6), "yolo26n.onnx", True, "Detect", "yolo26"),
-        ((1, 300, 6), "best.onnx", False, "RTDETRDecoder", "detr"),
+        ((1, 300, 6), "best.onnx", False, "RTDETRDecoder", "rt-detr"),
         ((None, None, None), "best.onnx", False, "Detect", "yolov8"),
         ((None, None, None), "yolo26n.onnx", True, "Detect", "yolo26"),
-        ((None, None, None), "rtdetr.onnx", False, "RTDETRDecoder", "detr"),
+        ((None, None, None), "rtdetr.onnx", False, "RTDETRDecoder", "rt-detr"),
         (None, "yolo26n.torchscript", False, "Detect", "yolov8"),
         (None, "yolo26n.torchscript", True, "Detect", "yolo26"),
     ]:
         words = SelfDescription(tuple(f"thing {i}" for i in range(80)), None, "detect", None, None, head, end_to_end)
-        recognised = family_of_outputs(tensors(shape) if shape else [], (320, 320), name, words)
-        assert (recognised.name, recognised.classes) == (family, 80), f"{shape!r}, {name!r}, {end_to_end!r}, {head!r}"
+        recognised = family_from(tensors(shape) if shape else [], (320, 320), name, words)
+        assert (recognised.name, recognised.recognition.classes) == (family, 80), f"{shape!r}, {name!r}, {end_to_end!r}, {head!r}"
 
 
 def test_look_alikes_are_doubted_with_the_key_that_settles_it():
@@ -86,8 +92,8 @@ def test_look_alikes_are_doubted_with_the_key_that_settles_it():
         ((1, 300, 84), "`family`"),
         ((1, 300, 6), "output.labels"),
     ]:
-        assert any(key in doubt for doubt in family_of_outputs(tensors(shape), SIZE, "m.onnx", SILENT).doubts), f"{shape!r}"
-        assert family_of_outputs(tensors((1, 84, 8400)), SIZE, "m.onnx", SILENT).doubts == (), f"{shape!r}"
+        assert any(key in doubt for doubt in family_from(tensors(shape), SIZE, "m.onnx", SILENT).recognition.doubts), f"{shape!r}"
+        assert family_from(tensors((1, 84, 8400)), SIZE, "m.onnx", SILENT).recognition.doubts == (), f"{shape!r}"
 
 
 def test_four_outputs_are_a_postprocess_model():
@@ -100,9 +106,9 @@ def test_four_outputs_are_a_postprocess_model():
         ([()] * 4, SILENT, 90),
     ]:
         names = ["TFLite_Detection_PostProcess"] + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)]
-        recognised = family_of_outputs(tensors(*shapes, names=names), (300, 300), "m.tflite", words)
-        assert (recognised.name, recognised.classes) == ("tflite-postprocess", classes), f"{shapes!r}"
-        assert (recognised.doubts == ()) == bool(words.labels), f"{shapes!r}"
+        recognised = family_from(tensors(*shapes, names=names), (300, 300), "m.tflite", words)
+        assert (recognised.name, recognised.recognition.classes) == ("tflite-postprocess", classes), f"{shapes!r}"
+        assert (recognised.recognition.doubts == ()) == bool(words.labels), f"{shapes!r}"
 
 
 def test_tensorflows_own_graphs_count_classes_from_one():
@@ -110,8 +116,8 @@ def test_tensorflows_own_graphs_count_classes_from_one():
     for name, classes in [("ssd.onnx", 91), ("ssd.tflite", 90)]:
         shapes = {"num_detections:0": (None,), "detection_boxes:0": (None, None, 4), "detection_scores:0": (None, None)}
         outputs = [TensorInfo(key, shape, "float32") for key, shape in shapes.items()]
-        recognised = family_of_outputs([*outputs, TensorInfo("detection_classes:0", (None, None), "float32")], (300, 300), name, SILENT)
-        assert (recognised.name, recognised.classes) == ("tflite-postprocess", classes), f"{name!r}"
+        recognised = family_from([*outputs, TensorInfo("detection_classes:0", (None, None), "float32")], (300, 300), name, SILENT)
+        assert (recognised.name, recognised.recognition.classes) == ("tflite-postprocess", classes), f"{name!r}"
 
 
 def test_without_outputs_the_file_name_determines_the_family():
@@ -120,14 +126,14 @@ def test_without_outputs_the_file_name_determines_the_family():
         ("yolov5n_640.torchscript.pt", "yolov5"),
         ("yolov5nu.pt", "yolov8"),
         ("yolov10n.torchscript", "yolo26"),
-        ("rtdetr-l.torchscript", "detr"),
+        ("rtdetr-l.torchscript", "rt-detr"),
     ]:
         with table_row(name):
-            recognised = family_of_outputs([], SIZE, name, SILENT)
-            assert (recognised.name, recognised.classes, recognised.why) == (family, 80, "the file name")
-            assert "80 classes" in recognised.doubts[0]
-            assert "output.classes" in recognised.doubts[0]
-            assert family_of_outputs([], SIZE, name, described(3)).classes == 3
+            recognised = family_from([], SIZE, name, SILENT)
+            assert (recognised.name, recognised.recognition.classes, recognised.why) == (family, 80, "the file name")
+            assert "80 classes" in recognised.recognition.doubts[0]
+            assert "output.classes" in recognised.recognition.doubts[0]
+            assert family_from([], SIZE, name, described(3)).recognition.classes == 3
 
 
 def test_what_only_resembles_a_family_is_refused():
@@ -138,16 +144,15 @@ def test_what_only_resembles_a_family_is_refused():
         ([(1, 56, 8400)], SIZE, "m.onnx", described(1), "52 classes, but it names 1"),
         ([(1, 300, 7)], SIZE, "m.onnx", SILENT, r"\[1, 300, 7\] on an input of 640 x 640"),
         ([(1, 84, 8400)], (320, 320), "m.onnx", SILENT, "no known family"),
-        ([(1, 1280)], (224, 224), "features.onnx", SILENT, "1280 values, which may be scores or features"),
-        ([(1, 336, 4), (1, 336, 5)], (128, 128), "edgemeter-shapes_fp32.onnx", SILENT, "no known family"),
-        ([(1, 7)], (224, 224), "m.onnx", described(3), "7 scores and names 3"),
-        ([(1, 19248, 4), (1, 19248, 81)], SIZE, "m.onnx", SILENT, "no known family"),
+        ([(1, 1280)], (224, 224), "features.onnx", SILENT, r"\[1, 1280\] on an input of 224 x 224 fits no known family"),
+        ([(1, 7)], (224, 224), "m.onnx", described(3), "no known family"),
+        ([(1, 19248, 4), (1, 19248, 81), (1, 19248, 32), (1, 32, 138, 138)], (550, 550), "yolact.onnx", SILENT, "no known family"),
         ([], SIZE, "model.pt", SILENT, "its file name contains no known family"),
-        ([], None, "yolov8n-pose.torchscript", SILENT, "its file name contains 'pose'"),
+        ([], None, "yolov8n-pose.torchscript", SILENT, "the task 'pose'"),
         ([()], SIZE, "m.tflite", SILENT, "no known family"),
     ]:
         with table_row(shapes, name), pytest.raises(UnknownFamilyError, match=why):
-            family_of_outputs(tensors(*shapes), size, name, words)
+            family_from(tensors(*shapes), size, name, words)
 
 
 def test_a_head_for_another_task_is_not_taken_for_a_detector_without_a_question_mark():
@@ -159,10 +164,10 @@ def test_a_head_for_another_task_is_not_taken_for_a_detector_without_a_question_
         ((1, 25200, 16), "m.onnx", "yolov5 with 11 classes?"),
     ]:
         with table_row(shape, name):
-            recognised = family_of_outputs(tensors(shape), SIZE, name, SILENT)
-            assert (recognised.family_doubt or "").startswith(said_of_it)
-            assert "set `task`" in (recognised.family_doubt or "")
-            assert not any("those of COCO" in doubt for doubt in recognised.doubts)
+            recognised = family_from(tensors(shape), SIZE, name, SILENT)
+            assert (recognised.recognition.family_doubt or "").startswith(said_of_it)
+            assert "set `task`" in (recognised.recognition.family_doubt or "")
+            assert not any("those of COCO" in doubt for doubt in recognised.recognition.doubts)
 
 
 def test_named_classes_a_stated_task_or_cocos_80_leave_no_question():
@@ -173,7 +178,7 @@ def test_named_classes_a_stated_task_or_cocos_80_leave_no_question():
         ((1, 56, 8400), described(52)),
         ((1, 7, 8400), described(0, "detect")),
     ]:
-        assert family_of_outputs(tensors(shape), SIZE, "m.onnx", words).family_doubt is None, f"{shape!r}"
+        assert family_from(tensors(shape), SIZE, "m.onnx", words).recognition.family_doubt is None, f"{shape!r}"
 
 
 LISTS = ((1, 1), (1, 100, 4), (1, 100), (1, 100))
@@ -198,7 +203,7 @@ def test_other_lists_stay_what_they_are():
             "tflite-postprocess",
         ),
     ]:
-        assert family_of_outputs(outputs, SIZE, "m.onnx", described(3)).name == family, f"{family!r}"
+        assert family_from(outputs, SIZE, "m.onnx", described(3)).name == family, f"{family!r}"
 
 
 def test_heads_for_other_tasks_are_known_by_metadata_or_name():
@@ -209,7 +214,8 @@ def test_heads_for_other_tasks_are_known_by_metadata_or_name():
         ([(1, 300, 38), (1, 32, 160, 160)], "yolo11s-seg.onnx", described(80, "segment"), ("yolo26-seg", "segmentation", 80)),
         ([(1, 56, 8400)], "yolo11n-pose.onnx", SILENT, ("yolo-pose", "pose", 1)),
         ([(1, 56, 8400)], "m.onnx", described(1, "pose"), ("yolo-pose", "pose", 1)),
+        ([(1, 300, 57)], "yolo26n-pose.onnx", described(1, "pose"), ("yolo26-pose", "pose", 1)),
     ]:
-        recognised = family_of_outputs(tensors(*shapes), SIZE, name, words)
-        assert (recognised.name, recognised.task, recognised.classes) == expected, f"{shapes!r}, {name!r}"
-        assert bool(recognised.doubts) == (not words.labels and recognised.classes > 1), f"{shapes!r}, {name!r}"
+        recognised = family_from(tensors(*shapes), SIZE, name, words)
+        assert (recognised.name, recognised.task, recognised.recognition.classes) == expected, f"{shapes!r}, {name!r}"
+        assert bool(recognised.recognition.doubts) == (not words.labels and recognised.recognition.classes > 1), f"{shapes!r}, {name!r}"

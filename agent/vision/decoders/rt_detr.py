@@ -1,0 +1,57 @@
+"""RT-DETR as Ultralytics exports it, as one tensor: [1, queries, 4 + classes], since 2026 [1, n, 6] with the score and the class of each.
+
+Boxes are centre x, centre y, width, height in 0..1; each class of a query above the threshold is a candidate of its own.
+Source: ultralytics `nn/modules/head.py` (`RTDETRDecoder`).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
+from edgemeter.agent.vision.decoders.family import COCO_CLASSES, MOST_QUERIES, Family, Pictures, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.grids import anchors_per_cell
+
+
+class RtDetr(Family):
+    """Decodes the one tensor."""
+
+    NAME = r"rt-?_?detr"
+    PICTURES = Pictures("stretch")
+
+    @classmethod
+    def recognise(cls, facts: UnknownModel) -> Recognition | None:
+        """Return rows that are no grid, by their name, or by as many columns as there are classes."""
+        (rows, columns), labels = facts.table, len(facts.labels)
+        is_named = facts.named in ("detr", "rt-detr")
+        if columns is None or columns <= 5 or (rows or 0) > MOST_QUERIES or anchors_per_cell(rows, facts.size):
+            return None
+        if columns == 6 and is_named:
+            return Recognition(labels or COCO_CLASSES, facts.unnamed(labels or COCO_CLASSES))
+        is_counted = facts.named is None and columns - 4 in (labels, COCO_CLASSES)
+        if rows is None or rows < columns or not (is_named or is_counted):
+            return None
+        doubt = "RT-DETR's head, boxes as 0..1 beside scores: its rows are not a grid; set `family` and [input]"
+        return Recognition(columns - 4, (*(() if is_named else (doubt,)), *facts.unnamed(columns - 4)))
+
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
+        """Return the detections; nothing is suppressed but what the card asks for."""
+        self._check([output.shape for output in outputs])
+        rows, classes = outputs[0][0], self._output.classes
+        corners = boxes.corners(boxes.in_pixels(rows[:, :4], frame))
+        # With two classes, whole numbers decide.
+        if rows.shape[1] == 6 and (classes != 2 or np.array_equal(rows[:, 5], np.rint(rows[:, 5]))):
+            queries = np.nonzero(rows[:, 4] > self._output.score_threshold)[0]
+            kinds = np.rint(rows[queries, 5]).astype(np.int32)
+            return boxes.select(corners[queries], rows[queries, 4], kinds, self._output, frame)
+        scores = boxes.sigmoid(rows[:, 4:])
+        queries, kinds = np.nonzero(scores > self._output.score_threshold)
+        return boxes.select(corners[queries], scores[queries, kinds], kinds.astype(np.int32), self._output, frame)
+
+    def _check(self, shapes: Sequence[Shape]) -> None:
+        shape, classes = shapes[0], self._output.classes
+        columns = shape[2] or 0 if len(shape) == 3 else 0
+        if len(shapes) == 1 and shape[0] == 1 and columns > 4 and (classes in (None, columns - 4) or columns == 6):
+            return
+        needs = f"one output [1, queries, {boxes.count_in_words(4, classes)}] (two are of family detr)"
+        raise boxes.mismatch("rt-detr", needs, [list(shape) for shape in shapes], "output.classes or `family`")

@@ -1,0 +1,31 @@
+"""YOLO26-pose, and models of poses that Ultralytics exports with `nms=True`: end-to-end rows [1, n, 6 + 3 x keypoints] with COCO's 17.
+
+A keypoint is as of `yolo-pose`. Nothing is suppressed further.
+Source: ultralytics `nn/modules/head.py` (`Pose`, `Detect.postprocess`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
+from edgemeter.agent.vision.decoders.family import KEYPOINTS, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.masks import keypoints_in_photo
+from edgemeter.agent.vision.decoders.yolo26 import COLUMNS, Yolo26
+
+
+class Yolo26Pose(Yolo26):
+    """Decodes the one tensor."""
+
+    NAME = ""
+    TASK = "pose"
+    _extra = 3 * KEYPOINTS
+
+    @classmethod
+    def recognise(cls, facts: UnknownModel) -> Recognition | None:
+        """Return what its metadata or its name calls a model of poses, by the width of its rows."""
+        return facts.list_of_task(1, COLUMNS + cls._extra, classes=1)
+
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
+        """Return the detections with keypoints; `outputs` is the one tensor, float32."""
+        detections, points, unit = self._select(outputs, frame)
+        return replace(detections, keypoints=keypoints_in_photo(points, unit, frame))

@@ -1,0 +1,31 @@
+"""YOLO's pose head (YOLOv8-pose, YOLO11-pose): [1, 4 + classes + 3 x keypoints, anchors], people with COCO's 17 keypoints.
+
+A keypoint is x, y (in pixels or as 0..1, as the boxes are) and score (the sigmoid is in the graph). Suppression is that of the boxes.
+Source: ultralytics `nn/modules/head.py` (`Pose.kpts_decode`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
+from edgemeter.agent.vision.decoders.family import KEYPOINTS, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.masks import keypoints_in_photo
+from edgemeter.agent.vision.decoders.yolov8 import YoloV8
+
+
+class YoloPose(YoloV8):
+    """Decodes the one tensor."""
+
+    NAME = ""
+    TASK = "pose"
+    _extra = 3 * KEYPOINTS
+
+    @classmethod
+    def recognise(cls, facts: UnknownModel) -> Recognition | None:
+        """Return what its metadata or its name calls a model of poses, by the columns behind its classes."""
+        return facts.head_of_task(1, 4 + cls._extra)
+
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
+        """Return the detections with keypoints; `outputs` is the one tensor, float32."""
+        detections, points, unit = self._select(outputs[0], frame)
+        return replace(detections, keypoints=keypoints_in_photo(points, unit, frame))
