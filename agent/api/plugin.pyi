@@ -60,6 +60,10 @@ from edgemeter.agent.vision.decoders import Floats as Floats
 from edgemeter.agent.vision.decoders import Mask as Mask
 from edgemeter.agent.vision.decoders import PhotoFrame as PhotoFrame
 from edgemeter.agent.vision.decoders.boxes import select as _select_boxes
+from edgemeter.agent.vision.decoders.family import Family as Family
+from edgemeter.agent.vision.decoders.family import Pictures as Pictures
+from edgemeter.agent.vision.decoders.family import Recognition as Recognition
+from edgemeter.agent.vision.decoders.family import UnknownModel as UnknownModel
 from edgemeter.agent.vision.preprocess import Preprocessor as Preprocessor
 from edgemeter.agent.vision.preprocess import input_of as input_of
 from edgemeter.agent.vision.preprocess import values_of_first as values_of_first

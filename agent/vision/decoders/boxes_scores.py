@@ -1,8 +1,7 @@
 """Boxes and scores as two outputs, a row for each anchor or cell: boxes [1, n, 4], scores [1, n, classes] or [1, n, 1 + classes].
 
-Their order and that of their axes are free. The values show what the boxes are (corners or centres, 0..1 or pixels) and what the scores are
-(background first, last or none; probabilities or logits): `conventions.py`. Every class of a row above the threshold is a candidate of its
-own. SSD as jetson-inference exports it and YOLO-NAS of super-gradients are two of them.
+The values show what the boxes are (corners or centres, 0..1 or pixels) and what the scores are (background first, last or none;
+probabilities or logits): `conventions.py`. jetson-inference's SSD and YOLO-NAS are two of them.
 Where n is the number of cells of a YOLO's grid there is no background, and photographs are prepared as YOLO-NAS's (RGB 0..1, letterbox).
 Else as jetson-inference's ((pixel - 127) / 128, stretched), and one score is the background's, unless labels or annotations deny it.
 Source: dusty-nv/pytorch-ssd `vision/ssd/ssd.py`, `vision/ssd/config/mobilenetv1_ssd_config.py`; Deci-AI/super-gradients

@@ -1,7 +1,7 @@
 """YOLOX: [1, cells, 5 + classes], one anchor per cell: its exporter writes the raw grid or (`--decode_in_inference`) boxes in pixels.
 
 A raw row is x, y (offset from the cell, in cells), width, height (logarithm, in cells), objectness, class scores; cells run over the
-strides in order, each row by row. The values decide: an offset stays within a few cells, a centre in pixels does not.
+strides in order, each row by row. The values decide which: an offset stays within a few cells.
 Pictures are BGR, 0..255, at the upper left.
 Source: Megvii-BaseDetection/YOLOX `yolox/utils/demo_utils.py` (`demo_postprocess`) and `utils/boxes.py` (`postprocess`: the best class
 of a cell is its only candidate).
