@@ -1,5 +1,6 @@
 """Adds a user's model file to the catalogue, with the facts that its runtime and its metadata report."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.engine.inspection import inspect
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.models.catalogue.catalogue import CATALOGUE_FILE, CatalogueEntry, change_catalogue, own_file, read_catalogue
+from edgemeter.models.catalogue.catalogue import CATALOGUE_FILE, NAME_PATTERN, CatalogueEntry, change_catalogue, own_file, read_catalogue
 from edgemeter.models.catalogue.shipped_models import card_text
 
 
@@ -28,6 +29,8 @@ def add_model(
         ConfigError: it is not a model, cannot be recognised, has a card of another file, or its name is taken.
         UnavailableError: its runtime is not installed.
     """
+    if name is not None and not re.match(NAME_PATTERN, name):
+        raise ConfigError(f"--name {name!r}: use letters, digits, dots, dashes and underscores, and begin with a letter or digit")
     model = model.resolve()
     if not model.is_file():
         raise ConfigError(f"cannot add {str(model)!r}: there is no such file")

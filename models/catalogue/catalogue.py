@@ -90,10 +90,9 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A catalogue file. `seen`: the first hashes of files whose entry has none, entry name -> sha256."""
+    """A catalogue file."""
 
     entry: tuple[CatalogueEntry, ...] = ()
-    seen: dict[EntryName, Sha256] = {}
 
 
 @functools.cache
@@ -121,13 +120,8 @@ def read_catalogue(path: Path) -> Catalogue:
 
 
 def all_entries() -> Mapping[str, CatalogueEntry]:
-    """Return all entries by name, the user's before ours, with the hash first seen if an entry has none; raises as `read_catalogue`."""
-    users = read_catalogue(own_file())
-    merged = {entry.name: entry for entry in (*read_catalogue(CATALOGUE_FILE).entry, *users.entry)}
-    for name, digest in users.seen.items():
-        if name in merged and merged[name].sha256 is None:
-            merged[name] = msgspec.structs.replace(merged[name], sha256=digest, note="sha256 as first fetched here")
-    return merged
+    """Return all entries by name, the user's before ours; raises as `read_catalogue`."""
+    return {entry.name: entry for path in (CATALOGUE_FILE, own_file()) for entry in read_catalogue(path).entry}
 
 
 def find_entry(name: str) -> CatalogueEntry:
@@ -163,10 +157,8 @@ def card_of(entry: CatalogueEntry, sha256: str) -> Card:
     )
 
 
-def change_catalogue(entry: CatalogueEntry | None = None, hashes: Mapping[str, str] | None = None) -> None:
-    """Put an entry into the user's own catalogue, in place of one of its name, and hashes (by entry) of files whose entry has none.
-
-    A lock keeps concurrent changes apart.
+def change_catalogue(entry: CatalogueEntry) -> None:
+    """Put an entry into the user's own catalogue, in place of one of its name; a lock keeps concurrent changes apart.
 
     Raises:
         ConfigError: it cannot be read or written.
@@ -176,7 +168,5 @@ def change_catalogue(entry: CatalogueEntry | None = None, hashes: Mapping[str, s
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(f".{path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            catalogue = read_catalogue(path)
-            entries = catalogue.entry if entry is None else (*(other for other in catalogue.entry if other.name != entry.name), entry)
-            changed = Catalogue(entry=entries, seen={**catalogue.seen, **(hashes or {})})
-            write_toml(path, toml_document(msgspec.to_builtins(changed)))
+            entries = tuple(other for other in read_catalogue(path).entry if other.name != entry.name)
+            write_toml(path, toml_document(msgspec.to_builtins(Catalogue(entry=(*entries, entry)))))

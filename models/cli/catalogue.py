@@ -1,6 +1,5 @@
 """The commands `edgemeter models list`, `show`, `sample` and `add`."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -109,17 +108,9 @@ def sample(folder: Path) -> None:
     click.echo(f"{folder}: {', '.join(write_sample(folder))}")
 
 
-def _checked_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    from edgemeter.models.catalogue.catalogue import NAME_PATTERN
-
-    if value is not None and not re.match(NAME_PATTERN, value):
-        raise click.BadParameter(f"{value!r}: use letters, digits, dots, dashes and underscores, and begin with a letter or digit")
-    return value
-
-
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--name", callback=_checked_name, help="Name of the entry. Default: the file's name.")
+@click.option("--name", help="Name of the entry. Default: the file's name.")
 @click.option("--runtime", help="litert, onnx, pytorch, ... Default: chosen by the file's suffix.")
 @click.option("--licence", help="Licence of the model. Default: the file's metadata.")
 @click.option("--source", help="Where the model comes from.")

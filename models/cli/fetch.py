@@ -32,7 +32,7 @@ def fetch(name: tuple[str, ...], *, accept_unverified: bool, form: Format) -> No
     from edgemeter.models.fetch import fetching
 
     rows: list[dict[str, Any]] = []
-    failed = False
+    errors: list[EdgemeterError] = []
     for model_name in dict.fromkeys(name):
         if model_name in shipped_files():
             note(f"{model_name} ships with Edgemeter: {shipped_files()[model_name]}")
@@ -42,30 +42,17 @@ def fetch(name: tuple[str, ...], *, accept_unverified: bool, form: Format) -> No
             with progress_bar("bytes") as report:
                 path, digest, is_new = fetching.fetch(entry, report, accepts_unverified=accept_unverified)
         except EdgemeterError as error:
-            # The others can still be fetched; a single one fails as every command does.
-            if len(set(name)) == 1:
-                raise
-            click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
-            failed = True
+            # The others can still be fetched.
+            errors.append(type(error)(f"cannot fetch {model_name}: {error}"))
             continue
         if entry.sha256 is None:
-            unchecked = f"{entry.name} could not be checked; recorded sha256 {digest}: later downloads must match it"
-            click.echo(f"edgemeter: {unchecked}", err=True)
-        rows.append(
-            {
-                "name": entry.name,
-                "path": str(path),
-                "sha256": digest,
-                "address": entry.address,
-                "is_new": is_new,
-                "was_verified": entry.sha256 is not None,
-            }
-        )
+            click.echo(f"edgemeter: {entry.name} could not be checked; recorded sha256 {digest}: later downloads must match it", err=True)
+        row = {"name": entry.name, "path": str(path), "sha256": digest, "address": entry.address}
+        rows.append(row | {"is_new": is_new, "was_verified": entry.sha256 is not None})
     if not print_data(form, {"fetched": rows}):
-        for row in rows:
-            click.echo(row["path"])
-    if failed:
-        sys.exit(FAILED)
+        click.echo("".join(f"{row['path']}\n" for row in rows), nl=False)
+    if errors:
+        raise type(errors[0])("; ".join(map(str, errors)))
 
 
 @click.command()

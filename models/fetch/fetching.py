@@ -9,6 +9,8 @@ import zipfile
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.download import download, redacted
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError, one_line, os_error_as
@@ -41,7 +43,7 @@ def local_file(entry: CatalogueEntry) -> Path:
 def fetch(entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = False) -> tuple[Path, str, bool]:
     """Return the entry's file, its sha256 and whether it was fetched now: if it was missing, or did not match the catalogue.
 
-    A card is written beside it. The hash of a file that was accepted without one is recorded: later ones must match it.
+    A card is written beside it. An entry that was accepted without a hash is recorded with it: later files must match it.
 
     Raises:
         ConfigError: the entry has no sha256, and that is not accepted.
@@ -63,48 +65,44 @@ def fetch(entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = Fal
                 _write_card(entry, path, digest)
                 return path, digest, False
             if entry.sha256 is None and not accepts_unverified:
-                problem = f"{entry.name} is unverified: it requires --accept-unverified"
-                raise ConfigError(f"{problem}; later downloads must match the first hash")
+                raise ConfigError("it is unverified and requires --accept-unverified; later downloads must match the first hash")
             part, digest = _download(entry, entry.address, path, report)
             durable_file.sync(part)
             _write_card(entry, path, digest)
             part.replace(path)
             durable_file.sync(path.parent)
     if entry.sha256 is None:
-        change_catalogue(hashes={entry.name: digest})
+        change_catalogue(msgspec.structs.replace(entry, sha256=digest, note="sha256 as first fetched here"))
     return path, digest, True
 
 
 def _download(entry: CatalogueEntry, address: str, path: Path, report: Tell) -> tuple[Path, str]:
     """Return the checked file, not yet at `path`, and its hash; a download that is cut goes on once, and then by the next fetch."""
-    part, extracted = (path.with_name(f".{path.name}.{kind}") for kind in ("part", "extracted"))
+    part = path.with_name(f".{path.name}.part")
     size_bytes = None if entry.member else entry.size_bytes
     if entry.sha256 is None:
         # Nothing would show that its pieces are of two files.
         part.unlink(missing_ok=True)
-    try:
+    for is_last in (False, True):
         try:
             download(address, part, size_bytes, LARGEST_BYTES, report)
-        except TransientError:
-            if not part.exists():
-                raise
-            download(address, part, size_bytes, LARGEST_BYTES, report)
-        if entry.member is not None:
-            try:
-                _extract(part, entry.member, extracted, entry.size_bytes or LARGEST_BYTES)
-            finally:
-                part.unlink()
-    except TransientError as error:
-        raise TransientError(f"cannot fetch {entry.name}: {error}; check the network and fetch again: what has arrived is kept") from error
-    except UnavailableError as error:
-        raise UnavailableError(f"cannot fetch {entry.name}: {error}") from error
-    file = extracted if entry.member else part
+            break
+        except TransientError as error:
+            if is_last or not part.exists():
+                raise TransientError(f"{error}; check the network and fetch again") from error
+    file = part
+    if entry.member is not None:
+        file = path.with_name(f".{path.name}.extracted")
+        try:
+            _extract(part, entry.member, file, entry.size_bytes or LARGEST_BYTES)
+        finally:
+            part.unlink()
     digest = model_file.sha256(file)
     if entry.sha256 not in (None, digest):
         problem = f"{redacted(address)}: {file.stat().st_size} bytes with sha256 {digest}"
         # It can never become right.
         file.unlink()
-        raise UnavailableError(f"cannot fetch {entry.name}: {problem}, the catalogue says {entry.sha256}: not kept")
+        raise UnavailableError(f"{problem}, the catalogue says {entry.sha256}: not kept")
     return file, digest
 
 
