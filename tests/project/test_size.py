@@ -64,10 +64,10 @@ LINES = {
     "collector/web": 2925,
     "models": 1,
     "models/builder": 582,
-    "models/catalogue": 362,
-    "models/cli": 781,
+    "models/catalogue": 355,
+    "models/cli": 759,
     "models/convert": 1659,
-    "models/fetch": 223,
+    "models/fetch": 221,
     "provisioning": 1,
     "provisioning/apply": 881,
     "provisioning/cli": 1158,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80293,
+    "tests": 80289,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
