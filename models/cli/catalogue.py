@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
+from rich.table import Table
 
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.errors import ConfigError
@@ -12,6 +14,13 @@ from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.toml import toml_document
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY, card_path
+from edgemeter.models.catalogue.catalogue import all_entries, own_file
+from edgemeter.models.catalogue.shipped_models import find_model, shipped_language, shipped_models, write_sample
+from edgemeter.models.fetch.fetching import local_file
+from edgemeter.models.fetch.local_files import named_model
 
 
 @click.command("list")
@@ -21,13 +30,6 @@ def list_models(*, form: Format) -> None:
 
     Example: edgemeter models list --format json
     """
-    import msgspec
-    from rich.table import Table
-
-    from edgemeter.models.catalogue.catalogue import all_entries
-    from edgemeter.models.catalogue.shipped_models import shipped_language, shipped_models
-    from edgemeter.models.fetch.fetching import local_file
-
     models, language, entries = shipped_models(), shipped_language(), all_entries().values()
     document = {
         "models": [{"file": model.path.name, **msgspec.to_builtins(model.about)} for model in models],
@@ -66,16 +68,6 @@ def show(model: str, *, form: Format) -> None:
 
     Example: edgemeter models show edgemeter-shapes_int8.tflite
     """
-    import msgspec
-
-    from edgemeter.agent.base.toml import toml_document
-    from edgemeter.agent.contract import model_file
-    from edgemeter.agent.contract.model_card import card_path
-    from edgemeter.models.catalogue.catalogue import all_entries
-    from edgemeter.models.catalogue.shipped_models import find_model
-    from edgemeter.models.fetch.fetching import local_file
-    from edgemeter.models.fetch.local_files import named_model
-
     path, entry = Path(model), all_entries().get(model)
     if entry is not None and not path.is_file():
         path = local_file(entry)
@@ -84,15 +76,11 @@ def show(model: str, *, form: Format) -> None:
             click.echo(f"\n# file: {path if path.is_file() else 'not here'}")
         return
     path = path if path.is_file() else named_model(model)
-    if not path.is_file():
-        raise ConfigError(f"there is no file {model!r}: correct the path, or see `edgemeter models list`")
-    file_with_card = find_model(path)
+    card = find_model(path).about
     actual = model_file.sha256(path)
-    if file_with_card.about.sha256 not in (None, actual):
-        raise ConfigError(
-            f"{str(path)!r} has sha256 {actual}, but its card has {file_with_card.about.sha256}: the file was changed, fetch it again"
-        )
-    if not print_data(form, {"file": str(path), "size_bytes": path.stat().st_size, "card": file_with_card.about}):
+    if card.sha256 not in (None, actual):
+        raise ConfigError(f"{str(path)!r} has sha256 {actual}, but its card has {card.sha256}: the file was changed, fetch it again")
+    if not print_data(form, {"file": str(path), "size_bytes": path.stat().st_size, "card": card}):
         click.echo(card_path(path).read_text(encoding="utf-8"), nl=False)
 
 
@@ -103,8 +91,6 @@ def sample(folder: Path) -> None:
 
     Example: edgemeter models sample trial
     """
-    from edgemeter.models.catalogue.shipped_models import write_sample
-
     click.echo(f"{folder}: {', '.join(write_sample(folder))}")
 
 
@@ -121,9 +107,8 @@ def add(file: Path, *, replace: bool, form: Format, **options: str | None) -> No
 
     Example: edgemeter models add model.tflite --licence Apache-2.0
     """
-    from edgemeter.agent.contract.model_card import UNSURE_FAMILY
+    # It imports runtimes and what recognises models.
     from edgemeter.models.catalogue.add import add_model
-    from edgemeter.models.catalogue.catalogue import own_file
 
     entry, loaded, guesses = add_model(file, **options, replace=replace)
     for guess in guesses:

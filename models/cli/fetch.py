@@ -16,6 +16,11 @@ from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.tables import Format, print_data, print_table
+from edgemeter.models.catalogue.catalogue import find_entry
+from edgemeter.models.catalogue.shipped_models import shipped_files
+from edgemeter.models.fetch import fetching
+from edgemeter.models.fetch.fetching import LOCK, cache_folder
+from edgemeter.models.fetch.local_files import verify_models
 
 
 @click.command()
@@ -27,10 +32,6 @@ def fetch(name: tuple[str, ...], *, accept_unverified: bool, form: Format) -> No
 
     Example: edgemeter models fetch yolox-nano
     """
-    from edgemeter.models.catalogue.catalogue import find_entry
-    from edgemeter.models.catalogue.shipped_models import shipped_files
-    from edgemeter.models.fetch import fetching
-
     rows: list[dict[str, Any]] = []
     errors: list[EdgemeterError] = []
     for model_name in dict.fromkeys(name):
@@ -63,8 +64,6 @@ def verify(name: tuple[str, ...], *, form: Format) -> None:
 
     Example: edgemeter models verify
     """
-    from edgemeter.models.fetch.local_files import verify_models
-
     files = verify_models(name)
     print_table(form, "files", [asdict(file) for file in files], {"name": "name", "state": "state"})
     wrong = [file for file in files if file.state != "ok"]
@@ -84,7 +83,7 @@ def cache() -> None:
 
 
 @cache.command("list")
-@format_option('{"folder": ..., "models": [...]}')
+@format_option('{"models": [...]}')
 def list_cache(*, form: Format) -> None:
     """List the cached models and unfinished downloads.
 
@@ -93,10 +92,12 @@ def list_cache(*, form: Format) -> None:
     rows = []
     for name, folder in _cached().items():
         files = [file for file in folder.iterdir() if file.is_file()]
-        is_whole = any(not file.name.startswith(".") for file in files)
+        is_whole = any(not file.name.startswith(".") and file.suffix != ".toml" for file in files)
         size_mb = round(sum(file.stat().st_size for file in files) / 1e6, 1)
         rows.append({"name": name, "state": "fetched" if is_whole else "unfinished", "size_mb": size_mb, "folder": str(folder)})
     print_table(form, "models", rows, {"name": "name", "state": "state", "size_mb": "MB", "folder": "folder"})
+    if not rows:
+        note(f"the cache {str(cache_folder())!r} is empty")
 
 
 @cache.command(short_help="Remove fetched models and unfinished downloads.")
@@ -106,8 +107,6 @@ def clear(name: tuple[str, ...]) -> None:
 
     Example: edgemeter models cache clear yolox-nano
     """
-    from edgemeter.models.fetch.fetching import LOCK, cache_folder
-
     cached = _cached()
     if absent := sorted(set(name) - cached.keys()):
         raise ConfigError(f"the cache {str(cache_folder())!r} has no {', '.join(absent)}: `edgemeter models cache list` shows its models")
@@ -124,6 +123,4 @@ def clear(name: tuple[str, ...]) -> None:
 
 def _cached() -> dict[str, Path]:
     """Return the folders of the cache by name: those with its lock, and no others."""
-    from edgemeter.models.fetch.fetching import LOCK, cache_folder
-
     return {lock.parent.name: lock.parent for lock in sorted(cache_folder().glob(f"*/{LOCK}"))}

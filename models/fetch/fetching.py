@@ -55,6 +55,8 @@ def fetch(entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = Fal
         if entry.sha256 is None or not path.is_file() or model_file.sha256(path) != entry.sha256:
             raise UnavailableError(entry.how_to_get)
         return path, entry.sha256, False
+    if entry.sha256 is None and not accepts_unverified:
+        raise ConfigError("it is unverified and requires --accept-unverified; later downloads must match the first hash")
     remedy = "make room (`edgemeter models cache`), or name another folder in EDGEMETER_MODELS"
     with os_error_as(TransientError, f"cannot write to the cache {str(path.parent)!r}", remedy):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,8 +66,6 @@ def fetch(entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = Fal
             if path.is_file() and (digest := model_file.sha256(path)) == entry.sha256:
                 _write_card(entry, path, digest)
                 return path, digest, False
-            if entry.sha256 is None and not accepts_unverified:
-                raise ConfigError("it is unverified and requires --accept-unverified; later downloads must match the first hash")
             part, digest = _download(entry, entry.address, path, report)
             durable_file.sync(part)
             _write_card(entry, path, digest)

@@ -27,6 +27,7 @@ def test_what_is_fetched_is_listed_and_cleared(home, invoke):
         invoke("cache", "clear", "a")
     assert invoke("cache", "clear").stdout == "removed: b\n"
     assert not list((home / "models").iterdir())
+    assert "is empty" in invoke("cache", "list").stderr
 
 
 def test_a_model_being_fetched_is_not_removed(home, invoke):
