@@ -65,7 +65,7 @@ LINES = {
     "models": 1,
     "models/builder": 582,
     "models/catalogue": 355,
-    "models/cli": 759,
+    "models/cli": 741,
     "models/convert": 1659,
     "models/fetch": 221,
     "provisioning": 1,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80289,
+    "tests": 80290,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
