@@ -51,7 +51,7 @@ from edgemeter.agent.tasks import Parts as Parts
 from edgemeter.agent.tasks import Task as Task
 from edgemeter.agent.tasks.array_items import array_inputs as array_inputs
 from edgemeter.agent.tasks.array_items import fitted as fitted
-from edgemeter.agent.tasks.item_accuracy import item_accuracy as item_accuracy
+from edgemeter.agent.tasks.parts import item_accuracy as item_accuracy
 from edgemeter.agent.tasks.parts import Jackknifed as Jackknifed
 from edgemeter.agent.tasks.parts import Share as Share
 from edgemeter.agent.vision.decoders import Decoder as Decoder

@@ -16,7 +16,7 @@ from edgemeter.agent.datasets.items import Item
 
 # Asked in this order; then those of other packages, in the order of their names.
 READERS: Mapping[str, str] = {
-    "mlperf-tiny": "edgemeter.agent.datasets.mlperf_tiny:MlperfTiny",
+    "mlperf-tiny": "edgemeter.agent.datasets.readers:MlperfTiny",
     "cifar-10": "edgemeter.agent.datasets.cifar:Cifar10",
     "visual-wake-words": "edgemeter.agent.datasets.readers:VisualWakeWords",
     "maps": "edgemeter.agent.datasets.readers:Maps",

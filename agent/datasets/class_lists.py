@@ -11,6 +11,7 @@ from edgemeter.agent.datasets.items import files_in, read_text
 
 Target = TypeVar("Target")
 CLASS_LIST_FORM = "each line is `file class` (.csv and .tsv: file, class and what else the heading names), class a number from 0 on"
+TINY_LIST_FORM = "each line is `file,classes,label` or `file,classes,label,window,stride`, as in MLPerf Tiny"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,21 @@ def read_class_list(path: Path) -> ClassIndex:
         if not 2 <= len(cells) <= max(2, len(heading)) or not cells[1].isascii() or not cells[1].isdigit():
             raise ConfigError(f"the index {str(path)!r}: line {number} is {' '.join(cells)[:80]!r}: {CLASS_LIST_FORM}")
         add_target(classes, cells[0], int(cells[1]), f"the index {str(path)!r}: line {number}", "image folder")
+    return ClassIndex(classes)
+
+
+def read_tiny_list(path: Path) -> ClassIndex:
+    """Return the classes in MLPerf Tiny's list of files; raises ConfigError if a line is not of its form."""
+    classes: dict[str, int] = {}
+    for number, line in enumerate(text_lines(path), 1):
+        cells = [cell.strip() for cell in line.split(",")]
+        is_row = len(cells) in (3, 5) and all(cell.isascii() and cell.isdigit() for cell in cells[1:]) and int(cells[2]) < int(cells[1])
+        if line.strip() and not is_row:
+            raise ConfigError(f"the list {str(path)!r}: line {number} is {line[:80]!r}: {TINY_LIST_FORM}")
+        if is_row:
+            add_target(classes, cells[0], int(cells[2]), f"{str(path)!r}: line {number}")
+    if not classes:
+        raise ConfigError(f"the list {str(path)!r} names no files: {TINY_LIST_FORM}")
     return ClassIndex(classes)
 
 

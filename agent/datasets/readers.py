@@ -1,4 +1,4 @@
-"""Our readers of ground truth, each recognised by its content: maps, class folders, class lists, COCO's JSON, visual wake words."""
+"""Our readers of ground truth: maps, class folders, class lists, COCO's JSON, visual wake words, MLPerf Tiny's list."""
 
 import hashlib
 from codecs import BOM_UTF8
@@ -10,7 +10,14 @@ import msgspec
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets, required
-from edgemeter.agent.datasets.class_lists import ClassIndex, find_class_names, read_class_folders, read_class_list, text_lines
+from edgemeter.agent.datasets.class_lists import (
+    ClassIndex,
+    find_class_names,
+    read_class_folders,
+    read_class_list,
+    read_tiny_list,
+    text_lines,
+)
 from edgemeter.agent.datasets.coco import CocoDocument, read_annotations
 from edgemeter.agent.datasets.items import ARRAYS, PHOTOGRAPHS, head_of, list_photographs, photographs_in
 
@@ -40,6 +47,19 @@ class Maps:
         """Return the file of each photograph's map: the task reads it."""
         paths, identity = read_maps(folder, required(annotations))
         return GroundTruth(Targets(paths), identity, named_by="folder")
+
+
+class MlperfTiny:
+    """MLPerf Tiny's list of its evaluation set, `y_labels.csv`: features or pixels (.bin), each with its class."""
+
+    def recognises(self, _folder: Path, annotations: Path | None) -> bool:
+        """Return whether the annotations are called as MLPerf Tiny calls them."""
+        return annotations is not None and annotations.name.startswith("y_labels") and annotations.suffix == ".csv"
+
+    def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
+        """Return the class of each file that the list names."""
+        path = required(annotations)
+        return GroundTruth(read_tiny_list(path), path)
 
 
 class ClassFolders:

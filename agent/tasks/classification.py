@@ -14,8 +14,7 @@ from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.array_items import array_inputs
 from edgemeter.agent.tasks.class_fit import class_output
-from edgemeter.agent.tasks.item_accuracy import item_accuracy, noun_of
-from edgemeter.agent.tasks.parts import Share
+from edgemeter.agent.tasks.parts import Share, item_accuracy, noun_of
 from edgemeter.agent.tasks.photo_items import load_item
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
 

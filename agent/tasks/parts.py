@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from edgemeter.agent.base.metrics import Better
 from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile, wilson_interval
+from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.datasets.dataset import Dataset
+from edgemeter.agent.tasks import Parts
 
 # Parts of the delete-a-group jackknife: so many evaluations an error costs, and one fewer are its degrees of freedom.
 PARTS = 20
@@ -18,6 +22,8 @@ CONFIDENCE = 0.95
 # Logarithms beyond this are no numbers a figure can reach.
 _FARTHEST = 100.0
 _SEED = 0
+# What the items of a kind are called.
+_NOUNS = {"image": "images", "tensor": "items"}
 
 # A figure of some items, by their numbers; None where there is nothing to find in them.
 Figure = Callable[[Sequence[int]], float | None]
@@ -145,6 +151,39 @@ def _by_wilson(share: float, count: float, freedom: float, values: tuple[float, 
 
 # A figure of any of the items, with its bounds.
 ItemFigure = Share | Jackknifed
+
+
+def noun_of(data: Dataset) -> str:
+    """Return what the items are called that bounds take as independent."""
+    return _NOUNS[data.items[0].kind]
+
+
+def item_accuracy(
+    metric: str,
+    figure: ItemFigure,
+    members: Sequence[int],
+    data: Dataset,
+    *,
+    parts: Parts = "all",
+    better: Better = "higher",
+    detail: Mapping[str, float | None] | None = None,
+    warnings: Sequence[str] = (),
+) -> Accuracy | None:
+    """Return the accuracy of the items `members`, by their numbers; None where there is nothing to find in them."""
+    value = figure.value(members) if members else None
+    if value is None:
+        return None
+    bounds = figure.bounded(members, noun_of(data), data.copies) if parts == "all" else Bounded()
+    return Accuracy(
+        metric=metric,
+        value=value,
+        images=len(members),
+        dataset_sha256=data.sha256,
+        detail=dict(detail or {}),
+        **bounds.in_record(),
+        warnings=(*data.warnings, *warnings),
+        better=better,
+    )
 
 
 def between(value: float, error: float, freedom: float, limits: tuple[float, float] = (0.0, 1.0)) -> tuple[float, float]:

@@ -19,8 +19,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Outputs, Parts
-from edgemeter.agent.tasks.item_accuracy import item_accuracy
-from edgemeter.agent.tasks.parts import Jackknifed, numbered
+from edgemeter.agent.tasks.parts import Jackknifed, item_accuracy, numbered
 from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.decoders import tamed
