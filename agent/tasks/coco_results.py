@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_accuracy import Accuracy
-from edgemeter.agent.datasets.coco import CocoResult, plain_document, read_annotations, read_results, shape_of
+from edgemeter.agent.datasets.coco import CocoAnnotation, CocoResult, plain_document, read_annotations, read_results, shape_of
 from edgemeter.agent.datasets.foreign_names import ImageKey, match_image_ids
 from edgemeter.agent.tasks.coco_ap import ENOUGH, agreement, coco_accuracy
 from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, MASKS, CocoAp, ObjectKind
 from edgemeter.agent.tasks.shapes import scored_shapes, with_shapes
 from edgemeter.agent.tasks.similarity import Annotations, Compared, Floats
+
+# Tools for boxes write an outline without corners.
+_EMPTY = Raw(b"[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class ScoredResults:
 
 
 def score_results(predictions: Path, annotations: Path) -> ScoredResults:
-    """Return the accuracy of predictions: of keypoints, else of masks, else of boxes, as the first of them has.
+    """Return the accuracy of predictions: of keypoints, else of masks, else of boxes: what both files have.
 
     As in pycocotools images without predictions count, and of a mask or pose with a box the area is that of the box.
 
@@ -43,7 +46,7 @@ def score_results(predictions: Path, annotations: Path) -> ScoredResults:
     if isinstance(document, dict):
         raise ConfigError(f"{str(annotations)!r} is an index of classes: give COCO's annotations (images, annotations, categories)")
     results, noun = read_results(predictions), f"the predictions {str(predictions)!r}"
-    kind = _kind(results)
+    kind, kind_notes = _kind(results, document.annotations)
     files = {_image_key(result): result.file_name for result in results}
     ids, image_notes = match_image_ids(files, document.images, noun, files)
     truth = with_shapes(kind, plain_document(document))
@@ -57,13 +60,18 @@ def score_results(predictions: Path, annotations: Path) -> ScoredResults:
     scored, category_notes = _categorised(CocoAp(truth, rows, kind, shapes), shapes, noun)
     image_ids = [image.id for image in document.images]
     accuracy = coco_accuracy(scored, image_ids, sha256_of(annotations))
-    notes = (*document.notes, *image_notes, *category_notes)
+    notes = (*document.notes, *kind_notes, *image_notes, *category_notes)
     return ScoredResults(accuracy, len(image_ids), len(document.annotations), len(results), notes)
 
 
-def _kind(results: Sequence[CocoResult]) -> ObjectKind:
-    kinds = (kind for kind in (KEYPOINTS, MASKS) if results and getattr(results[0], kind.key) is not UNSET)
-    return next(kinds, BOXES)
+def _kind(results: Sequence[CocoResult], annotations: Sequence[CocoAnnotation]) -> tuple[ObjectKind, tuple[str, ...]]:
+    """Return the kind that is scored, and a note where predictions have shapes that the annotations lack."""
+    for kind in (KEYPOINTS, MASKS):
+        if results and getattr(results[0], kind.key) is not UNSET:
+            if any(getattr(annotation, kind.key) not in (UNSET, _EMPTY) for annotation in annotations):
+                return kind, ()
+            return BOXES, (f"boxes are scored, since the annotations have no {kind.key}",)
+    return BOXES, ()
 
 
 def _image_key(result: CocoResult) -> ImageKey:

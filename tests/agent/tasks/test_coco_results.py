@@ -76,6 +76,16 @@ def test_the_figures_are_those_of_pycocotools(tmp_path):
             assert 0.1 < result.accuracy.value < 0.9
 
 
+def test_boxes_are_scored_where_the_annotations_have_no_masks(tmp_path):
+    """A detector of masks on annotations of boxes, some of which say so by an outline without corners."""
+    truth = drawn_truth()
+    results = drawn_results(truth, segmentation=[[0, 0, 9, 0, 9, 9]])
+    for annotation in truth["annotations"]:
+        annotation["segmentation"] = []
+    result = scored(tmp_path, results, truth)
+    assert (result.accuracy.metric, result.notes) == ("coco_ap", ("boxes are scored, since the annotations have no segmentation",))
+
+
 def test_poses_are_scored_as_pycocotools_scores_them(tmp_path):
     """With boxes, whose area counts, and without."""
     draw = np.random.default_rng(2)
@@ -182,7 +192,7 @@ def test_what_is_no_list_of_results_is_refused(tmp_path):
         ({}, r"not COCO's results, a list of \{image_id, category_id, bbox, score\}"),
         ([{"image_id": 100, "category_id": 7, "bbox": [1, 2, 3, 4]}], "missing required field `score`"),
         ([{"image_id": 100, "category_id": 7, "score": 1}], "prediction 1 has no bbox"),
-        ([{"image_id": 100, "category_id": 7, "score": 1, "keypoints": [1]}], "annotation 0 has no keypoints"),
+        ([{"image_id": 100, "category_id": 7, "score": 1, "keypoints": [1]}], "prediction 1 has no bbox"),
         ([{"image_id": 100, "category_id": 7, "score": 1, "segmentation": 3}], "prediction 1 of .*: its segmentation is not polygons"),
     ]:
         with table_row(words), pytest.raises(ConfigError, match=words):
