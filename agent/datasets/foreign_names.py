@@ -5,7 +5,7 @@ A name is matched where exactly one photograph can be meant, with a note that sa
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Annotated
@@ -57,33 +57,27 @@ def match_files(folder: Path, named: Sequence[str]) -> tuple[dict[str, str], tup
         similar[_plain_name(name)].append(name)
     names: dict[str, str] = {}
     for name in named:
-        candidates = _below(folder, name, present) or similar.get(_plain_name(name), [])
+        candidates = [name] if name in present else _below(folder, name) or similar.get(_plain_name(name), [])
         if len(candidates) > 1:
             both = " or ".join(map(repr, sorted(candidates)[:2]))
             raise ConfigError(f"the file name {name!r} of the annotations may be {both}: write the one that it is")
         names.update((name, candidate) for candidate in candidates)
+    if repeated := [name for name, count in Counter(names.values()).items() if count > 1]:
+        both = " and ".join(repr(name) for name in names if names[name] == repeated[0])
+        raise ConfigError(f"the file names {both} of the annotations are all that of {repeated[0]!r}: correct them")
     matched = [name for name in names if PurePosixPath(name) != PurePosixPath(names[name])]
-    repeated = next((name for name, count in Counter(names.values()).items() if count > 1), None)
-    if repeated is not None:
-        both = " and ".join(repr(name) for name in names if names[name] == repeated)
-        raise ConfigError(f"the file names {both} of the annotations are all that of {repeated!r}: correct them")
-    if not matched:
-        return names, ()
-    first = matched[0]
-    note = f"{len(matched)} of {len(named)} file names of the annotations are matched by base name (first {first!r} with {names[first]!r})"
-    return names, (note,)
+    note = f"{len(matched)} of {len(named)} file names of the annotations are matched by base name (first {{!r}} with {{!r}})"
+    return names, tuple(note.format(name, names[name]) for name in matched[:1])
 
 
-def _below(folder: Path, name: str, present: Container[str]) -> list[str]:
-    """Return the file in the folder that a name is; of a path of another machine or system the longest end that is a file there."""
-    if name in present:
-        return [name]
-    for written in dict.fromkeys((name, name.replace("\\", "/"), unquote(name.replace("\\", "/")))):
+def _below(folder: Path, name: str) -> list[str]:
+    """Return the file below the folder that a name is; of a path of another machine or system the longest end that is a file there."""
+    for written in (name, unquote(name.replace("\\", "/"))):
         parts = [part for part in written.split("/") if part not in ("", ".")]
         # Nothing leads out of the folder.
         begin = len(parts) - parts[::-1].index("..") if ".." in parts else 0
         ends = ("/".join(parts[start:]) for start in range(begin, len(parts)))
-        if end := next((end for end in ends if end in present or (folder / end).is_file()), None):
+        if end := next((end for end in ends if (folder / end).is_file()), None):
             return [end]
     return []
 
@@ -117,7 +111,7 @@ def match_image_ids(
         matched = {value: ids[form[number]] for value, form in zip(distinct, forms, strict=True) if form[number] in ids}
         is_one_to_one = len(set(matched.values())) == len(set(map(str, matched)))
         readings[reading] = matched if is_one_to_one else {}
-    fitting = {reading: matched for reading, matched in readings.items() if len(matched) == len(distinct)}
+    fitting = [reading for reading, matched in readings.items() if len(matched) == len(distinct)]
     if not fitting:
         best = max(readings.values(), key=len)
         absent = [value for value in distinct if value not in best]
@@ -126,12 +120,11 @@ def match_image_ids(
             f"{len(absent)} of {len(distinct)} image ids in {noun} are of no image of the annotations{like}, first {absent[0]!r}: tried as "
             f"{', '.join(_READINGS)}; correct them"
         )
-    reading, matched = next(iter(fitting.items()))
-    if matched == readings["ids"] and reading != "ids":
-        return matched, ()
-    other = next((name for name, images_of in fitting.items() if images_of != matched), None)
-    if other is None or reading == "file_name":
-        return matched, () if reading == "ids" else (f"the image ids in {noun} are matched by {reading} (all {len(distinct)})",)
+    reading, matched = fitting[0], readings[fitting[0]]
+    other = next((name for name in fitting if readings[name] != matched), None)
+    if reading == "file_name" or other is None:
+        note = f"the image ids in {noun} are matched by {reading} (all {len(distinct)})"
+        return matched, () if matched == readings["ids"] else (note,)
     if reading == "ids":
         return matched, (f"the image ids in {noun} are taken as they are; as {other} they would be those of other images",)
     raise ConfigError(
@@ -147,6 +140,6 @@ def _keys_of(image: AnnotatedImage) -> tuple[ImageKey | None, ...]:
 
 def _forms_of(value: ImageKey, file: str | None) -> tuple[ImageKey, ...]:
     """Return what an id is in each of the readings, empty where it has no such form."""
-    text, number = str(value), whole_number(str(value))
-    as_number = "" if number is None else number
+    text = str(value)
+    as_number = "" if (number := whole_number(text)) is None else number
     return _path_of(file or "").name, value, text, text, text, text, as_number, as_number
