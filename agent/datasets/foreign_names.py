@@ -72,8 +72,8 @@ def match_files(folder: Path, named: Sequence[str]) -> tuple[dict[str, str], tup
 
 def _below(folder: Path, name: str) -> list[str]:
     """Return the file below the folder that a name is; of a path of another machine or system the longest end that is a file there."""
-    for written in (name, unquote(name.replace("\\", "/"))):
-        parts = [part for part in written.split("/") if part not in ("", ".")]
+    for path in (PurePosixPath(name), _path_of(name)):
+        parts = [part for part in path.parts if part != "/"]
         # Nothing leads out of the folder.
         begin = len(parts) - parts[::-1].index("..") if ".." in parts else 0
         ends = ("/".join(parts[start:]) for start in range(begin, len(parts)))
@@ -84,11 +84,12 @@ def _below(folder: Path, name: str) -> list[str]:
 
 def _plain_name(name: str) -> str:
     """Return the base name without what systems and labelling tools change: escapes, composed letters and prefixes."""
-    return _LABEL_STUDIO.sub("", normalize("NFC", _path_of(unquote(name)).name), count=1)
+    return _LABEL_STUDIO.sub("", normalize("NFC", _path_of(name).name), count=1)
 
 
 def _path_of(name: str) -> PurePosixPath:
-    return PurePosixPath(name.replace("\\", "/"))
+    """Return a path or address of any system; Label Studio has local files behind `?d=`."""
+    return PurePosixPath(unquote(name).replace("?d=", "/").replace("\\", "/"))
 
 
 def match_image_ids(
@@ -142,4 +143,4 @@ def _forms_of(value: ImageKey, file: str | None) -> tuple[ImageKey, ...]:
     """Return what an id is in each of the readings, empty where it has no such form."""
     text = str(value)
     as_number = "" if (number := whole_number(text)) is None else number
-    return _path_of(file or "").name, value, text, text, text, text, as_number, as_number
+    return _path_of(file or "").name, value, text, text, _path_of(text).name, unquote(text), as_number, as_number

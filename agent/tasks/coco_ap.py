@@ -34,14 +34,15 @@ def coco_accuracy(
     if parts == "value":
         return accuracy
     bounded = Bounded(reason=f"more than {MOST_DETECTIONS:,} detections")
-    if len(scored.rows) <= MOST_DETECTIONS:
+    is_small = len(scored.rows) <= MOST_DETECTIONS
+    if is_small:
         bounded = scored.ap.bounded(image_ids, copies=copies)
     categories = scored.truth["categories"]
     names, objects = numbered(category["name"] for category in categories), _objects(scored.truth, set(image_ids))
     return msgspec.structs.replace(
         accuracy,
         **bounded.in_record(),
-        warnings=_confused(scored) if value < _DOUBTFUL else (),
+        warnings=_confused(scored) if is_small and value < _DOUBTFUL else (),
         per_class={name: figures.by_category[category["id"]] for name, category in zip(names, categories, strict=True)},
         per_class_objects={name: objects[category["id"]] for name, category in zip(names, categories, strict=True)},
     )

@@ -49,6 +49,8 @@ def test_a_file_name_of_another_system_or_tool_is_matched_by_its_base_name(folde
         ("photos/caf%C3%A9%201.png", "caf\u00e9 1.png"),
         (normalize("NFD", "caf\u00e9 1.png"), "caf\u00e9 1.png"),
         ("/data/upload/3/a1b2c3d4-photo_1.png", "photo_1.png"),
+        ("/data/local-files/?d=photo_1.png", "photo_1.png"),
+        (r"/data/local-files/?d=set%5Cphoto_1.png", "photo_1.png"),
         ("mug.png", "0a1b2c3d-mug.png"),
     ]:
         with table_row(name):
@@ -127,7 +129,7 @@ def test_image_ids_are_read_in_the_one_way_that_fits_all():
         (("0", "3"), (0, 3), ("the image ids in p are matched by ids as text (all 2)",)),
         (("007", "010"), (0, 3), ("the image ids in p are matched by stems of file names (all 2)",)),
         (("images/007.jpg",), (0,), ("the image ids in p are matched by file names (all 1)",)),
-        (("008.jpg",), (1,), ("the image ids in p are matched by base names (all 1)",)),
+        (("other/008.jpg",), (1,), ("the image ids in p are matched by base names (all 1)",)),
         ((7, 8, 10), (0, 1, 3), ("the image ids in p are matched by stems as numbers (all 3)",)),
         ((), (), ()),
     ]:
