@@ -18,7 +18,7 @@ LINES = {
     "agent/cli": 2561,
     "agent/contract": 4007,
     "agent/daemon": 349,
-    "agent/datasets": 1567,
+    "agent/datasets": 1561,
     "agent/delivery": 1953,
     "agent/doctor": 675,
     "agent/energy": 1229,
@@ -39,7 +39,7 @@ LINES = {
     "agent/sandbox": 536,
     "agent/session": 1642,
     "agent/settings": 272,
-    "agent/tasks": 2066,
+    "agent/tasks": 2067,
     "agent/update": 358,
     "agent/verdict": 965,
     "agent/vision": 2326,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80290,
+    "tests": 80298,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
