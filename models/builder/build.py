@@ -23,9 +23,8 @@ from edgemeter.models.convert.conversion_report import figures
 from edgemeter.models.convert.converter_output import quiet
 from edgemeter.models.convert.parity import image_inputs, score
 
-# By import name and as packages: what the extra `convert` brings.
-_MODULES = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript")
-_PACKAGES = ("torch", "litert-torch", "ai-edge-quantizer", "onnx", "onnxruntime", "onnxscript")
+# What the extra `convert` brings.
+_PACKAGES = ("torch", "litert-torch", "ai-edge-quantizer", "ai-edge-litert", "onnx", "onnxruntime", "onnxscript")
 _FILES = tuple(f"edgemeter-shapes_{end}" for end in ("fp32.torchscript", "fp32.onnx", "int8.onnx", "fp32.tflite", "int8.tflite"))
 _CALIBRATION_SCENES = 200
 
@@ -41,7 +40,7 @@ def build_models(out: Path, steps: int, seed: int) -> None:
 
     Example: python -m edgemeter.models.builder.build --output /tmp/models
     """
-    if missing := [name for name in _MODULES if find_spec(name) is None]:
+    if missing := [name for name in _PACKAGES if find_spec(name.replace("-", "_")) is None]:
         raise UnavailableError(f"making the models needs {', '.join(missing)}: pip install 'edgemeter[convert]'")
     with os_error_as(ConfigError, f"cannot write models to {str(out)!r}", "choose another folder with --output"):
         out.mkdir(parents=True, exist_ok=True)

@@ -37,9 +37,8 @@ def polygon(corners: tuple[tuple[float, float], ...], x: Floats, y: Floats) -> F
     return sign * np.sqrt(nearest)
 
 
-def _regular(corners: int, notch: float | None = None) -> tuple[tuple[float, float], ...]:
-    """Return the corners of a regular polygon on the unit circle, or of a star whose inner corners lie at radius `notch`."""
-    radii = [1.0] if notch is None else [1.0, notch]
+def _regular(corners: int, *radii: float) -> tuple[tuple[float, float], ...]:
+    """Return the corners of a regular polygon, at these radii in turn: 1 on the unit circle, another of the inner corners of a star."""
     count = corners * len(radii)
     angles = [2 * math.pi * i / count - math.pi / 2 for i in range(count)]
     return tuple((radii[i % len(radii)] * math.cos(a), radii[i % len(radii)] * math.sin(a)) for i, a in enumerate(angles))
@@ -57,16 +56,16 @@ def _cross() -> tuple[tuple[float, float], ...]:
 CLASSES: Mapping[str, Distance] = {
     "disc": disc,
     "ring": ring,
-    "square": partial(polygon, _regular(4)),
-    "triangle": partial(polygon, _regular(3)),
+    "square": partial(polygon, _regular(4, 1.0)),
+    "triangle": partial(polygon, _regular(3, 1.0)),
     "cross": partial(polygon, _cross()),
-    "star": partial(polygon, _regular(5, 0.46)),
+    "star": partial(polygon, _regular(5, 1.0, 0.46)),
 }
 CLUTTER: Mapping[str, Distance] = {
     # Seven times as long as wide.
     "bar": lambda x, y: np.maximum(np.abs(x) - np.float32(1), np.abs(y) - np.float32(0.14)),
     "crescent": lambda x, y: np.maximum(disc(x, y), np.float32(0.85) - np.hypot(x - np.float32(0.55), y)),
     "half-disc": lambda x, y: np.maximum(disc(x, y), y),
-    "hexagon": partial(polygon, _regular(6)),
-    "spike": partial(polygon, _regular(4, 0.3)),
+    "hexagon": partial(polygon, _regular(6, 1.0)),
+    "spike": partial(polygon, _regular(4, 1.0, 0.3)),
 }

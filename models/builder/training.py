@@ -115,7 +115,12 @@ def train(seed: int, steps: int, tell: Tell, *, scenes: int = _SCENES) -> Detect
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
         optimiser.step()
-        _blend(average, model, step)
+        # The memory grows to about a thousand steps.
+        keep = min(0.999, (step + 1) / (step + 10))
+        with torch.no_grad():
+            for old, new in zip(average.state_dict().values(), model.state_dict().values(), strict=True):
+                if old.is_floating_point():
+                    old.lerp_(new, 1 - keep)
         tell(f"training, loss {value.item():.3f}", step + 1, steps)
     return average
 
@@ -210,15 +215,6 @@ def _overlap(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 def _area(first: Tensor, last: Tensor) -> Tensor:
     """Return the area between two corners, 0 where they are the wrong way round."""
     return (last - first).clamp(min=0).prod(-1)
-
-
-def _blend(average: Detector, model: Detector, step: int) -> None:
-    """Move the averaged weights a little towards the model's; the memory grows to about a thousand steps."""
-    keep = min(0.999, (step + 1) / (step + 10))
-    with torch.no_grad():
-        for old, new in zip(average.state_dict().values(), model.state_dict().values(), strict=True):
-            if old.is_floating_point():
-                old.lerp_(new, 1 - keep)
 
 
 def fold(model: nn.Module) -> nn.Module:

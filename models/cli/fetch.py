@@ -3,7 +3,6 @@
 import fcntl
 import shutil
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +63,12 @@ def verify(name: tuple[str, ...], *, form: Format) -> None:
 
     Example: edgemeter models verify
     """
-    files = verify_models(name)
-    print_table(form, "files", [asdict(file) for file in files], {"name": "name", "state": "state"})
-    wrong = [file for file in files if file.state != "ok"]
-    for file in wrong:
-        problem = "is missing" if file.state == "absent" else f"has sha256 {file.actual}, expected {file.expected}"
-        click.echo(f"edgemeter: {file.name}: {file.path!r} {problem}: fetch or add it again", err=True)
+    rows = verify_models(name)
+    print_table(form, "files", rows, {"name": "name", "state": "state"})
+    wrong = [row for row in rows if row["state"] != "ok"]
+    for row in wrong:
+        problem = f"has sha256 {row['actual']}, expected {row['expected']}" if row["actual"] else "is missing"
+        click.echo(f"edgemeter: {row['name']}: {row['path']!r} {problem}: fetch or add it again", err=True)
     if wrong:
         sys.exit(FAILED)
 

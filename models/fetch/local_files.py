@@ -1,9 +1,7 @@
 """The model files on this machine: shipped, fetched and the user's own, found by name, and checked against their recorded hashes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.suggestions import did_you_mean
@@ -39,19 +37,10 @@ def known_names() -> list[str]:
     return [*shipped_files(), *all_entries()]
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedFile:
-    """One file: `expected` is the hash it should have; `actual` the one it has, None if it is absent."""
+def verify_models(names: Sequence[str]) -> list[dict[str, str | None]]:
+    """Return name, path, state (ok, changed or absent), expected and actual hash of the named files, or of all files that are here.
 
-    name: str
-    path: str
-    state: Literal["ok", "changed", "absent"]
-    expected: str | None
-    actual: str | None
-
-
-def verify_models(names: Sequence[str]) -> list[VerifiedFile]:
-    """Return the states of the named files, or of all files that are here; a user's own file that is missing counts as absent.
+    A user's own file that is missing counts as absent.
 
     Raises:
         ConfigError: the catalogue cannot be read, or has no such name.
@@ -59,12 +48,10 @@ def verify_models(names: Sequence[str]) -> list[VerifiedFile]:
     shipped = {model.path.name: (model.path, model.about.sha256) for model in shipped_models()}
     entries = {name: find_entry(name) for name in names if name not in shipped} if names else all_entries()
     files = shipped | {name: (local_file(entry), entry.sha256) for name, entry in entries.items()}
-    selected = names or [name for name, (path, _) in files.items() if path.is_file() or (name in entries and entries[name].path)]
-    return [_compare(name, *files[name]) for name in selected]
-
-
-def _compare(name: str, path: Path, expected: str | None) -> VerifiedFile:
-    if not path.is_file():
-        return VerifiedFile(name, str(path), "absent", expected, None)
-    actual = model_file.sha256(path)
-    return VerifiedFile(name, str(path), "ok" if expected in (None, actual) else "changed", expected, actual)
+    rows = []
+    for name in names or [name for name, (path, _) in files.items() if path.is_file() or (name in entries and entries[name].path)]:
+        path, expected = files[name]
+        actual = model_file.sha256(path) if path.is_file() else None
+        state = "absent" if actual is None else "ok" if expected in (None, actual) else "changed"
+        rows.append({"name": name, "path": str(path), "state": state, "expected": expected, "actual": actual})
+    return rows
