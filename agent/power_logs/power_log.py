@@ -45,7 +45,11 @@ OTHER_UNIT = re.compile(r"(?:[\[(]\s*|_)(?:[munk]?(?:a|v|j|ah|wh|as|ws|va|var)|%
 # What tells the GPUs of one log of nvidia-smi apart, and the devices of others, which nobody asked to be added up.
 GPUS = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
 DEVICES = ("device", "host", "hostname", "channel", "phase", "sensor", "rail", "entity_id", "topic", "plug", "port", "name", *GPUS[1:])
-NUMERIC = re.compile(r"[+-]?[\d.,]+(?:[eE][+-]?\d+)?\s*[A-Za-z]*")
+# Numbers by their decimal sign; the other one parts thousands.
+FORMS = {
+    sign: re.compile(rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:\{other}\d{{3}})+)?(?:\{sign}\d*)?(?:[eE][+-]?\d+)?\s*[A-Za-z]*")
+    for sign, other in ((".", ","), (",", "."))
+}
 BRACKETS = re.compile(r"\s*[\[(].*")
 
 
@@ -106,7 +110,6 @@ def _read_tegrastats(lines: Sequence[str]) -> PowerLog:
     log, board, sources, time_before = PowerLog("", {"": []}, step_w=0.001), None, Counter[str](), None
     for line in lines:
         begin = next((match.start() for match in (MEMORY.search(line), RAIL.search(line)) if match), len(line))
-        # What `ts` or a container's log puts before the line comes first, and is finer than tegrastats' own seconds.
         moment, source = parse_prefix(line[:begin])
         try:
             rails = _rails(line)
@@ -144,13 +147,12 @@ def _read_csv(lines: Sequence[str], time_title: str | None, power_title: str | N
         powers = _columns(names, power_title, POWER, WATTS, "--power-column")
         if times and powers:
             rows = [[cell.strip() for cell in cells] for cells in csv.reader(lines[number:], delimiter=delimiter, skipinitialspace=True)]
-            if is_cut and _ends_early(rows, max(powers)):
+            if is_cut and _ends_early(rows, max(*times, *powers)):
                 rows.pop()
-            for at in (*times, *powers):
-                _write_points(rows, at, delimiter)
+            rows = [cells + [""] * (len(names) - len(cells)) for cells in rows]
+            _write_points(rows, [*times, *powers], delimiter)
             log = _read_rows(names, rows, times, powers)
             stamps = [moment for readings in log.readings.values() for moment, _ in readings]
-            # They may be s, ms or the numbers of the lines.
             if stamps and not (time_title or log.unit_s) and all(not at.day and at.at_s < EARLIEST_S and at.at_s % 1 == 0 for at in stamps):
                 raise ConfigError(f"has whole numbers as times: name their unit, as in --time-column '{names[min(times)]} [ms]'")
             if stamps:
@@ -162,13 +164,13 @@ def _read_csv(lines: Sequence[str], time_title: str | None, power_title: str | N
 
 
 def _ends_early(rows: Sequence[Sequence[str]], at: int) -> bool:
-    """Return whether the last row has fewer cells than others or, where this column is the last, fewer digits."""
-    digits = [len(cells[at].rpartition(".")[2]) for cells in rows if at == len(cells) - 1]
-    return bool(rows) and (len(rows[-1]) < max(map(len, rows)) or (bool(digits) and digits[-1] < min(digits[:-1], default=0)))
+    """Return whether the last row lacks cells or, where this column is the last, something of its form or digits."""
+    forms = [(re.sub(r"\d+", "0", cells[at]), len(re.split(r"\D+", cells[at].rstrip("WZ "))[-1])) for cells in rows if at == len(cells) - 1]
+    is_other = bool(forms) and all(forms[-1][0] != form or forms[-1][1] < digits for form, digits in forms[:-1])
+    return bool(rows) and (is_other or len(rows[-1]) < max(map(len, rows)))
 
 
 def _unit(name: str, units: Mapping[str, float]) -> str:
-    """Return the unit that ends a column's name: `power [mW]`, `t_ms`; none where there is none of these."""
     last_word = re.search(r"([A-Za-z]+)\W*$", name)
     return last_word[1].lower() if last_word and last_word[1].lower() in units else ""
 
@@ -191,19 +193,18 @@ def _columns(names: Sequence[str], title: str | None, like: re.Pattern[str], uni
     return columns
 
 
-def _write_points(rows: list[list[str]], at: int, delimiter: str) -> None:
-    """Write the numbers of a column with a point before their decimals, and nothing between thousands."""
-    numbers = [cells[at] for cells in rows if at < len(cells) and NUMERIC.fullmatch(cells[at])]
-    commas = [text for text in numbers if "," in text]
-    if not commas:
-        return
-    decimal = next((max(",.", key=text.rfind) for text in commas if "." in text), "." if any("." in text for text in numbers) else ",")
-    are_thousands = all(re.match(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+\b", text) for text in commas)
-    if (not are_thousands) if decimal == "." else (are_thousands and delimiter == ","):
-        raise ConfigError(f"has {commas[0]!r}, which may be thousands or decimals: write its numbers without commas")
-    for cells in rows:
-        if at < len(cells) and NUMERIC.fullmatch(cells[at]):
-            cells[at] = cells[at].translate({ord(","): "", ord("."): "", ord(decimal): "."})
+def _write_points(rows: list[list[str]], columns: Sequence[int], delimiter: str) -> None:
+    """Write the numbers of these columns with a point before their decimals, and nothing between thousands."""
+    places = [(cells, at) for cells in rows for at in columns if any(form.fullmatch(cells[at]) for form in FORMS.values())]
+    signs = {sign for cells, at in places for sign in FORMS if sign in cells[at]}
+    decimals = [sign for sign in FORMS if all(FORMS[sign].fullmatch(cells[at]) for cells, at in places)]
+    # Where a comma may part thousands too, it does not where commas part no cells.
+    if len(decimals) > 1 and (signs <= {"."} or (signs == {","} and delimiter != ",")):
+        decimals = [*signs] or ["."]
+    if len(decimals) != 1:
+        raise ConfigError("has numbers with signs that may be those of thousands or of decimals: write them without commas")
+    for cells, at in places:
+        cells[at] = cells[at].translate({ord(","): "", ord("."): "", ord(decimals[0]): "."})
 
 
 def _read_rows(names: Sequence[str], rows: Sequence[Sequence[str]], times: Mapping[int, str], powers: Mapping[int, str]) -> PowerLog:
@@ -212,16 +213,15 @@ def _read_rows(names: Sequence[str], rows: Sequence[Sequence[str]], times: Mappi
     is_nvidia = names[power_at].startswith(("power.draw", "pwr"))
     device_at = next((at for at, name in enumerate(names) if name.lower() in (GPUS if is_nvidia else DEVICES)), None)
     for cells in rows:
-        texts = [*cells, *[""] * len(names)]
-        moment = parse_moment(" ".join(texts[at] for at in times), log.unit_s)
-        power = NUMBER.fullmatch(texts[power_at])
+        moment = parse_moment(" ".join(cells[at] for at in times), log.unit_s)
+        power = NUMBER.fullmatch(cells[power_at])
         if moment is None or power is None or power[3].lower() not in {"", *WATTS}:
             continue
         if any(cells[len(names) :]):
             raise ConfigError(f"has more cells in {' '.join(cells)!r} than in its heading: quote numbers with decimal commas")
         unit_w = WATTS.get(power[3].lower() or power_unit, 1.0)
         log.step_w = min(log.step_w or unit_w, unit_w * 10.0 ** -len(power[2] or ""))
-        readings = log.readings.setdefault("" if device_at is None else texts[device_at], [])
+        readings = log.readings.setdefault("" if device_at is None else cells[device_at], [])
         if is_nvidia and readings and readings[-1][0].at_s == moment.at_s:
             raise ConfigError("has two powers at one time, of several GPUs: log `nvidia-smi --query-gpu=timestamp,index,power.draw`")
         readings.append((moment, unit_w * float(power[1])))

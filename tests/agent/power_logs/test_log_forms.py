@@ -193,7 +193,7 @@ UNCLEAR = {
     "has powers above 1000: name their unit, as in --power-column 'power \\[mW\\]'": "time_s,power\n0.0,5133\n0.5,5100\n",
     "has whole numbers as times: name their unit, as in --time-column": "time,power\n0,2\n100,2\n200,2\n",
     "more cells .* than .* heading": "time_s,power_w\n0,0,2,5\n0,5,2,5\n",
-    "may be thousands or decimals": 'time_s,power_mw\n0.0,"1,234"\n0.5,"1,250"\n',
+    "may be those of thousands or of decimals": 'time,power_mw\n11:00:00,"1,234"\n11:00:01,"1,250"\n',
     "has the powers of several": "time_s,device,power_w\n0.0,a,2\n0.0,b,2\n0.5,a,2\n0.5,b,2\n",
     "has numbers and dates as stamps, or dates of two forms": "time,power_w\n11:00:00,2\n2026-05-22 11:00:01,2\n",
     "has no line with a time and a power of": "timestamp,power\n20260522110000,2\n20260522110001,2\n",
