@@ -1,9 +1,8 @@
 """The energy of a run that is over, from the log of a power meter: tegrastats with times, nvidia-smi's CSV, or any CSV.
 
 It is that of straight lines between the readings (trapezoids). What the power did between two of them is not in the log: the interval
-holds every course that stays between each two neighbours, and the digits that the log leaves out of powers and stamps; the meter's own
-error is not in it. Of readings further apart than three times the usual distance nothing is counted: the coverage is what is left, and
-below nine tenths there is no energy.
+holds every course that stays between each two neighbours, and the digits that the log leaves out of powers and stamps, without the meter's
+own error. Gaps of three times the usual distance count nothing; where less than nine tenths are covered there is no energy.
 """
 
 import csv
@@ -215,20 +214,21 @@ def _read_rows(names: Sequence[str], rows: Sequence[Sequence[str]], times: Mappi
     for cells in rows:
         moment = parse_moment(" ".join(cells[at] for at in times), log.unit_s)
         power = NUMBER.fullmatch(cells[power_at])
-        if moment is None or power is None or power[3].lower() not in {"", *WATTS}:
+        if moment is None:
+            continue
+        readings = log.readings.setdefault("" if device_at is None else cells[device_at], [])
+        if power is None or power[3].lower() not in {"", *WATTS}:
             continue
         if any(cells[len(names) :]):
             raise ConfigError(f"has more cells in {' '.join(cells)!r} than in its heading: quote numbers with decimal commas")
         unit_w = WATTS.get(power[3].lower() or power_unit, 1.0)
         log.step_w = min(log.step_w or unit_w, unit_w * 10.0 ** -len(power[2] or ""))
-        readings = log.readings.setdefault("" if device_at is None else cells[device_at], [])
         if is_nvidia and readings and readings[-1][0].at_s == moment.at_s:
             raise ConfigError("has two powers at one time, of several GPUs: log `nvidia-smi --query-gpu=timestamp,index,power.draw`")
         readings.append((moment, unit_w * float(power[1])))
-    if len(log.readings) > 1 and not is_nvidia:
-        raise ConfigError(f"has the powers of several devices ({', '.join([*log.readings][:3])}): keep the lines of one")
-    powers_w = [power_w for readings in log.readings.values() for _, power_w in readings]
-    if not power_unit and statistics.median(powers_w or [0.0]) > LARGE_W:
+    if len(log.readings) > 1 and not (is_nvidia and all(log.readings.values())):
+        raise ConfigError(f"has several devices ({', '.join([*log.readings][:3])}), or no power of one of them: keep the lines of one")
+    if not power_unit and statistics.median([power_w for readings in log.readings.values() for _, power_w in readings] or [0.0]) > LARGE_W:
         raise ConfigError(f"has powers above {LARGE_W:g}: name their unit, as in --power-column '{log.source} [mW]'")
     return log
 

@@ -194,7 +194,9 @@ UNCLEAR = {
     "has whole numbers as times: name their unit, as in --time-column": "time,power\n0,2\n100,2\n200,2\n",
     "more cells .* than .* heading": "time_s,power_w\n0,0,2,5\n0,5,2,5\n",
     "may be those of thousands or of decimals": 'time,power_mw\n11:00:00,"1,234"\n11:00:01,"1,250"\n',
-    "has the powers of several": "time_s,device,power_w\n0.0,a,2\n0.0,b,2\n0.5,a,2\n0.5,b,2\n",
+    "has several devices .a, b.": "time_s,device,power_w\n0.0,a,2\n0.0,b,2\n0.5,a,2\n0.5,b,2\n",
+    "several devices .0, 1., or no power of one of them": "timestamp, index, power.draw [W]\n"
+    f"{NVIDIA[0]}, 0, 2.00 W\n{NVIDIA[0]}, 1, [N/A]\n{NVIDIA[1]}, 0, 2.00 W\n{NVIDIA[1]}, 1, [N/A]\n",
     "has numbers and dates as stamps, or dates of two forms": "time,power_w\n11:00:00,2\n2026-05-22 11:00:01,2\n",
     "has no line with a time and a power of": "timestamp,power\n20260522110000,2\n20260522110001,2\n",
     "has lines of several sources": tegrastats(
