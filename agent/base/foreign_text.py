@@ -18,6 +18,11 @@ Content = TypeVar("Content")
 _MOST_DIGITS = 18
 # Our own files nest at most seven deep. What is deeper overflows the stack wherever it is copied, compared or printed.
 _DEEPEST = 50
+# Numbers by their decimal sign, with a unit or without; the other sign parts thousands.
+_FORMS = {
+    sign: re.compile(rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:\{other}\d{{3}})+)?(?:\{sign}\d*)?(?:[eE][+-]?\d+)?\s*[A-Za-z]*")
+    for sign, other in ((".", ","), (",", "."))
+}
 # What colours a terminal.
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 TOML_TYPES = (datetime, date, time)
@@ -30,6 +35,25 @@ def log_text(content: bytes) -> str:
     except UnicodeDecodeError:
         text = content.decode("latin-1")
     return _ESCAPES.sub("", text.replace("\0", "")).translate({0xB5: "u", 0x3BC: "u"})
+
+
+def with_points(texts: Sequence[str], *, parted_by: str) -> list[str]:
+    """Return cells of a table with a point before the decimals of their numbers, and nothing between thousands.
+
+    Where both signs may be either, a point is decimal, and so is a comma in a table that is not `parted_by` commas.
+
+    Raises:
+        ConfigError: the signs may be those of thousands or of decimals.
+    """
+    numbers = [text for text in texts if any(form.fullmatch(text) for form in _FORMS.values())]
+    signs = {sign for sign in _FORMS if any(sign in text for text in numbers)}
+    decimals = [sign for sign, form in _FORMS.items() if all(map(form.fullmatch, numbers))]
+    if len(decimals) > 1 and (signs <= {"."} or (signs == {","} and parted_by != ",")):
+        decimals = [*signs] or ["."]
+    if len(decimals) != 1:
+        raise ConfigError("has numbers with signs that may be those of thousands or of decimals: write them without commas")
+    points = str.maketrans(",.", ".,") if decimals == [","] else {}
+    return [text.translate(points).replace(",", "") if _FORMS[decimals[0]].fullmatch(text) else text for text in texts]
 
 
 def whole_number(digits: str | None) -> int | None:

@@ -40,7 +40,7 @@ DAY_FORMS = (
 _SECONDS_BEFORE = re.compile(r"(?<![\w.:,/-])(?:\d+\.\d+|\d{9,})(?![\w.:,/-])")
 # What changes from line to line before a program's own text: stamps, and the number of a process.
 _CHANGING = re.compile(rf"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|{_MONTH}|AM|PM)\b|\[\d+\]|(?<!\S)\W*[\d:.,+TZ/-]+\W*(?!\S)")
-NUMBER = re.compile(r"([+-]?\d+(?:[.,](\d*))?(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
+NUMBER = re.compile(r"([+-]?(?=[.,]?\d)\d*(?:[.,](\d*))?(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,20 @@ own error. Gaps of three times the usual distance count nothing; where less than
 """
 
 import csv
+import math
 import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.foreign_text import log_text
+from edgemeter.agent.base.foreign_text import log_text, with_points
 from edgemeter.agent.base.stamps import DAY_S, EARLIEST_S, NUMBER, SECONDS, Moment, in_order, parse_moment, parse_prefix
 from edgemeter.agent.power import Rail, jetson_rails
 
@@ -41,14 +43,12 @@ POWER = re.compile(
 )
 # A unit that ends a column's name and is none of power: one without a unit is taken as W.
 OTHER_UNIT = re.compile(r"(?:[\[(]\s*|_)(?:[munk]?(?:a|v|j|ah|wh|as|ws|va|var)|%)\s*[\])]?$", re.IGNORECASE)
+# Those whose product is a power, unless it is one of mains: these have a power factor.
+VOLTS, AMPERES = re.compile(r".*(?:volt|vbus|\bu\b).*[\[(_ ]m?v[\])]?", re.IGNORECASE), re.compile(r".*[\[(_ ][mu]?a[\])]?", re.IGNORECASE)
+SCALES, LARGE_V = {**WATTS, "v": 1.0, "mv": 1e-3, "a": 1.0, "ma": 1e-3, "ua": 1e-6}, 60.0
 # What tells the GPUs of one log of nvidia-smi apart, and the devices of others, which nobody asked to be added up.
 GPUS = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
 DEVICES = ("device", "host", "hostname", "channel", "phase", "sensor", "rail", "entity_id", "topic", "plug", "port", "name", *GPUS[1:])
-# Numbers by their decimal sign; the other one parts thousands.
-FORMS = {
-    sign: re.compile(rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:\{other}\d{{3}})+)?(?:\{sign}\d*)?(?:[eE][+-]?\d+)?\s*[A-Za-z]*")
-    for sign, other in ((".", ","), (",", "."))
-}
 BRACKETS = re.compile(r"\s*[\[(].*")
 
 
@@ -91,8 +91,7 @@ def _read(text: str, time_column: str | None, power_column: str | None) -> Power
     lines = [line.strip(" ") for line in text.splitlines() if line.strip()]
     if not lines:
         raise ConfigError("is empty: log to it first")
-    has_rails = any(MEMORY.search(line) or TOTALS.intersection(rail.name for rail in _rails(line)) for line in lines)
-    is_csv = time_column or power_column or not has_rails
+    is_csv = time_column or power_column or not any(MEMORY.search(line) or TOTALS & {rail.name for rail in _rails(line)} for line in lines)
     log = _read_csv(lines, time_column, power_column, is_cut=text[-1] not in "\r\n") if is_csv else _read_tegrastats(lines)
     for readings in log.readings.values():
         readings[:] = zip(in_order(moment for moment, _ in readings), [power_w for _, power_w in readings], strict=True)
@@ -138,18 +137,27 @@ def _read_csv(lines: Sequence[str], time_title: str | None, power_title: str | N
     source = ""
     for number, line in enumerate(lines, 1):
         delimiter = next((sign for sign in ";\t," if sign in line), " ")
-        names, *below = csv.reader(lines[number - 1 : number + 1], delimiter=delimiter, skipinitialspace=True)
+        read = partial(csv.reader, delimiter=delimiter, skipinitialspace=True)
+        names, *below = read(lines[number - 1 : number + 1])
+        # Of nvidia-smi with `noheader`.
+        if is_bare := any(re.fullmatch(r"[\d.]+ W", name) for name in names):
+            names = ["power.draw [W]" if name.endswith(" W") else "timestamp" if "/" in name else "" for name in names]
         units = [cell.strip("[() ]") for cell in below[0]] if below and not any(map(NUMBER.fullmatch, below[0])) else []
         pairs = zip_longest([name.strip("# ") for name in names], units, fillvalue="")
         names = [f"{name} [{unit}]" if unit.lower() in {*SECONDS, *WATTS} else name for name, unit in pairs]
         times = _columns(names, time_title, TIME, SECONDS, "--time-column")
         powers = _columns(names, power_title, POWER, WATTS, "--power-column")
+        volts, amperes = ([at for at, name in enumerate(names) if like.fullmatch(name)] for like in (VOLTS, AMPERES))
+        if not (powers or power_title) and len(volts) == len(amperes) == 1:
+            powers = {at: _unit(names[at], SCALES) for at in (*volts, *amperes)}
         if times and powers:
-            rows = [[cell.strip() for cell in cells] for cells in csv.reader(lines[number:], delimiter=delimiter, skipinitialspace=True)]
+            rows = [[cell.strip() for cell in cells] for cells in read(lines[number - is_bare :])]
             if is_cut and _ends_early(rows, max(*times, *powers)):
                 rows.pop()
             rows = [cells + [""] * (len(names) - len(cells)) for cells in rows]
-            _write_points(rows, [*times, *powers], delimiter)
+            places = [(cells, at) for cells in rows for at in (*times, *powers)]
+            for (cells, at), text in zip(places, with_points([cells[at] for cells, at in places], parted_by=delimiter), strict=True):
+                cells[at] = text
             log = _read_rows(names, rows, times, powers)
             stamps = [moment for readings in log.readings.values() for moment, _ in readings]
             if stamps and not (time_title or log.unit_s) and all(not at.day and at.at_s < EARLIEST_S and at.at_s % 1 == 0 for at in stamps):
@@ -192,43 +200,34 @@ def _columns(names: Sequence[str], title: str | None, like: re.Pattern[str], uni
     return columns
 
 
-def _write_points(rows: list[list[str]], columns: Sequence[int], delimiter: str) -> None:
-    """Write the numbers of these columns with a point before their decimals, and nothing between thousands."""
-    places = [(cells, at) for cells in rows for at in columns if any(form.fullmatch(cells[at]) for form in FORMS.values())]
-    signs = {sign for cells, at in places for sign in FORMS if sign in cells[at]}
-    decimals = [sign for sign in FORMS if all(FORMS[sign].fullmatch(cells[at]) for cells, at in places)]
-    # Where a comma may part thousands too, it does not where commas part no cells.
-    if len(decimals) > 1 and (signs <= {"."} or (signs == {","} and delimiter != ",")):
-        decimals = [*signs] or ["."]
-    if len(decimals) != 1:
-        raise ConfigError("has numbers with signs that may be those of thousands or of decimals: write them without commas")
-    for cells, at in places:
-        cells[at] = cells[at].translate({ord(","): "", ord("."): "", ord(decimals[0]): "."})
-
-
 def _read_rows(names: Sequence[str], rows: Sequence[Sequence[str]], times: Mapping[int, str], powers: Mapping[int, str]) -> PowerLog:
-    ((power_at, power_unit),) = powers.items()
-    log = PowerLog(names[power_at], unit_s=SECONDS.get(next(iter(times.values()))))
-    is_nvidia = names[power_at].startswith(("power.draw", "pwr"))
+    log = PowerLog(" x ".join(names[at] for at in powers), unit_s=SECONDS.get(next(iter(times.values()))))
+    is_nvidia, is_product = log.source.startswith(("power.draw", "pwr")), len(powers) > 1
     device_at = next((at for at, name in enumerate(names) if name.lower() in (GPUS if is_nvidia else DEVICES)), None)
     for cells in rows:
         moment = parse_moment(" ".join(cells[at] for at in times), log.unit_s)
-        power = NUMBER.fullmatch(cells[power_at])
         if moment is None:
             continue
         readings = log.readings.setdefault("" if device_at is None else cells[device_at], [])
-        if power is None or power[3].lower() not in {"", *WATTS}:
+        numbers = [number for at in powers if (number := NUMBER.fullmatch(cells[at])) and number[3].lower() in {"", *WATTS}]
+        if len(numbers) < len(powers):
             continue
         if any(cells[len(names) :]):
             raise ConfigError(f"has more cells in {' '.join(cells)!r} than in its heading: quote numbers with decimal commas")
-        unit_w = WATTS.get(power[3].lower() or power_unit, 1.0)
-        log.step_w = min(log.step_w or unit_w, unit_w * 10.0 ** -len(power[2] or ""))
+        scales = [SCALES[number[3].lower() or unit or "w"] for number, unit in zip(numbers, powers.values(), strict=True)]
+        values = [float(number[1]) * scale for number, scale in zip(numbers, scales, strict=True)]
+        steps = [scale * 10.0 ** -len(number[2] or "") for number, scale in zip(numbers, scales, strict=True)]
+        if is_product and abs(values[0]) > LARGE_V:
+            raise ConfigError("has volts of mains, which times amperes are no power: add a column of powers")
+        step_w = abs(values[0]) * steps[1] + abs(values[1]) * steps[0] if is_product else steps[0]
+        log.step_w = max(log.step_w, step_w) if is_product else min(log.step_w or step_w, step_w)
         if is_nvidia and readings and readings[-1][0].at_s == moment.at_s:
             raise ConfigError("has two powers at one time, of several GPUs: log `nvidia-smi --query-gpu=timestamp,index,power.draw`")
-        readings.append((moment, unit_w * float(power[1])))
+        readings.append((moment, math.prod(values)))
     if len(log.readings) > 1 and not (is_nvidia and all(log.readings.values())):
         raise ConfigError(f"has several devices ({', '.join([*log.readings][:3])}), or no power of one of them: keep the lines of one")
-    if not power_unit and statistics.median([power_w for readings in log.readings.values() for _, power_w in readings] or [0.0]) > LARGE_W:
+    powers_w = [power_w for readings in log.readings.values() for _, power_w in readings]
+    if not any(powers.values()) and statistics.median(powers_w or [0.0]) > LARGE_W:
         raise ConfigError(f"has powers above {LARGE_W:g}: name their unit, as in --power-column '{log.source} [mW]'")
     return log
 

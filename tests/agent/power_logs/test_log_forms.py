@@ -117,6 +117,10 @@ TABLES = {
     "nvidia-smi with limits": "timestamp, power.limit [W], power.draw [W], enforced.power.limit [W]\n"
     f"{NVIDIA[0]}, 70.00 W, 2.00 W, 70.00 W\n{NVIDIA[1]}, 70.00 W, 4.00 W, 70.00 W\n{NVIDIA[2]}, 70.00 W, 2.00 W, 70.00 W\n",
     "nvidia-smi without units": f"timestamp, power.draw [W]\n{NVIDIA[0]}, 2.00\n{NVIDIA[1]}, 4.00\n{NVIDIA[2]}, 2.00\n",
+    "nvidia-smi without a heading": f"{NVIDIA[0]}, 0, 2.00 W, 3 %\n{NVIDIA[1]}, 0, 4.00 W, 99 %\n{NVIDIA[2]}, 0, 2.00 W, 40 %\n",
+    "volts and amperes": "Time (s),Main(mA),Main Voltage(V)\n0.0,500,4.0\n0.5,1000,4.0\n1.0,500,4.0\n",
+    "FNIRSI": "timestamp sample_in_packet voltage_V current_A dp_V dn_V\n"
+    "1700000000.0 0 5 .4 0 0\n1700000000.5 1 5 .8 0 0\n1700000001.0 2 5 .4 0 0\n",
     "a heading that comes again": f"timestamp, power.draw [W]\n{NVIDIA[0]}, 2.00 W\n{NVIDIA[1]}, 4.00 W\n"
     f"timestamp, power.draw [W]\n{NVIDIA[2]}, 2.00 W\n",
     "Joulescope": "#time,current,voltage,power,charge,energy\n0.0,0.4,5.0,2.0,0,0\n0.5,0.8,5.0,4.0,0.2,1\n1.0,0.4,5.0,2.0,0.6,3\n",
@@ -190,6 +194,7 @@ UNCLEAR = {
     "begins with .*power_mJ.*: name two of its columns": "time_s,power_mJ\n0.0,2\n0.5,2\n",
     "begins with .*POWER \\(A\\)": "time_s,POWER (A)\n0.0,2\n0.5,2\n",
     "begins with .*days": "time (days),power_w\n0.0,2\n0.5,2\n",
+    "has volts of mains, which times amperes are no power": "time_s,voltage_V,current_A\n0.0,230,2\n0.5,230,2\n",
     "has powers above 1000: name their unit, as in --power-column 'power \\[mW\\]'": "time_s,power\n0.0,5133\n0.5,5100\n",
     "has whole numbers as times: name their unit, as in --time-column": "time,power\n0,2\n100,2\n200,2\n",
     "more cells .* than .* heading": "time_s,power_w\n0,0,2,5\n0,5,2,5\n",
