@@ -13,7 +13,7 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 483,
-    "agent/base": 5955,
+    "agent/base": 5979,
     "agent/bundle": 635,
     "agent/cli": 2561,
     "agent/contract": 4007,
@@ -31,7 +31,7 @@ LINES = {
     "agent/machine": 1431,
     "agent/operating": 292,
     "agent/power": 3032,
-    "agent/power_logs": 299,
+    "agent/power_logs": 298,
     "agent/profile": 564,
     "agent/quality": 69,
     "agent/recognition": 592,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80298,
+    "tests": 80305,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
