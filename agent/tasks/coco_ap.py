@@ -61,9 +61,10 @@ def _confused(scored: CocoAp) -> tuple[str, ...]:
     agreed, total = agreement(votes, {number: number for number in votes})
     if total < ENOUGH or 2 * agreed > total:
         return ()
-    category, objects = max(votes.items(), key=lambda item: item[1].total() - item[1][item[0]])
-    detected, real = names.get(category, category), names[objects.most_common(1)[0][0]]
-    hint = f"{total - agreed} of {total} objects that were found have another class (most of those found as {detected!r} are {real!r})"
+    mistaken = {(real, number): count for number, objects in votes.items() for real, count in objects.items() if real != number}
+    real, number = max(mistaken, key=lambda pair: mistaken[pair])
+    most = f"mostly {names[real]!r} as {names.get(number, number)!r}"
+    hint = f"{total - agreed} of {total} objects that were found are found as another class ({most})"
     return (f"{hint}: check the order of the labels, or the category ids",)
 
 
