@@ -62,9 +62,9 @@ def _confused(scored: CocoAp) -> tuple[str, ...]:
     if total < ENOUGH or 2 * agreed > total:
         return ()
     mistaken = {(real, number): count for number, objects in votes.items() for real, count in objects.items() if real != number}
-    real, number = max(mistaken, key=lambda pair: mistaken[pair])
-    most = f"mostly {names[real]!r} as {names.get(number, number)!r}"
-    hint = f"{total - agreed} of {total} objects that were found are found as another class ({most})"
+    real, number = max(mistaken, key=mistaken.__getitem__)
+    pair = f"mostly {names[real]!r} as {names.get(number, number)!r}"
+    hint = f"{total - agreed} of {total} objects that were found got the class of another ({pair})"
     return (f"{hint}: check the order of the labels, or the category ids",)
 
 
