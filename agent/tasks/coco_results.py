@@ -116,8 +116,9 @@ def _categorised(scored: CocoAp, shapes: Sequence[Any], noun: str) -> tuple[Coco
     if len(confirmed) != 1:
         counts = [(reading, *agreement(votes, meaning)) for reading, meaning in fitting.items()]
         tried = ", ".join(f"{reading}: {agreed} of {total} objects that were found" for reading, agreed, total in counts)
+        those_of_truth = f"{ids[0]} to {ids[-1]}" if ids else "none"
         raise ConfigError(
-            f"the category ids in {noun} are {predicted[0]:g} to {predicted[-1]:g}, and those of the annotations {ids[0]} to {ids[-1]}. "
+            f"the category ids in {noun} are {predicted[0]:g} to {predicted[-1]:g}, and those of the annotations {those_of_truth}. "
             f"Their meaning is in doubt ({tried or 'there are too many to count from 0 or 1'}): write the ids of the annotations"
         )
     meaning = fitting[confirmed[0]]

@@ -198,6 +198,8 @@ def test_what_is_no_list_of_results_is_refused(tmp_path):
     ]:
         with table_row(words), pytest.raises(ConfigError, match=words):
             scored(tmp_path, results, truth)
+    with pytest.raises(ConfigError, match="those of the annotations none"):
+        scored(tmp_path, drawn_results(truth), {**truth, "annotations": [], "categories": []})
     with pytest.raises(ConfigError, match="is an index of classes"):
         scored(tmp_path, [], {"a.jpg": 1})
 
