@@ -39,7 +39,7 @@ LINES = {
     "agent/sandbox": 536,
     "agent/session": 1642,
     "agent/settings": 272,
-    "agent/tasks": 2067,
+    "agent/tasks": 2069,
     "agent/update": 358,
     "agent/verdict": 965,
     "agent/vision": 2326,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80305,
+    "tests": 80308,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
