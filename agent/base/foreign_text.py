@@ -40,7 +40,7 @@ def log_text(content: bytes) -> str:
 def with_points(texts: Sequence[str], *, parted_by: str) -> list[str]:
     """Return cells of a table with a point before the decimals of their numbers, and nothing between thousands.
 
-    Where both signs may be either, a point is decimal, and so is a comma in a table that is not `parted_by` commas.
+    Where both signs may be either, a point is decimal, and so is a comma in a table that is `parted_by` semicolons.
 
     Raises:
         ConfigError: the signs may be those of thousands or of decimals.
@@ -48,7 +48,7 @@ def with_points(texts: Sequence[str], *, parted_by: str) -> list[str]:
     numbers = [text for text in texts if any(form.fullmatch(text) for form in _FORMS.values())]
     signs = {sign for sign in _FORMS if any(sign in text for text in numbers)}
     decimals = [sign for sign, form in _FORMS.items() if all(map(form.fullmatch, numbers))]
-    if len(decimals) > 1 and (signs <= {"."} or (signs == {","} and parted_by != ",")):
+    if len(decimals) > 1 and (signs <= {"."} or (signs == {","} and parted_by == ";")):
         decimals = [*signs] or ["."]
     if len(decimals) != 1:
         raise ConfigError("has numbers with signs that may be those of thousands or of decimals: write them without commas")

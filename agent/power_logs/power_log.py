@@ -167,7 +167,7 @@ def _read_csv(lines: Sequence[str], time_title: str | None, power_title: str | N
             source = source or log.source
     if source:
         raise ConfigError(f"has no line with a time and a power of {source}: log both, or name other columns")
-    raise ConfigError(f"begins with {lines[0][:120]!r}: name two of its columns by --time-column and --power-column, or add V x A")
+    raise ConfigError(f"begins with {lines[0][:120]!r}: name two of its columns by --time-column and --power-column, or make it a CSV")
 
 
 def _ends_early(rows: Sequence[Sequence[str]], at: int) -> bool:
