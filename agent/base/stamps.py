@@ -36,8 +36,8 @@ DAY_FORMS = (
     "%d %b %Y",
     "%b %d %Y",
 )
-# The seconds that `ts '%.s'` or `date +%s` writes before a line, no part of a clock or an address.
-_SECONDS_BEFORE = re.compile(r"(?<![\w.:,/-])(?:\d+\.\d+|\d{9,})(?![\w.:,/-])")
+# The seconds that `ts '%.s'` or a kernel writes at the beginning of a line, or `date +%s` anywhere before it.
+_SECONDS_BEFORE = re.compile(r"(?:^\W*(?=\d+\.)|(?<![\w.:,/-])(?=\d{9}))(\d+(?:\.\d+)?)(?![\w.:,/-])")
 # What changes from line to line before a program's own text: stamps, and the number of a process.
 _CHANGING = re.compile(rf"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|{_MONTH}|AM|PM)\b|\[\d+\]|(?<!\S)\W*[\d:.,+TZ/-]+\W*(?!\S)")
 NUMBER = re.compile(r"([+-]?(?=[.,]?\d)\d*(?:[.,](\d*))?(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
@@ -89,7 +89,7 @@ def parse_moment(text: str, unit_s: float | None = None, zone: str = "") -> Mome
 def parse_prefix(text: str) -> tuple[Moment | None, str]:
     """Return the moment in what `ts`, a container or syslog put before a line, a number before a clock; and the words of its source."""
     number = _SECONDS_BEFORE.search(text)
-    return parse_moment(number[0] if number else text), " ".join(_CHANGING.sub(" ", text).split())
+    return parse_moment(number[1] if number else text), " ".join(_CHANGING.sub(" ", text).split())
 
 
 def in_order(moments: Iterable[Moment]) -> Iterator[Moment]:

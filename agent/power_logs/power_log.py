@@ -32,7 +32,7 @@ TOTALS = {name for board in jetson_rails.JETSON_BOARDS for name in board.total}
 MEMORY = re.compile(r"\bI?(?:RAM|SWAP) \d+/\d+\s?[kMG]?B")
 WATTS = {"w": 1.0, "watt": 1.0, "watts": 1.0, "mw": 1e-3, "milliwatts": 1e-3, "uw": 1e-6, "kw": 1e3}
 # What columns are called where nobody names them, with their unit; of names with further words (`kind`) one is unmistakable if it is alone.
-_KIND = r"(?P<kind>(?!.*(?:max|min|peak|limit|apparent|reactive)).*[^a-z])??"
+_KIND = r"(?P<kind>(?!.*(?<![a-z])(?:max|min|peak|limit|apparent|reactive|inference|latency|delta)(?![a-z])).*[^a-z])??"
 TIME = re.compile(
     rf"{_KIND}(?:time(?:[ _]?stamp)?|date(?:[ /_]?time)?|ts?)(?:[ _/]*[\[(]?(?P<unit>{'|'.join(SECONDS)})[\])]?)?", re.IGNORECASE
 )
@@ -48,7 +48,7 @@ VOLTS, AMPERES = re.compile(r".*(?:volt|vbus|\bu\b).*[\[(_ ]m?v[\])]?", re.IGNOR
 SCALES, LARGE_V = {**WATTS, "v": 1.0, "mv": 1e-3, "a": 1.0, "ma": 1e-3, "ua": 1e-6}, 60.0
 # What tells the GPUs of one log of nvidia-smi apart, and the devices of others, which nobody asked to be added up.
 GPUS = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
-DEVICES = ("device", "host", "hostname", "channel", "phase", "sensor", "rail", "entity_id", "topic", "plug", "port", "name", *GPUS[1:])
+DEVICES = ("device", "host", "hostname", "channel", "phase", "sensor", "rail", "entity_id", "_field", "plug", "port", "name", *GPUS[1:])
 BRACKETS = re.compile(r"\s*[\[(].*")
 
 

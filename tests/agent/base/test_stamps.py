@@ -51,6 +51,8 @@ def test_what_stands_before_a_line_is_a_moment_and_its_source():
         ("May 22 09:05:01 nano-2 tegra[812]: ", datetime(2000, 5, 22, 9, 5, 1, tzinfo=timezone.utc).timestamp(), "nano-2 tegra :"),
         ("[pod/a-7c9/b] 1700000000.25 ", 1700000000.25, "[pod/a-7c9/b]"),
         ("10.0.0.12 host ", None, "host"),
+        ("[   12.500118] nano: 05-22-2026 09:05:01 ", 12.500118, "nano:"),
+        ("app 1.5 2026-05-22 09:05:01 ", MORNING_S, "app"),
     ]:
         with table_row(text):
             moment, words = parse_prefix(text)
