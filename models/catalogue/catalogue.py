@@ -142,7 +142,7 @@ def card_of(entry: CatalogueEntry, sha256: str) -> Card:
     """
     if entry.input is None:
         raise ConfigError(f"{entry.name!r} is a language model: its file describes itself, there is no card")
-    labels = label_maps()[entry.labels] if entry.labels else ()
+    labels = label_maps()[entry.labels] if entry.labels else entry.output.labels
     return Card(
         name=entry.model,
         task=entry.task,

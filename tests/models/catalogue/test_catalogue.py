@@ -168,7 +168,9 @@ def test_a_wrong_catalogue_is_reported_with_the_key(home):
 def test_a_catalogue_is_read_back_as_it_was_written(tmp_path):
     """All entries of ours, every odd character, and one whose input is no picture."""
     odd = make_entry("odd", "http://mine.example/m", source='"quotes" \\ back\n\ttab \x7f é 猫 🐈')
-    heard = make_entry("ears", "http://mine.example/n", input={"kind": "tensor"}, task="keywords", labels=None)
+    words = {"classes": 2, "labels": ["yes", "no"]}
+    heard = make_entry("ears", "http://mine.example/n", input={"kind": "tensor"}, task="keywords", labels=None, output=words)
     path = write_catalogue(tmp_path / "catalogue.toml", *EVERY, odd, heard)
     assert catalogue.read_catalogue(path).entry == (*EVERY, odd, heard)
     assert catalogue.card_of(heard, "0" * 64).input == heard.input == TensorInput()
+    assert catalogue.card_of(heard, "0" * 64).output.labels == ("yes", "no")
