@@ -21,6 +21,7 @@ from edgemeter.models.builder.drawn_scenes import SIZE_PX, Stream, draw_scene
 from edgemeter.models.catalogue.shipped_models import SCENES, card_text, find_model
 from edgemeter.models.convert.conversion_report import figures
 from edgemeter.models.convert.converter_output import quiet
+from edgemeter.models.convert.formats import MakerInputs
 from edgemeter.models.convert.parity import image_inputs, score
 
 # What the extra `convert` brings.
@@ -65,9 +66,9 @@ def build_shipped(folder: Path, seed: int, steps: int, report: Tell) -> dict[str
     with quiet():
         to_torchscript(model, example, paths[0])
         to_onnx(model, example, paths[1], ("boxes", "scores"))
-        onnx_precisions.write_int8(paths[1], paths[2], partial(_calibration, seed, (0, 3, 1, 2)))
+        onnx_precisions.make_int8(paths[1], paths[2], MakerInputs(partial(_calibration, seed, (0, 3, 1, 2))))
         to_litert(model, example, paths[3])
-        litert_precisions.write_int8(paths[3], paths[4], _calibration(seed, (0, 1, 2, 3)))
+        litert_precisions.make_int8(paths[3], paths[4], MakerInputs(partial(_calibration, seed, (0, 1, 2, 3))))
     origin = {
         "by": "make models",
         "seed": seed,

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
-from click.core import ParameterSource
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.progress import warn
@@ -31,7 +30,9 @@ def run_confined(source: Path, read: Iterable[Path | None], out: Path, *, is_tru
     context = click.get_current_context()
     if is_started() or context.find_root().obj != "process":
         return
-    with confined(list(_words(context, source)), read, out, is_trusted=is_trusted) as process:
+    # A model of the catalogue is named by its path: the sandbox has no catalogue.
+    words = [str(source) if word == context.params["source"] else word for word in sys.argv[1:]]
+    with confined(words, read, out, is_trusted=is_trusted) as process:
         process.wait()
     sys.exit(process.status if process.status >= 0 else 1)
 
@@ -72,19 +73,3 @@ def confined(
             with suppress(OSError):
                 # Only if nothing was written.
                 out.rmdir()
-
-
-def _words(context: click.Context, source: Path) -> Iterator[str]:
-    """Yield the command line of this command as it was understood: files that were named by the catalogue by their path."""
-    yield from context.command_path.split()[1:]
-    yield str(source)
-    for option in context.command.params:
-        if isinstance(option, click.Option) and option.name is not None:
-            value = context.params.get(option.name)
-            if option.is_flag:
-                if context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
-                    yield option.opts[0]
-                continue
-            items = list(value or ()) if option.multiple else [] if value is None else [value]
-            for item in items:
-                yield from (option.opts[0], str(item))

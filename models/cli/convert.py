@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from edgemeter.models.convert.conversion_report import Conversion, ConversionRequest
 
-_STYLE = {"ok": "green", "degraded": "yellow", "inconclusive": "yellow", "ruined": "bold red"}
-
 
 @click.command()
 @click.argument("source")
@@ -119,26 +117,16 @@ def _notes(conversions: "Sequence[Conversion]", request: "ConversionRequest") ->
 
 def _print_table(conversions: "Sequence[Conversion]", request: "ConversionRequest", console: "Console") -> None:
     """Print one row per file."""
-    from rich.table import Table
-    from rich.text import Text
-
     from edgemeter.agent.base.metrics import metric_name
+    from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width
     from edgemeter.models.convert.conversion_report import report_cells
 
     before = conversions[0].parity.before
     title = f"{request.source.path.name}, {request.source.path.stat().st_size / 1000:.0f} kB"
-    title += f", {metric_name(before.metric)} {before.value:.4f} on {before.images} images" if before else ""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    print_text(console, f"{title}, {metric_name(before.metric)} {before.value:.4f} on {before.images} images" if before else title)
     rows = [report_cells(conversion) for conversion in conversions]
-    headings = list(dict.fromkeys(heading for row in rows for heading in row))
-    for heading in headings:
-        is_name = heading == "file"
-        table.add_column(
-            heading, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold", min_width=12 if is_name else None
-        )
-    table.add_column("verdict", no_wrap=True)
-    for conversion, row in zip(conversions, rows, strict=True):
-        state = conversion.parity.verdict.state
-        verdict = "RUINED, not written" if conversion.is_ruined else state
-        table.add_row(*(row.get(heading, "-") for heading in headings), Text(verdict, style=_STYLE[state]))
-    console.print(table)
+    columns = [
+        TableColumn(heading, [row.get(heading, "-") for row in rows], "left" if heading in {"file", "verdict"} else "right")
+        for heading in dict.fromkeys(heading for row in rows for heading in row)
+    ]
+    console.print(fitted_table(columns, table_width(console)))

@@ -176,22 +176,18 @@ def report_cells(conversion: Conversion) -> dict[str, str]:
     same, snr_db = parity.agreement.same_answer_ratio, parity.agreement.snr_db
     cells = {"file": conversion.path.name, "kB": f"{conversion.size_bytes / 1000:.0f}"}
     if before is not None and after is not None:
-        cells |= {
-            metric_name(after.metric): f"{after.value:.4f}",
-            "lost": f"{gain(before.value, before.better) - gain(after.value, after.better):+.4f}",
-        }
+        lost = gain(before.value, before.better) - gain(after.value, after.better)
+        cells |= {metric_name(after.metric): f"{after.value:.4f}", "lost": f"{lost:+.4f}"}
     cells |= {} if same is None else {"same": f"{same:.1%}"}
     cells |= {} if snr_db is None else {"SNR dB": "identical" if snr_db == math.inf else f"{snr_db:.1f}"}
-    return cells
+    return {**cells, "verdict": "RUINED, not written" if conversion.is_ruined else parity.verdict.state}
 
 
 def remedy(conversion: Conversion) -> str:
     """Return what to try."""
-    if "calibration_images" in conversion.facts:
-        remedy_text = "calibrate on more images like those that the model will see (--calibration, --calibration-images)"
-        return f"{remedy_text}, or keep the operations that suffer in float (--exclude REGEX), or use fp16"
-    if conversion.format.precision == "fp16":
-        return "keep operations that exceed fp16's range in float (--exclude REGEX)"
     if conversion.format.precision == "fp32":
         return "the converter writes this model incorrectly: try another version of the converter, or export the model in another way"
-    return "try static int8 with --calibration FOLDER, or fp16"
+    calibrate = (
+        "" if conversion.format.precision == "fp16" else "calibrate on more images like those that the model will see, use fp16, or "
+    )
+    return f"{calibrate}keep the operations that suffer in float (--exclude REGEX)"

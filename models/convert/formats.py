@@ -15,14 +15,14 @@ ConversionFacts = Mapping[str, str | int | float]
 
 @dataclass(frozen=True, slots=True)
 class MakerInputs:
-    """The inputs of a maker besides the file: the source's input `shape`, calibration inputs, and names of operations to keep in float.
+    """The inputs of a maker besides the file: calibration inputs, regular expressions of operations to `keep` in float, the input's shape.
 
-    `calibration` returns the arrays anew with each call: float32, prepared and laid out as the base file takes them.
+    `calibration` returns the arrays: float32, prepared and laid out as the base file takes them.
     """
 
-    shape: Callable[[], tuple[int, ...]]
-    calibration: Callable[[], Iterable[Array]]
+    calibration: Callable[[], Iterable[Array]] = tuple
     keep: tuple[str, ...] = ()
+    shape: Callable[[], tuple[int, ...]] = tuple
 
 
 @dataclass(frozen=True, slots=True)

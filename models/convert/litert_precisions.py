@@ -2,14 +2,13 @@
 
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.runtimes import Array
 from edgemeter.models.convert.converter_output import without_warnings
 from edgemeter.models.convert.formats import ConversionFacts, MakerInputs, unweighted_tail
 
@@ -34,13 +33,8 @@ def make_fp16(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
     return {}
 
 
-def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
-    """Write the file in static int8."""
-    return write_int8(base, target, inputs.calibration(), inputs.keep)
-
-
 @without_warnings()
-def write_int8(base: Path, target: Path, calibration: Iterable[Array], keep: Sequence[str] = ()) -> ConversionFacts:
+def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
     """Write the int8 version: every operation, input and output integer; weights per channel, ranges as the calibration inputs show them.
 
     Where the outputs join values of very unlike ranges, boxes in pixels beside scores of 0..1, what follows the last weights stays float.
@@ -50,11 +44,11 @@ def write_int8(base: Path, target: Path, calibration: Iterable[Array], keep: Seq
     signature, input_name = _signature(base)
     quantiser = _quantiser(base)
     quantiser.load_quantization_recipe(recipe.static_wi8_ai8())
-    _exclude(quantiser, keep)
+    _exclude(quantiser, inputs.keep)
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
         # The quantiser asks for all inputs at once, to count them: they wait on disk, not in memory.
         paths: list[Path] = []
-        for array in calibration:
+        for array in inputs.calibration():
             paths.append(Path(folder) / f"{len(paths)}.npy")
             np.save(paths[-1], array)
         arrays = [{input_name: np.load(path, mmap_mode="r")} for path in paths]

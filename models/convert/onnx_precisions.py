@@ -9,7 +9,7 @@ tensor would share one scale, and no score would be left.
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,29 +36,26 @@ def make_fp16(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
 
 def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
     """Write the file in static int8."""
-    return write_int8(base, target, inputs.calibration, inputs.keep)
+    return _static_int8(base, target, inputs, is_symmetric=False)
 
 
 def make_int8_symmetric(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
     """Write the file in static int8 with zero points of 0 and float biases, which TensorRT asks for."""
-    return write_int8(base, target, inputs.calibration, inputs.keep, is_symmetric=True)
+    return _static_int8(base, target, inputs, is_symmetric=True)
 
 
 @without_warnings()
-def write_int8(
-    base: Path, target: Path, calibration: Callable[[], Iterable[Array]], keep: Sequence[str] = (), *, is_symmetric: bool = False
-) -> ConversionFacts:
-    """Write the file in static int8, ranges as the calibration inputs show them; return the settings."""
+def _static_int8(base: Path, target: Path, inputs: MakerInputs, *, is_symmetric: bool) -> ConversionFacts:
     from onnxruntime.quantization import QuantType, quantize_static  # noqa: PLC0415 - extra `convert`
 
     kinds = "all signed, zero points 0, biases float" if is_symmetric else "activations uint8"
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
         prepared, model = _prepare(base, Path(folder))
-        excluded = [*_excluded(model, keep), *_joined_tail(model)]
+        excluded = [*_excluded(model, inputs.keep), *_joined_tail(model)]
         quantize_static(
             str(prepared),
             str(target),
-            _reader(model.graph.input[0].name, calibration()),
+            _reader(model.graph.input[0].name, inputs.calibration()),
             per_channel=True,
             activation_type=QuantType.QInt8 if is_symmetric else QuantType.QUInt8,
             weight_type=QuantType.QInt8,

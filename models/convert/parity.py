@@ -81,40 +81,33 @@ class _NoiseTask:
 
 
 def _laid_out(array: Array, info: TensorInfo) -> Array:
-    """Return the array in the input's layout: channels last if its shape is so."""
-    shape = tuple(1 if size is None else size for size in info.shape)
-    if array.shape == shape or array.ndim != len(shape):
-        return array
-    if array.ndim == 4 and shape == tuple(array.shape[axis] for axis in (0, 2, 3, 1)):
-        return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
-    raise ConfigError(
-        f"input {info.name!r} of the conversion takes {list(shape)}, the source's is {list(array.shape)}: they cannot be compared"
-    )
+    """Return the array with its channels last if the input's shape is so."""
+    is_channels_last = array.ndim == 4 and tuple(info.shape[1:]) == (*array.shape[2:], array.shape[1]) != array.shape[1:]
+    return np.ascontiguousarray(array.transpose(0, 2, 3, 1)) if is_channels_last else array
 
 
+@dataclass(frozen=True, slots=True)
 class ModelRun:
-    """A file that is run on its inputs one after the other."""
+    """A file that is run on its inputs one after the other: its runtime, what that found, and the task that prepares and scores."""
 
-    def __init__(self, model: Path, runtime: runtimes.Runtime, inputs: ParityInputs) -> None:
-        self._model, self._runtime = model, runtime
-        with quiet():
-            self.loaded = runtime.load(model, runtimes.Options(threads=1, sha256=model_file.sha256(model)))
-        self.task = inputs.open(self.loaded)
-
-    def outputs(self, index: int) -> list[list[Array]]:
-        """Return the outputs of each call for an input, as the runtime gives them; the task keeps what they predict."""
-        calls = []
-        for call_inputs in prepared(self.task, index, self.loaded):
-            with converter_errors(f"running {self._model.name!r} by {self.loaded.package}", "leave this format out"):
-                self._runtime.bind(call_inputs)()
-            calls.append([np.array(output) for output in self._runtime.outputs()])
-        self.task.predict(index, calls)
-        return calls
+    runtime: runtimes.Runtime
+    loaded: Loaded
+    task: Task
 
     @property
     def package(self) -> str:
         """Package and version of the runtime."""
         return f"{self.loaded.package} {self.loaded.version}"
+
+    def outputs(self, index: int) -> list[list[Array]]:
+        """Return the outputs of each call for an input, as the runtime gives them; the task keeps what they predict."""
+        calls = []
+        for call_inputs in prepared(self.task, index, self.loaded):
+            with converter_errors(f"running the model by {self.package}", "leave this format out"):
+                self.runtime.bind(call_inputs)()
+            calls.append([np.array(output) for output in self.runtime.outputs()])
+        self.task.predict(index, calls)
+        return calls
 
 
 @contextmanager
@@ -126,7 +119,9 @@ def running(model: Path, runtime: str, inputs: ParityInputs) -> Iterator[ModelRu
     """
     opened = runtimes.create(runtime)
     try:
-        yield ModelRun(model, opened, inputs)
+        with quiet():
+            loaded = opened.load(model, runtimes.Options(threads=1, sha256=model_file.sha256(model)))
+        yield ModelRun(opened, loaded, inputs.open(loaded))
     finally:
         opened.close()
 

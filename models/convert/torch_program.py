@@ -16,6 +16,7 @@ from zipfile import ZipFile, ZipInfo
 
 import torch
 from torch import Tensor, nn
+from torch.fx.passes.shape_prop import ShapeProp
 from torch.utils._pytree import tree_leaves
 
 from edgemeter.agent.runtimes import pytorch
@@ -112,76 +113,23 @@ def to_litert(model: nn.Module, example: Tensor, path: Path) -> None:
     litert_torch.convert(by_pixel, (example.permute(0, 2, 3, 1).contiguous(),)).export(str(path))
 
 
-_LITERALS = (bool, int, float)
+class _ConstantFolder(torch.fx.Transformer):  # type: ignore[misc]
+    """Rebuilds a program whose shapes are known: all that does not depend on the input becomes a constant, and a square a product."""
 
+    def run_node(self, n: Any) -> Any:
+        return n.args[0].meta["tensor_meta"].shape[n.args[1]] if "sym_size" in str(n.target) else super().run_node(n)
 
-def simplify(module: Any, example: Any) -> Any:
-    """Return the program's module (torch.fx.GraphModule), changed in place, for inputs of the example's shape.
+    def get_attr(self, target: Any, _args: Any, _kwargs: Any) -> Any:
+        return self.fetch_attr(target).detach()
 
-    One that writes into its own tensors is returned as it is: what is written later must not become a constant.
-    """
-    calls = [node for node in module.graph.nodes if node.op == "call_function"]
-    if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in calls):
-        return module
-    with torch.no_grad():
-        fixed = _fixed(module, example)
-    for node in calls:
-        if "pow" in str(node.target) and _exponent(node, fixed) == 2:
-            _square(module, node)
-        elif node in fixed:
-            _replace(module, node, fixed[node])
-    module.graph.eliminate_dead_code()
-    module.recompile()
-    return module
-
-
-def _fixed(module: Any, example: Any) -> dict[Any, Any]:
-    """Return the values of all nodes that are the same for every input of this shape."""
-
-    class ConstantFinder(torch.fx.Interpreter):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__(module)
-            self.fixed: dict[Any, Any] = {}
-
-        def run_node(self, n: Any) -> Any:
-            value = super().run_node(n)
-            is_random = torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())
-            follows = all(input_node in self.fixed for input_node in n.all_input_nodes) and not is_random
-            if n.op == "get_attr" or (n.op == "call_function" and (follows or "sym_size" in str(n.target))):
-                self.fixed[n] = value
-            return value
-
-    watch = ConstantFinder()
-    watch.run(example)
-    return watch.fixed
-
-
-def _replace(module: Any, node: Any, value: Any) -> None:
-    """Put a number, or a tensor that the module keeps, in a node's place."""
-    if isinstance(value, _LITERALS):
-        for user in list(node.users):
-            user.args = torch.fx.map_arg(user.args, lambda argument: value if argument is node else argument)
-            user.kwargs = torch.fx.map_arg(user.kwargs, lambda argument: value if argument is node else argument)
-    elif isinstance(value, torch.Tensor):
-        name = f"constant_{node.name}"
-        module.register_buffer(name, value.clone())
-        with module.graph.inserting_before(node):
-            node.replace_all_uses_with(module.graph.get_attr(name))
-
-
-def _exponent(node: Any, fixed: dict[Any, Any]) -> float | None:
-    """Return the exponent of a power where it is one number."""
-    power = node.args[1] if len(node.args) > 1 else None
-    value = fixed.get(power, power) if isinstance(power, torch.fx.Node) else power
-    if isinstance(value, torch.Tensor):
-        return float(value) if value.numel() == 1 and value.ndim == 0 else None
-    return float(value) if isinstance(value, _LITERALS) else None
-
-
-def _square(module: Any, node: Any) -> None:
-    if isinstance(node.args[0], torch.fx.Node):
-        with module.graph.inserting_before(node):
-            node.replace_all_uses_with(module.graph.call_function(torch.ops.aten.mul.Tensor, (node.args[0], node.args[0])))
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if not any(isinstance(leaf, torch.fx.Proxy) for leaf in tree_leaves((args, kwargs))):
+            return target(*args, **kwargs)
+        exponent: Any = args[1] if "pow" in str(target) else None
+        is_number = isinstance(exponent, int | float) or (isinstance(exponent, Tensor) and exponent.ndim == 0)
+        if is_number and float(exponent) == 2:
+            return torch.ops.aten.mul.Tensor(args[0], args[0])
+        return super().call_function(target, args, kwargs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +167,14 @@ def load_program(model: Path, shape: Sequence[int]) -> TorchProgram:
         read = TS2EPConverter(script, (example,)).convert()
     else:
         read = torch.export.load(str(model))
-    module = simplify(read.run_decompositions({}).module(check_guards=False), example)
-    exported = torch.export.export(plain(contiguous(module)), (example,))
+    module = contiguous(read.run_decompositions({}).module(check_guards=False))
+    calls = [node for node in module.graph.nodes if node.op == "call_function"]
+    # What a program writes into its own tensors must not become a constant.
+    if not any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in calls):
+        with torch.no_grad():
+            ShapeProp(module).propagate(example)
+            module = _ConstantFolder(module).transform()
+    exported = torch.export.export(plain(module), (example,))
     inference_module = for_inference(exported.module(check_guards=False))
     count = len(exported.graph_signature.user_outputs)
     outputs = ("output",) if count == 1 else tuple(f"output_{index}" for index in range(count))

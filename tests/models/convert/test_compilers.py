@@ -10,7 +10,7 @@ from edgemeter.models.convert import compilers
 from edgemeter.models.convert.formats import MakerInputs
 from tests.fixtures.rows import table_row
 
-NO_INPUTS = MakerInputs(tuple, list)
+NO_INPUTS = MakerInputs()
 MODEL = Path(__file__).parents[2] / "fixtures" / "runtimes" / "litert_int8.tflite"
 # As version 16 prints it.
 PARTLY = """\

@@ -52,7 +52,8 @@ def run(path, image=IMAGES[0]):
 
 def to_int8(source, target, keep=(), *, is_symmetric=False):
     """Write the file as int8; return how."""
-    return onnx_precisions.write_int8(source, target, lambda: IMAGES, keep, is_symmetric=is_symmetric)
+    make = onnx_precisions.make_int8_symmetric if is_symmetric else onnx_precisions.make_int8
+    return make(source, target, MakerInputs(lambda: IMAGES, keep))
 
 
 def test_scores_beside_pixels_survive_int8(joined, tmp_path):
@@ -96,7 +97,7 @@ def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
 def test_fp16_stays_close(joined, tmp_path):
     """Relative to the largest value, boxes and scores by themselves; input and output stay float32."""
     target = tmp_path / "fp16.onnx"
-    onnx_precisions.make_fp16(joined, target, MakerInputs(tuple, list))
+    onnx_precisions.make_fp16(joined, target, MakerInputs())
     expected, actual = run(joined)[0], run(target)[0]
     for rows in (slice(0, 4), slice(4, 6)):
         assert np.abs(expected[rows] - actual[rows]).max() <= 2e-3 * np.abs(expected[rows]).max()
