@@ -119,18 +119,14 @@ def _dotted(number: str) -> str:
 
 def _run(command: list[str], source: Path, limit_s: float) -> tuple[int, str]:
     """Return the exit status of a compiler and what it printed."""
-    program = Path(command[0]).name
     try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.run(command, capture_output=True, check=False, timeout=limit_s)
     except OSError as error:
         raise UnavailableError(f"cannot run {command[0]!r}: {error.strerror}; install it again") from error
-    try:
-        output, errors = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired as error:
-        process.kill()
-        process.wait()
+        program = Path(command[0]).name
         raise UnavailableError(f"{program} did not end within {limit_s:.0f} s on {source.name!r}: use a smaller model") from error
-    return process.returncode, (output + errors).decode(errors="replace")
+    return process.returncode, (process.stdout + process.stderr).decode(errors="replace")
 
 
 def _last_line(output: str) -> str:

@@ -163,8 +163,6 @@ def report_row(conversion: Conversion, request: ConversionRequest) -> dict[str, 
         "reason": parity.verdict.reason,
         "accuracy_before": parity.before.value if parity.before else None,
         "accuracy_after": parity.after.value if parity.after else None,
-        "same_answer_ratio": parity.agreement.same_answer_ratio,
-        "identical": parity.agreement.snr_db == math.inf,
         "made": made_facts(conversion, request),
     }
 

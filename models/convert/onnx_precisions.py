@@ -55,7 +55,7 @@ def _static_int8(base: Path, target: Path, inputs: MakerInputs, *, is_symmetric:
         quantize_static(
             str(prepared),
             str(target),
-            _reader(model.graph.input[0].name, inputs.calibration()),
+            _CalibrationReader(model.graph.input[0].name, inputs.calibration()),
             per_channel=True,
             activation_type=QuantType.QInt8 if is_symmetric else QuantType.QUInt8,
             weight_type=QuantType.QInt8,
@@ -108,16 +108,12 @@ def _joined_tail(model: Any) -> list[str]:
     return [node.name for node in tail] if any(node.op_type == "Concat" for node in tail) else []
 
 
-def _reader(name: str, inputs: Iterable[Array]) -> Any:
-    """Return what ONNX Runtime reads calibration inputs from, one after the other."""
-    from onnxruntime.quantization import CalibrationDataReader  # noqa: PLC0415 - extra `convert`
+class _CalibrationReader:
+    """The calibration inputs as ONNX Runtime reads them, one after the other."""
 
-    class CalibrationInputs(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._inputs = iter(inputs)
+    def __init__(self, name: str, inputs: Iterable[Array]) -> None:
+        self._name, self._inputs = name, iter(inputs)
 
-        def get_next(self) -> dict[str, Array] | None:
-            array = next(self._inputs, None)
-            return None if array is None else {name: array}
-
-    return CalibrationInputs()
+    def get_next(self) -> dict[str, Array] | None:
+        array = next(self._inputs, None)
+        return None if array is None else {self._name: array}

@@ -9,7 +9,6 @@ Importing this module imports PyTorch.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, ZipInfo
@@ -49,12 +48,7 @@ class _Plain(nn.Module):  # type: ignore[misc]
         return tensors[0] if len(tensors) == 1 else tensors
 
 
-def plain(model: nn.Module) -> nn.Module:
-    """Return the module for inference, its outputs as plain tensors."""
-    return for_inference(_Plain(model))
-
-
-def for_inference(model: nn.Module) -> nn.Module:
+def _for_inference(model: nn.Module) -> nn.Module:
     """Return the module in evaluation mode; that of an exported program refuses eval(), and was made for inference already."""
     for module in model.modules():
         module.training = False
@@ -132,33 +126,24 @@ class _ConstantFolder(torch.fx.Transformer):  # type: ignore[misc]
         return super().call_function(target, args, kwargs)
 
 
-@dataclass(frozen=True, slots=True)
-class TorchProgram:
-    """An exported program (torch.export.ExportedProgram), the same as a module, an input for it, and its outputs' names."""
-
-    exported: Any
-    module: Any
-    example: Any
-    outputs: tuple[str, ...]
-
-
 def make_onnx(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
     """Write an ONNX file of a PyTorch program."""
-    program = load_program(base, inputs.shape())
-    to_onnx(program.exported, program.example, target, program.outputs)
+    exported, example = _load_program(base, inputs.shape())
+    count = len(exported.graph_signature.user_outputs)
+    to_onnx(exported, example, target, ["output"] if count == 1 else [f"output_{index}" for index in range(count)])
     return {}
 
 
 def make_litert(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
     """Write a LiteRT file of a PyTorch program."""
-    program = load_program(base, inputs.shape())
-    to_litert(program.module, program.example, target)
+    exported, example = _load_program(base, inputs.shape())
+    to_litert(_for_inference(exported.module(check_guards=False)), example, target)
     return {}
 
 
 @without_warnings()
-def load_program(model: Path, shape: Sequence[int]) -> TorchProgram:
-    """Return the program in the file, for an input of this shape."""
+def _load_program(model: Path, shape: Sequence[int]) -> tuple[Any, Tensor]:
+    """Return the program in the file (torch.export.ExportedProgram), whose outputs are plain tensors, and an input of this shape for it."""
     example = torch.zeros(*shape)
     if pytorch.read_archive(model).kind == "torchscript":
         from torch._export.converter import TS2EPConverter  # noqa: PLC0415 - extra `convert`
@@ -174,8 +159,4 @@ def load_program(model: Path, shape: Sequence[int]) -> TorchProgram:
         with torch.no_grad():
             ShapeProp(module).propagate(example)
             module = _ConstantFolder(module).transform()
-    exported = torch.export.export(plain(module), (example,))
-    inference_module = for_inference(exported.module(check_guards=False))
-    count = len(exported.graph_signature.user_outputs)
-    outputs = ("output",) if count == 1 else tuple(f"output_{index}" for index in range(count))
-    return TorchProgram(exported, inference_module, example, outputs)
+    return torch.export.export(_for_inference(_Plain(module)), (example,)), example
