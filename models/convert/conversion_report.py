@@ -59,6 +59,7 @@ def _part(data: Dataset, is_in: list[bool]) -> Dataset:
         return data
     items = tuple(compress(data.items, is_in))
     names = {item.name for item in items}
+    places = {index: place for place, index in enumerate(compress(range(len(data.items)), is_in))}
 
     def of_items(values: Mapping[str, Value] | None) -> Mapping[str, Value] | None:
         return None if values is None else {name: value for name, value in values.items() if name in names}
@@ -70,6 +71,8 @@ def _part(data: Dataset, is_in: list[bool]) -> Dataset:
         image_ids=None if data.image_ids is None else tuple(compress(data.image_ids, is_in)),
         classes=of_items(data.classes),
         targets=of_items(data.targets),
+        # A photograph and its copies are in one part.
+        copies={places[index]: places[first] for index, first in data.copies.items() if index in places},
     )
 
 

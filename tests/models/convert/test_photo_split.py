@@ -1,5 +1,6 @@
 """What ranges are measured on is not what judges the file: the parts of the photographs, and their sizes."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -64,3 +65,18 @@ def test_ground_truth_goes_with_its_photographs(tmp_path):
     for part in parts:
         assert list(part.classes.items()) == [(item.name, truth[item.name]) for item in part.items]
     assert len({part.sha256 for part in (*parts, data)}) == 3
+
+
+def test_a_photograph_that_is_there_twice_stays_a_copy_of_itself(tmp_path):
+    """The places of copies are those in the part, not those in the whole: a score that looks them up finds the same photograph."""
+    data = photographs(tmp_path / "d", 20)
+    for number in (2, 5, 11, 17):
+        shutil.copyfile(data.items[number].path, tmp_path / "d" / f"z{number}.png")
+    truth = tmp_path / "truth.json"
+    truth.write_text(json.dumps({path.name: 0 for path in sorted((tmp_path / "d").iterdir())}))
+    data = open_folder(tmp_path / "d", truth)
+    assert len(data.copies) == 4
+    photos = split(data, data)
+    copies = [(part.items[index], part.items[first]) for part in (photos.ranges, photos.compared) for index, first in part.copies.items()]
+    assert len(copies) == 4
+    assert all(copy.name != first.name and copy.sha256() == first.sha256() for copy, first in copies)
