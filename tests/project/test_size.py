@@ -63,10 +63,10 @@ LINES = {
     "collector/upkeep": 206,
     "collector/web": 2925,
     "models": 1,
-    "models/builder": 576,
+    "models/builder": 577,
     "models/catalogue": 355,
-    "models/cli": 740,
-    "models/convert": 1659,
+    "models/cli": 713,
+    "models/convert": 1569,
     "models/fetch": 208,
     "provisioning": 1,
     "provisioning/apply": 881,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80313,
+    "tests": 80387,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
