@@ -59,7 +59,7 @@ def _part(data: Dataset, is_in: list[bool]) -> Dataset:
         return data
     items = tuple(compress(data.items, is_in))
     names = {item.name for item in items}
-    places = {index: place for place, index in enumerate(compress(range(len(data.items)), is_in))}
+    new_index = {index: new for new, index in enumerate(compress(range(len(data.items)), is_in))}
 
     def of_items(values: Mapping[str, Value] | None) -> Mapping[str, Value] | None:
         return None if values is None else {name: value for name, value in values.items() if name in names}
@@ -72,7 +72,7 @@ def _part(data: Dataset, is_in: list[bool]) -> Dataset:
         classes=of_items(data.classes),
         targets=of_items(data.targets),
         # A photograph and its copies are in one part.
-        copies={places[index]: places[first] for index, first in data.copies.items() if index in places},
+        copies={new_index[index]: new_index[first] for index, first in data.copies.items() if index in new_index},
     )
 
 
