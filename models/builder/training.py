@@ -15,19 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from edgemeter.agent.base.progress import Tell
-from edgemeter.models.builder.drawn_scenes import SIZE_PX, Stream, draw_scene
-from edgemeter.models.builder.scene_shapes import CLASSES
+from edgemeter.models.builder.drawn_scenes import CLASSES, SIZE_PX, Stream, draw_scene
 
 # Pixels from one cell of the detector's two grids to the next.
 STRIDES = (8, 16)
 _NECK = 48
-_SCENES = 12_000
 _BATCH = 32
-_RATE = 1.2e-2
-_WEIGHT_DECAY = 5e-4
-_WARM_UP_STEPS = 200
-_CANDIDATES = 9
-_BOX_WEIGHT = 3.0
 _TINY = 1e-9
 
 
@@ -90,24 +83,24 @@ def _convolution(inputs: int, outputs: int, *, stride: int = 1, size: int = 3, g
     return nn.Sequential(nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False), nn.BatchNorm2d(outputs), nn.ReLU())
 
 
-def train(seed: int, steps: int, tell: Tell, *, scenes: int = _SCENES) -> Detector:
+def train(seed: int, steps: int, tell: Tell) -> Detector:
     """Return a trained detector, in evaluation mode, its weights averaged over the last steps."""
     torch.manual_seed(seed)
     # The result depends on their number.
     torch.set_num_threads(1)
-    pool = _draw_pool(seed, min(scenes, steps * _BATCH), tell)
+    pool = _draw_pool(seed, min(12_000, steps * _BATCH), tell)
     model = Detector().to(memory_format=torch.channels_last).train()
     average: Detector = copy.deepcopy(model).eval()
     # The weights of convolutions decay, biases and normalisation do not.
     kernels, vectors = ([p for p in model.parameters() if (p.ndim > 1) == is_kernel] for is_kernel in (True, False))
-    groups = [{"params": kernels, "weight_decay": _WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
-    optimiser = torch.optim.AdamW(groups, lr=_RATE)
+    groups = [{"params": kernels, "weight_decay": 5e-4}, {"params": vectors, "weight_decay": 0.0}]
+    optimiser = torch.optim.AdamW(groups, lr=0.0)
     generator = torch.Generator().manual_seed(seed)
     for step in range(steps):
         for group in optimiser.param_groups:
             # A short rise, then half a cosine down to a fiftieth.
-            rise = min(1.0, (step + 1) / _WARM_UP_STEPS)
-            group["lr"] = _RATE * rise * (0.02 + 0.98 * (1 + math.cos(math.pi * step / steps)) / 2)
+            rise = min(1.0, (step + 1) / 200)
+            group["lr"] = 1.2e-2 * rise * (0.02 + 0.98 * (1 + math.cos(math.pi * step / steps)) / 2)
         images, boxes, classes = _batch(pool, generator)
         distances, logits = model.answers(images)
         value = _loss(distances, logits, boxes, classes, step / steps)
@@ -171,7 +164,7 @@ def _loss(distances: Tensor, logits: Tensor, boxes: Tensor, classes: Tensor, don
     around = around.clamp(min=_TINY)
     generalised = overlap - (around - union) / around
     scores: Tensor = functional.binary_cross_entropy_with_logits(logits, label, reduction="sum")
-    return (scores + _BOX_WEIGHT * ((1 - generalised) * weights).sum()) / weights.sum().clamp(min=1.0)
+    return (scores + 3 * ((1 - generalised) * weights).sum()) / weights.sum().clamp(min=1.0)
 
 
 def _cells() -> tuple[Tensor, Tensor]:
@@ -194,7 +187,7 @@ def _assign(predicted: Tensor, scores: Tensor, centres: Tensor, boxes: Tensor, c
     picked = scores.transpose(1, 2).gather(1, classes.clamp(min=0)[..., None].expand(-1, -1, scores.shape[1]))
     # Early on every cell within an object learns, however poor its box; at the end mostly the one with the best box.
     metric = (picked**0.5 * overlap ** (2 + 4 * done_ratio) + _TINY) * inside
-    best = metric.topk(_CANDIDATES, -1)
+    best = metric.topk(9, -1)
     candidates = torch.zeros_like(metric).scatter(-1, best.indices, 1.0) * inside
     # A cell that several objects claim answers for the one it overlaps most.
     target = (overlap + _TINY).mul(candidates).argmax(1)

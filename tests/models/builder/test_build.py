@@ -64,7 +64,7 @@ def test_five_files_of_one_network_are_made_with_cards(tmp_path):
 def test_folding_changes_no_output_and_the_same_seed_trains_the_same_network():
     """Two short trainings agree in every weight, another seed gives another network; normalisations become part of the convolutions."""
     torch, training = (importlib.import_module(name) for name in ("torch", "edgemeter.models.builder.training"))
-    first, second, other = (training.train(seed, 4, no_progress, scenes=32) for seed in (5, 5, 6))
+    first, second, other = (training.train(seed, 4, no_progress) for seed in (5, 5, 6))
     weights = [model.state_dict() for model in (first, second, other)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert not all(torch.equal(weights[0][name], weights[2][name]) for name in weights[0])

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgemeter.models.builder.drawn_scenes import SIZE_PX, Stream, draw_scene
-from edgemeter.models.builder.scene_shapes import CLASSES
+from edgemeter.models.builder.drawn_scenes import CLASSES, SIZE_PX, Stream, draw_scene
 from edgemeter.models.catalogue.shipped_models import SCENES
 
 COUNT = 112
