@@ -63,7 +63,7 @@ LINES = {
     "collector/upkeep": 206,
     "collector/web": 2925,
     "models": 1,
-    "models/builder": 577,
+    "models/builder": 562,
     "models/catalogue": 355,
     "models/cli": 713,
     "models/convert": 1569,
@@ -83,7 +83,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80387,
+    "tests": 80386,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
