@@ -78,13 +78,13 @@ def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) 
     if data is None:
         card, guesses = _card_if_known(Path(case.model), loaded)
         return LoadedModel(runtime, loaded, card, guesses, None, None)
-    card, guesses = _card_for(case, loaded, len(data.truth["categories"]) if data.truth else None)
+    card, guesses = _card_for(case, loaded, [str(category["name"]) for category in data.truth["categories"]] if data.truth else ())
     # Only what the user names is code of theirs: a card may have come with its model.
     in_file = plugin_class("task", case.task or "", Task)
     return LoadedModel(runtime, loaded, card, guesses, data, in_file(card, loaded, data) if in_file else create(card, loaded, data))
 
 
-def _card_for(case: Case, loaded: Loaded, categories: int | None) -> tuple[Card, tuple[str, ...]]:
+def _card_for(case: Case, loaded: Loaded, categories: Sequence[str]) -> tuple[Card, tuple[str, ...]]:
     """Return the model's card with the task of the case; one in a file may make its inputs of the data itself, and then needs no card."""
     path, task = Path(case.model), python_target.plain_name(case.task or "")
     try:

@@ -16,9 +16,10 @@ from edgemeter.agent.recognition.classifier import Classifier
 from edgemeter.agent.recognition.metadata import SelfDescription, family_in, read_self_description, task_of
 from edgemeter.agent.recognition.normalisation import find_normalisation
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
+from edgemeter.agent.tasks.class_fit import coco_class_names
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders import Shape
-from edgemeter.agent.vision.decoders.family import Pictures, Recognition, UnknownModel
+from edgemeter.agent.vision.decoders.family import COCO_CLASSES, Pictures, Recognition, UnknownModel
 from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 from edgemeter.agent.vision.decoders.size_inputs import pictures_of
 
@@ -54,10 +55,10 @@ class RecognisedFamily:
     why: str
 
 
-def card_for(model: Path, loaded: Loaded, categories: int | None = None) -> tuple[Card, tuple[str, ...]]:
+def card_for(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tuple[Card, tuple[str, ...]]:
     """Return the card beside the model, or one that is made up, with what had to be guessed for it.
 
-    `categories` is how many categories the annotations have that the model is to be scored with; it settles what shapes leave open.
+    `categories` are the names in the annotations that the model is to be scored with; their number settles what shapes leave open.
 
     Raises:
         ConfigError: the card is wrong, or there is none and the model cannot be recognised; the message lists what to write.
@@ -93,7 +94,7 @@ def _of_another_file(model: Path, read: Card) -> tuple[str, ...]:
     return (f"{model.name} is not the file its card was written for; unsure: {unsure}",)
 
 
-def recognise(model: Path, loaded: Loaded, categories: int | None = None) -> tuple[Card, tuple[str, ...]]:
+def recognise(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tuple[Card, tuple[str, ...]]:
     """Return a card for the model, and what was guessed for it, each as a sentence; `categories` as of `card_for`.
 
     Raises:
@@ -102,6 +103,7 @@ def recognise(model: Path, loaded: Loaded, categories: int | None = None) -> tup
     description, loaded = read_self_description(loaded.metadata), with_batch_of_1(loaded)
     address, model = model, named_path(model, loaded)
     precision, precision_from = _precision(model, loaded)
+    names = {name.strip().lower() for name in categories}
     try:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
@@ -113,7 +115,8 @@ def recognise(model: Path, loaded: Loaded, categories: int | None = None) -> tup
             named=family_in(model.name, description),
             labels=description.labels,
             task=task_of(model.name, description),
-            categories=categories,
+            categories=len(categories) or None,
+            own_categories=None if names <= set(coco_class_names(COCO_CLASSES)) else len(names),
         )
         # torchvision's detectors take pictures of any size without a batch axis, and resize them.
         resizes = info is not None and info.shape == (3, None, None)

@@ -10,7 +10,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded, TensorInfo
-from edgemeter.agent.vision.decoders import DECODERS, create
+from edgemeter.agent.vision.decoders import DECODERS, create, family_of
 
 # So many names an error shows.
 _SHOWN = 3
@@ -105,10 +105,11 @@ def _misfit(
 
 
 def _families(model: Card, outputs: Sequence[TensorInfo], classes: int) -> Iterator[str]:
-    """Yield the families that could decode these outputs with so many classes."""
+    """Yield the families that could decode these outputs with so many classes; of open sizes only the one that they were taken for."""
     loaded = Loaded("", "", "", (), tuple(outputs), {}, 0, 0)
     output = msgspec.structs.replace(model.output, classes=classes, labels=())
-    for family in DECODERS:
+    is_open = any(None in info.shape for info in outputs)
+    for family in [model.family] if is_open else [name for name in DECODERS if model.task == family_of(name).TASK]:
         with suppress(EdgemeterError):
             create(msgspec.structs.replace(model, family=family, output=output), loaded)
             yield family

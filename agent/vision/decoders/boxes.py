@@ -123,11 +123,19 @@ def corners(centred: Floats) -> Floats:
     return ends
 
 
+def input_unit(boxes: Floats, frame: PhotoFrame) -> Floats:
+    """Return what x and y of boxes (four coordinates each) are multiplied by to be pixels of the input: float32 [2].
+
+    Where most boxes reach no further than 2, they are 0..1; of anchors that found nothing some may lie anywhere.
+    """
+    if len(boxes) and np.median(boxes.max(axis=1)) > LARGEST_NORMALISED:
+        return np.ones(2, np.float32)
+    return np.array([frame.input_width, frame.input_height], np.float32)
+
+
 def in_pixels(boxes: Floats, frame: PhotoFrame) -> Floats:
-    """Return boxes (four coordinates of the input, x first) in its pixels: where none exceeds 2 they are 0..1; float32 [n, 4]."""
-    if boxes.max(initial=0.0) > LARGEST_NORMALISED:
-        return boxes
-    return boxes * np.array([frame.input_width, frame.input_height] * 2, np.float32)
+    """Return boxes (four coordinates of the input, x first), in pixels or 0..1, in pixels: float32 [n, 4]."""
+    return boxes * np.tile(input_unit(boxes, frame), 2)
 
 
 def unplaced(boxes: Floats, frame: PhotoFrame) -> Floats:

@@ -1,9 +1,9 @@
 """The values of a detector's outputs show what their shapes do not. This is the one place that decides it; all rows of a query vote.
 
 - 0..1 or pixels: most boxes with a score reach beyond 2 in pixels, and none does as 0..1.
-- Corners or centres: corners grow (x2 >= x1, y2 >= y1), and boxes around centres lie in the picture. What a family usually has counts where
-  nearly all its boxes are possible; else the reading in which more boxes are.
-- Background: of one column more than there are classes, first or last, it is the one that wins in more rows.
+- Corners or centres: corners grow (x2 >= x1, y2 >= y1), which centres and sizes seldom do; boxes around centres lie in the picture. DETR's
+  sets are read as centres unless they show corners, other boxes as corners unless they show centres.
+- Background: the first or the last score, which wins in most rows; DETR's last one unless the first does and it does not.
 - Probabilities or logits: probabilities lie in 0..1. Logits beside a background go through a softmax, others through a sigmoid.
 """
 
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision.decoders import Floats, PhotoFrame, Shape
-from edgemeter.agent.vision.decoders.boxes import LARGEST_NORMALISED, corners, logistic
+from edgemeter.agent.vision.decoders.boxes import corners, input_unit, logistic
 
 Form = Literal["corners", "centres"]
-# Of a family's usual reading; what is predicted may leave the picture a little.
-_NEARLY_ALL, _BEYOND = 0.9, 0.05
-# Of boxes in either reading; distances to edges and offsets from anchors are possible as boxes less often.
-_MOST = 0.8
+# Of the rows: corners grow but for rounding; boxes around centres may leave the picture a little.
+_ALL, _NEARLY_ALL, _MOST = 0.98, 0.9, 0.5
+# The centres of anchors are all over the picture; distances from them are as small everywhere.
+_LEAST_SPREAD = 0.25
 # A quantised probability may miss 0..1 by a step; logits of rows without an object lie far below.
 _STEP = 0.1
 
@@ -37,25 +37,29 @@ def boxes_in_pixels(boxes: Floats, candidates: NDArray[np.int64], frame: PhotoFr
     if not len(rows):
         return rows
     size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
-    unit = size if np.median(rows.max(axis=1)) <= LARGEST_NORMALISED else np.float32(1)
+    unit = np.tile(input_unit(rows, frame), 2)
     form = _form(boxes * (unit / size), usual)
     return (corners(rows) if form == "centres" else rows) * unit
 
 
 def _form(boxes: Floats, usual: Form) -> Form:
-    """Return what boxes as parts of the picture are."""
+    """Return what boxes as parts of the picture are; raises ConfigError where they are neither, and nothing is known of their family."""
     first, second = boxes[:, :2], boxes[:, 2:]
-    reach = second / 2
-    shares: dict[Form, float] = {
-        "corners": float((second >= first).all(axis=1).mean()),
-        "centres": float(((first - reach >= -_BEYOND) & (first + reach <= 1 + _BEYOND)).all(axis=1).mean()),
-    }
-    if max(shares.values()) < _MOST:
+    are_corners = float((second >= first).all(axis=1).mean()) >= _ALL
+    if usual == "centres":
+        return "corners" if are_corners and _inside(first, second, 0.05) < _NEARLY_ALL else usual
+    if are_corners:
+        return usual
+    if _inside(first, second, 0.3) < _MOST or float(np.ptp(first, axis=0).max()) < _LEAST_SPREAD:
         raise ConfigError(
             "the boxes are neither corners nor centres and sizes: distances or offsets from anchors are decoded otherwise; correct `family`"
         )
-    other: Form = "corners" if usual == "centres" else "centres"
-    return other if shares[usual] < min(_NEARLY_ALL, shares[other]) else usual
+    return "centres"
+
+
+def _inside(centres: Floats, sizes: Floats, margin: float) -> float:
+    """Return the share of boxes around these centres that leave the picture by less than a margin."""
+    return float(((centres - sizes / 2 >= -margin) & (centres + sizes / 2 <= 1 + margin)).all(axis=1).mean())
 
 
 def are_probabilities(*values: Floats) -> bool:
@@ -63,25 +67,30 @@ def are_probabilities(*values: Floats) -> bool:
     return all(part.min() >= -_STEP and part.max() <= 1 + _STEP for part in values if part.size)
 
 
-def class_scores(values: Floats, classes: int | None) -> tuple[Floats, bool]:
-    """Return the scores of the classes, 0..1, without a background, float32 [n, classes]; and whether there was one."""
-    is_done = are_probabilities(values)
-    background = None if classes == values.shape[1] else _background(values, 0.5 if is_done else 0.0, is_sure=classes is not None)
-    if background is None:
-        return values if is_done else logistic(values), False
-    if not is_done:
+def class_scores(values: Floats, classes: int | None, usual: Literal["last"] | None = None) -> tuple[Floats, bool]:
+    """Return the scores of the classes, 0..1, without a background, float32 [n, classes]; and whether there was one.
+
+    With a `usual` place it is there, unless it wins in few rows and the other in most.
+    """
+    are_done = are_probabilities(values)
+    column = None if classes == values.shape[1] else _background(values, 0.5 if are_done else 0.0, usual)
+    if column is None:
+        return values if are_done else logistic(values), False
+    if not are_done:
         weights = np.exp(values - values.max(axis=1, keepdims=True, initial=-np.inf))
         values = weights / weights.sum(axis=1, keepdims=True)
-    return values[:, 1:] if background == 0 else values[:, :-1], True
+    return values[:, 1:] if column == 0 else values[:, :-1], True
 
 
-def _background(values: Floats, least: float, *, is_sure: bool) -> int | None:
-    """Return the column of the background, 0 or -1; None where neither wins in most rows and none is sure to be there."""
+def _background(values: Floats, least: float, usual: Literal["last"] | None) -> int | None:
+    """Return the column of the background, 0 or -1; None where neither wins in most rows with a score of at least `least`."""
     winners = values.argmax(axis=1)
-    wins = [np.count_nonzero(winners == 0), np.count_nonzero(winners == values.shape[1] - 1)]
-    column = 0 if wins[0] > wins[1] else -1
-    is_seen = 2 * np.count_nonzero(values[winners == column % values.shape[1], column] > least) > len(values)
-    return column if is_sure or is_seen else None
+    first, last = (np.count_nonzero(winners == column) for column in (0, values.shape[1] - 1))
+    if usual == "last":
+        return 0 if 2 * first > len(values) and 10 * last < len(values) else -1
+    column = 0 if first > last else -1
+    wins = values[winners == column % values.shape[1], column]
+    return column if 2 * np.count_nonzero(wins > least) > len(values) else None
 
 
 def two_tables(shapes: Sequence[Shape]) -> tuple[int, int | None, int] | None:

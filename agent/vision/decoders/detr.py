@@ -59,7 +59,7 @@ class Detr(Family):
         """Return the detections; nothing is suppressed but what the card asks for."""
         boxes_at, scores_at = self._check([output.shape for output in outputs])
         values = outputs[scores_at][0]
-        scores, has_background = class_scores(values, self._output.classes or values.shape[1])
+        scores, has_background = class_scores(values, self._output.classes or values.shape[1], "last")
         if has_background:
             queries, classes = np.arange(len(scores)), scores.argmax(axis=1)
             are_above = scores[queries, classes] > self._output.score_threshold

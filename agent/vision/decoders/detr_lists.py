@@ -24,13 +24,13 @@ class DetrLists(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return what asks for a size, or comes with an integer count and integer labels; TensorFlow's graphs have the latter, y first."""
+        """Return what asks for a size, or comes with an integer count, and is none of TensorFlow's graphs, whose y comes first."""
         if (lists := _lists(facts.shapes)) is None:
             return None
-        classes = facts.known_classes or COCO_CLASSES
+        classes = facts.classes_or(COCO_CLASSES)
         if lists[2] is None:
             return Recognition(classes, facts.unnamed(classes)) if size_input_names(facts.inputs) else None
-        if len(whole_outputs(facts.outputs)) != 2 or any(info.name.lower().startswith("detection_") for info in facts.outputs):
+        if lists[2] not in whole_outputs(facts.outputs) or any(info.name.lower().startswith("detection_") for info in facts.outputs):
             return None
         doubt = "boxes are x1, y1, x2, y2, as YOLO's; if y comes first, as in TensorFlow's detectors, set `family` = tflite-postprocess"
         return Recognition(classes, (doubt, *facts.unnamed(classes)))

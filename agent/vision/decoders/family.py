@@ -57,8 +57,8 @@ class Recognition:
 class UnknownModel:
     """The facts about a model that has no card.
 
-    `size` is height and width of its input, None where they are open. `named` is the family in its file's name or metadata. `labels`
-    and `task` (ours) are what it states; `task` may be that of its name. `categories` is how many the annotations have.
+    `size` is height and width of its input, None where they are open. `named` is the family in its file's name or metadata. `labels` and
+    `task` (ours) are what it states. `categories` is how many the annotations have, `own_categories` the same where these are not COCO's.
     """
 
     name: str
@@ -69,6 +69,7 @@ class UnknownModel:
     labels: tuple[str, ...] = ()
     task: str | None = None
     categories: int | None = None
+    own_categories: int | None = None
 
     @property
     def shapes(self) -> list[Shape]:
@@ -86,6 +87,10 @@ class UnknownModel:
     def known_classes(self) -> int | None:
         """Return how many classes the file names, or else the annotations have."""
         return len(self.labels) or self.categories
+
+    def classes_or(self, usual: int) -> int:
+        """Return how many classes there are where outputs do not show it: as the file or annotations of their own count, or the usual."""
+        return len(self.labels) or self.own_categories or usual
 
     @property
     def foreground(self) -> int:
@@ -122,7 +127,7 @@ class UnknownModel:
         rows = next((shape for shape in self.shapes if len(shape) == 3), (0, 0, 0))
         if len(self.shapes) != outputs or rows[2] != columns or (rows[1] or 0) > MOST_QUERIES:
             return None
-        classes = len(self.labels) or classes
+        classes = self.classes_or(classes)
         return Recognition(classes, () if classes == 1 else self.unnamed(classes))
 
 
@@ -146,7 +151,7 @@ class Family:
     @classmethod
     def by_name(cls, facts: UnknownModel) -> Recognition:
         """Return what a model of which only the name tells is taken for."""
-        classes = len(facts.labels) or COCO_CLASSES
+        classes = facts.classes_or(COCO_CLASSES)
         return Recognition(classes, facts.unnamed(classes))
 
     @classmethod

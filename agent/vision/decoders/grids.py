@@ -61,10 +61,10 @@ def grid_cells(height: int, width: int, strides: tuple[int, ...]) -> tuple[Float
     return np.concatenate(corners).astype(np.float32), np.concatenate(sizes).astype(np.float32)
 
 
-def head_maps(shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Sequence[int]) -> HeadMaps | None:
+def head_maps(shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Sequence[int], number: int | None) -> HeadMaps | None:
     """Return the maps of a detector with, for each stride, one of distances (of these widths), one of scores, and perhaps one of their sum.
 
-    Where one map holds both, the distances are of the first width. None where these are other outputs.
+    Where one map holds both, the distances are of the width that leaves this number of scores. None where these are other outputs.
     """
     axis, maps = _by_stride(shapes, size)
     outputs, values = {}, set()
@@ -72,6 +72,7 @@ def head_maps(shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Seq
         channels = [width or 0 for _, width in level]
         distances = next((width for width in widths if width in channels), widths[0])
         if len(level) == 1:
+            distances = next((width for width in widths if channels[0] - width == number), widths[0])
             outputs[stride], classes = (level[0][0], level[0][0]), channels[0] - distances
         else:
             first = channels.index(distances) if distances in channels else 0

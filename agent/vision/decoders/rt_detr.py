@@ -27,7 +27,8 @@ class RtDetr(Family):
         if columns is None or columns <= 5 or (rows or 0) > MOST_QUERIES or anchors_per_cell(rows, facts.size):
             return None
         if columns == 6 and is_named:
-            return Recognition(labels or COCO_CLASSES, facts.unnamed(labels or COCO_CLASSES))
+            classes = facts.classes_or(COCO_CLASSES)
+            return Recognition(classes, facts.unnamed(classes))
         is_counted = facts.named is None and columns - 4 in (labels, COCO_CLASSES)
         if rows is None or rows < columns or not (is_named or is_counted):
             return None

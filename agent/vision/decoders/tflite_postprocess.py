@@ -23,6 +23,7 @@ _NAMES: Mapping[str, str] = {
     "scores": r"tflite_detection_postprocess:2|statefulpartitionedcall:1|.*score.*",
     "count": r"tflite_detection_postprocess:3|statefulpartitionedcall(:0)?|.*(num|count).*",
 }
+_NEEDS = "four outputs: boxes, classes, scores and count"
 # A score may exceed 1 by a step of its quantisation; from here it is the number of a class.
 _NO_SCORE = 2.0
 
@@ -35,14 +36,15 @@ class TflitePostprocess(Family):
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
         """Return what has the four outputs, as no other model has four numbers; TensorFlow's own graphs count classes from 1."""
-        ranks, has_boxes = sorted(map(len, facts.shapes)), any(shape[2:] == (4,) for shape in facts.shapes)
-        if ranks != [0] * 4 and (not has_boxes or ranks not in ([0, 2, 2, 3], [1, 2, 2, 3])):
+        ranks = sorted(map(len, facts.shapes))
+        if ranks != [0] * 4 and (ranks[1:] != [2, 2, 3] or ranks[0] > 1 or all(shape[2:] != (4,) for shape in facts.shapes)):
             return None
         names = [info.name.lower() for info in facts.outputs]
         if not facts.name.lower().endswith(".tflite") and any(name.startswith("detection_classes") for name in names):
             doubt = "classes count from 1, as in TensorFlow's graphs, and are COCO's ids; set output.classes and output.labels"
-            return Recognition((len(facts.labels) or COCO_LAST_ID) + 1, (doubt,))
-        return Recognition(facts.foreground or COCO_LAST_ID, facts.unnamed(COCO_LAST_ID, "COCO's ids"))
+            return Recognition(facts.classes_or(COCO_LAST_ID) + 1, (doubt,))
+        classes = facts.foreground or facts.classes_or(COCO_LAST_ID)
+        return Recognition(classes, facts.unnamed(classes, "COCO's ids" if classes == COCO_LAST_ID else ""))
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
         super().__init__(model, loaded)
@@ -51,38 +53,29 @@ class TflitePostprocess(Family):
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` are the four tensors, float32."""
-        corners, classes, scores = self._lists(outputs)
+        tensors = dict(zip(self._roles, outputs, strict=False))
+        if not _fit(tensors):
+            # Boxes are the largest; the count is the smallest, and the last where all have one element; classes come before scores.
+            tensors = dict(zip(_NAMES, sorted(outputs, key=np.size, reverse=True), strict=False))
+        if not _fit(tensors):
+            raise boxes.mismatch(self._family, _NEEDS, [list(output.shape) for output in outputs])
+        classes, scores = tensors["classes"].ravel(), tensors["scores"].ravel()
+        if scores.max(initial=0.0) >= _NO_SCORE or np.any((classes < 1) & (classes != np.rint(classes))):
+            classes, scores = scores, classes
         # The count is not always trustworthy (some exports pad it); a padded row has score 0 and falls to the threshold.
         are_above = scores > self._output.score_threshold
         size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
-        corners = corners[are_above][:, [1, 0, 3, 2]] * size
+        corners = tensors["boxes"].reshape(-1, 4)[are_above][:, [1, 0, 3, 2]] * size
         scores, kinds = scores[are_above], classes[are_above].astype(np.int32)
         survivors = boxes.surviving(corners, scores, kinds, self._output)
         return Detections(boxes.unplaced(corners[survivors], frame), scores[survivors], kinds[survivors])
 
-    def _lists(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
-        """Return boxes [n, 4], classes [n] and scores [n]."""
-        self._check([output.shape for output in outputs])
-        tensors = dict(zip(self._roles, outputs, strict=False))
-        if set(tensors) != set(_NAMES) or not _fit(tensors):
-            # Boxes are the largest; the count is the smallest, and the last where all have one element; classes come before scores.
-            tensors = dict(zip(("boxes", "classes", "scores", "count"), sorted(outputs, key=np.size, reverse=True), strict=True))
-        if not _fit(tensors):
-            raise self._mismatch([output.shape for output in outputs])
-        corners, classes, scores = tensors["boxes"].reshape(-1, 4), tensors["classes"].ravel(), tensors["scores"].ravel()
-        if scores.max(initial=0.0) >= _NO_SCORE or np.any((classes < 1) & (classes != np.rint(classes))):
-            classes, scores = scores, classes
-        return corners, classes, scores
-
     def _check(self, shapes: Sequence[Shape]) -> None:
         if len(shapes) != len(_NAMES):
-            raise self._mismatch(shapes)
-
-    def _mismatch(self, shapes: Sequence[Shape]) -> Exception:
-        return boxes.mismatch(self._family, "four outputs: boxes, classes, scores and count", [list(shape) for shape in shapes])
+            raise boxes.mismatch(self._family, _NEEDS, [list(shape) for shape in shapes])
 
 
 def _fit(tensors: Mapping[str, Floats]) -> bool:
-    """Return whether the sizes are those of the roles; names may be on the wrong tensors."""
-    count = tensors["scores"].size
-    return tensors["boxes"].shape[-1:] == (4,) and [tensors[role].size for role in _NAMES] == [4 * count, count, count, 1]
+    """Return whether there are all roles, with their sizes; names may be on the wrong tensors."""
+    sizes = [tensors[role].size for role in _NAMES if role in tensors]
+    return len(sizes) == len(_NAMES) and tensors["boxes"].shape[-1:] == (4,) and sizes == [4 * sizes[1], sizes[1], sizes[1], 1]

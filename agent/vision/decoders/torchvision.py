@@ -36,12 +36,13 @@ class Torchvision(Family):
         if len(facts.shapes) < 3 or labelled_lists(facts.shapes) is None:
             return None
         doubt = "labels count from 1, 0 is the background, as torchvision's do; set `family` in its card if that is wrong"
-        return Recognition(facts.foreground or COCO_LAST_ID, (*facts.unnamed(COCO_LAST_ID, "COCO's ids"), doubt))
+        classes = facts.foreground or facts.classes_or(COCO_LAST_ID)
+        return Recognition(classes, (*facts.unnamed(classes, "COCO's ids" if classes == COCO_LAST_ID else ""), doubt))
 
     @classmethod
     def by_name(cls, facts: UnknownModel) -> Recognition:
         """Return Mask R-CNN as a segmenter."""
-        classes = len(facts.labels) or COCO_LAST_ID
+        classes = facts.classes_or(COCO_LAST_ID)
         return Recognition(classes, facts.unnamed(classes), task="segmentation" if re.search(r"mask_?-?rcnn", facts.name.lower()) else None)
 
     def __init__(self, model: Card, loaded: Loaded) -> None:

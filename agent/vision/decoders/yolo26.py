@@ -33,7 +33,7 @@ class Yolo26(Family):
         is_open = rows is None and facts.named is None and len(facts.labels) == 1
         if columns != COLUMNS or is_grid or is_open or facts.named not in (None, "yolo26", "yolov8"):
             return None
-        classes = len(facts.labels) or COCO_CLASSES
+        classes = facts.classes_or(COCO_CLASSES)
         return Recognition(classes, facts.unnamed(classes))
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
@@ -44,10 +44,8 @@ class Yolo26(Family):
         """Return the detections, the values behind the class of each, float32 [n, extra], and what x and y are multiplied by: [2]."""
         self._check([output.shape for output in outputs])
         rows = outputs[0].reshape(-1, COLUMNS + self._extra)
-        unit = np.array([frame.input_width, frame.input_height], np.float32)
-        if rows[:, :4].max(initial=0.0) > boxes.LARGEST_NORMALISED:
-            unit = np.ones(2, np.float32)
         rows = rows[rows[:, 4] > self._output.score_threshold]
+        unit = boxes.input_unit(rows[:, :4], frame)
         classes = np.rint(rows[:, 5])
         if not np.all(np.abs(rows[:, 5] - classes) <= _ROUNDING):
             raise ConfigError(

@@ -28,7 +28,7 @@ class YoloV8Heads(Family):
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
         """Return how many classes the maps have; of maps that hold both, these must be as many as are known."""
-        heads = head_maps(facts.shapes, facts.size, _WIDTHS)
+        heads = head_maps(facts.shapes, facts.size, _WIDTHS, facts.known_classes or COCO_CLASSES)
         if heads is None or (len(facts.shapes) == len(heads.outputs) and heads.classes not in (facts.known_classes, COCO_CLASSES)):
             return None
         doubt = "distances of one value, as YOLO26's and YOLOv6's; set `family` if it is another model's"
@@ -54,7 +54,7 @@ class YoloV8Heads(Family):
         return boxes.select(np.concatenate(corners), best, np.concatenate(classes), self._output, frame)
 
     def _check(self, shapes: Sequence[Shape]) -> HeadMaps:
-        heads = head_maps(shapes, self._size, _WIDTHS)
+        heads = head_maps(shapes, self._size, _WIDTHS, self._output.classes)
         if heads is not None and self._output.classes in (None, heads.classes):
             return heads
         needs = f"for each stride maps of 64 distances and {self._output.classes or 'all'} scores on {self._size[0]} x {self._size[1]}"

@@ -192,6 +192,18 @@ def outputs_of(names, shapes=LISTS, integers=(0, 3)):
     ]
 
 
+def test_lists_with_an_integer_count_are_labelled_lists():
+    """Labels may be declared as floats; TensorFlow's own graphs, with y first, are known by their names."""
+    for names, integers, family in [
+        (OF_EXPORTERS, (0, 3), "detr-lists"),
+        (("a", "b", "c", "d"), (0,), "detr-lists"),
+        (("num_detections", "detection_boxes", "detection_scores", "detection_classes"), (0,), "tflite-postprocess"),
+    ]:
+        with table_row(names, integers):
+            shapes = LISTS if family == "detr-lists" else ((1,), *LISTS[1:])
+            assert family_from(outputs_of(names, shapes, integers), SIZE, "m.onnx", described(3)).name == family
+
+
 def test_other_lists_stay_what_they_are():
     """Without a count, or with floats throughout."""
     for outputs, family in [

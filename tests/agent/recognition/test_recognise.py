@@ -258,6 +258,22 @@ def test_boxes_and_scores_are_a_set_or_a_row_for_each_anchor():
         metadata = {"names": str([f"thing {number}" for number in range(labels)])} if labels else {}
         with table_row(shapes, name, labels, categories):
             loaded = make_loaded(tensors(*shapes), tensors((1, 3, 640, 640)), metadata)
-            card, guesses = recognise.card_for(Path("absent") / name, loaded, categories)
+            card, guesses = recognise.card_for(Path("absent") / name, loaded, [f"kind {number}" for number in range(categories or 0)])
             assert (card.family, card.output.classes) == (family, classes)
             assert labels or any("output.classes" in guess for guess in guesses)
+
+
+def test_annotations_of_their_own_count_classes_that_outputs_do_not_show():
+    """Lists hold any number of classes: COCO's where the annotations are, or where there are none."""
+    for shapes, name, usual in [
+        ([(None, 4), (None,), (None,)], "m.onnx", 90),
+        ([(1, 300, 6)], "m.onnx", 80),
+        ([(1, 10, 4), (1, 10), (1, 10), (1,)], "m.tflite", 90),
+        ([], "yolov5n.torchscript", 80),
+    ]:
+        for categories, classes in (((), usual), (("person", "cat"), usual), (("disc", "ring", "cat"), 3)):
+            with table_row(shapes, name, categories):
+                loaded = make_loaded(tensors(*shapes), tensors((1, 3, 640, 640)))
+                card, guesses = recognise.card_for(Path("absent") / name, loaded, categories)
+                assert card.output.classes == classes
+                assert any("output.labels" in guess for guess in guesses)

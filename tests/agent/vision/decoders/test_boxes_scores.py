@@ -16,6 +16,7 @@ HEIGHT, WIDTH, CLASSES = 96, 160, 5
 PICTURE = tensors((1, 3, HEIGHT, WIDTH))
 OBJECTS = np.array([[20, 12, 50, 40], [60, 30, 150, 90], [4, 2, 140, 94]], np.float32)
 LABELS, SCORES = [1, 4, 0], [0.9, 0.8, 0.7]
+NAMES = [f"thing {number}" for number in range(CLASSES)]
 # Cells of the strides 8, 16 and 32; and a number that is no grid's.
 GRID, PRIORS = 12 * 20 + 6 * 10 + 3 * 5, 1500
 
@@ -40,7 +41,7 @@ def tables(count, form="corners", unit="parts", background=None, *, are_logits=F
     return boxes[None].astype(np.float32), scores[None].astype(np.float32)
 
 
-def recognised(outputs, name="best.onnx", metadata=None, categories=None):
+def recognised(outputs, name="best.onnx", metadata=None, categories=()):
     """Return the card and the guesses."""
     return card_for(Path("absent") / name, make_loaded(tensors(*(output.shape for output in outputs)), PICTURE, metadata), categories)
 
@@ -63,7 +64,7 @@ def test_every_convention_is_read_by_its_values():
         outputs = tables(count, form, unit, background, are_logits=are_logits)
         with table_row(count, form, unit, background, are_logits, is_reversed):
             outputs = outputs[::-1] if is_reversed else outputs
-            card, _ = recognised(outputs, categories=CLASSES)
+            card, _ = recognised(outputs, categories=NAMES)
             assert card.output.classes == CLASSES
             check(card, outputs)
 
@@ -72,7 +73,7 @@ def test_the_axes_may_be_in_any_order():
     """[1, 4, n] and [1, classes, n] are the same; YOLOv4 gives [1, n, 1, 4]."""
     boxes, scores = tables(PRIORS)
     for outputs in ([boxes.transpose(0, 2, 1), scores.transpose(0, 2, 1)], [boxes[:, :, None], scores], [scores.transpose(0, 2, 1), boxes]):
-        card, _ = recognised(outputs, categories=CLASSES)
+        card, _ = recognised(outputs, categories=NAMES)
         check(card, outputs)
 
 
@@ -90,8 +91,7 @@ def test_a_grid_is_prepared_as_yolo_nas_and_other_rows_as_jetsons_ssd():
 
 def test_labels_count_the_classes():
     """With the background among them, which is no class, or without."""
-    names = [f"thing {number}" for number in range(CLASSES)]
-    for labels, offset in ((names, 0), (["BACKGROUND", *names], 1)):
+    for labels, offset in ((NAMES, 0), (["BACKGROUND", *NAMES], 1)):
         outputs = tables(PRIORS, background="first")
         card, guesses = recognised(outputs, metadata={"names": str(labels)})
         assert (card.output.classes, card.output.label_offset) == (CLASSES, offset)

@@ -49,3 +49,27 @@ def test_pixels_are_left_as_they_are():
     """An export that scaled its boxes itself."""
     pixels = BOXES * np.array([64, 32, 64, 32], np.float32)
     assert decode(pixels, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2).boxes.tolist() == [LEFT]
+
+
+def test_boxes_beyond_the_picture_are_still_centres_and_the_last_score_is_no_object():
+    """A model early in its training: most boxes leave the picture, and neither the first nor the last score wins in most rows."""
+    draw = np.random.default_rng(2)
+    boxes = np.concatenate([draw.uniform(0.6, 1, (1, 50, 2)), draw.uniform(0.5, 0.9, (1, 50, 2))], axis=2).astype(np.float32)
+    values = draw.normal(0, 5, (1, 50, 4)).astype(np.float32)
+    values[0, :, 0] += 3
+    detections = decode(boxes, values, classes=3)
+    best = values[0, :, :3].max(axis=1) - np.log(np.exp(values[0]).sum(axis=1))
+    assert detections.scores[0] == pytest.approx(np.exp(best.max()))
+    assert detections.classes[0] == values[0, best.argmax(), :3].argmax()
+    x, _, width, _ = boxes[0, best.argmax()] * 64
+    assert detections.boxes[0, 0] == pytest.approx(x - width / 2, abs=1e-4)
+
+
+def test_a_set_may_have_the_background_first_and_corners():
+    """Where nearly all rows show both."""
+    boxes = np.tile(np.array([0.7, 0.7, 0.95, 0.95], np.float32), (1, 40, 1))
+    boxes[0, 3] = [0.5, 0.25, 0.75, 1]
+    scores = np.tile(np.array([0.98, 0.01, 0.01], np.float32), (1, 40, 1))
+    scores[0, 3] = [0.1, 0.1, 0.8]
+    detections = decode(boxes, scores, classes=2)
+    assert (detections.boxes[0].tolist(), detections.classes[0]) == ([32, 8, 48, 32], 1)

@@ -3,6 +3,8 @@
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 import pytest
@@ -117,3 +119,12 @@ def test_outputs_that_do_not_fit_are_refused():
                         decoders.create(card, make_loaded(tensors(*shapes)))
                 with pytest.raises(ConfigError, match=words):
                     decoders.create(card, make_loaded()).decode([np.zeros(shape, np.float32) for shape in shapes], same_size())
+
+
+def test_a_family_is_one_file_that_can_be_read_at_once():
+    """All that is said of a family, on one screen or two."""
+    lengths = {
+        address: len(Path(resolve_name(address.partition(":")[0]).__file__).read_text().splitlines())
+        for address in decoders.DECODERS.values()
+    }
+    assert {address: length for address, length in lengths.items() if length > 80} == {}

@@ -76,9 +76,10 @@ def test_a_distance_may_be_one_value_and_a_map_may_hold_both():
     card, detections = decoded([part for level in maps(steps=1) for part in level[:2]])
     assert (card.family, card.output.classes) == ("yolov8-heads", CLASSES)
     assert detections.boxes == pytest.approx(np.array(FOUND), abs=1e-3)
-    card, detections = decoded([np.concatenate(level[:2], axis=1) for level in maps(classes=80, are_logits=True)])
-    assert (card.family, card.output.classes) == ("yolov8-heads", 80)
-    assert detections.boxes == pytest.approx(np.array(FOUND), abs=1e-3)
+    for steps in (16, 1):
+        card, detections = decoded([np.concatenate(level[:2], axis=1) for level in maps(steps=steps, classes=80, are_logits=True)])
+        assert (card.family, card.output.classes) == ("yolov8-heads", 80)
+        assert detections.boxes == pytest.approx(np.array(FOUND), abs=1e-3)
 
 
 def test_one_class_is_told_from_its_sum():
