@@ -24,8 +24,6 @@ _NAMES: Mapping[str, str] = {
     "count": r"tflite_detection_postprocess:3|statefulpartitionedcall(:0)?|.*(num|count).*",
 }
 _NEEDS = "four outputs: boxes, classes, scores and count"
-# A score may exceed 1 by a step of its quantisation; from here it is the number of a class.
-_NO_SCORE = 2.0
 
 
 class TflitePostprocess(Family):
@@ -39,8 +37,8 @@ class TflitePostprocess(Family):
         ranks = sorted(map(len, facts.shapes))
         if ranks != [0] * 4 and (ranks[1:] != [2, 2, 3] or ranks[0] > 1 or all(shape[2:] != (4,) for shape in facts.shapes)):
             return None
-        names = [info.name.lower() for info in facts.outputs]
-        if not facts.name.lower().endswith(".tflite") and any(name.startswith("detection_classes") for name in names):
+        are_tensorflows = any(info.name.lower().startswith("detection_classes") for info in facts.outputs)
+        if are_tensorflows and not facts.name.lower().endswith(".tflite"):
             doubt = "classes count from 1, as in TensorFlow's graphs, and are COCO's ids; set output.classes and output.labels"
             return Recognition(facts.classes_or(COCO_LAST_ID) + 1, (doubt,))
         classes = facts.foreground or facts.classes_or(COCO_LAST_ID)
@@ -60,7 +58,8 @@ class TflitePostprocess(Family):
         if not _fit(tensors):
             raise boxes.mismatch(self._family, _NEEDS, [list(output.shape) for output in outputs])
         classes, scores = tensors["classes"].ravel(), tensors["scores"].ravel()
-        if scores.max(initial=0.0) >= _NO_SCORE or np.any((classes < 1) & (classes != np.rint(classes))):
+        # A score may exceed 1 by a step of its quantisation.
+        if scores.max(initial=0.0) >= 2 or np.any((classes < 1) & (classes != np.rint(classes))):
             classes, scores = scores, classes
         # The count is not always trustworthy (some exports pad it); a padded row has score 0 and falls to the threshold.
         are_above = scores > self._output.score_threshold
