@@ -42,7 +42,7 @@ LINES = {
     "agent/tasks": 2070,
     "agent/update": 358,
     "agent/verdict": 965,
-    "agent/vision": 2342,
+    "agent/vision": 2341,
     "collector": 1,
     "collector/alerts": 721,
     "collector/charts": 492,
