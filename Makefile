@@ -14,7 +14,6 @@
 # make bench-full  also a million runs (half an hour)
 # make libraries  the runtimes that `make test-services` uses where they are installed (gigabytes)
 # make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-nightly` makes them)
-# make models    the shipped detector again from nothing, into edgemeter-models (needs the extra `convert`)
 # make docs      the documentation as a site in site/, which works offline; a dead link fails it
 # make pins      requirements/*.txt anew from pyproject.toml (needs uv)
 
@@ -32,7 +31,7 @@ ONCE := --dist loadfile --max-worker-restart 0
 NO_HANG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-services test-nightly check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz libraries nightly-libraries mlserver triton models docs pins types clean
+.PHONY: demo test test-services test-nightly check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz libraries nightly-libraries mlserver triton docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -114,9 +113,6 @@ $(EDGEMETER_TRITON):
 
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz --inputs 10000000
-
-models: .venv/.dev
-	$(BIN)/python -m edgemeter.models.builder.build $(ARGS)
 
 # A type checker does not follow the editable install, so it reads the packages through links.
 types:

@@ -51,9 +51,8 @@ HEAVY = (
     "ncnn", "onnxruntime", "openvino", "paho", "psycopg", "pyjoulescope_driver", "pynvml",
     "serial", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip
-# Modules that import PyTorch at the top: only the builder and a function import them.
+# Modules that import PyTorch at the top: only a function imports them.
 BUILDS = {
-    "models/builder/training.py",
     "models/convert/torch_program.py",
 }
 OWN = {path.stem for path in INTERFACE.glob("_*.py")}

@@ -7,11 +7,9 @@ numbers that come out of tensors, nor a square written as a power.
 Importing this module imports PyTorch.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile, ZipInfo
 
 import torch
 from torch import Tensor, nn
@@ -53,23 +51,6 @@ def _for_inference(model: nn.Module) -> nn.Module:
     for module in model.modules():
         module.training = False
     return model
-
-
-@without_warnings()
-def to_torchscript(model: nn.Module, example: Tensor, path: Path) -> None:
-    """Write a TorchScript file. An older PyTorch reads it too; `config.txt` inside declares the input's shape."""
-    script = torch.jit.freeze(torch.jit.trace(model, example))
-    torch.jit.save(script, str(path), _extra_files={"config.txt": json.dumps({"shape": list(example.shape)})})
-    _without_source_lines(path)
-
-
-def _without_source_lines(path: Path) -> None:
-    """Write a TorchScript file again without the members that name the source files on the machine that traced it."""
-    with ZipFile(path) as archive:
-        members = [(info, archive.read(info)) for info in archive.infolist() if not info.filename.endswith(".debug_pkl")]
-    with ZipFile(path, "w") as archive:
-        for info, content in members:
-            archive.writestr(ZipInfo(info.filename), content)
 
 
 @without_warnings()

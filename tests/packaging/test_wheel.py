@@ -24,8 +24,6 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 # `dev` is what these tests run in; `tensorrt` is gigabytes of libraries for an NVIDIA GPU, and its part is played in its own tests.
 NOT_ALONE = {"dev", "tensorrt"}
-# The models that ship are in the wheel, and not what makes them.
-BUILDER = "models/builder"
 
 
 def in_wheel(name: str) -> str:
@@ -35,7 +33,7 @@ def in_wheel(name: str) -> str:
 
 def test_every_package_of_the_tree_is_listed():
     """A subpackage that is not listed is left out of the wheel without a word, while the editable install still has it."""
-    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")} - {ROOT / BUILDER}
+    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     packages = {str(Path(in_wheel(f"{folder.relative_to(ROOT)}/__init__.py")).parent).replace("/", ".") for folder in folders}
     assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages
     assert all((folder / "__init__.py").exists() for folder in folders)
@@ -56,7 +54,7 @@ def wheel(source, tmp_path_factory) -> Path:
 @pytest.mark.packaging
 def test_the_wheel_holds_every_module_and_data_file(wheel):
     """What git tracks below the packages is in the wheel, and what is made of it: the man page, the schemas and the table of fields."""
-    command = ["git", "ls-files", *PACKAGES, f":!{BUILDER}"]
+    command = ["git", "ls-files", *PACKAGES]
     tracked = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}

@@ -1,1 +1,0 @@
-"""The shipped detector made again from nothing (`make models`); not a part of the wheel."""
