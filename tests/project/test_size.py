@@ -63,10 +63,9 @@ LINES = {
     "collector/upkeep": 206,
     "collector/web": 2925,
     "models": 1,
-    "models/builder": 562,
     "models/catalogue": 355,
     "models/cli": 713,
-    "models/convert": 1569,
+    "models/convert": 1550,
     "models/fetch": 208,
     "provisioning": 1,
     "provisioning/apply": 881,
@@ -83,7 +82,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80456,
+    "tests": 80302,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
