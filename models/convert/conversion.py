@@ -52,6 +52,7 @@ def convert(request: ConversionRequest, report: Tell) -> tuple[list[Conversion],
 
     Raises:
         ConfigError: `out` cannot be written.
+        EdgemeterError: the source itself cannot be run on the photographs.
     """
     with os_error_as(ConfigError, f"cannot write to {str(request.out)!r}", "choose another folder with --output"):
         request.out.mkdir(parents=True, exist_ok=True)
@@ -71,7 +72,11 @@ class _Converter:
 
     def __init__(self, request: ConversionRequest, folder: Path, report: Tell) -> None:
         self._request, self._folder, self._report = request, folder, report
-        self._files: dict[str, tuple[Path, ConversionFacts]] = {request.source.form: (request.source.path, {})}
+        source = request.source
+        self._files: dict[str, tuple[Path, ConversionFacts]] = {source.form: (source.path, {})}
+        # What is wrong with source, card or data shows before the conversions, which take minutes.
+        with parity.running(source.path, runtime_for(source.path), self._inputs(None)) as run:
+            run.outputs(0)
 
     def convert(self, route: Sequence[ModelFormat]) -> Conversion:
         """Make the last format of the route, compare it, and write it."""

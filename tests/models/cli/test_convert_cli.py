@@ -18,6 +18,7 @@ from edgemeter.agent.contract import model_file
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from edgemeter.models.cli import confined
 from edgemeter.models.cli.convert import convert
+from edgemeter.models.convert import conversion
 from tests.fixtures.rows import table_row
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
@@ -66,6 +67,21 @@ def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
     result = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--output", tmp_path / "out")
     assert (result.exit_code, "pip install 'edgemeter[convert]'" in result.stderr) == (1, True)
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_data_that_do_not_fit_the_source_are_one_error_before_anything_is_converted(monkeypatch, tmp_path):
+    """A conversion takes minutes, and would find the same for every format."""
+    monkeypatch.setattr(conversion, "resolve_name", lambda _: pytest.fail("a maker is called"))
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
+    truth = {
+        "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 64}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 9, 9], "area": 81, "iscrowd": 0}],
+        "categories": [{"id": 1, "name": "zebra"}],
+    }
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    words = ["edgemeter-shapes_fp32.onnx", "--to", "onnx-fp16", "--output", tmp_path / "out"]
+    with pytest.raises(ConfigError, match="zebra"):
+        invoke(*words, "--data", tmp_path, "--annotations", tmp_path / "truth.json")
 
 
 @pytest.mark.services
