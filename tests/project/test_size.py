@@ -65,7 +65,7 @@ LINES = {
     "models": 1,
     "models/catalogue": 355,
     "models/cli": 713,
-    "models/convert": 1550,
+    "models/convert": 1555,
     "models/fetch": 208,
     "provisioning": 1,
     "provisioning/apply": 881,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80302,
+    "tests": 80317,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
