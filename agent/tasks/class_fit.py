@@ -14,8 +14,8 @@ from edgemeter.agent.vision.decoders import DECODERS, create, family_of
 
 # So many names an error shows.
 _SHOWN = 3
-# A class axis may hold a background, boxes, or boxes and whether there is an object.
-_FURTHER = (0, 1, 4, 5)
+# A class axis may hold a background, boxes, boxes and whether there is an object, coefficients of masks, keypoints, or distances.
+_FURTHER = (0, 1, 4, 5, 36, 55, 64)
 # By id, 1 to 90; ten ids are not used. Source: COCO's instances_val2017.json, `categories`.
 _BY_ID = (
     "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light", "fire hydrant", "",
