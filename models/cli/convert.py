@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 @click.option("-d", "--data", "images", type=PATH, help="Folder of images to compare on. Default: half of the calibration images.")
 @click.option("-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides.")
 @click.option("--subset", "limit", type=click.IntRange(1), help="Compare on a random subset of N images.")
-@click.option("--exclude", "keep", multiple=True, metavar="REGEX", help="Keep operations with matching names in float; repeatable.")
 @trusted_option
 @format_option('{"conversions": [...], "errors": [...]}')
-def convert(  # noqa: PLR0917 - click gives them by name
+def convert(
     source: str,
     goals: tuple[str, ...],
     out: Path,
@@ -40,7 +39,6 @@ def convert(  # noqa: PLR0917 - click gives them by name
     images: Path | None,
     annotations: Path | None,
     limit: int | None,
-    keep: tuple[str, ...],
     *,
     is_trusted: bool,
     form: Format,
@@ -76,7 +74,7 @@ def convert(  # noqa: PLR0917 - click gives them by name
         is_calibrated = any(step.is_calibrated for route in routes for step in route)
         measured = sources.open_calibration(model, calibration, calibration_images) if is_calibrated else None
         pictures = open_folder(images, annotations, subset=limit) if images else sources.shipped_scenes() if model.is_shipped else None
-        request = ConversionRequest(model, routes, out, split(measured, pictures), keep)
+        request = ConversionRequest(model, routes, out, split(measured, pictures))
         conversions, errors = conversion.convert(request, report)
     rows = [report_row(entry, request) for entry in conversions]
     if not print_data(form, {"conversions": rows, "errors": [str(error) for error in errors]}) and conversions:

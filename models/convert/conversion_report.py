@@ -78,13 +78,12 @@ def _part(data: Dataset, is_in: list[bool]) -> Dataset:
 
 @dataclass(frozen=True, slots=True)
 class ConversionRequest:
-    """A requested conversion: the steps to each format, and regular expressions of operations to `keep` in float."""
+    """A requested conversion, with the steps to each format."""
 
     source: ModelSource
     routes: Sequence[Sequence[ModelFormat]]
     out: Path
     photos: PhotoSplit
-    keep: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +138,6 @@ def made_facts(conversion: Conversion, request: ConversionRequest) -> Values:
     source, parity, compared = request.source, conversion.parity, request.photos.compared
     values: Values = {"by": "edgemeter models convert", "format": conversion.format.name, "from": source.path.name}
     values |= {"from_sha256": source.sha256, **conversion.facts}
-    values |= {"excluded": ", ".join(request.keep)} if request.keep else {}
     values |= {"guessed": "; ".join(source.guesses)} if source.guesses else {}
     values |= {"verdict": parity.verdict.state, "reason": parity.verdict.reason}
     values |= {"compared": conversion.stand_in} if conversion.stand_in else {}
@@ -188,7 +186,6 @@ def remedy(conversion: Conversion) -> str:
     """Return what to try."""
     if conversion.format.precision == "fp32":
         return "the converter writes this model incorrectly: try another version of the converter, or export the model in another way"
-    calibrate = (
-        "" if conversion.format.precision == "fp16" else "calibrate on more images like those that the model will see, use fp16, or "
-    )
-    return f"{calibrate}keep the operations that suffer in float (--exclude REGEX)"
+    if conversion.format.precision == "fp16":
+        return "values beyond 65,504 do not fit in fp16: use fp32"
+    return "calibrate on more images like those that the model will see, or use fp16"

@@ -15,13 +15,12 @@ ConversionFacts = Mapping[str, str | int | float]
 
 @dataclass(frozen=True, slots=True)
 class MakerInputs:
-    """The inputs of a maker besides the file: calibration inputs, regular expressions of operations to `keep` in float, the input's shape.
+    """The inputs of a maker besides the file: calibration inputs, and the input's shape.
 
     `calibration` returns the arrays: float32, prepared and laid out as the base file takes them.
     """
 
     calibration: Callable[[], Iterable[Array]] = tuple
-    keep: tuple[str, ...] = ()
     shape: Callable[[], tuple[int, ...]] = tuple
 
 

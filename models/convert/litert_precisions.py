@@ -2,7 +2,7 @@
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ _UNLIKE_RANGES = 4.0
 
 
 @without_warnings()
-def make_fp16(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
+def make_fp16(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts:
     """Write the file with fp16 weights; sums stay in fp32."""
     from ai_edge_quantizer import qtyping  # noqa: PLC0415 - extra `convert`
 
@@ -28,7 +28,6 @@ def make_fp16(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
     )
     quantiser = _quantiser(base)
     quantiser.update_quantization_recipe(".*", qtyping.TFLOperationName.ALL_SUPPORTED, settings, "float_casting")
-    _exclude(quantiser, inputs.keep)
     _export(quantiser.quantize(), target)
     return {}
 
@@ -39,12 +38,11 @@ def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
 
     Where the outputs join values of very unlike ranges, boxes in pixels beside scores of 0..1, what follows the last weights stays float.
     """
-    from ai_edge_quantizer import recipe  # noqa: PLC0415 - extra `convert`
+    from ai_edge_quantizer import qtyping, recipe  # noqa: PLC0415 - extra `convert`
 
     signature, input_name = _signature(base)
     quantiser = _quantiser(base)
     quantiser.load_quantization_recipe(recipe.static_wi8_ai8())
-    _exclude(quantiser, inputs.keep)
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
         # The quantiser asks for all inputs at once, to count them: they wait on disk, not in memory.
         paths: list[Path] = []
@@ -54,7 +52,8 @@ def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
         arrays = [{input_name: np.load(path, mmap_mode="r")} for path in paths]
         ranges = quantiser.calibrate({signature: arrays}, num_threads=1)
     tail = _unlike_tail(base, ranges)
-    _exclude(quantiser, [f"^{re.escape(scope)}$" for scope in tail])
+    for scope in tail:
+        quantiser.update_quantization_recipe(f"^{re.escape(scope)}$", qtyping.TFLOperationName.ALL_SUPPORTED, algorithm_key="no_quantize")
     _export(quantiser.quantize(ranges), target)
     return {"settings": "weights per channel, ranges min-max", "float_nodes": len(tail)}
 
@@ -63,17 +62,6 @@ def _quantiser(source: Path) -> Any:
     from ai_edge_quantizer import quantizer  # noqa: PLC0415 - extra `convert`
 
     return quantizer.Quantizer(str(source))
-
-
-def _exclude(quantiser: Any, patterns: Sequence[str]) -> None:
-    from ai_edge_quantizer import qtyping  # noqa: PLC0415 - extra `convert`
-
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ConfigError(f"--exclude {pattern!r} is not a regular expression: {error}") from error
-        quantiser.update_quantization_recipe(pattern, qtyping.TFLOperationName.ALL_SUPPORTED, algorithm_key="no_quantize")
 
 
 def _export(result: Any, target: Path) -> None:

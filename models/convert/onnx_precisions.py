@@ -7,13 +7,11 @@ Where the outputs are joined from several tensors, what follows the last weights
 tensor would share one scale, and no score would be left.
 """
 
-import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import Array
 from edgemeter.models.convert.converter_output import without_warnings
 from edgemeter.models.convert.formats import ConversionFacts, MakerInputs, unweighted_tail
@@ -24,13 +22,13 @@ _OPSET = 13
 
 
 @without_warnings()
-def make_fp16(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
+def make_fp16(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts:
     """Write the file with its weights and sums in fp16."""
     import onnx  # noqa: PLC0415 - extra `convert`
     from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415 - extra `convert`
 
     model = onnx.load(str(base))
-    onnx.save(convert_float_to_float16(model, keep_io_types=True, node_block_list=_excluded(model, inputs.keep)), str(target))
+    onnx.save(convert_float_to_float16(model, keep_io_types=True), str(target))
     return {}
 
 
@@ -51,7 +49,7 @@ def _static_int8(base: Path, target: Path, inputs: MakerInputs, *, is_symmetric:
     kinds = "all signed, zero points 0, biases float" if is_symmetric else "activations uint8"
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
         prepared, model = _prepare(base, Path(folder))
-        excluded = [*_excluded(model, inputs.keep), *_joined_tail(model)]
+        tail = _joined_tail(model)
         quantize_static(
             str(prepared),
             str(target),
@@ -59,11 +57,11 @@ def _static_int8(base: Path, target: Path, inputs: MakerInputs, *, is_symmetric:
             per_channel=True,
             activation_type=QuantType.QInt8 if is_symmetric else QuantType.QUInt8,
             weight_type=QuantType.QInt8,
-            nodes_to_exclude=excluded,
+            nodes_to_exclude=tail,
             extra_options={"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False} if is_symmetric else {},
         )
     settings = f"QDQ, weights per channel, {kinds}, ranges min-max; input and outputs float32"
-    return {"settings": settings, "float_nodes": len(set(excluded))}
+    return {"settings": settings, "float_nodes": len(tail)}
 
 
 def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
@@ -84,21 +82,6 @@ def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
             node.name = next(name for name in (f"{node.op_type}_{index}", f"unnamed_{node.op_type}_{index}") if name not in names)
     onnx.save(model, str(target))
     return target, model
-
-
-def _excluded(model: Any, patterns: Sequence[str]) -> list[str]:
-    """Return the nodes whose names match; raises ConfigError if a pattern is none, or matches nothing."""
-    excluded = []
-    for pattern in patterns:
-        try:
-            matching = [node.name for node in model.graph.node if re.search(pattern, node.name)]
-        except re.error as error:
-            raise ConfigError(f"--exclude {pattern!r} is not a regular expression: {error}") from error
-        if not matching:
-            last_names = ", ".join(repr(node.name) for node in list(model.graph.node)[-6:])
-            raise ConfigError(f"--exclude {pattern!r} matches no node of the ONNX graph, whose last are {last_names}")
-        excluded += matching
-    return excluded
 
 
 def _joined_tail(model: Any) -> list[str]:

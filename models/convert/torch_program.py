@@ -23,17 +23,6 @@ from edgemeter.models.convert.formats import ConversionFacts, MakerInputs
 OPSET = 18
 
 
-def contiguous(model: nn.Module) -> nn.Module:
-    """Return the model, its weights laid out in the usual order.
-
-    litert-torch 0.10 identifies constants by their address after `contiguous()`. Weights in channels_last, as training may leave them,
-    are copied by that call, the copies share an address, and the file holds one layer's weights in two places.
-    """
-    for weight in (*model.parameters(), *model.buffers()):
-        weight.data = weight.data.contiguous()
-    return model
-
-
 class _Plain(nn.Module):  # type: ignore[misc]
     """A module that returns one tensor or a tuple of tensors, whatever nested lists and dictionaries the inner one returns."""
 
@@ -51,41 +40,6 @@ def _for_inference(model: nn.Module) -> nn.Module:
     for module in model.modules():
         module.training = False
     return model
-
-
-@without_warnings()
-def to_onnx(model: Any, example: Tensor, path: Path, outputs: Sequence[str]) -> None:
-    """Write an ONNX file of a module or an exported program, input `image`, outputs named as given."""
-    import onnx  # noqa: PLC0415 - extra `convert`
-
-    torch.onnx.export(
-        model,
-        (example,),
-        str(path),
-        input_names=["image"],
-        output_names=list(outputs),
-        opset_version=OPSET,
-        dynamo=True,
-        external_data=False,
-        verbose=False,
-    )
-    written = onnx.load(str(path))
-    # The exporter notes beside every node the source lines, with their paths, that led to it.
-    for part in (written, written.graph, *written.graph.node, *written.graph.value_info, *written.graph.input, *written.graph.output):
-        del part.metadata_props[:]
-    onnx.save(written, str(path))
-
-
-@without_warnings()
-def to_litert(model: nn.Module, example: Tensor, path: Path) -> None:
-    """Write a LiteRT file; an input [1, C, H, W] becomes [1, H, W, C]."""
-    import litert_torch  # noqa: PLC0415 - takes seconds, and only this function needs it
-
-    if example.ndim != 4:
-        litert_torch.convert(model, (example,)).export(str(path))
-        return
-    by_pixel = litert_torch.to_channel_last_io(model, args=[0])
-    litert_torch.convert(by_pixel, (example.permute(0, 2, 3, 1).contiguous(),)).export(str(path))
 
 
 class _ConstantFolder(torch.fx.Transformer):  # type: ignore[misc]
@@ -107,18 +61,43 @@ class _ConstantFolder(torch.fx.Transformer):  # type: ignore[misc]
         return super().call_function(target, args, kwargs)
 
 
+@without_warnings()
 def make_onnx(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
-    """Write an ONNX file of a PyTorch program."""
-    exported, example = _load_program(base, inputs.shape())
-    count = len(exported.graph_signature.user_outputs)
-    to_onnx(exported, example, target, ["output"] if count == 1 else [f"output_{index}" for index in range(count)])
+    """Write an ONNX file of a PyTorch program; its input is called `image`."""
+    import onnx  # noqa: PLC0415 - extra `convert`
+
+    program, example = _load_program(base, inputs.shape())
+    count = len(program.graph_signature.user_outputs)
+    torch.onnx.export(
+        program,
+        (example,),
+        str(target),
+        input_names=["image"],
+        output_names=["output"] if count == 1 else [f"output_{index}" for index in range(count)],
+        opset_version=OPSET,
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
+    written = onnx.load(str(target))
+    # The exporter notes beside every node the source lines, with their paths, that led to it.
+    for part in (written, written.graph, *written.graph.node, *written.graph.value_info, *written.graph.input, *written.graph.output):
+        del part.metadata_props[:]
+    onnx.save(written, str(target))
     return {}
 
 
+@without_warnings()
 def make_litert(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
-    """Write a LiteRT file of a PyTorch program."""
-    exported, example = _load_program(base, inputs.shape())
-    to_litert(_for_inference(exported.module(check_guards=False)), example, target)
+    """Write a LiteRT file of a PyTorch program; an input [1, C, H, W] becomes [1, H, W, C]."""
+    import litert_torch  # noqa: PLC0415 - takes seconds, and only this function needs it
+
+    program, example = _load_program(base, inputs.shape())
+    module = _for_inference(program.module(check_guards=False))
+    if example.ndim == 4:
+        module = litert_torch.to_channel_last_io(module, args=[0])
+        example = example.permute(0, 2, 3, 1).contiguous()
+    litert_torch.convert(module, (example,)).export(str(target))
     return {}
 
 
@@ -133,7 +112,11 @@ def _load_program(model: Path, shape: Sequence[int]) -> tuple[Any, Tensor]:
         read = TS2EPConverter(script, (example,)).convert()
     else:
         read = torch.export.load(str(model))
-    module = contiguous(read.run_decompositions({}).module(check_guards=False))
+    module = read.run_decompositions({}).module(check_guards=False)
+    # litert-torch 0.10 identifies constants by their address after `contiguous()`. Weights in channels_last, as training may leave them, are
+    # copied by that call, the copies share an address, and the file holds one layer's weights in two places.
+    for weight in (*module.parameters(), *module.buffers()):
+        weight.data = weight.data.contiguous()
     calls = [node for node in module.graph.nodes if node.op == "call_function"]
     # What a program writes into its own tensors must not become a constant.
     if not any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in calls):

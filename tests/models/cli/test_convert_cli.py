@@ -43,7 +43,7 @@ def test_the_command_in_the_sandbox_has_every_word_and_the_models_path(tmp_path,
     started = []
     monkeypatch.setattr(confined, "confined", lambda words, *_, **__: started.append(words) or nullcontext(Mock(status=0)))
     source = SHIPPED_FOLDER / "edgemeter-shapes_fp32.onnx"
-    words = [source.name, "--to", "onnx-fp16", "--exclude", "head", "--output", str(tmp_path / "out"), "--trusted", "--format", "json"]
+    words = [source.name, "--to", "onnx-fp16", "--output", str(tmp_path / "out"), "--trusted", "--format", "json"]
     monkeypatch.setattr(sys, "argv", ["edgemeter", "models", "convert", *words])
     CliRunner().invoke(convert, words, obj="process", catch_exceptions=False)
     assert started == [["models", "convert", str(source), *words[1:]]]

@@ -25,11 +25,11 @@ HERE = [name for name, entry in formats.FORMATS.items() if entry.program is None
 SATURATES = {"onnx-int8-symmetric"} if platform.machine() == "x86_64" and "vnni" not in Path("/proc/cpuinfo").read_text() else set()
 
 
-def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None, keep=()):
+def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None):
     """Return a request for the shipped detector, on the scenes that ship."""
     model = source.load_source(source.find_source(name))
     photos = conversion_report.split(calibration, pictures or source.shipped_scenes())
-    return conversion_report.ConversionRequest(model, conversion.routes_to(goals, model), out, photos, keep)
+    return conversion_report.ConversionRequest(model, conversion.routes_to(goals, model), out, photos)
 
 
 @pytest.fixture(scope="module")

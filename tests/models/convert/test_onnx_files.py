@@ -5,11 +5,9 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes.onnx_file import read_onnx
 from edgemeter.models.convert import onnx_precisions
 from edgemeter.models.convert.formats import MakerInputs
-from tests.fixtures.rows import table_row
 
 pytestmark = [pytest.mark.convert, pytest.mark.nightly]
 
@@ -50,10 +48,10 @@ def run(path, image=IMAGES[0]):
     return session.run(None, {session.get_inputs()[0].name: image})[0]
 
 
-def to_int8(source, target, keep=(), *, is_symmetric=False):
+def to_int8(source, target, *, is_symmetric=False):
     """Write the file as int8; return how."""
     make = onnx_precisions.make_int8_symmetric if is_symmetric else onnx_precisions.make_int8
-    return make(source, target, MakerInputs(lambda: IMAGES, keep))
+    return make(source, target, MakerInputs(lambda: IMAGES))
 
 
 def test_scores_beside_pixels_survive_int8(joined, tmp_path):
@@ -73,13 +71,6 @@ def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
     target = tmp_path / "int8.onnx"
     to_int8(joined, target)
     np.testing.assert_allclose(run(target)[0, 4:], run(joined)[0, 4:], atol=0.05)
-
-
-def test_an_exclusion_that_excludes_nothing_is_refused(joined, tmp_path):
-    """A misspelt name would quantise what was to be kept."""
-    for pattern, reason in (("nowhere", "matches no node"), ("(", "is not a regular expression")):
-        with table_row(pattern), pytest.raises(ConfigError, match=reason):
-            to_int8(joined, tmp_path / "int8.onnx", (pattern,))
 
 
 def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
