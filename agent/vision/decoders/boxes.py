@@ -67,14 +67,14 @@ def suppress_class_wise(boxes: Floats, scores: Floats, classes: Ints, iou: float
     """Return the indices of the boxes that survive, best score first, at most `limit`: int64 [k].
 
     Boxes are float32 [n, 4] as x1, y1, x2, y2, in any unit. One falls when an already kept box of its class overlaps it (intersection
-    over union) by more than `iou` (0..1; equal does not fall). Among equal scores the lower index comes first. A box without area overlaps
-    nothing.
+    over union) by more than `iou` (0..1; equal does not fall). Among equal scores the lower index comes first. A box without area,
+    or turned inside out, overlaps nothing.
     """
     order = np.argsort(-scores, kind="stable")
     # Each value as an array of its own, which numpy goes through several times as fast: x1, y1, x2, y2, area, class.
     rows = np.empty((6, len(order)), np.float32)
     rows[:4], rows[5] = boxes.take(order, axis=0).T, classes[order]
-    np.multiply(rows[2] - rows[0], rows[3] - rows[1], out=rows[4])
+    np.multiply(np.maximum(rows[2] - rows[0], 0), np.maximum(rows[3] - rows[1], 0), out=rows[4])
     survivors: list[int] = []
     for start in range(0, len(order), _BLOCK):
         if len(survivors) >= limit:

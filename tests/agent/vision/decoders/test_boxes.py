@@ -89,6 +89,13 @@ def test_boxes_without_area_neither_fall_nor_suppress():
     assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.0, 10).tolist() == [0, 1, 2]
 
 
+def test_boxes_turned_inside_out_neither_fall_nor_suppress():
+    """A head that gives sizes below 0, as YOLO26's on what it never saw, costs no other box: the area of such a box is not negative."""
+    boxes = np.array([[90, 10, 10, 90], [10, 90, 90, 10], [0, 0, 4, 4]], np.float32)
+    scores, classes = np.array([0.9, 0.8, 0.7], np.float32), np.zeros(3, np.int32)
+    assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.7, 10).tolist() == [0, 1, 2]
+
+
 def test_suppression_is_by_class_and_best_comes_first():
     """The weaker of two alike falls; another class stays."""
     boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 10]], np.float32)
