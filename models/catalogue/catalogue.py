@@ -43,7 +43,8 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     `model` is the name that all files of one model share; `labels` names a label map. `input` and `output` are for the card of a fetched
     file; a language model has none, because its file describes itself. `sha256` is that of the model file, also where it lies in an
-    archive; without one the entry is unverified. `note` is what else there is to know, such as what was guessed.
+    archive; without one the entry is unverified, and so it stays (`first_seen`) where the hash is that of the file which was fetched first.
+    `note` is what else there is to know, such as what was guessed.
     """
 
     name: EntryName
@@ -59,6 +60,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     path: str | None = None
     source: str | None = None
     sha256: Sha256 | None = None
+    first_seen: bool = False
     size_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
     input: CardInput | None = None
     output: CardOutput = CardOutput()
@@ -76,6 +78,11 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError(f"{self.name}: a model that is fetched needs an input, unless its task is {GENERATION!r}")
         if self.labels is not None and self.labels not in label_maps():
             raise ValueError(f"{self.name}: unknown label map {self.labels!r}: choose one of {', '.join(label_maps())}")
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether the hash is known from elsewhere than the file that was fetched."""
+        return self.sha256 is not None and not self.first_seen
 
     @property
     def how_to_get(self) -> str:

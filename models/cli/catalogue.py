@@ -34,7 +34,7 @@ def list_models(*, form: Format) -> None:
     document = {
         "models": [{"file": model.path.name, **msgspec.to_builtins(model.about)} for model in models],
         "language_models": language,
-        "catalogue": [{**msgspec.to_builtins(entry), "status": "verified" if entry.sha256 else "unverified"} for entry in entries],
+        "catalogue": [{**msgspec.to_builtins(entry), "status": "verified" if entry.is_verified else "unverified"} for entry in entries],
     }
     if print_data(form, document, rows="catalogue"):
         return
@@ -46,9 +46,10 @@ def list_models(*, form: Format) -> None:
     for entry in entries:
         get_by = "(here)" if local_file(entry).is_file() else "fetch" if entry.address else "export"
         score = _score(msgspec.to_builtins(entry.accuracy) or {})
-        table.add_row(entry.name, entry.licence[:10], entry.sha256[:8] if entry.sha256 else "unverified", score, get_by)
+        checked = entry.sha256[:8] if entry.sha256 and entry.is_verified else "unverified"
+        table.add_row(entry.name, entry.licence[:10], checked, score, get_by)
     console_for(form).print(table)
-    click.echo("unverified: no sha256 is known; other files are refused unless they match")
+    click.echo("unverified: no sha256 is known but that of the file that was fetched first")
     click.echo("(N): scored by us over N images; ~: published for the original weights")
 
 

@@ -72,7 +72,7 @@ def fetch(entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = Fal
             part.replace(path)
             durable_file.sync(path.parent)
     if entry.sha256 is None:
-        change_catalogue(msgspec.structs.replace(entry, sha256=digest, note="sha256 as first fetched here"))
+        change_catalogue(msgspec.structs.replace(entry, sha256=digest, first_seen=True))
     return path, digest, True
 
 

@@ -131,6 +131,9 @@ def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke,
     result = invoke("fetch", "mine", "--accept-unverified")
     assert SHA256 in result.stderr
     assert catalogue_catalogue.find_entry("mine").sha256 == SHA256
+    # What was seen first was not checked.
+    (line,) = [line for line in invoke("list").stdout.splitlines() if line.startswith("mine ")]
+    assert "unverified" in line
     assert invoke("verify", "mine").exit_code == 0
     invoke("cache", "clear", "mine")
     server.put("/mine.onnx", content(400_000, seed=1))
