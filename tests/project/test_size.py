@@ -63,8 +63,8 @@ LINES = {
     "collector/upkeep": 206,
     "collector/web": 2925,
     "models": 1,
-    "models/catalogue": 355,
-    "models/cli": 711,
+    "models/catalogue": 362,
+    "models/cli": 712,
     "models/convert": 1505,
     "models/fetch": 208,
     "provisioning": 1,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80308,
+    "tests": 80318,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
