@@ -19,13 +19,15 @@ _OTHER_TASK = re.compile(r"yolo[a-z0-9]*[-_](seg|pose|obb)(?![a-z])")
 _TASKS = {"detect": "detection", "segment": "segmentation", "seg": "segmentation", "classify": "classification"}
 # As Ultralytics calls the last layer of RT-DETR in its metadata.
 _RT_DETR_HEAD = "RTDETRDecoder"
+# What is trained on stands behind it, a path.
+_ARCHITECTURE = re.compile(r"Ultralytics (\S+) model")
 
 
 @dataclass(frozen=True, slots=True)
 class SelfDescription:
     """`size` is height and width in pixels; `mean` and `sd` are in pixel values; each None (labels: empty) if the file does not state it.
 
-    `head` is the class of an Ultralytics model's last layer, `is_end_to_end` whether it suppresses by itself.
+    `architecture` is that of an Ultralytics model, `head` the class of its last layer, `is_end_to_end` whether it suppresses by itself.
     """
 
     labels: tuple[str, ...]
@@ -33,6 +35,7 @@ class SelfDescription:
     task: str | None
     mean: Triple | None
     sd: Triple | None
+    architecture: str = ""
     head: str | None = None
     is_end_to_end: bool | None = None
 
@@ -44,14 +47,18 @@ def read_self_description(metadata: Mapping[str, str]) -> SelfDescription:
         if "." in name and isinstance(document := _literal(text), dict):
             words.update({key: value for key, value in document.items() if isinstance(key, str)})
     task, head = words.get("task"), words.get("head")
+    architecture = _ARCHITECTURE.match(str(words.get("description")))
+    arguments = _literal(words.get("args"))
+    suppresses = isinstance(arguments, dict) and arguments.get("nms") is True
     return SelfDescription(
         labels=_names(_literal(words.get("names"))) or _label_file(metadata),
         size=_size(_literal(words.get("imgsz")), _literal(words.get("shape"))),
         task=task if isinstance(task, str) else None,
         mean=_triple(words.get("input_mean")),
         sd=_triple(words.get("input_sd")),
+        architecture=architecture[1] if architecture else "",
         head=head if isinstance(head, str) else None,
-        is_end_to_end={"true": True, "false": False}.get(str(words.get("end2end")).lower()),
+        is_end_to_end=suppresses or {"true": True, "false": False}.get(str(words.get("end2end")).lower()),
     )
 
 
@@ -118,13 +125,14 @@ def _triple(text: Any) -> Triple | None:
 
 
 def family_in(name: str, description: SelfDescription) -> str | None:
-    """Return the family in a file name, the first of the table that has it, unless the metadata contradicts it; None if there is none."""
+    """Return the family in the metadata or else the file name, the first of the table that is called so; None if there is none."""
     if description.head == _RT_DETR_HEAD:
         return "rt-detr"
     if description.is_end_to_end:
         return "yolo26"
-    patterns = ((family, getattr(family_of(family), "NAME", "")) for family in DECODERS)
-    named = next((family for family, pattern in patterns if pattern and re.search(pattern, name.lower())), None)
+    patterns = {family: pattern for family in DECODERS if (pattern := getattr(family_of(family), "NAME", ""))}
+    texts = (description.architecture.lower(), name.lower())
+    named = next((family for text in texts for family, pattern in patterns.items() if re.search(pattern, text)), None)
     # Ultralytics exports YOLO26 and YOLOv10 without their end-to-end head too; of its exports without a known name, most have YOLOv8's.
     return "yolov8" if named in (None, "yolo26") and description.is_end_to_end is False else named
 

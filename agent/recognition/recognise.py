@@ -26,6 +26,13 @@ from edgemeter.agent.vision.decoders.size_inputs import pictures_of
 # A head for another task is one only where name or metadata say so.
 _USUAL_TASKS = ("detection", Classifier.TASK)
 _SIDES = range(32, 2049, 32)
+# The heads for other tasks of a detector that name or metadata give.
+_HEADS = {
+    ("yolov8", "segmentation"): "yolo-seg",
+    ("yolov8", "pose"): "yolo-pose",
+    ("yolo26", "segmentation"): "yolo26-seg",
+    ("yolo26", "pose"): "yolo26-pose",
+}
 _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\w*|MXFP4\w*|mxfp4\w*)$")
 Layout = Literal["NHWC", "NCHW"]
 # Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
@@ -185,7 +192,8 @@ def recognised_family(facts: UnknownModel, *, takes_any_picture: bool = False) -
 def _by_name(facts: UnknownModel, *, takes_any_picture: bool) -> RecognisedFamily:
     """Return the family in the name of a file that declares no outputs, or no sizes of them, or that its input shows."""
     named = facts.named or ("torchvision" if takes_any_picture else None)
-    if named is not None and facts.task in (None, "detection"):
+    named = _HEADS.get((named, facts.task), named)
+    if named is not None and facts.task in (None, decoders.family_of(named).TASK):
         family = decoders.family_of(named)
         recognition = family.by_name(facts)
         if facts.outputs:

@@ -104,6 +104,24 @@ def test_torchscript_is_recognised_by_name():
     assert len(guesses) == 4
 
 
+def test_torchscript_of_ultralytics_is_recognised_by_its_metadata():
+    """The file may be called `best`: architecture, task, classes and whether it suppresses by itself stand in it."""
+    about = {"description": "Ultralytics {} model trained on /data/yolox/a.yaml", "names": '["a", "b"]', "imgsz": "[160, 160]"}
+    exports = (
+        ("YOLO11n", {"task": "detect"}, "yolov8"),
+        ("YOLO11n", {"task": "detect", "args": '{"nms": true}', "end2end": "false"}, "yolo26"),
+        ("YOLO26n-seg", {"task": "segment", "end2end": "false"}, "yolo-seg"),
+        ("YOLO26n-seg", {"task": "segment", "end2end": "true"}, "yolo26-seg"),
+        ("YOLO11n-pose", {"task": "pose", "args": '{"nms": false}'}, "yolo-pose"),
+        ("YOLO26n-pose", {"task": "pose", "end2end": "true"}, "yolo26-pose"),
+    )
+    for architecture, further, family in exports:
+        with table_row(architecture, further):
+            metadata = {**about, "description": about["description"].format(architecture), **further}
+            card, _ = recognised("best.torchscript", (), (), metadata)
+            assert (card.family, card.output.classes, card.input.height) == (family, 2, 160)
+
+
 def test_an_ssd_takes_pixels_by_its_quantisation():
     """uint8 with scale 1/128 and zero 128: the quantised value is the pixel."""
     infos = tensors((), (), (), (), names=["TFLite_Detection_PostProcess"] + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)])
