@@ -27,7 +27,7 @@ _ARCHITECTURE = re.compile(r"Ultralytics (\S+) model")
 class SelfDescription:
     """`size` is height and width in pixels; `mean` and `sd` are in pixel values; each None (labels: empty) if the file does not state it.
 
-    `architecture` is that of an Ultralytics model, `head` the class of its last layer, `is_end_to_end` whether it suppresses by itself.
+    `head` is the class of an Ultralytics model's last layer, `is_end_to_end` whether it suppresses by itself, `architecture` its name.
     """
 
     labels: tuple[str, ...]
@@ -35,9 +35,9 @@ class SelfDescription:
     task: str | None
     mean: Triple | None
     sd: Triple | None
-    architecture: str = ""
     head: str | None = None
     is_end_to_end: bool | None = None
+    architecture: str = ""
 
 
 def read_self_description(metadata: Mapping[str, str]) -> SelfDescription:
@@ -56,9 +56,9 @@ def read_self_description(metadata: Mapping[str, str]) -> SelfDescription:
         task=task if isinstance(task, str) else None,
         mean=_triple(words.get("input_mean")),
         sd=_triple(words.get("input_sd")),
-        architecture=architecture[1] if architecture else "",
         head=head if isinstance(head, str) else None,
         is_end_to_end=suppresses or {"true": True, "false": False}.get(str(words.get("end2end")).lower()),
+        architecture=architecture[1] if architecture else "",
     )
 
 
