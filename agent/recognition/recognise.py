@@ -26,7 +26,7 @@ from edgemeter.agent.vision.decoders.size_inputs import pictures_of
 # A head for another task is one only where name or metadata say so.
 _USUAL_TASKS = ("detection", Classifier.TASK)
 _SIDES = range(32, 2049, 32)
-# The heads for other tasks of a detector that name or metadata give.
+# The heads for other tasks, of a family that name or metadata give.
 _HEADS = {
     ("yolov8", "segmentation"): "yolo-seg",
     ("yolov8", "pose"): "yolo-pose",
@@ -192,7 +192,9 @@ def recognised_family(facts: UnknownModel, *, takes_any_picture: bool = False) -
 def _by_name(facts: UnknownModel, *, takes_any_picture: bool) -> RecognisedFamily:
     """Return the family in the name of a file that declares no outputs, or no sizes of them, or that its input shows."""
     named = facts.named or ("torchvision" if takes_any_picture else None)
-    named = _HEADS.get((named, facts.task), named)
+    if facts.labels:
+        # Without them nothing tells how many classes a head for another task has.
+        named = _HEADS.get((named, facts.task), named)
     if named is not None and facts.task in (None, decoders.family_of(named).TASK):
         family = decoders.family_of(named)
         recognition = family.by_name(facts)
