@@ -1,7 +1,7 @@
 """A card for a model that has none: what it is, from its tensors, its metadata and its file name."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from edgemeter.agent.vision.decoders.size_inputs import pictures_of
 _USUAL_TASKS = ("detection", Classifier.TASK)
 _SIDES = range(32, 2049, 32)
 # The heads for other tasks, of a family that name or metadata give.
-_HEADS = {
+_HEADS: Mapping[tuple[str | None, str | None], str] = {
     ("yolov8", "segmentation"): "yolo-seg",
     ("yolov8", "pose"): "yolo-pose",
     ("yolo26", "segmentation"): "yolo26-seg",
@@ -192,9 +192,9 @@ def recognised_family(facts: UnknownModel, *, takes_any_picture: bool = False) -
 def _by_name(facts: UnknownModel, *, takes_any_picture: bool) -> RecognisedFamily:
     """Return the family in the name of a file that declares no outputs, or no sizes of them, or that its input shows."""
     named = facts.named or ("torchvision" if takes_any_picture else None)
-    if facts.labels:
-        # Without them nothing tells how many classes a head for another task has.
-        named = _HEADS.get((named, facts.task), named)
+    if facts.labels and (named, facts.task) in _HEADS:
+        # Without labels nothing tells how many classes a head for another task has.
+        named = _HEADS[named, facts.task]
     if named is not None and facts.task in (None, decoders.family_of(named).TASK):
         family = decoders.family_of(named)
         recognition = family.by_name(facts)
