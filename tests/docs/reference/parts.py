@@ -33,7 +33,7 @@ A generator generates text from a language model. You choose it and its settings
 """
 DECODERS_HEAD = """# Decoders
 
-A decoder turns output tensors into the objects found: boxes and, by family, masks, keypoints or oriented boxes. It is recognised from the
+A decoder turns output tensors into the objects found: boxes and, by family, masks or keypoints. It is recognised from the
 outputs, or named by `family` in the model's card (`MODEL.toml` beside the model).
 
 """
