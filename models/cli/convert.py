@@ -59,7 +59,8 @@ def convert(
     from edgemeter.models.cli.confined import run_confined
     from edgemeter.models.convert import conversion, formats
     from edgemeter.models.convert import source as sources
-    from edgemeter.models.convert.conversion_report import ConversionRequest, report_row, split
+    from edgemeter.models.convert.conversion_report import ConversionRequest, report_row
+    from edgemeter.models.convert.photo_split import split
 
     for goal in goals:
         formats.find_format(goal)

@@ -1,79 +1,24 @@
-"""Request and outcome of a conversion, the photographs for it, the card beside the file, and the rows for people and for programs."""
+"""Request and outcome of a conversion, the card beside the file, and the rows for people and for programs."""
 
-import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import compress
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from edgemeter.agent.base.metrics import gain, metric_name
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
-from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.models.catalogue.shipped_models import card_text
 from edgemeter.models.convert import formats
 from edgemeter.models.convert.formats import ConversionFacts, ModelFormat
 from edgemeter.models.convert.parity import Parity
+from edgemeter.models.convert.photo_split import PhotoSplit
 from edgemeter.models.convert.source import ModelSource
 
-Value = TypeVar("Value")
 Values = dict[str, str | int | float]
-# Fewer photographs judge nothing.
-LEAST = 8
-
-
-@dataclass(frozen=True, slots=True)
-class PhotoSplit:
-    """The photographs to measure ranges on and those to compare on; `is_apart`: none serves both."""
-
-    ranges: Dataset | None
-    compared: Dataset | None
-    is_apart: bool
-
-
-def split(calibration: Dataset | None, pictures: Dataset | None) -> PhotoSplit:
-    """Return the photographs for ranges and for the comparison: of those that both data sets hold, each gets a half.
-
-    A photograph is its content, whatever folder and name it has, and which half it is in follows from its hash alone. Without `pictures`
-    the calibration images are compared on. Where that would leave too few, both data sets serve whole.
-    """
-    if calibration is None:
-        return PhotoSplit(None, pictures, is_apart=True)
-    pictures = pictures or calibration
-    measured, compared = ([item.sha256() for item in data.items] for data in (calibration, pictures))
-    shared = sorted(set(measured).intersection(compared))
-    aside, measured_on = set(shared[len(shared) // 2 :]), set(shared[: len(shared) // 2])
-    is_measured, is_compared = [content not in aside for content in measured], [content not in measured_on for content in compared]
-    if not any(is_measured) or sum(is_compared) < LEAST:
-        return PhotoSplit(calibration, pictures, is_apart=not shared)
-    return PhotoSplit(_part(calibration, is_measured), _part(pictures, is_compared), is_apart=True)
-
-
-def _part(data: Dataset, is_in: list[bool]) -> Dataset:
-    """Return the data set with these of its items; with all of them it is the same."""
-    if all(is_in):
-        return data
-    items = tuple(compress(data.items, is_in))
-    names = {item.name for item in items}
-    new_index = {index: new for new, index in enumerate(compress(range(len(data.items)), is_in))}
-
-    def of_items(values: Mapping[str, Value] | None) -> Mapping[str, Value] | None:
-        return None if values is None else {name: value for name, value in values.items() if name in names}
-
-    return replace(
-        data,
-        items=items,
-        sha256=hashlib.sha256(data.sha256.encode() + b"".join(item.sha256() for item in items)).hexdigest(),
-        image_ids=None if data.image_ids is None else tuple(compress(data.image_ids, is_in)),
-        classes=of_items(data.classes),
-        targets=of_items(data.targets),
-        # A photograph and its copies are in one part.
-        copies={new_index[index]: new_index[first] for index, first in data.copies.items() if index in new_index},
-    )
 
 
 @dataclass(frozen=True, slots=True)

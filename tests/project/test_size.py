@@ -64,8 +64,8 @@ LINES = {
     "collector/web": 2925,
     "models": 1,
     "models/catalogue": 362,
-    "models/cli": 712,
-    "models/convert": 1505,
+    "models/cli": 713,
+    "models/convert": 1513,
     "models/fetch": 208,
     "provisioning": 1,
     "provisioning/apply": 881,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80338,
+    "tests": 80339,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40

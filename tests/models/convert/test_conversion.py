@@ -16,6 +16,7 @@ from edgemeter.agent.contract import model_card, model_file
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.models.convert import conversion, conversion_report, formats, parity, source
 from edgemeter.models.convert.parity import image_inputs
+from edgemeter.models.convert.photo_split import split
 
 pytestmark = [pytest.mark.convert, pytest.mark.nightly]
 
@@ -28,7 +29,7 @@ SATURATES = {"onnx-int8-symmetric"} if platform.machine() == "x86_64" and "vnni"
 def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None):
     """Return a request for the shipped detector, on the scenes that ship."""
     model = source.load_source(source.find_source(name))
-    photos = conversion_report.split(calibration, pictures or source.shipped_scenes())
+    photos = split(calibration, pictures or source.shipped_scenes())
     return conversion_report.ConversionRequest(model, conversion.routes_to(goals, model), out, photos)
 
 
@@ -77,7 +78,7 @@ def test_the_card_states_how_it_was_made_and_what_it_cost(written):
     assert (about.made["calibration_images"], len(about.made["calibration_sha256"])) == (56, 64)
     assert (about.input.layout, about.precision) == ("NHWC", "int8")
     # Half of the scenes that ship served the calibration, the others are compared on.
-    compared = conversion_report.split(source.shipped_scenes(), source.shipped_scenes()).compared
+    compared = split(source.shipped_scenes(), source.shipped_scenes()).compared
     accuracy, runtime = parity.score(written_file.path, "litert", image_inputs(about, compared), no_progress)
     assert (about.accuracy["value"], about.accuracy["images"]) == (pytest.approx(accuracy.value, abs=1e-4), 56)
     assert (about.accuracy["dataset_sha256"], about.accuracy["runtime"]) == (compared.sha256, runtime)

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.models.convert.conversion_report import split
+from edgemeter.models.convert.photo_split import split
 
 
 def photographs(folder, count, seed=0):
