@@ -18,7 +18,7 @@ from tests.isolation import COLLECTED, Guard, needs_python_only, set_of
 MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
 _skipped: list[str] = []
 _full_collections = [-1]
-# What a test's commands keep is not kept among anybody's own results.
+# Files that a test's commands keep are not mixed with anybody's own results.
 _HOME = tempfile.TemporaryDirectory(prefix="edgemeter-tests-")
 os.environ["EDGEMETER_HOME"] = _HOME.name
 # Boards of tests are many on one machine: each has a run lock of its own, in its home.

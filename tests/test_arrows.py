@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tests.fixtures.own_imports import FOLDER_OF, INTERFACE, MODULES, NAME_OF, PACKAGES, ROOT, arrows, arrows_by_name, imports
 
 MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "provisioning": {"agent"}}
-# What all packages share; of the rest of the agent, the others import these few modules and no more.
+# The modules that all packages share; other packages import only these from the rest of the agent.
 CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {

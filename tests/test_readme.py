@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 COMMANDS = [command for block in walk.blocks(README) for command in block.commands if command.startswith("edgemeter ")]
 TARGETS = re.findall(r"^\$ make (\w+)", README.read_text(), re.MULTILINE)
-# What depends on how busy the machine is: how many runs there were, the reasons of a verdict, a wait, and how wide an interval is.
+# Output that depends on how busy the machine is: number of runs, reasons of a verdict, a wait, width of an interval.
 PASSING = re.compile(
     r"^ *(\d+ runs?, |\d+ (of \d+ |disturbed )runs? |disturbed: |invalid: |note: |waited ).*\n| ± [\d.]+%| \([\d.,]+ to [\d.,]+\)",
     re.MULTILINE,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from edgemeter.agent.base.errors import ConfigError
 
 _LEVEL = 1
-# What is unpacked at once: most messages and chunks, which then need no second copy.
+# Most messages and chunks unpack within this, without a second copy.
 BEGINNING_BYTES = 1 << 20
 _PORTION_BYTES = 64 << 10
 

@@ -83,7 +83,7 @@ def span(low: float, high: float, *limits: float) -> str:
     furthest = max(-low, high)
     if low == high or furthest < SMALLEST_PLAIN:
         return significant(low) if low == high else f"{significant(low)} to {significant(high)}"
-    # Of two ends of one decade the one with fewer digits before the point has a digit more after it.
+    # Within one decade, the end with fewer digits before the point decides: it has one digit more after it.
     decimals = _decimals(low if 10 * low > furthest else furthest, 3)
     decimals = telling_decimals((low, high), decimals, *limits)
     first, last = (with_decimals(end, decimals) for end in (low, high))

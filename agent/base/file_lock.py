@@ -106,7 +106,7 @@ def agent_lock(home: Path) -> Iterator[FileLock]:
     Raises:
         UnavailableError: another agent holds it, or it cannot be made.
     """
-    # What is wrong with the folder shows when the lock is taken.
+    # A fault of the folder is reported when the lock is acquired.
     with suppress(OSError):
         home.mkdir(parents=True, exist_ok=True)
     lock, ends_s, is_reported = FileLock(home / AGENT_LOCK), time.monotonic() + ENDING_S, False
@@ -210,7 +210,7 @@ class RunLock(SharedLock):
         """
         home_lock = self._home / HOME_RUN_LOCK
         if self.path == home_lock:
-            # What is wrong with the folder shows when the lock is taken.
+            # A fault of the folder is reported when the lock is acquired.
             with suppress(OSError):
                 self._home.mkdir(parents=True, exist_ok=True)
             return self._take_in_turn(holder)

@@ -23,7 +23,7 @@ _FORMS = {
     sign: re.compile(rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:\{other}\d{{3}})+)?(?:\{sign}\d*)?(?:[eE][+-]?\d+)?\s*[A-Za-z]*")
     for sign, other in ((".", ","), (",", "."))
 }
-# What colours a terminal.
+# Terminal colour codes.
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 TOML_TYPES = (datetime, date, time)
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.tls import server_tls_context
 
-# What a request raises whose answer does not come, or not whole.
+# Raised where no answer arrives, or only a part of it.
 FAILURES = (OSError, http.client.HTTPException)
 _SCHEMES = ("http", "https")
 _NO_HEADERS: Mapping[str, str] = {}

@@ -108,7 +108,7 @@ class ModelServer(HttpConnection):
         try:
             # Never sent again: a server that drops what it took would seem to fail at nothing.
             response = self._post(path, content, headers, again_within_s=0.0)
-            # Of a length that is stated, a read of as many bytes does not tell that some are missing.
+            # With a stated length, a read of exactly that many bytes would not show that some are missing.
             is_bounded = response.length is not None and response.length <= LARGEST_TENSORS_BYTES
             body = response.read() if is_bounded else response.read(LARGEST_TENSORS_BYTES + 1)
         except FAILURES as error:
@@ -182,7 +182,7 @@ class ModelServer(HttpConnection):
 
     def make_ready(self, path: str) -> None:
         """Open the connection by a short request to `path` unless it is open, and was in use just now."""
-        # What can be read of a connection on which nothing was asked is its end.
+        # On an idle connection, only its end can be readable.
         is_over = self.sock is None or bool(select.select([self.sock], [], [], 0)[0])
         if is_over and self.closes:
             self.close()

@@ -29,7 +29,7 @@ NEVER_EXPIRES = 0xFFFFFFFF
 SHORTEST_BACKOFF_S = 0.2
 FIRST_BACKOFF_S = 5.0
 LONGEST_BACKOFF_S = 60.0
-# What we take unacknowledged from the broker, and how large one message may be.
+# The most unacknowledged messages that the broker may send us, and the largest message.
 RECEIVE_MAXIMUM = 2000
 LARGEST_MESSAGE_BYTES = 16 << 20
 WINDOW_OF_3_1_1 = 100  # 3.1.1 has no way to say how much a broker takes at once; this much every broker takes.
@@ -39,7 +39,7 @@ TAKEN_OVER = "Session taken over"
 # soon, this often, are the sign of such a fight.
 SHORT_LIFE_S = 10.0
 SHORT_LIVES = 3
-# What paho-mqtt calls an end without a reason: the line broke, or the broker closed it without a reason.
+# paho-mqtt's name for a disconnect without a reason.
 _UNSPECIFIED = "Unspecified error"
 CUT = "cut without a reason: the line or the broker failed, or the broker ended it (revoked, or another client came with this name)"
 _NEVER_UP = "the broker ended it before it answered: it refuses our certificate (revoked, or run out by its clock), or is starting"
@@ -392,7 +392,7 @@ class MqttSession:
         if was_up and not has_unanswered:
             self._failures = 0
         self._prepare_the_next_try(client)
-        # What the broker left unanswered may have ended the connection, and will end the next one.
+        # An unanswered message may have ended the connection, and would end the next one.
         self._failures += has_unanswered
         # At our own goodbye nothing is lost.
         if self._client is not None:

@@ -20,7 +20,7 @@ from edgemeter.agent.base.suggestions import near
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-# What importing a module, and taking an attribute of it, raises in practice.
+# Errors that importing a module, or getting an attribute of it, raises in practice.
 _BROKEN = (ImportError, AttributeError, NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
 
 

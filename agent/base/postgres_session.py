@@ -213,7 +213,7 @@ def _driver() -> Any:
         driver = import_module("psycopg")
     except ImportError as error:
         raise UnavailableError(f"a ledger in PostgreSQL needs psycopg ({one_line(error)}): pip install 'edgemeter[postgres]'") from error
-    # What it logs besides raising an error is the same error.
+    # psycopg logs the error that it also raises.
     with suppress(AttributeError):
         logging.getLogger("psycopg").setLevel(logging.ERROR)
     return driver

@@ -38,7 +38,7 @@ DAY_FORMS = (
 )
 # The seconds that `ts '%.s'` or a kernel writes at the beginning of a line, or `date +%s` anywhere before it.
 _SECONDS_BEFORE = re.compile(r"(?:^\W*(?=\d+\.)|(?<![\w.:,/-])(?=\d{9}))(\d+(?:\.\d+)?)(?![\w.:,/-])")
-# What changes from line to line before a program's own text: stamps, and the number of a process.
+# The changing beginning of a log line: timestamps and process ids.
 _CHANGING = re.compile(rf"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|{_MONTH}|AM|PM)\b|\[\d+\]|(?<!\S)\W*[\d:.,+TZ/-]+\W*(?!\S)")
 NUMBER = re.compile(r"([+-]?(?=[.,]?\d)\d*(?:[.,](\d*))?(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
 

@@ -40,7 +40,7 @@ def _near_quantile(confidence: float, freedom: float) -> float:
     """Return the quantile by Newton's method, which comes nearer from below: the probability beyond t falls ever more slowly."""
     log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
     t = NormalDist().inv_cdf((1 + confidence) / 2)
-    # Of very many degrees of freedom the probability is known less well than the last step asks.
+    # With very many degrees of freedom, the probability is less precise than the last step needs.
     for _ in range(_MOST_STEPS):
         density = math.exp(log_scale - (freedom + 1) / 2 * math.log1p(t * t / freedom))
         step = (student_two_sided_p(t, freedom) - (1 - confidence)) / (2 * density)

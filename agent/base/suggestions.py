@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 ALIKE = 0.6
-MOST_LISTED = 8  # Of more words only the most similar are listed.
+MOST_LISTED = 8  # If there are more words, only the most similar are listed.
 MOST_SIMILAR = 3
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BETWEEN_COLUMNS = 2
 TABLE_WIDTH = 100  # Wider tables of figures are not read well.
-MARKDOWN_WIDTH = 400  # Of a console that writes Markdown, in which a table has no width.
+MARKDOWN_WIDTH = 400  # Markdown tables have no width: do not wrap.
 NARROWEST_NAME = 16
 NARROWEST_TEXT = 8  # And names, where nothing else can go.
 DOTS = "..."

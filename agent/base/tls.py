@@ -20,7 +20,7 @@ _OTHER_NAME = (62, 64)
 _NO_CHECK_TIME = 0x200000
 _CLOCK_WAS_SET_S = 1_577_836_800
 
-# Of a model server's certificate.
+# Errors of a model server's certificate.
 OF_ANOTHER_NAME = "its certificate is for another name: set url to that name"
 OF_UNKNOWN_AUTHORITY = "its certificate is of an authority that is unknown here: give that as ca_file in the server's file"
 

@@ -27,7 +27,7 @@ def read_toml(path: Path, kind: type[_Document], title: str, remedy: str = "give
     try:
         return decode_toml(text, kind)
     except msgspec.MsgspecError as error:
-        # What is no TOML has a line that is wrong, else a key is.
+        # If it is not TOML, a line is wrong; else a key is.
         all_mistakes = mistakes(parse_toml(path, title), kind)
         # The command knows files of these names only.
         remedy = ": `edgemeter config check FILE` lists them" if path.suffix == ".toml" else ""

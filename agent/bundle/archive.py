@@ -92,7 +92,7 @@ def unpack(path: Path) -> Mapping[str, bytes]:
         content = path.read_bytes()
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             infos = archive.infolist()
-            # What is compressed, or counts some bytes twice, could expand without end.
+            # Compressed or overlapping entries could expand without end.
             is_flat = all(info.compress_type == zipfile.ZIP_STORED for info in infos) and sum(info.file_size for info in infos) < len(
                 content
             )

@@ -16,7 +16,7 @@ from edgemeter.agent.settings.case_keys import setting_texts
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
-# What a case of a command may set. `--together` is a flag of the command, and no name of a group.
+# The keys of a case that a command may set. `--together` is a flag of the command, not the name of a group.
 CASE_KEYS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "idle_seconds", "together"})
 # Keys that only a suite sets: whoever needs them writes one.
 SUITE_ONLY = {"power_mode", "governor"}

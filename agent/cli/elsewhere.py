@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edgemeter.agent.contract.record import RunRecord
 
 _MEASURE = "edgemeter.provisioning.elsewhere.over_ssh:measure_on_boards"
-# Of what is measured elsewhere they would change nothing.
+# These options have no effect on a measurement on another board.
 _HERE = ("broker", "if_no_broker", "device", "fleet", "bundle", "predictions")
 
 

@@ -52,7 +52,7 @@ def cli() -> None:
     if (THIS_MACHINE.root / RECORD).is_file():
         from edgemeter.agent.operating.changed_board import restore_leftover
 
-        # What is not put back is reported by the commands that measure, and by the doctor.
+        # A setting that could not be restored is reported by the doctor and by the commands that measure.
         restore_leftover(home())
 
 
@@ -122,7 +122,7 @@ def _print_error(message: str) -> None:
 def _end_without_output(error: OSError) -> None:
     """Exit with one line where standard output is what failed, raise `error` where it is not."""
     try:
-        # What failed may have come from elsewhere, so it is tried once more.
+        # The error may have come from another stream: try once more.
         sys.stdout.write("\n")
         sys.stdout.flush()
     except OSError:

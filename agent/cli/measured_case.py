@@ -72,7 +72,7 @@ class MeasuredCase:
         entry = figure(name)
         if entry.is_share or not self._shows_scatter(entry):
             return None
-        # What a program takes in memory is no matter of the session.
+        # Memory does not vary between sessions.
         return interval_over_runs(self.values(name), 0.0 if entry.group == "memory" else self.session_sd)
 
     def _shows_scatter(self, entry: Figure) -> bool:

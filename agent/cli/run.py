@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgemeter.agent.contract.suite import Suite
 
 
-# What `edgemeter run --help` shows of the options; `--help-all` shows all of them.
+# The options that `edgemeter run --help` shows; `--help-all` shows all.
 COMMON = {
     "data", "annotations", "runtime", "backend", "task", "threads", "subset", "scenario", "batch", "rate_per_s", "mode", "repeats",
     "precision_ratio", "time_s", "prompt_tokens", "output_tokens", "power", "on", "broker", "output", "wide", "quiet", "form",

@@ -45,7 +45,7 @@ TITLES = {
     "pytorch": "PyTorch", "tensorrt": "TensorRT", "hailo": "HailoRT", "llama": "llama.cpp", "python": "Python",
 }  # fmt: skip
 SLOW_DOWN = "together_slow_down_ratio"
-Row = tuple[str, str, str]  # What a line of the block is about, the figure, and further ones.
+Row = tuple[str, str, str]  # Subject of the line, its figure, further figures.
 
 
 def print_runs(

@@ -16,7 +16,7 @@ from edgemeter.agent.delivery.outbox_file import Refusal
 
 # Topic, properties and header of a packet, generously.
 PACKET_OVERHEAD_BYTES = 1024
-# What a message of several records has at most of one that did not get through: half of its records compress to a little more than half.
+# The largest size of a message after one that was too large: half of the records compress to a little more than half.
 SMALLER_RATIO = 0.75
 # A line may fail by itself: a closed connection counts only after so many times.
 CLOSED_TIMES = 3
@@ -110,7 +110,7 @@ class MessageLimit:
         """Learn from the answers and losses since the last call."""
         on_the_way = self._on_the_way
         answered = [number for number in on_the_way if not session.is_on_its_way(number)]
-        # What went with a connection looks answered on the next one.
+        # Messages sent on a lost connection look acknowledged on the next one.
         if not self._is_lost:
             messages = [on_the_way.pop(number) for number in answered]
             if sizes := [message.size_bytes for message in messages if message.records]:

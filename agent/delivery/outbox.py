@@ -191,7 +191,7 @@ class Outbox(Database):
         # A few at a time: on a full disk there is room for a small change only, after which SQLite can use the same room again.
         dropped = 0
         with self.mapped() as connection:
-            # What a power cut brings back is only sent again, so this one need not wait for the disk.
+            # If a power cut undoes this, records are only sent again: no need to wait for the disk.
             connection.execute("PRAGMA synchronous = NORMAL")
             try:
                 for first, last in receipt.held:

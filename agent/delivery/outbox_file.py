@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.sqlite_file import FileFormat
 
-# What SQLite may want at most before it can use its own free pages again: a log that is due to be brought in, and one more beside it.
+# The most space that SQLite needs before it can reuse free pages: a write-ahead log that is due for a checkpoint, and one more.
 RESERVE_BYTES = 4 << 20
 
 # On a disk of a few megabytes it is less.
@@ -84,7 +84,7 @@ KEPT_DISK_RATIO = 0.1
 KEPT_STEP = 64
 
 
-# What to do about records that are too large for a message.
+# The remedy for records that are too large for a message.
 TOO_LARGE_REMEDY = (
     "raise its packet limit (mosquitto: max_packet_size; that of AWS IoT Core is 128 KiB and fixed) and run `edgemeter agent publish`, or "
     "take them from here with `edgemeter report -o runs.json`"

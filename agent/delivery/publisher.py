@@ -413,7 +413,7 @@ class Publisher:
         if self._name.state != "beside":
             session.subscribe([self._topic("state")])
         if self._name.state == "own":
-            # What the fleet orders is for one process, which reports the challenge.
+            # One process listens to the fleet's commands: the one that reports the challenge.
             if self._listener is not None and self._listener.topics:
                 session.subscribe(self._listener.topics)
             dropped = self._outbox.dropped(self._birth.device)

@@ -294,7 +294,7 @@ class Sender:
             new = [record for record in waiting if not self.window.holds(record) and record.row not in self.limit.deferred]
             if waiting and not new:
                 self.window.skip(waiting[-1])
-            # What does not fit into the broker's window stays behind the cursor, and is taken the next time.
+            # Batches that do not fit into the broker's window stay behind the cursor until the next round.
             for batch in list(self._batches(session, new))[:room]:
                 if batch.fits:
                     self.window.sent(batch.records, now_s, self._publish(session, batch))

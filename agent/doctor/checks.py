@@ -47,7 +47,7 @@ _NOTED = {"shared-machine": "virtualisation", "swap-in-use": "swap", "clock-unkn
 # Boards throttle from 80 C on (Raspberry Pi: soft limit 60 to 80 C by model).
 HOT_C = 75.0
 LITTLE_MEMORY_MB = 300.0
-BUSY_RATIO = 0.25  # Of the cores: more of them at work, and runs are disturbed.
+BUSY_RATIO = 0.25  # Share of the cores; above it runs are disturbed.
 
 
 def check_machine(machine: Machine) -> Iterator[Finding]:
@@ -208,7 +208,7 @@ RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
         RuntimePackage("tensorrt-cu12", "tensorrt", "tensorrt"),
     ),
 }
-# What other packages may add to; the groups of their entry points are called so.
+# The plug-in families, as their entry point groups are named.
 PLUGIN_FAMILIES = ("runtimes", "generators", "power", "decoders", "tasks", "readers")
 VISION: Mapping[str, Sequence[RuntimePackage]] = {
     "images": (RuntimePackage("pillow", "PIL.Image", "vision", "models are timed on random inputs only"),),

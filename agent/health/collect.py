@@ -89,14 +89,14 @@ def _changed(path: Path) -> float:
 
 RSTS = ("proc/device-tree/chosen/bootloader/rsts", "proc/device-tree/chosen/bootloader/pm_rsts")
 POWER_ON, WATCHDOG, SOFTWARE = 0x1000, 0x0070, 0x0700
-# What the watchdog saw, the most certain first.
+# Reset reasons that the watchdog reports, the most certain first.
 WATCHDOG_REASONS = {0x0020: "watchdog", 0x0001: "overheated", 0x0010: "power fault"}
 PANIC = "the kernel crashed (a record of it lies in /sys/fs/pstore)"
 
 
 def read_reset_reason(machine: Machine) -> str | None:
     """Return the reason in words, None where nothing tells."""
-    # What the kernel wrote while it died is more than what the hardware saw.
+    # The kernel's crash record is more precise than the hardware's reason.
     if any(path.name.startswith("dmesg-") for path in machine.find("sys/fs/pstore/*")):
         return PANIC
     pmc = (*machine.find("sys/devices/platform/*pmc*/reset_reason"), *machine.find("sys/devices/platform/*/*pmc*/reset_reason"))

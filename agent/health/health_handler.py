@@ -137,7 +137,7 @@ POLL_S = 60.0
 COLLECTING_POLL_S = 1.0
 DAILY_S = 86_400.0
 
-# What changes back and forth is not worth a message each time.
+# A value that changes back and forth is not worth a message each time.
 AT_MOST_EVERY_S = 600.0
 REFUSED_EVERY_S = 60.0
 
@@ -150,8 +150,8 @@ TOUCH_S = 3600.0
 DISK_STEPS = (0.02, 0.05, 0.1, 0.2)
 
 
-# What is checked once a minute, without a child process: is the clock synchronised, the step of the disk, the date of the certificate, and
-# a Raspberry Pi's throttle flags. A change is reported at once.
+# Checked once a minute without a child process: clock synchronisation, level of free disk space, expiry of the certificate, and a Raspberry
+# Pi's throttle flags. A change is reported at once.
 ImportantState = tuple[bool | None, int | None, int | None, tuple[str | None, ...]]
 
 

@@ -57,7 +57,7 @@ def settle_moved_card(home: Path, machine: Machine = THIS_MACHINE, alive: Callab
 
 
 POLL_S = 3600.0
-# What failed is tried again after that; refused, it takes a person's time.
+# Retry interval after a failure; a refused renewal waits for a person.
 RETRY_S = 300.0
 
 

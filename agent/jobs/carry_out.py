@@ -98,7 +98,7 @@ def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | 
 UNIT = "edgemeter-agent.service"
 PATIENCE_S = 30.0
 
-# What a log may hold by accident: values after such a word, keys in PEM, user and password in an address, and long tokens.
+# Secrets that a log may contain: values after such a word, PEM keys, user and password in a URL, long tokens.
 _SECRETS = (
     re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(-----END [^-]*PRIVATE KEY-----|\Z)", re.DOTALL),
     re.compile(r"(?i)\b(authorization\s*[:=]\s*)?\b(bearer|basic)\s+\S+"),

@@ -110,7 +110,7 @@ class JobsHandler:
 
     def received(self, message: Message) -> None:
         """Handle an order or an acknowledgement."""
-        # What the service has not signed for this device changes nothing here, and is not answered.
+        # A command that the service has not signed for this device changes nothing and gets no answer.
         signed = self._check.command(message.payload)
         if signed is None:
             return

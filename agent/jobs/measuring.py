@@ -65,7 +65,7 @@ def open_data(archive: Path) -> DataFolder:
 
 def _unpack_data(archive: Path, folder: Path) -> None:
     part = folder.with_name(f"{folder.name}{PART}")
-    # What the power was cut off from begins again.
+    # Work that a power cut interrupted starts again.
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
     try:
@@ -132,7 +132,7 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
             f"no order is carried out here without a sandbox, and {gap.reason}: {gap.remedy}, or the device's owner sets "
             'unconfined_orders = "allow" in its configuration'
         )
-    # What a process that was killed left behind goes with the next one.
+    # Remove the folder of a process that was killed.
     above = Path(context.task.home) / WORK_FOLDER
     shutil.rmtree(above, ignore_errors=True)
     above.mkdir(parents=True)

@@ -17,7 +17,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES, MOST_FILES, is_plain
 
 PIECE_BYTES = 1 << 20
-# What a file takes besides its bytes: the rest of its last block, and its entry in the folder.
+# Overhead of a file on disk: the rest of its last block, and its directory entry.
 BLOCK_BYTES = 4096
 
 

@@ -49,7 +49,7 @@ class ArrivedBatch(NamedTuple):
 REMOVED = b"{}"  # Stands in a chunk for a record that was excluded or deleted.
 # A chunk composed here is full at this size; a message of many records becomes one chunk, and a larger record has one to itself.
 CHUNK_TEXT_BYTES = 256 << 10
-# What a ledger holds is bounded where it comes in; beyond this a chunk is damaged.
+# Records are limited in size when they arrive: a longer chunk is damaged.
 _LONGEST_TEXT_BYTES = 1 << 30
 _chunk_array = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -89,7 +89,7 @@ def unpack_chunk(body: bytes) -> list[bytes]:
     return [bytes(raw) for raw in raw_records(body)]
 
 
-# What a record makes a reader raise that cannot take it: it is none, or of a newer schema, or holds what the reader does not reckon with.
+# Errors raised by a reader that does not understand a record: it is malformed or of a newer schema.
 UNREADABLE = (ConfigError, msgspec.MsgspecError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 

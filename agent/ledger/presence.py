@@ -28,7 +28,7 @@ PRESENCE_SCHEMA = """CREATE TABLE presence (
     PRIMARY KEY (fleet, device)
 );
 """
-# What is measured now: the activity of each device, and how far each job is.
+# The retained topics: the activity of each device, and the progress of each job.
 RETAINED_SCHEMA = """CREATE TABLE IF NOT EXISTS retained (
     topic TEXT PRIMARY KEY,
     payload BLOB NOT NULL,

@@ -13,7 +13,7 @@ from edgemeter.agent.contract.messages import TOPIC_ROOT, decoder_of
 PAYLOAD_LIMIT_BYTES = 1 << 20
 ROWS_LIMIT = 10_000
 TOTAL_LIMIT_BYTES = 64 << 20
-# What is beyond a limit is dropped down to this share of it, so that a flood does not pay for it at every commit.
+# Above a limit, entries are dropped down to this share of it, so that a flood does not cost a deletion at every commit.
 KEPT_RATIO = 0.9
 MOST_OF_A_MESSAGE = 100  # More rejected records of one message than this are one entry: the message.
 
@@ -58,8 +58,8 @@ _DROP = f"""DELETE FROM quarantine WHERE row IN (
 )"""  # noqa: S608 - our own words
 
 
-# What is wrong: the topic, the state or health that a device reports, the compression or the list of records, a record, or where it comes
-# from (another device's topic, a number that no outbox gives).
+# The part that is wrong: the topic, a reported state or health, the compression or list of records, a record, or its origin (another
+# device's topic, a number that no outbox assigns).
 RejectionKind = Literal["topic", "presence", "payload", "record", "origin"]
 
 

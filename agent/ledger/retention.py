@@ -16,7 +16,7 @@ from edgemeter.agent.ledger.chunks import coalesce, without_samples
 from edgemeter.agent.ledger.run_row import judge_siblings
 
 SLICE_CHUNKS = 50
-# What is removed of one's own runs at once, so that a full ledger is not rearranged at every run: a tenth of the limit.
+# Local runs are removed a tenth of the limit at a time, so that a full ledger is not rearranged at every run.
 _OWN_ROOM_SHARE = 10
 _TOUCHING = "FROM forgotten WHERE device = ? AND session = ? AND last >= ? AND first <= ?"
 

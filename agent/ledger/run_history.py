@@ -28,7 +28,7 @@ from edgemeter.agent.ledger.run_row import judge_siblings
 
 RunAction = Literal["noted", "excluded", "included", "deleted"]
 RunState = Literal["counted", "excluded"]
-# What a list may be narrowed to, each a column of the rows.
+# The conditions that filter a list, each a column of the rows.
 NARROWED = ("device", "fleet", "model", "runtime", "precision")
 _COLUMN = {name: "runs.device" if name == "device" else name for name in NARROWED}
 # Shorter beginnings of an id are taken by `edgemeter runs` only: they may as well be a mistyped file.
@@ -110,7 +110,7 @@ class LedgerRuns:
 
         With `rows` only the runs of these rows; those excluded have none.
         """
-        # What has a suffix and is no model's name is the file of one, which is no column: records are read until enough fit.
+        # A name with a suffix that is not a model's name is a file name, which is not a column: read records until enough match.
         is_file = bool(PurePath(conditions.get("model", "")).suffix) and conditions["model"] not in self.models()
         columns = [name for name in NARROWED if name in conditions and not (is_file and name == "model")]
         where = " AND ".join(["started_at_ns >= ?", *(f"{_COLUMN[name]} = ?" for name in columns)])

@@ -45,7 +45,7 @@ _VARIABLES = re.compile(
     r"|VK|MESA|OCL|ZE|SYCL|HSA|HIP|ROCR|COVERAGE)_?\w*"
 )
 _SECRET = re.compile(r"TOKEN|PASSW|SECRET|CREDENTIAL|KEY|PRIVATE", re.IGNORECASE)
-# Of caches and temporary files.
+# Variables that name folders for caches and temporary files.
 _FOLDERS = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _WIDE = ("/", "/home", "/root", "/etc", "/var", "/run", "/tmp")  # noqa: S108 - not written to
 _MARK = "IN_EDGEMETER_SANDBOX"
@@ -140,7 +140,7 @@ def started(
 
     `scratch` is a folder of the caller's instead of one of its own; `stdin`, `stdout` and `stderr` are as `subprocess.Popen` takes them.
     """
-    # What a conversion starts is in the sandbox and within the limits of the conversion, where no others can be set.
+    # A program that a conversion starts is inside the sandbox already, and within the conversion's limits; it cannot set others.
     is_confined = not is_inside() and no_sandbox() is None
     scratch_folder = (
         tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) if scratch is None else nullcontext(str(scratch))

@@ -18,7 +18,7 @@ from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.sandbox.bubblewrap import is_inside
 
-# What was run of the user's files since loading began: module and source.
+# The user's files run since loading began: module and source.
 _READ: dict[str, tuple[ModuleType, Path]] = {}
 _MOST_CAUSES = 10
 _SANDBOXED = "; in the sandbox of a run code reads its folder and what options name, writes to a temporary folder, and has no network"

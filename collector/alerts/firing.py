@@ -137,7 +137,7 @@ def _steps(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
     trends = context.trends(rule)
     boards, types = _due_steps(rule, context, trends), [] if rule.device else _due_steps(rule, context, context.trends(rule, by_type=True))
     fleet_wide = [step for event in step_events(boards) if event.kind == "fleet" for step in event.members]
-    # What people declared on several boards is no news of their type.
+    # A change that people declared on several boards is no news of their type.
     declared = [EventMember(trend, step) for trend in trends for step in trend.steps if step.state == "declared"]
     types = [step for step in types if not _beside(step, fleet_wide) and len(_beside(step, declared)) < FEWEST]
     return [*step_events(types), *step_events([step for step in boards if not _beside(step, types)])]

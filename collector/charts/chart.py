@@ -13,7 +13,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 Spec = dict[str, Any]
 # A figure in a chart's data: what a table shows has fewer digits; of a moment no more than ms are seen.
 DIGITS = 6
-# What a drawing is as wide as where no browser gives it room.
+# Width of a drawing where no browser decides it.
 WIDTH_PX = 560
 
 

@@ -46,7 +46,7 @@ def bundle() -> str:
         return path.read_text(encoding="utf-8")
     except OSError:
         script = str(library.javascript_bundle(_SNIPPET, vl_version=VEGA_LITE))
-    # What cannot be kept is made again by the next process.
+    # If the cache cannot be written, the next process makes it again.
     with contextlib.suppress(UnavailableError):
         durable_file.write(path, script.encode(), 0o644)
     return script
@@ -76,7 +76,7 @@ def _standing_alone(chart: Chart) -> Spec:
     if spec.get("width") == "container":
         spec["width"] = WIDTH_PX
     spec["config"] = {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}
-    # Of the style sheet's colours those of the light.
+    # The light colours of the style sheet.
     colours = dict(re.findall(r"--(\w+): light-dark\((#\w+)", _packaged("web/page.css")))
     spec_in_colour: Spec = json.loads(re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], json.dumps(spec)))
     return spec_in_colour

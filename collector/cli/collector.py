@@ -214,7 +214,7 @@ def up(
         try:
             for part in parts:
                 part.start()
-            # What is there now stays: a collection that goes through all of it holds up every receipt for 25 to 60 ms.
+            # Freeze the objects that exist now: a collection that walks them delays every receipt by 25 to 60 ms.
             gc.collect()
             gc.freeze()
             states = [f"receiving from {address}, storing in {path}", *([f"draining to {config}"] if config is not None else [])]

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from edgemeter.collector.compare.comparison import Comparison
     from edgemeter.collector.compare.summary import CaseSummary
 
-# What belongs to one model, and not to all that are compared.
+# Options of one model, not of all compared models.
 OPTIONS = tuple(key for key in CASE_OPTIONS if key not in {"name", "sha256", "predictions"})
-# What is for models that are measured, and says nothing of stored runs.
+# Options for models that are measured now; they do not apply to stored runs.
 MEASURING = (*OPTIONS, "power", "on", "device", "fleet")
-# What `edgemeter compare --help` shows of the options; `--help-all` shows all of them.
+# The options that `edgemeter compare --help` shows; `--help-all` shows all.
 COMMON = {
     "data", "annotations", "runtime", "backend", "threads", "subset", "mode", "repeats", "precision_ratio", "time_s", "power", "on",
     "reference", "required", "cheapest", "fail_on", "inconclusive", "matters", "stores", "quiet", "form",
@@ -105,7 +105,7 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_rat
     from edgemeter.collector.compare.gate import with_gate
     from edgemeter.collector.compare.limits import parse_gate, parse_requirements
 
-    # What is wrong with an option shows before anything is measured.
+    # A wrong option fails before anything is measured.
     limits = () if options["fail_on"] is None else parse_gate(options["fail_on"])
     parse_requirements(options["required"] or "")
     check_on(options)

@@ -207,7 +207,7 @@ def _notes(outcome: "SessionOutcome", comparison: Comparison, options: Mapping[s
     if outcome.saved is None:
         return (runs_text,)
     oldest = [row.case.runs.part(slice(1)).each()[0] for row in comparison.rows]
-    # Of a model that is compared with itself, the runs of both sides are one case.
+    # If a model is compared with itself, the runs of both sides are one case.
     ids = [short_id(runs[0].id) for runs in grouped(((run.subject.key, run.session_started_at_ns), run) for run in oldest).values()]
     sides_text = " ".join(ids) if len(ids) > 1 else f"{ids[0]} OTHER{data_options(options)}"
     return runs_text, f"saved as {listed(ids, MOST_SIDES)}: edgemeter compare {sides_text}"

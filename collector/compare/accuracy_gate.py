@@ -11,7 +11,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped, named
 from edgemeter.collector.runs.relation import are_alike
 
-# What a case shares with those that its accuracy is held against: whatever its load, they are the same model on inputs of one size.
+# The fields that a case shares with its accuracy reference: the same model on inputs of one size, whatever the load.
 _gated: Callable[[CaseKey], tuple[object, ...]] = attrgetter("model", "served_model", "provenance", "task", "input_values")
 
 

@@ -66,7 +66,7 @@ def between(
     rows: list[ComparedCase] = []
     for summary in now:
         if candidates := baselines.get(_identity(summary.subject, device_or_board)):
-            # Of several versions the baseline is the one that was measured last.
+            # Among several versions, the baseline is the one measured last.
             newest = max(candidates, key=lambda candidate: candidate.last_started_at_ns)
             rows.append(ComparedCase(summary, newest, names[summary.key], SAME_CASE, None, matters_ratio, _changed(summary, newest)))
         else:

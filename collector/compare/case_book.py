@@ -68,7 +68,7 @@ class CaseBook:
         self.store, self._ahead = store, ahead
         of_figures = [column for entry in FIGURES if entry.name in ahead for column in (entry.name, *entry.bound_names)]
         self._columns = (*FACTS, *of_figures, *LEVEL_COLUMNS, *(entry.name for entry in FIGURES if entry.group == "conditions"))
-        # What the store was when it was read last.
+        # The version of the store at the last read.
         self.version: str | None = None
         self._booked: dict[CaseKey, BookedCase] = {}
         self._refreshing = threading.Lock()

@@ -75,7 +75,7 @@ def figure_of(entry: Figure, runs: CaseRuns, u: float | None = None) -> CaseFigu
         evidence = mean_of_device(values, days)
         low, high = (evidence.share_bounds() if shows_scatter else None) or (None, None)
         return CaseFigure(evidence.middle, low, high, len(values), evidence, "points", u)
-    # What a program takes in memory is no matter of the session.
+    # Memory does not vary between sessions.
     differs_by_session = entry.group != "memory"
 
     def mean(logs: Sequence[float]) -> Evidence:

@@ -28,7 +28,7 @@ from edgemeter.collector.runs.relation import EQUAL, agree, likeness
 
 Met = Literal["met", "not met", "inconclusive"]
 WORST_FIRST: tuple[Met, ...] = ("not met", "inconclusive", "met")
-# What cases that are chosen among share: all that has to be equal for a comparison, but for the model.
+# The fields that candidates share: all that a comparison requires to be equal, except the model.
 _SHARED = tuple(index for index, field in enumerate(EQUAL) if field.name not in ("model", "served_model", "precision", "input_values"))
 # Latency and energy are of frames that were answered: who misses many is no faster.
 IN_TIME = FigureLimit(JUDGED[MISSED], "at most", MOST_MISSED_RATIO)

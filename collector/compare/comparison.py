@@ -27,7 +27,7 @@ from edgemeter.collector.runs.relation import MARKED, OTHER_CLASS, Relation, are
 RECOMMENDED = "the recommended one"  # By which rule a candidate of a choice has its reference.
 GateOutcome = Literal["pass", "fail", "inconclusive"]
 WORST_FIRST: tuple[GateOutcome, ...] = ("fail", "inconclusive", "pass")
-# What a mark means, for the reader of a table.
+# The meaning of each mark, for the reader of a table.
 MARKS = {
     "reference": "the case that others are compared with",
     "current level": "its level changed, so that only the runs since then count",

@@ -78,7 +78,7 @@ def worst_kept(limit: GateLimit, better: Better, scale: Scale) -> float:
 def _limit_on_scale(limit: GateLimit, name: str, row: ComparedCase) -> float:
     """Return the largest change for the worse that a limit allows, on the scale of the evidence; negative where lower is worse."""
     worst = worst_kept(limit, better_of(name, row.case), scale_of(name))
-    # What is above 0 falls by 100% at most.
+    # A positive value falls by 100% at most.
     return worst if scale_of(name) == "points" else math.log(worst) if worst > 0 else -math.inf
 
 

@@ -94,7 +94,7 @@ class GateLimit:
     text: str
 
 
-# What a case is, by the names of conditions: the fields of its identity, and what is known of its surroundings.
+# The conditions by name: fields of the case's identity and of its environment.
 CONDITIONS: "Mapping[str, Callable[[CaseSummary], object]]" = {
     "board": lambda case: case.around.environment["board"],
     **{name.replace("_", "-"): lambda case, name=name: getattr(case.key, name) for name in FIELD},  # type: ignore[misc]

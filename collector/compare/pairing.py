@@ -7,9 +7,9 @@ from edgemeter.agent.contract.case_identity import IdentityField
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.relation import EQUAL, MARKED, OTHER_CLASS, PRECISION_CLASSES, agree, likeness, precision_class
 
-# Of two precisions the one with more bits is the better reference: the quantised model was made from it.
+# The precision with more bits is the better reference: the quantised model was made from it.
 PRECISION_BITS = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "int16": 15, "int8": 8, "uint8": 8, "int4": 4}
-# What is preferred equal beside precision and runtime, which go first.
+# The fields that should be equal where possible, after precision and runtime.
 preferred_equal = attrgetter(*(field.name for field in MARKED if field.name not in ("precision", "runtime")))
 
 

@@ -37,7 +37,7 @@ from edgemeter.collector.runs.store import RunStore
 
 # Which runs of a case count: those since the newest step of its level, or all.
 DaysCounted = Literal["current", "all"]
-# What is shown of the machine that a case ran on.
+# The facts shown of the machine that a case ran on.
 ENVIRONMENT = ("board", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
 RunPlace = tuple[int, str, int, int]
 # The figures that an answer decides, of models of one call and of language models, as far as two cases have them.

@@ -43,7 +43,7 @@ LONGEST_PAUSE_S = 60.0
 STATUS_EVERY_S = 60.0
 # How long a server that could not delete points is left alone.
 REMOVAL_EVERY_S = 3600.0
-# What a server answers about points older than the bucket retains.
+# Errors of a server for points older than the bucket's retention.
 _EXPIRED = ("beyond retention policy", "outside retention policy")
 
 
@@ -118,7 +118,7 @@ class Drain:
             while not self._stopping.is_set():
                 self._wake.clear()
                 pause_s = self.poll(ledger)
-                # What a server refuses does not change by what is committed.
+                # After a failure, new commits do not help: wait for the pause to end.
                 (self._wake if self.trouble is None else self._stopping).wait(pause_s)
 
     def poll(self, ledger: Ledger) -> float:
@@ -145,7 +145,7 @@ class Drain:
         return DRAIN_POLL_S
 
     def _has_lease(self, ledger: Ledger) -> bool:
-        # Of several collectors of one ledger one drains; another takes over when its lease has ended.
+        # One of a ledger's collectors drains; another takes over when the lease expires.
         return ledger.lease(f"drain {self.sink_name}")
 
     def _drain(self, ledger: Ledger) -> None:
@@ -183,7 +183,7 @@ class Drain:
             logger.warning("records older than what %s retains stay in the ledger and are not written there", self.sink_name)
         self._has_expired = self._has_expired or bool(expired)
         reasons = {index: f"the sink rejects it: {reason}" for index, reason in sorted(rejected.items()) if index not in expired}
-        # Of thousands rejected together one line reports all.
+        # One line per reason, even if thousands are rejected together.
         for reason, count in Counter(reasons.values()).items():
             logger.warning("quarantined %d records: %s", count, reason)
         quarantined = [(batch.references[index], reason) for index, reason in reasons.items()]

@@ -41,7 +41,7 @@ VARIANT = (
     "backend", "threads", "batch", "input_values", "target_per_s", "concurrency", "power_mode", "provenance",
     "settings", "served_model", "operating_point", "deadline", "together",
 )  # fmt: skip
-# What is written of a record besides tags and figures.
+# The facts of a record that are written besides tags and figures.
 FACTS = (
     "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "model.name", "model.task", "model.sha256", "runtime.package",
     "runtime.version", "runtime.threads", "dataset.sha256", "latency.count", "accuracy.metric", "energy.scope", "energy.sensor",
@@ -123,7 +123,7 @@ def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
     source is scope, sensor and provenance: `board-input, ina219, measured`.
     """
     hashed, words = _case(key_of(record), record.inputs)
-    # Of latency and energy other tags say it: a panel averages the fields of a series.
+    # Latency and energy have tags for their provenance: a panel averages the fields of a series.
     unmeasured = [
         f"{name} {origin}" for name, origin in record.provenance.items() if origin == "published" and name not in {"latency", "energy"}
     ]

@@ -41,7 +41,7 @@ _TABLES = (
     "chunks", "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "notified",
     "alert_checks", "run_events", "sql_contexts", "sql_runs", "sql_devices", "sql_changes",
 )  # fmt: skip
-# What the records take, and what finds them: the part that retention makes smaller. The files of the tables do not shrink.
+# The size of the records and of their index, which retention reduces. The files of the tables do not shrink.
 _RECORD_BYTES = """SELECT coalesce(sum(size_bytes), 0) + (SELECT coalesce(sum(pg_column_size(runs.*)), 0) FROM runs) FROM chunks"""
 _OLD_SAMPLES = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
 ORDER BY received_ns LIMIT ?"""

@@ -60,7 +60,7 @@ CREATE TABLE sinks (name {_TEXT} PRIMARY KEY, position bigint NOT NULL);
 CREATE TABLE leases (name {_TEXT} PRIMARY KEY, owner {_TEXT}, until timestamptz NOT NULL)"""
 
 _SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "notified", "alert_checks")
-# What each role may do: a writer adds records and never changes or removes one; a keeper also removes what retention does not keep.
+# The privileges of each role: a writer adds records and never changes or removes one; a keeper also removes expired ones.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "edgemeter_read": ("GRANT SELECT ON {tables} TO edgemeter_read",),
     "edgemeter_write": (

@@ -23,7 +23,7 @@ Law = Literal["memory", "operations", "power"]
 State = Literal["impossible", "unclear", "plausible"]
 # The smallest weights that anybody publishes: ternary ones, packed.
 LEAST_BITS = 1.5
-# What caches may hold says nothing of the memory.
+# Weights smaller than this may fit into caches, and reveal nothing of the memory bandwidth.
 LEAST_WEIGHTS_MB = 64.0
 # Boards are sold at a lower clock than some people set.
 OVERCLOCKED = 1.35
@@ -123,7 +123,7 @@ def _memory(row: PublishedRow) -> LawFinding | None:
         why = f"possible at {LEAST_BITS:g} bits a weight, but the precision is not stated"
         return finding("unclear", why) if is_open else finding("plausible", _not_excluded(required, bound.value))
     limits = limits_named(row.device)
-    # What the last caches hold; where that is not known, more than most have.
+    # The size of the last-level caches; if unknown, more than most have.
     cached_mb = sum(64.0 if part.cache_mb is None else part.cache_mb for part in (limits.board, limits.added) if part)
     explanations = (
         (least_rate * max(least_mb - cached_mb, 0.0) / answers / 1000 <= bound.value, "the caches hold part of the weights"),

@@ -34,7 +34,7 @@ UNITS: Mapping[str, Mapping[str, float]] = {
 MOST_ROUNDING = 0.05
 
 
-# Of the table of figures those that people publish.
+# The figures that people publish.
 KINDS: Mapping[str, Figure] = {entry.name: entry for entry in FIGURES if not entry.is_truth and entry.unit in UNITS}
 
 
@@ -75,7 +75,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     read_parameters: Positive | None = None  # Weights that every token passes.
     weights_mb: Positive | None = None
     gop: Positive | None = None
-    scope: Scope | None = None  # What the power or energy is of.
+    scope: Scope | None = None  # The scope of power or energy.
 
     @property
     def case(self) -> tuple[object, ...]:

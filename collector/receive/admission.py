@@ -26,7 +26,7 @@ GROUP_MESSAGES = 2000
 GROUP_TEXT_BYTES = 4 << 20
 GROUP_REJECTIONS = 2000
 JOB_TOPICS = messages.JOB_STATE.partition("{")[0]
-# Of a message of 16 MiB: raw samples, which are most of a large record, are compressed already, and their base64 shrinks by a quarter.
+# Limit of an unpacked message of 16 MiB: most of a large record are raw samples, already compressed, whose base64 shrinks by a quarter.
 LONGEST_TEXT_BYTES = 24 << 20
 # Records that travel together have at most 512 KiB; a larger one travels alone (`agent/delivery/sender.py`).
 LONGEST_BATCH_BYTES = 2 << 20
@@ -116,7 +116,7 @@ class Admitted:
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), self.received_ns, kind))
             return False
-        # Of the record no more than its row waits for the commit.
+        # Only the row of a record waits for the commit.
         arrival = arrived(record, text, name, self.received_ns)
         self.arrivals.append(arrival)
         if has_no_time or arrival.run.is_wrong_time:
@@ -126,7 +126,7 @@ class Admitted:
 
 def _read_batch(text: bytes, topic: Topic, received_ns: int) -> list[RunRow] | None:
     """Return the rows of a batch, None unless all may be stored as they are: then they are read one by one, to find which."""
-    # What is longer than agents send is checked before it is taken apart.
+    # A head longer than agents send is rejected before it is parsed.
     if len(text) > LARGEST_HEAD_BYTES:
         return None
     rows: list[RunRow] = []

@@ -48,8 +48,8 @@ SLICE_S = 0.2
 # The collector is unwell if neither a commit nor a pass of the writer ends within this time; on a slow card both take seconds at most.
 # After the longer one only a restart helps: a commit waits 30 s for another process, or 40 s for a server, and fails with the reason.
 UNWELL_S, STALLED_S = 10.0, 60.0
-# What a device may send that is rejected or shed, for long and at once; a message costs one, and one for each so many bytes. Without
-# receipts a board sends its 1,000 records, or 8 MB, again after 5 s, 10 s, 20 s, ...
+# The rate and burst of rejected or shed messages that a device may send; each costs one, plus one per USELESS_BYTES. Without receipts a
+# board sends its 1,000 records, or 8 MB, again after 5 s, 10 s, 20 s, ...
 USELESS_PER_S, USELESS_AT_ONCE, USELESS_BYTES = 200.0, 4000.0, 16 << 10
 # Bounds of the histogram of receipts: from one commit on a fast disk to a card that stalls.
 RECEIPT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -161,7 +161,7 @@ class Collector(FeedEvents):
             feed = self._feed = self._feed_of(self.address, SessionProfile(f"collector-{name}", lasting, will), self)
             feed.connect(timeout_s)
             self._opened = stack.pop_all()
-        # What the broker has answered by then came after our subscriptions.
+        # Messages that the broker has sent by now arrived after our subscriptions.
         feed.flush(timeout_s)
         if self._group is not None and feed.version == "3.1.1":
             remark = "supports MQTT 3.1.1 only, which has no shared subscriptions: unless it adds them, no result arrives"

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 READ_BYTES = 256 << 10
 # So long at most what is to be sent waits for a full handler.
 FULL_S = 0.1
-# Of a message above the limit (only a 3.1.1 broker delivers one) about this much is kept for diagnosis: its topic is in it.
+# The part of a message above the limit that is kept for diagnosis, with its topic; only a 3.1.1 broker delivers such a message.
 KEPT_OF_TOO_LARGE_BYTES = 128 << 10
 _PUBLISH, _PUBACK, _PING_ANSWER = 0x30, 0x40, b"\xd0\x00"
 _NOT_MQTT = "what the broker sent is not MQTT: reconnecting"

@@ -24,7 +24,7 @@ class Inbox:
     def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._waiting: list[Message] = []
-        # Of what waits, by device, its results and its other messages apart.
+        # Waiting messages by device, results apart from other messages.
         self._counts: Counter[tuple[str, bool]] = Counter()
         self._sizes: Counter[tuple[str, bool]] = Counter()
         self._count = self._bytes = 0

@@ -11,7 +11,7 @@ from edgemeter.agent.contract.figures import ENERGY, FIGURES, LATENCY, MISSED, T
 JUDGED: Mapping[str, Figure] = {entry.name: entry for entry in in_view(FigureView.JUDGED)}
 # How limits are written.
 EXAMPLE = "p99<=33ms, ap>=.74, energy<=60mJ, memory<=500MB, board=Raspberry Pi 5"
-# What people call figures in a sentence; others have their titles.
+# Names of figures in a sentence; others use their titles.
 SPOKEN = {
     LATENCY: "latency", THROUGHPUT: "throughput", ENERGY: "energy", MISSED: "missed frames", TOKEN_ENERGY: "energy per token",
 }  # fmt: skip

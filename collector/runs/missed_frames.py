@@ -12,7 +12,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Steady, Sustained
 from edgemeter.agent.contract.steady_facts import moment
 
-MOST_ROWS = 10  # Of a table; JSON has all.
+MOST_ROWS = 10  # Limit of the table; JSON has all.
 
 
 @dataclass(frozen=True, slots=True)

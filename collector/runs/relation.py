@@ -22,11 +22,11 @@ PRECISION_CLASSES = {
 _CLASS_OF = {name: wide for wide, names in PRECISION_CLASSES.items() for name in names}
 
 
-# Of language models the precision, too: a file of 4 bits is faster and another model, whose quality is to be compared first.
+# Language models also need the same precision: a 4-bit file is faster and another model, whose quality is to be compared first.
 EQUAL = tuple(field for field in FIELDS if field.rule == "equal" or field.name == "precision")
 MARKED = tuple(field for field in FIELDS if field.rule == "marked")
 OTHER_CLASS = "other class of precision"
-# What is the same case on another device or after a change, which changes the model's file and the runtime's version.
+# The same case on another device or after a change of the model's file or the runtime's version.
 like_with_like: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*(field.name for field in FIELDS if field.rule != "free"))
 _equal_values: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*(field.name for field in EQUAL))
 _PRECISION = EQUAL.index(FIELD["precision"])

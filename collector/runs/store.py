@@ -49,7 +49,7 @@ _OF_DEVICE = "WHERE subject IN (SELECT subject FROM subjects WHERE device = ?)"
 _APART = "SELECT subject, count(*) FROM runs WHERE siblings IS NOT NULL GROUP BY subject"
 
 
-# What changes with the runs of the subjects of a case.
+# Changes whenever the runs of a case's subjects change.
 CaseVersion = tuple[tuple[int, int, int, int], ...]
 
 

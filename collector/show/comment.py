@@ -35,7 +35,7 @@ def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
         return -failing, words.OUTCOMES.index(words.outcome_of(row)), -row.decisions[LATENCY].value if LATENCY in row.decisions else 0.0
 
     ordered = sorted(compared, key=order)
-    # What an answer takes has a column, and the energy or accuracy of which a side has none.
+    # The memory of answers has a column; so has energy or accuracy that one side lacks.
     on_a_side = {name for row in compared if not row.case.generates for side in (row.case, row.reference) for name in side.figures}
     having = (on_a_side & {ENERGY, ACCURACY}).union(*(row.decisions for row in compared))
     names = [name for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)) if name in having]

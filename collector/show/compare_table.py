@@ -27,12 +27,12 @@ _SAID = {
     "other precision", "other class of precision", "other runtime", "reference", "current level", "disturbed", "disturbed reference",
     "below accuracy gate",
 }  # fmt: skip
-# What stands after a change that is not better or worse.
+# Printed after a change that is neither better nor worse.
 SIGNS = {"no difference": " =", "inconclusive": " ?", words.WITHIN: " <"}
 BASELINE = "the baseline"
 SENTENCES_SHOWN = 12
 REASONS_SHOWN = 8
-# Of one model on one set of data in one scenario, of which there may be many: then fewer of each, but some.
+# Limits of the table for each model, data set and scenario, if there are many: fewer rows each, but some.
 ROWS_SHOWN, ROWS_OF_ALL, FEWEST_ROWS = 60, 120, 12
 
 
@@ -229,7 +229,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     for (name, reason), number in reasons.most_common(REASONS_SHOWN):
         yield f"not compared: {name}{f' ({number} cases)' if number > 1 else ''}: {reason}"
     if words.has_letters(comparison):
-        # Of other comparisons it is the reason why runs are left out.
+        # In other comparisons this is the reason why runs are left out.
         yield from (f"not ranked: {row.not_ranked}" for row in compared if row.not_ranked and row.decisions)
     for text, devices in grouped((words.level_text(case), case.key.device) for case in _cases(comparison) if case.segment).items():
         yield f"{words.listed(list(dict.fromkeys(devices)))}: only runs {text} (--all-days counts them)"

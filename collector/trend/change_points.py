@@ -373,7 +373,7 @@ def _record(walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], decla
     split, is_step = None, False
     if score >= UNCONFIRMED_SCORE:
         index = int(result.split[row]) - result.scores.shape[1] + end
-        # Of the places, those whose step fits nearly as well as the best: chi-squared within 3.84.
+        # The candidates whose step fits nearly as well as the best: chi-squared within 3.84.
         scores = result.scores[row]
         near = np.flatnonzero(scores**2 >= max(float(scores.max()) ** 2 - CONFIDENCE_Z**2, 1e-12)) - len(scores) + end
         split = Break(index, int(near[0]), int(near[-1]), score)

@@ -63,7 +63,7 @@ def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:
     kind, kinds = runs.kinds(metric)
     counted = np.flatnonzero(counts)
     newest = np.full(size, -1)
-    # Of several values for one place the last stays, that of the newest run.
+    # If several values have the same index, the last stays: that of the newest run.
     newest[series[counted]] = kind[counted]
     used = counted[kind[counted] == newest[series[counted]]]
     left_out = np.bincount(series[counted], minlength=size) - np.bincount(series[used], minlength=size)

@@ -60,7 +60,7 @@ class _Regressors:
         if temperature is not None:
             heat = self.centred(np.where(weight > 0, temperature, 0.0))
             variance = (weight * heat**2).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
-            # Of a temperature that hardly varies, rounding errors must not become a regressor.
+            # Rounding errors of a nearly constant temperature must not become a regressor.
             self.heat = np.where((variance >= LEAST_TEMPERATURE_SD**2)[:, None], heat, 0.0)
             self.weighted_heat = weight * self.heat
             self.heat_square = (self.weighted_heat * self.heat).sum(axis=1)

@@ -90,7 +90,7 @@ class Screen:
         far = np.abs(residual) * self._is_part[first:end] / sd + (uneven - 1) * np.sqrt(square) / sd - CLIP
         excess = np.sqrt((np.maximum(far, 0.0) ** 2).sum(axis=0))
         excess = np.sqrt((np.maximum(far + np.sqrt(uneven) * excess, 0.0) ** 2).sum(axis=0))
-        # Of days with two values the rarer is drawn near the other: the step becomes smaller, the more the smaller the variance is.
+        # On days with two values, the rarer is moved towards the other: the step shrinks, and more so with a smaller variance.
         rare = np.abs((x_mean - self._low) / self._apart - np.array([[0.0], [1.0]])).min(axis=0) * self._apart
         reach = np.minimum(np.where(rare <= CLIP * sd, rare + CLIP * sd, np.inf), 2 * CLIP * sd)
         bound = np.where(self._is_binary, bound * np.minimum(reach / self._apart, 1.0), bound + excess)

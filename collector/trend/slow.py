@@ -18,9 +18,8 @@ from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run
 from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP, step_score
 
 _Integers = NDArray[np.int64]
-# What takes fewer days is a step.
+# A shorter change is a step.
 SHORTEST_DAYS = 30
-# So many days, evenly in time, at which a ramp may begin or end; then so many around the best.
 KNOTS, NEAR_KNOTS = 14, 13
 # For each of its ends that is within the days, a ramp must explain so much more (chi-squared).
 BEND = 6.0

@@ -25,7 +25,7 @@ CASES_SHOWN, BOARDS_LISTED = 100, 100
 HIGHEST_RANK = 3
 # With more devices than this a colour denotes a board type.
 DEVICES_IN_COLOUR = 7
-# What is read of the records of a case is left to `edgemeter compare --format csv`: a page of thousands of cases reads none.
+# These columns need the records of a case, so only `edgemeter compare --format csv` has them: a page of thousands of cases reads none.
 OF_RECORDS = (
     "dataset", "dataset_images", "model_file", "model_format", "model_size_bytes", "prompt_tokens", "output_tokens", "last_started_at_ns",
     "run_ids", "reference_run_ids",

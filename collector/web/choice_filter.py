@@ -19,7 +19,7 @@ from edgemeter.collector.web.view import FormInput, ViewColumn, ViewRequest
 MOST_CASES = 400
 # How limits are written.
 HINT = "p99<=33ms, ap>=.74"
-# What the address says where cases that do not meet the limits are left away.
+# The address parameter that hides cases that do not meet the limits.
 HIDDEN = "met"
 
 
@@ -86,7 +86,7 @@ class ChoiceFilter:
     def reasons(self, row: ComparedCase) -> list[str]:
         """Return why that became of a candidate, and how far it is from the recommended one."""
         candidate = self._candidates[id(row.case)]
-        # What decides is the requirement with the worst outcome; what is met needs no reason.
+        # The requirement with the worst outcome decides; a met requirement needs no reason.
         deciding = min(candidate.requirements, key=lambda requirement: WORST_FIRST.index(requirement.outcome), default=None)
         texts = [candidate.out]
         if deciding and deciding.outcome != "met" and not candidate.out:

@@ -26,7 +26,7 @@ from edgemeter.collector.units.odd_boards import board_types
 # Metrics in which a device may differ, how long findings are kept, and how many times longer than they took: steps take days.
 APART_IN = ("energy_gross_mj", "latency_p50_ms")
 READ_AGAIN_S, PAUSE_TIMES = 120.0, 20.0
-# What the overview follows, and how old a finding may be.
+# The figures that the overview follows, and the maximum age of a finding.
 FOLLOWED = ("latency_p50_ms", "energy_gross_mj", "accuracy_value")
 FINDING_DAYS = 60
 
@@ -76,7 +76,7 @@ class TrendEvents:
     def __init__(self, store: RunStore | None = None) -> None:
         self._store = store
         self._history: History | None = None
-        # Of a series in which nothing changed what was computed is taken over.
+        # Results are reused for series without changes.
         self._results: TrendResults = {}
         self._seen = ""
         self._next = 0.0
@@ -95,7 +95,7 @@ class TrendEvents:
             if self._history is None:
                 return ()
             trends = trends_of(self._history, annotations, (metric,), (key,), results=self._results)
-        # What begins a level is a step of the trend already.
+        # The start of a level is a step of the trend already.
         remarks = [
             SeriesEvent(annotation.day * NS_PER_DAY, annotation.text, "remark")
             for annotation in annotations

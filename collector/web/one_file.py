@@ -82,10 +82,10 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     every_reference = [name for name in reference_names(context.book) if name in offered_references]
     references = every_reference if choice.reference is None else [choice.reference]
     kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:REFERENCES]
-    # Of each case the newest run, those first that a comparison needs: of the reference, then of the others.
+    # The newest run of each case, ordered by what a comparison needs: references first.
     ordered = sorted(every_case, key=lambda case: (case.key.role != "reference", -case.newest_ns))
     newest = [context.store.runs_of(case.members).values_of("id")[-1] for case in ordered[: choice.runs]]
-    # Of the other references the first page.
+    # The first page for the other references.
     pages = min(PAGES, -(-len(every_case) // CASES_SHOWN))
     requests = [
         *([ViewRequest("compare", {"reference": choice.reference})] if choice.reference else []),
@@ -94,7 +94,7 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         *([] if _fixed(choice.case_filter).keys() & set(FACETS) else [ViewRequest("published")]),
         *(ViewRequest("compare", {"reference": name}) for name in kept_references if name != choice.reference),
         *(ViewRequest("compare", {"reference": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),
-        # Of one model it would be that model's trend again.
+        # With one model this would repeat that model's trend.
         *([ViewRequest("trend")] if len(kept_models) > 1 else []),
         *(ViewRequest("trend", {"model": name, "metric": metric}) for name in kept_models for metric in METRICS),
         *(ViewRequest("device", {"fleet": fleet, "device": device}) for fleet, device in kept_devices),

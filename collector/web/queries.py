@@ -23,7 +23,7 @@ from edgemeter.collector.web.markup import Markup, render
 from edgemeter.collector.web.view import Links
 
 REFERENCE = "reference"
-# What a view may be narrowed to.
+# The fields that filter a view.
 FACETS = ("fleet", "device", "board", "model", "runtime", "precision")
 LEVELS: dict[DaysCounted, str] = {"current": "current level", "all": "all levels"}
 PERIODS = {"7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}

@@ -26,7 +26,7 @@ from edgemeter.collector.web.queries import CaseFilter, ViewContext
 from edgemeter.collector.web.view import View, ViewRequest
 
 NS_MS, NS_S = 1e-6, 1e-9
-# What stands in one chart, left and right: field and title of each.
+# The pairs of figures that share a chart, left and right: field and title of each.
 _PAIRS = (
     (("missed", "missed frames"), ("p50_ms", "p50, ms")),
     (("clock_mhz", "clock, MHz"), ("temperature_c", "temperature, °C")),
@@ -218,7 +218,7 @@ def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:
         present = [(field, title) for field, title in pair if any(row[field] is not None for row in rows)]
         if not present:
             continue
-        # Of frames the p50 is that of the model's own time, without the wait in the queue.
+        # For frames, the p50 is the model's time without the wait in the queue.
         named = [(field, "model's own time p50, ms" if of_frames and field == "p50_ms" else title) for field, title in present]
         spec = over_the_run(named[0], named[1] if named[1:] else None, sustained.throttled_after_s, has_bars=named[0][0] == "missed")
         title = " and ".join(title.partition(",")[0] for _, title in named)

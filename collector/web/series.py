@@ -34,11 +34,11 @@ from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 DOTS, DOTS_IN_ALL = 400, 1600
 RUNS_READ = 20_000
 MARKS = 12
-# What can be followed over time, by the name in an address.
+# The figures that can be followed over time, by their name in an address.
 FOLLOWED = {entry.name: entry for entry in in_view(FigureView.CHART)}
 CHARTS = 10
 RUNS_LISTED = 100
-# What a case is called by in the table of runs, besides its device.
+# The columns that identify a case in the table of runs, besides its device.
 CASE_COLUMNS = ("model", "precision", "runtime", "backend", "threads", "batch", "scenario")
 RowColumn = ViewColumn[dict[str, Plain]]
 
@@ -204,7 +204,7 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
         for members, title in zip(groups, titles(groups), strict=True)
         if (charted := series(context, members, entry, days=case_filter.days, span=span, title=title, dots=dots))
     ]
-    # What moved comes first; a series of one day shows little.
+    # Changed series come first; a series of one day shows little.
     shown_series.sort(key=lambda charted: (all(event.kind != "step" for event in charted.chart.events), -len(charted.table.dicts())))
     if not shown_series:
         body = context.render("message.html", text=f"No run here has this figure: {entry.heading}.")

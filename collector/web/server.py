@@ -47,7 +47,7 @@ SHOWN = tuple(entry.name for entry in in_view(FigureView.TABLE | FigureView.JUDG
 COOKIE = "edgemeter_token"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 COMPRESS_FROM_BYTES = 1024
-# What has its content in its name never changes.
+# The address contains a hash of the content, so the content never changes.
 FOREVER = "public, max-age=31536000, immutable"
 HEADERS = {
     "Cache-Control": "no-cache, private",
@@ -164,7 +164,7 @@ class PageServer:
         store = self.book.store
         state = f"{self.book.version} {store.version()} {self.events.version()}"
         if request.view in {"overview", "device", "jobs"}:
-            # What is measured now becomes stale by itself.
+            # Activities expire without a change of the store.
             state += f" {read_activities(store, time.time_ns()).key}"
         if request.view == "published":
             state += f" {self.published.version()}"

@@ -70,7 +70,7 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         anchor=anchor,
         not_counted_text=not_counted_text,
     )
-    # What was replayed or simulated does not share the headline of what was measured, unless nothing was.
+    # Replayed or simulated runs do not share the headline with measured ones, unless nothing was measured.
     measured = tuple(row for row in comparison.rows if row.case.key.provenance == "measured")
     has_measured = any(not row.is_reference for row in measured)
     text = by_limits.sentence if by_limits else _lead(replace(comparison, rows=measured) if has_measured else comparison)

@@ -83,7 +83,7 @@ def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str
     )
 
 
-# What the forms offer: the values of each field, with their labels.
+# The options of each field of the forms, with their labels.
 FormChoices: TypeAlias = Mapping[str, Mapping[str, str]]
 VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "overview": overview,
@@ -102,12 +102,12 @@ FILTERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "trend": (("metric", "model"), ("board", "device", "fleet", "precision", "runtime", "days")),
     "device": (("device", "fleet", "days", "level"), ()),
 }
-# What an empty field means.
+# The label of an empty field.
 BLANK = {"days": "all days", "level": LEVELS["current"]}
 LABELS = {"days": "Period", "level": "Level", "reference": "Reference", "metric": "Figure"}
 # With more values than this a field is typed, not picked.
 MOST_CHOICES = 400
-# Of a figure in a file so many digits are kept: no measurement has more.
+# Significant digits of figures in a file: no measurement has more.
 DIGITS_HELD = 8
 
 
@@ -184,7 +184,7 @@ def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> FormIn
     label, picked, hint = LABELS.get(name, name.capitalize()), request.get(name), f"all {len(values):,}"
     if len(values) > MOST_CHOICES:
         return FormInput(name, label, picked, hint)
-    # What a view cannot do without is never left open: the first is used until another is picked.
+    # A required field is never empty: the first option is used until you pick another.
     is_fixed = name in {"reference", "metric"} or (name, request.view) == ("device", "device")
     blank = () if is_fixed else (("", BLANK.get(name, "all")),)
     missing = ((picked, f"{picked} (nothing here)"),) if picked and picked not in values else ()

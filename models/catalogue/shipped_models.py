@@ -14,7 +14,7 @@ from edgemeter.agent.contract.model_card import IMAGE, Card, card_path, read_car
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
 LANGUAGE_FOLDER = Path(__file__).parents[1] / "language"
 SCENES = Path(__file__).parents[1] / "scenes"
-# What the pages of the documentation call them.
+# The names of the files in the documentation.
 SHIPPED_BY_NAME = {
     "model.onnx": "edgemeter-shapes_fp32.onnx",
     "model.tflite": "edgemeter-shapes_fp32.tflite",

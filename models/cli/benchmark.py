@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgemeter.models.cli.board_formats import BoardFormats
 
 RAPID = {**SHORT_MODES, "default": "rapid", "help": "Length of a run. Default: rapid."}
-# Of several formats of one file, the runtime is what is compared.
+# With several formats of one file, the runtime is what is compared.
 OPTIONS = (
     *(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}), "subset", "seed", "mode", "repeats", "precision_ratio", "time_s",
 )  # fmt: skip
@@ -58,7 +58,7 @@ def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted
     source = find_source(model)
     if runtime_for(source) in GENERATORS:
         raise ConfigError(f"{source.name!r} is a language model, which is not converted: compare its files with `edgemeter compare A B`")
-    # What is wrong with model, data or sensors shows before the conversions, which take minutes.
+    # A wrong model, data set or sensor fails before the conversions, which take minutes.
     settings = config.read(options["config"])
     check_sensors(options["power"], settings.power, settings.sensors)
     checks.check(_suite_of([(source, None)], options), opens=True)

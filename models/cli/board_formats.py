@@ -22,7 +22,7 @@ from edgemeter.models.convert.formats import FORMATS, ModelFormat
 
 # Made only for what is compiled from it.
 INTERMEDIATE = "onnx-int8-symmetric"
-# What converts to the formats of a runtime, where not PyTorch.
+# The converter of a runtime's formats, if it is not PyTorch.
 _LIBRARIES = {"onnx": "onnx", "litert": "ai_edge_quantizer"}
 
 

@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.progress import warn
 from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, SandboxProcess, is_narrow, is_started, no_sandbox, started
 
-# What a conversion may start that lies outside the system's folders.
+# Programs that a conversion may start, outside the system's folders.
 PROGRAMS = ("edgetpu_compiler", "trtexec")
 
 

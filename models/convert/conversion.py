@@ -74,7 +74,7 @@ class _Converter:
         self._request, self._folder, self._report = request, folder, report
         source = request.source
         self._files: dict[str, tuple[Path, ConversionFacts]] = {source.form: (source.path, {})}
-        # What is wrong with source, card or data shows before the conversions, which take minutes.
+        # A wrong source, card or data set fails before the conversions, which take minutes.
         with parity.running(source.path, runtime_for(source.path), self._inputs(None)) as run:
             run.outputs(0)
 

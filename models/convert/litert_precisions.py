@@ -13,7 +13,7 @@ from edgemeter.models.convert.converter_output import without_warnings
 from edgemeter.models.convert.formats import ConversionFacts, MakerInputs, unweighted_tail
 
 _WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL"})
-# Of 256 steps the smaller values keep fewer than 64.
+# At a larger ratio, the smaller values would keep fewer than 64 of the 256 steps.
 _UNLIKE_RANGES = 4.0
 
 

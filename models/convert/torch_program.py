@@ -118,7 +118,7 @@ def _load_program(model: Path, shape: Sequence[int]) -> tuple[Any, Tensor]:
     for weight in (*module.parameters(), *module.buffers()):
         weight.data = weight.data.contiguous()
     calls = [node for node in module.graph.nodes if node.op == "call_function"]
-    # What a program writes into its own tensors must not become a constant.
+    # A tensor that the program writes into must not become a constant.
     if not any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in calls):
         with torch.no_grad():
             ShapeProp(module).propagate(example)

@@ -27,7 +27,7 @@ CONNECT_S = 10
 OPTIONS = (
     "BatchMode=yes", f"ConnectTimeout={CONNECT_S}", "ServerAliveInterval=10", "ServerAliveCountMax=3", "StrictHostKeyChecking=accept-new",
 )  # fmt: skip
-# What ssh prints, and what to do: the first that matches.
+# Errors of ssh and their remedies; the first match counts.
 REMEDIES = {
     "REMOTE HOST IDENTIFICATION HAS CHANGED": (
         "its host key has changed: if the board was reinstalled, `ssh-keygen -R {known_host}`; otherwise do not trust it"
@@ -54,7 +54,7 @@ SLOWEST_BYTES_PER_S = 20_000
 # $1: a file on the board. Its folder is made; of a file that is there, the hash and the size are printed.
 _HASH = 'umask 077; mkdir -p "$(dirname "$1")" || exit; [ ! -f "$1" ] || { sha256sum <"$1" && wc -c <"$1"; }'
 _WRITE = 'umask 077; if [ "$2" = 0 ]; then cat > "$1"; else cat >> "$1"; fi'
-# What sudo leaves of standard input (a password that it did not ask for) is skipped, never run as a program.
+# If sudo does not read the password from standard input, the rest is skipped, never run as a program.
 _BEGIN = b"#edgemeter\n"
 _SKIP = 'while IFS= read -r line; do [ "$line" = "#edgemeter" ] && exec "$@"; done; exit 97'
 # -k: sudo asks even if it remembers the password; -p '': without a prompt.

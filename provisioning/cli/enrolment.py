@@ -27,7 +27,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.certificates import undecided_requests
 from edgemeter.provisioning.registry.registry import Registry
 
-# Of more files than these, only the names are shown.
+# If there are more files, only their names are shown.
 MOST_LINES = 3
 
 

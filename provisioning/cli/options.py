@@ -29,7 +29,7 @@ def in_folder(command: _Command) -> _Command:
     return cast("_Command", with_folder)
 
 
-# What every command that orders something takes, and those among them of which many boards are the object.
+# The options of every command that changes something, and of those that act on many boards.
 change_options = options.added(options.format_option("", "table", "json"), in_folder)
 rehearsed_options = options.added(dry_run_option, change_options)
 

@@ -25,7 +25,7 @@ from edgemeter.agent.base.toml import toml_document
 
 MARK = b"#edgemeter\n"
 SILENCE_S, INTERRUPT_S = 45.0, 20.0
-# Of the board's own: the run lock, which all that measure there share.
+# The board's own run lock, which all measurements there share.
 KEPT_VARIABLE = "EDGEMETER_RUN_LOCK"
 DROPPED_VARIABLES = ("EDGEMETER_", "PIP_", "PYTHON", "XDG_")
 

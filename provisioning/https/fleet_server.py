@@ -32,9 +32,9 @@ from edgemeter.provisioning.registry import certificates, devices
 
 logger = logging.getLogger(__name__)
 
-# Of one address, whoever is behind it: so many guesses at tokens, and so many boards that join.
+# Limits per address: guesses at tokens, and boards that join.
 REQUESTS_PER_S, REQUESTS_AT_ONCE = 20.0, 500.0
-# Of more digits `int` makes no number.
+# `int` refuses longer digits.
 _LENGTH = re.compile(r"[0-9]{1,19}")
 # A download that goes on asks for the rest; for any other range the whole is sent.
 _REST = re.compile(r"bytes=([0-9]{1,19})-")
@@ -159,7 +159,7 @@ class _Handler(HttpHandler):
     def answer(self) -> None:
         """Answer GET and HEAD with a content, or the rest of it."""
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
-            # What follows would be read as the next request.
+            # The rest of the body would be parsed as the next request.
             self.close_connection = True
         with self._refusals():
             self.server.admitted(self._certificate())

@@ -26,7 +26,7 @@ def adapter_files(boot: BootPartition, wifi: Wifi | None, instance: str) -> dict
     files[META_DATA] = text_of([*lines, f"instance-id: {instance}"])
     kernel_line = boot.text(KERNEL_LINE)
     if kernel_line is not None:
-        # What also names a source of the files (`s=`, `seedfrom=`) is the user's own.
+        # A setting that also names a source of the files (`s=`, `seedfrom=`) is the user's own.
         words = [
             word
             for word in kernel_line.replace("\0", " ").split()

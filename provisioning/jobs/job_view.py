@@ -174,7 +174,7 @@ def follow_job(registry: Registry, name: str, console: Console) -> list[Executio
 def _print_change(console: Console, before: Execution | None, now: Execution) -> None:
     """Print a line, unless only the progress changed."""
     if before is None or (before.state, before.attempt, before.requested) != (now.state, now.attempt, now.requested):
-        # What it does is shown as it changes on a terminal only: here it would be that of the state before.
+        # Activity is shown on a terminal only, as it changes: here it would be out of date.
         note = note_text(replace(now, doing=None))
         line = f"{now.device}: {state_text(now)}{f': {note}' if note else ''}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 POLL_NS = NS_PER_S
 # The progress of jobs is retained for the collector and its page, at most one message of each in this time.
 REPORT_NS = 5 * NS_PER_S
-# What has ended is reported for this long; then its topic is cleared.
+# The progress of an ended job stays this long; then its topic is cleared.
 KEPT_NS = NS_PER_DAY
 # The newest jobs are reported; the topics of as many older ones are cleared, which an earlier life of the service may have left.
 MOST_JOBS = 50

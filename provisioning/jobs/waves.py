@@ -65,7 +65,6 @@ def next_step(job: Job, counts: Counts, judged: Counts, now_ns: int) -> Job | No
         if failed_count > may_fail:
             why = f"wave {wave + 1} of {job.waves}: {failed_count} of {total} failed, at most {job.max_failed_ratio:.0%} may"
             return replace(job, state="stopped", reason=why)
-    # Of the last of them, which is the present one.
     return replace(job, wave=job.wave + 1) if job.wave + 1 < job.waves and failed_count + open_count <= may_fail else None
 
 
@@ -81,7 +80,7 @@ def advance(registry: Registry, name: str, now_ns: int) -> Job | None:
         if (after or job).state == "running":
             _move(registry, statements, after or job, "held", "queued")
         else:
-            # What was in flight and is to be retried waits too.
+            # Executions in flight that are to be retried wait too.
             _move(registry, statements, after or job, "queued", "held")
     return after
 

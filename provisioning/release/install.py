@@ -56,7 +56,7 @@ FILE_FORMS = {
 }
 # PEP 440, without what we never publish: epochs.
 VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?\Z")
-# What pip writes beside the files of the wheels, compiled modules, and spare room.
+# Space for pip's files, compiled modules and a reserve, besides the wheels' own.
 SPARE_BYTES, COMPILED_RATIO = 32 << 20, 1.3
 STEP_S = 3600.0
 PIECE_BYTES = 1 << 20
@@ -298,7 +298,7 @@ class Installation:
         self.lock = os.open(str(self.root / ".install.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX)
-            # What an interrupted installation left behind.
+            # Left by an interrupted installation.
             remove(self.staged)
             yield
         finally:

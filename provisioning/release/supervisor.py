@@ -181,7 +181,7 @@ class Supervisor:
         self._began_s = time.monotonic()
         self.journal = parse_record(read_plain(self.own / "journal.json"))
         if not (self.own / "journal.json").exists():
-            # What lies there was asked of another installation.
+            # A request that is there already was for another installation.
             self._write(request=hashlib.sha256(read_plain(self.requests / "wanted.json")).hexdigest())
         update = self.journal.get("update")
         if update and update["step"] == "installing":

@@ -11,14 +11,14 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.identity import RESERVED_PREFIX
 from edgemeter.agent.contract.messages import TOPIC_ROOT
 
-# Of QoS 0; of QoS 1 the broker sends no more than the session has not acknowledged.
+# Waiting QoS 0 messages; for QoS 1 the broker limits unacknowledged messages.
 MOST_WAITING = 20_000
-# Of one sender: a board has a few messages on their way. The newest count, and what is lost with the older ones is sent again.
+# Waiting messages of one sender, of which the newest stay; a board sends lost ones again.
 MOST_OF_ONE = 256
 LARGEST_OF_ONE_BYTES = 4 << 20
 
-# Of one sender, for long and at once; a message costs one, and one for each 4 KiB. A board at work sends a few a second. What
-# it sent while the service was away comes at once, some hundreds a day.
+# Rate and burst of one sender; a message costs one, plus one per 4 KiB. A board at work sends a few a second. After the service was away,
+# some hundreds a day arrive at once.
 UNITS_PER_S = 250.0
 BURST_UNITS = 2000.0
 UNIT_BYTES = 4096
@@ -44,7 +44,7 @@ class ServiceInbox:
     """Messages by sender; `put` from the network's thread, all else from the service's."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        # Of flooders, since the session began.
+        # Messages dropped for exceeding the rate, since the session began.
         self.dropped_count = 0
         self._allowance = Allowance(UNITS_PER_S, BURST_UNITS, clock)
         # In the order of their turns.

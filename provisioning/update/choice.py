@@ -17,7 +17,7 @@ from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.release.boards import all_boards
 from edgemeter.provisioning.update.releases import Release, releases_of_version
 
-# What an order may allow: an older version, and a version that failed there.
+# Exceptions that an update may allow: an older version, or a version that failed there.
 Allowed: TypeAlias = Literal["older", "bad"]
 _UNDER_WAY = "SELECT device, job FROM executions WHERE ended_ns IS NULL AND substr(job, 1, 7) = 'update-'"
 

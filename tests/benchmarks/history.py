@@ -28,7 +28,7 @@ from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
 from tests.benchmarks.comparison import ROOT, Comparison, as_rows
 from tests.fixtures.replay_case import replay_model
 
-# What the name of a model in a record cannot hold.
+# Characters that a model's name in a record cannot contain.
 NO_NAME = re.compile(r"[^A-Za-z0-9._:@-]+")
 MS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
 RATIOS, CHART = ROOT / "docs" / "internals" / "ratios.csv", ROOT / "docs" / "images" / "ratios.svg"

@@ -26,7 +26,6 @@ SECONDS = 8.0
 LIMIT = 1.5
 MODEL = "yolov8n.onnx"
 IOU = 0.7
-# What a camera is shown.
 THRESHOLD = 0.25
 INPUT = model_card.ImageInput(height=SIDE, width=SIDE, layout="NCHW", resize="letterbox")
 

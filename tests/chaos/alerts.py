@@ -123,7 +123,7 @@ class AlertWorld:
             self._disturb(run)
         else:
             {"kill": self._kill, "stop": self._stop, "disk full": self._fill, "clock": self._step, "two at once": self._two}[kind](run)
-        # What the broker has yet to bring belongs to this run.
+        # Messages that the broker has yet to deliver belong to this run.
         time.sleep(0.15)
         for receiver in self.receivers.values():
             receiver.mode = "pass"

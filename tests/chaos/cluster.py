@@ -133,7 +133,7 @@ def main() -> int:
         cluster.lose_a_collector()
         say(f"a collector killed with {cluster.drained()} records delivered")
         time.sleep(20)
-        # What it alone had confirmed and not drained lies in its ledger: that is why a ledger is on a disk.
+        # Records that only this collector had confirmed and not drained are in its ledger: hence the ledger on a disk.
         cluster.restart_collector()
         in_time = cluster.settle()
         verdict = cluster.verdict()

@@ -22,7 +22,7 @@ class Disk:
     def fill(self) -> None:
         """Leave no free page."""
         used = os.statvfs(self.folder)
-        # What is written meanwhile makes the size too small, which the kernel refuses: ask again.
+        # Other writes make the size too small, which the kernel refuses: try again.
         for extra_pages in (0, 16, 64):
             pages = used.f_blocks - used.f_bfree + extra_pages
             if self._resize(f"{pages * PAGE_BYTES // 1024}k"):

@@ -77,7 +77,7 @@ def in_influx(server: Influx, devices: Iterable[str]) -> Counter[str]:
 def judge(journals: Expected, ledgers: list[Counter[str]], influx: Counter[str], quarantined: int, duplicates_dropped: int) -> Verdict:
     """Return the verdict. Several ledgers may hold the same record; each only once, and InfluxDB only once in all."""
     together = set().union(*ledgers)
-    # What a kill left between "meant" and "kept" was sent if it arrived anywhere.
+    # After a kill, a record that was "meant" but not marked "kept" counts as sent if it arrived anywhere.
     sent = journals.kept | (journals.meant & (together | set(influx)))
     foreign = (together | set(influx)) - journals.meant
     lost = [f"{record_id} not in a ledger" for record_id in sorted(sent - together)] + [

@@ -70,7 +70,7 @@ def test_what_a_failover_lost_the_devices_bring_again(monkeypatch):
         deliver(agents, 150)
         pair.lose_commits()
         assert missing(pair, folder) == 300
-        # What comes next is stored as before: its numbers are not taken for those that were lost.
+        # Later records are stored as before: their numbers are not confused with the lost ones.
         deliver(agents, 50)
         assert missing(pair, folder) == 300
         subprocess.run([*EDGEMETER, "collector", "request-again", "--broker", address, "--ledger", pair.address], check=True, timeout=120)

@@ -22,7 +22,7 @@ from tests.fixtures.servers import LOOPBACK, Influx, free_port, mosquitto
 
 BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0", "persistence true")
 DEVICES_A_PROCESS = 2
-# Of a record with its raw samples in the ledger, generously.
+# Generous size of a record with its raw samples in the ledger.
 RECORD_KB = 12
 DUPLICATES = "edgemeter_collector_duplicates_total"
 

@@ -118,7 +118,7 @@ def marked_pair(fields, other):
     return row
 
 
-# What is compared across unequal settings, by its mark.
+# Settings that may differ in a comparison, each with its mark.
 MARKED = {
     "other threads": ({"threads": 1}, {"threads": 4}),
     "other backend": ({"of_runtime": {"backend": "cpu"}}, {"of_runtime": {"backend": "cuda"}}),

@@ -25,7 +25,7 @@ from tests.fixtures.served_page import view_context
 NEIGHBOUR = Neighbour(model="llm", sha256="cd" * 32, runtime="llama", threads=1)
 BESIDE = "llm cdcdcd llama 1 thread"
 
-# Of three rounds with 1.4, 1.5 and 1.6.
+# The median of three rounds with 1.4, 1.5 and 1.6.
 SLOW_DOWN = pytest.approx(1.5, rel=0.01)
 
 

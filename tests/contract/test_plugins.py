@@ -214,7 +214,7 @@ def test_a_sensor_states_what_it_is_and_reads_or_that_it_is_not_here(tmp_path, m
             readings = [sensor.read() for _ in range(2)]
             for reading in readings:
                 assert math.isfinite(reading.power_w if description.kind == "power" else reading.energy_mj)
-                # What a board or a machine draws: a wrong unit is 1,000 times too much or too little.
+                # The range of a board or a machine: a wrong unit is off by a factor of 1,000.
                 assert reading.power_w is None or 0.1 < abs(reading.power_w) < 1500
             assert readings[1].taken_ns >= readings[0].taken_ns > 0
             sensor.close()

@@ -96,7 +96,7 @@ class Mains(PowerSensor):
     def read(self):
         return Reading(taken_ns=time.monotonic_ns(), power_w=5.0)
 """
-# What hangs is ended after 8 s instead of ten minutes, no run waits for a quiet moment, and the progress shows short phases too.
+# A hang ends after 8 s instead of ten minutes, no run waits for a quiet moment, and the progress shows short phases too.
 HURRIED = """
 from edgemeter.agent.cli import session_progress
 from edgemeter.agent.engine import isolation
@@ -259,7 +259,7 @@ def strike(run, folder, fault, server):
         (folder / "next").write_text(f"{fault} now")
         (folder / "next").rename(folder / "fault")
     elif fault == "killed":
-        # What computes starts no other process.
+        # The computing process starts no other.
         next(child for child in psutil.Process(run.process.pid).children(recursive=True) if not child.children()).kill()
     elif fault in TO_SERVER:
         server.send_signal(TO_SERVER[fault])

@@ -122,7 +122,7 @@ def test_hogs_in_the_second_half_alone_are_caught(replay):
 
 
 QUIET_RATIO = 0.05
-# What a hypervisor takes for other machines adds to latency one to one.
+# Time stolen by a hypervisor adds to latency one to one.
 STOLEN_RATIO = 0.01
 RUNS = 20
 

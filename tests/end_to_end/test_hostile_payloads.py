@@ -76,7 +76,7 @@ def test_a_flood_of_bombs_costs_no_more_memory_than_one(broker, collector, tmp_p
     sender = Peer(broker, "edgemeter/v1/lab/pi-2/receipt")
     for number in range(60):
         sender.session.publish(RESULTS, bombs[number % len(bombs)])
-    # Of the device that floods it might have to come again, which a real one does.
+    # A device that floods might have to send this again, as a real one does.
     sender.session.publish("edgemeter/v1/lab/pi-2/result", numbered(1, device="pi-2"))
     assert wait_until(lambda: bool(sender.messages), 120)
     sender.close()

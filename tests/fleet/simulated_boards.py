@@ -112,7 +112,7 @@ class SimulatedBoards:
         self._lock = threading.Lock()
         self._events: list[tuple[float, int, Device, tuple[str, int]]] = []
         self._turn = itertools.count()
-        # What is sent again: whose it is, and how it stands.
+        # Messages to send again: owner and state.
         self._receipts: dict[tuple[int, int], tuple[str, bytes, _Sent]] = {}
         self._unsaid: dict[tuple[str, tuple[str, int]], _Sent] = {}
         self._ended = threading.Event()

@@ -204,7 +204,7 @@ def _read(pieces: list[bytes], version: str) -> tuple[list[object], str | None]:
             for came in reader.read(part):
                 values += came if isinstance(came, list) else [came]
         except TransientError:
-            # Of a stream that breaks off, how much was read before depends on the pieces.
+            # How much was read before a stream breaks off depends on the pieces.
             return [], "broken"
     return sorted(values, key=repr), None
 

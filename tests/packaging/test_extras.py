@@ -21,7 +21,7 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
-# What a message, a page or a call of `import_extra` names.
+# Extras that a message, a page or a call of `import_extra` names.
 NAMED = re.compile(r'edgemeter\[([a-z0-9,-]+)\]|import_extra\("[\w.]+", "(\w+)"|require_extra\("(\w+)"')
 # In an environment with `litert` alone: a command, and the extra that its one line of error names.
 REFUSED = {

@@ -90,7 +90,7 @@ def test_the_source_distribution_builds_the_same_wheel(source, wheel, tmp_path):
         assert rebuilt.namelist() == other.namelist()
 
 
-# Of what runs models on a board, the distribution that has to come as a wheel for it.
+# Distributions that run models on a board and must have a wheel for it.
 ON_BOARDS = {
     "litert": "ai-edge-litert",
     "onnx": "onnxruntime",

@@ -147,7 +147,7 @@ def hold_as_nobody(board):
     def start():
         (board / "home").mkdir(exist_ok=True)
         os.chown(board / "home", NOBODY, NOBODY)
-        # What is imported is read as root: this tree may be closed to others.
+        # Imported as root: others may have no access to this tree.
         code = f"import os\nfrom edgemeter.agent.base.file_lock import RunLock\n{_BECOME}{HOLD}"
         process = subprocess.Popen([sys.executable, "-c", code, str(board / "home")], stdout=subprocess.PIPE, text=True)
         started.append(process)

@@ -16,7 +16,7 @@ from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, tensors
 
 FAMILIES = {family.ENTRY_POINTS: family for family in (runtimes, power, generators, decoders, tasks, datasets)}
-# What is common to all: constructed with whatever a family gives, found by its family's name.
+# Shared by all families: a constructor that accepts any argument, and the names that a family looks for.
 MODULE = """
 import numpy as np
 from edgemeter.agent.contract.record_accuracy import Accuracy

@@ -17,7 +17,7 @@ from tests.fixtures.publishing import put
 from tests.fixtures.record_factory import make_record, make_series
 
 LARGE = 6
-# What the strict broker's announced limit, 4,976 bytes, lets through alone, and with five others.
+# Sizes below the strict broker's limit of 4,976 bytes: alone, and together with five others.
 ALONE_BYTES, SHARED_BYTES = 4920, 4500
 
 

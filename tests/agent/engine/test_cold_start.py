@@ -107,7 +107,7 @@ def test_each_part_of_the_cold_start_is_its_own(measured):
     for part, found_ms in (("import", cold.import_ms), ("load", cold.load_ms), ("first", cold.first_ms)):
         own_ms = (marks[f"{part}_ends"] - marks[f"{part}_begins"]) / 1e6
         assert own_ms <= found_ms, part
-    # What Python does before our first line.
+    # Python's own start, before our first line.
     assert cold.process_ms >= 200
     assert record.monotonic_ns + cold.process_ms * 1e6 <= marks["import_begins"]
     whole_ms = (marks["first_ends"] - record.monotonic_ns) / 1e6

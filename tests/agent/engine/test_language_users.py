@@ -32,7 +32,7 @@ from tests.fixtures.run_jobs import brief_case, run_job
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 MS = 1_000_000
-# Of the server: to the first of four tokens, and all of an answer.
+# The server's time to the first of four tokens, and for a whole answer.
 FIRST_MS, ANSWER_MS = 20, 23
 ALONE = {"seconds": 0.0}
 ARRIVALS = {"scenario": "poisson", "rate_per_s": 30.0}

@@ -154,7 +154,7 @@ def test_an_answer_that_may_be_none_is_read_and_each_is_ended(monkeypatch):
     run = measure_model(monkeypatch, server, queries=64)
     assert run.load.failures == {"no answer": run.load.failed_queries}
     assert run.load.failed_queries >= 7
-    # What is compared at the end is asked without the stopwatch.
+    # The comparison at the end is not timed.
     assert server.requests - 8 <= server.ended <= server.requests
 
 

@@ -50,7 +50,7 @@ def test_rounding_is_distinguished_from_a_changed_value():
     tensor = np.zeros((1, 84, 840), np.float32)
     tensor[0, :4] = RNG.uniform(0, 640, (4, 840))
     tensor[0, 4:] = RNG.uniform(0, 1, (80, 840))
-    # Of a class that the photograph does not show all scores are noise.
+    # The scores of a class that the photograph does not show are noise.
     tensor[0, 20] = 1e-7
     for name, outputs, other, is_same in [
         ("float kernels", FLOATS, noisy, True),

@@ -190,7 +190,7 @@ def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
     copy.config.write_text(copy.config.read_text().replace(str(board.home), str(copy.home)))
     path = lab.path / "serial"
     path.write_text("another board's")
-    # What this machine has at that place is not what the card remembers.
+    # This machine's serial number is not the one on the card.
     change_identity(copy, board=BoardSerial("100000001", "device-tree", str(path).lstrip("/")))
     operator = lab.service_client("operator")
     first = board.client("pi-1")

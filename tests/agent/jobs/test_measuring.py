@@ -81,7 +81,7 @@ def test_the_processes_of_a_job_end_when_it_is_cancelled_and_with_their_owner(bo
     assert board.until(lambda: "running" in board.states("next"))
     running = board.handler._running
     group = running._process.pid
-    # What SIGKILL of the owner does: its end of the pipe goes.
+    # SIGKILL of the owner closes its end of the pipe.
     running._process.stdin.close()
     running._process.stdin = None
     final = board.final("next")

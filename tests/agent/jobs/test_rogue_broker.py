@@ -133,7 +133,7 @@ def test_a_board_obeys_the_service_and_not_the_broker(world):
     attacker.session.publish(COMMAND.replace("command", "certificate"), json.dumps(answer).encode())
     assert wait_until(lambda: world.refused() == len(payloads), LONG_S), (world.refused(), len(payloads), world.log.read_text()[-3000:])
     true_jobs.append(world.order())
-    # What was recorded is known, whenever it comes again; after a restart of the agent it answers an earlier challenge.
+    # A recorded command is refused whenever it comes again; after a restart of the agent it answers an earlier challenge.
     for payload in recorded:
         attacker.session.publish(COMMAND, payload)
     world.agent.kill()

@@ -129,5 +129,5 @@ def test_parts_beyond_their_whole_raise_a_doubt():
     assert "POM_5V_GPU 8.80 W" in doubt
     assert "3.10 W" in doubt
     assert warnings(POM_5V_IN=3.1, POM_5V_GPU=3.0, POM_5V_CPU=0.4) == ()
-    # What lies beside VDD_IN, on the carrier of a TX2, is no part of it.
+    # A rail next to VDD_IN, on the carrier of a TX2, is not part of it.
     assert warnings(VDD_IN=3.0, VDD_SYS_GPU=0.2, VDD_MUX=9.0) == ()

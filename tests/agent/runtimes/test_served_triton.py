@@ -18,7 +18,7 @@ MODELS = {
     "slow": TritonModel(**ROW, configuration="max_batch_size: 8", before=SLEEP),
     "decoupled": TritonModel(configuration="model_transaction_policy { decoupled: true }", response=SENDS_TWO),
     "failing": TritonModel(response=f"{FAILS} if x(request)[0, 0] else pb.InferenceResponse([pb.Tensor('y', x(request))])"),
-    # Of a datatype that JSON cannot hold, and numpy has not.
+    # A data type that neither JSON nor numpy has.
     "bf16": TritonModel(
         inputs=(("x", "BF16", (2, 3)),),
         outputs=(("y", "BF16", (2, 3)),),

@@ -5,7 +5,7 @@ import pytest
 
 from edgemeter.agent.runtimes import dequantise
 
-# What a runtime needs beyond the extra `dev`.
+# Requirements of a runtime beyond the extra `dev`.
 NEEDS = {"openvino": pytest.mark.needs(module="openvino"), "pytorch": pytest.mark.torch}
 
 

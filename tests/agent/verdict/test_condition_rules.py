@@ -175,7 +175,7 @@ def test_wake_ups_that_make_frames_late_disturb_the_run():
     """Two frames at which the model was free were begun 30 ms late and took 70 of 60 ms: not the model's doing."""
     (violation,) = judge(Facts(frames_run(late_frames(100, 500), late=2, missed_ratio=2 / 900))).violations
     assert (violation.rule, violation.numbers) == ("schedule-not-kept", {"woke_late_ms": 30.0, "frames_made_late": 2})
-    # Of fifty that the model missed, two are no reason for doubt.
+    # Two late frames among fifty that the model missed are no reason for doubt.
     assert judge(Facts(frames_run(late_frames(100, 500), late=50))).rules == ()
 
 

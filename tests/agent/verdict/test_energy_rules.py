@@ -41,7 +41,7 @@ def test_only_sensors_that_cannot_both_be_right_are_doubted():
         (("board-input", 5.0, None), ("module", 5.4, 0.0), False),
         (("module", 5.0, 0.01), ("gpu-board", 9.0, 0.01), False),
         (("cpu-package", 5.0, 0.01), ("gpu-board", 9.0, 0.01), False),
-        # Of one scope with the same left out they must agree.
+        # Sensors of one scope with the same exclusions must agree.
         (("board-input", 5.0, 0.02), ("board-input", 6.0, 0.02), True),
         (("board-input", 5.0, 0.02), ("board-input", 5.1, 0.02), False),
     ]:

@@ -36,7 +36,7 @@ def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(against_accur
     figures = [row.case.p50_ms for row in comparison.rows]
     assert [(row["cost"], row["cost_low"], row["cost_high"]) for row in rows] == [(p50.value, p50.low, p50.high) for p50 in figures]
     assert any(p50.low for p50 in figures)
-    # What a mark says of its case is what the table says.
+    # Marks and table state the same about a case.
     assert [row["standing"] for row in rows] == ["the reference" if row.is_reference else outcome_of(row) for row in comparison.rows]
 
 

@@ -253,7 +253,7 @@ def test_in_worlds_of_known_truths_no_more_than_one_choice_in_twenty_is_false():
     for days, kind, correlation in ((3, "normal", 0.0), (6, "skewed", 0.0), (10, "disturbed", 0.0), (10, "normal", 0.5)):
         with table_row(days, kind, correlation):
             world = World(cases=4, days=days, kind=kind, correlation=correlation)
-            # Of 60 choices at 5% seven are false in one of fifty.
+            # Seven of sixty choices at 5% are false with a probability of 2%.
             assert false_limits(world, draws=60) <= 6 / 60
             assert best_left_out(world, draws=60) <= 6 / 60
 

@@ -59,7 +59,7 @@ def feeding(address, handler, lasting="persistent"):
     """Keep a feed up for the block."""
     feed = handler.feed = Feed(address, SessionProfile(f"feed-{lasting}", lasting), handler)
     feed.connect()
-    # What the broker answers to this came after the subscription.
+    # The broker answers this after the subscription.
     feed.publish("marker", b"x")
     feed.flush(60)
     try:

@@ -131,7 +131,7 @@ def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke,
     result = invoke("fetch", "mine", "--accept-unverified")
     assert SHA256 in result.stderr
     assert catalogue_catalogue.find_entry("mine").sha256 == SHA256
-    # What was seen first was not checked.
+    # The first download has no hash to check.
     (line,) = [line for line in invoke("list").stdout.splitlines() if line.startswith("mine ")]
     assert "unverified" in line
     assert invoke("verify", "mine").exit_code == 0

@@ -215,6 +215,6 @@ def test_a_release_has_the_extras_of_the_runtimes_only(tmp_path):
         (Settings(model="m.replay.json"), ()),
         (Settings(model="m.tflite", data="0a-a.MP4.zip"), ("litert", "video")),
     ):
-        # What was installed before an extra was added does not offer it.
+        # A package installed before an extra was added does not offer it.
         offered = over_ssh.metadata.metadata("edgemeter").get_all("Provides-Extra")
         assert over_ssh.extras_of([case], tmp_path) == tuple(extra for extra in extras if extra in offered), case

@@ -37,7 +37,7 @@ def test_a_late_will_changes_nothing_about_the_session_after_it(lab):
     lab.passes(1)
     lost = devices.find_presence(lab.registry, "pi-1")
     assert lost.state == "lost"
-    # What is retained comes again when the service starts.
+    # Retained messages come again when the service starts.
     lab.passes(1)
     lab.says("pi-1", "lost", session=2)
     lab.passes(1)

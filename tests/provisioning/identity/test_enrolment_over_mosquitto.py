@@ -152,7 +152,7 @@ def test_a_tls_session_from_before_lets_no_revoked_device_in(lab, version):
     context = tls_context(board.files.tls)
     context.maximum_version = ssl.TLSVersion[version]
     answer, session = said_hello(lab, context)
-    # Of TLS 1.2 it takes no new session either: those can be resumed without a ticket.
+    # It accepts no new session with TLS 1.2 either: those can be resumed without a ticket.
     assert (answer == ACCEPTED) == (version == "TLSv1_3")
     lab.run("revoke", "pi-1")
     assert wait_until(lambda: is_out(board.address()))
@@ -254,7 +254,7 @@ def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):
     thief = session("pi-2")
     service.session.publish(f"{OWN}/command", b"live")
     service.session.flush(5)
-    # What the broker would deliver comes before its answer to this.
+    # A message for us would arrive before the broker's answer to this.
     thief.publish(f"{OTHER}/progress", b"x")
     thief.flush(5)
     thief.close()

@@ -36,7 +36,7 @@ def test_the_next_wave_begins_or_the_job_stops():
         # Too many failed already, though two are still at it.
         ({(0, "done"): 2, (0, "failed"): 1, (0, "rejected"): 1, (0, "running"): 2}, ("stopped", 0)),
         ({(0, "failed"): 1, (1, "held"): 5}, ("stopped", 0)),
-        # What somebody cancelled is not there.
+        # A cancelled execution does not count.
         ({(0, "done"): 1, (0, "cancelled"): 9, (1, "held"): 5}, ("running", 1)),
         ({(0, "cancelled"): 5, (1, "held"): 5}, ("running", 1)),
         ({(0, "done"): 5, (1, "failed"): 5}, ("done", 0)),

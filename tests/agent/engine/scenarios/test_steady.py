@@ -11,7 +11,7 @@ from edgemeter.agent.engine.scenarios.timing import FrameSchedule
 from tests.fixtures.timing_world import World, plan
 
 MS = 1_000_000
-# What binding, waking up and looks at the clock take in the played world, at most.
+# The most that binding, waking up and reading the clock take in the simulated world.
 NEAR_NS = 5_000
 
 
@@ -67,7 +67,7 @@ def test_a_stall_drops_the_oldest_and_its_answers_are_late():
     assert numbers(timed) == [0, 1, 2, 3, 6, 7, 8, 9]
     frames = steady.steady_of(timed)
     assert (frames.dropped, frames.late, frames.missed_ratio) == (2, 1, 0.3)
-    # Of the seven pairs of answers only those around frame 3 are off: 370 - 20 both ways, less 68 ms that 6 waited.
+    # Only the pairs around frame 3 are off, among seven: 370 - 20 both ways, less 68 ms that 6 waited.
     assert frames.jitter.p90_ms == pytest.approx(282 + 0.4 * 68, abs=0.02)
 
 

@@ -36,7 +36,7 @@ def tables(count, form="corners", unit="parts", background=None, *, are_logits=F
     if unit == "parts":
         boxes = boxes / [WIDTH, HEIGHT, WIDTH, HEIGHT]
     if are_logits:
-        # Of a softmax any constant may be added to a row.
+        # Adding a constant to a row does not change its softmax.
         scores = np.log(scores / (1 - scores)) if background is None else np.log(scores) + 9
     return boxes[None].astype(np.float32), scores[None].astype(np.float32)
 

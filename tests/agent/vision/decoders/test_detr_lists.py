@@ -14,7 +14,7 @@ from edgemeter.agent.recognition.recognise import card_for
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.vision_factory import make_loaded, make_truth, open_with_truth
 
-# Of a photograph of 128 x 96: corners in its pixels, and COCO's ids.
+# A photograph of 128 x 96: corners in its pixels, and COCO's ids.
 CORNERS = np.array([[8, 12, 40, 60], [64, 24, 120, 84], [20, 66, 52, 90]], np.float32)
 IDS = (1, 3, 2)
 LABELS, SCORES = np.array(IDS) - 1, np.array([0.9, 0.8, 0.7], np.float32)
