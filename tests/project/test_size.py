@@ -58,7 +58,7 @@ LINES = {
     "collector/receive": 1190,
     "collector/runs": 1081,
     "collector/show": 1094,
-    "collector/trend": 3444,
+    "collector/trend": 3443,
     "collector/units": 83,
     "collector/upkeep": 206,
     "collector/web": 2925,
@@ -77,12 +77,12 @@ LINES = {
     "provisioning/identity": 1192,
     "provisioning/image": 566,
     "provisioning/inventory": 305,
-    "provisioning/jobs": 1294,
+    "provisioning/jobs": 1293,
     "provisioning/registry": 612,
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80339,
+    "tests": 80338,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
