@@ -1,6 +1,6 @@
-"""Facts about docs/internals/architecture.md: its drawing is the code's, and every file that it names exists.
+"""Facts about the map of the code in CONTRIBUTING.md: the drawing of the imports is right, and every file that it names exists.
 
-`python -m tests.docs.test_architecture` draws it again.
+`python -m tests.docs.test_architecture` draws the imports again.
 """
 
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.fixtures.own_imports import FOLDER_OF, PACKAGES, ROOT, arrows, arrows_by_name
 
-PAGES = [ROOT / "docs" / "internals" / "architecture.md", ROOT / "CONTRIBUTING.md"]
+PAGE = ROOT / "CONTRIBUTING.md"
 DRAWING = ROOT / "docs" / "internals" / "imports.mmd"
 
 
@@ -59,7 +59,7 @@ def drawing() -> str:
 
 def test_the_trip_of_a_query_passes_twelve_rooms_at_most():
     """Each step begins with its file, and is there; the other files of a step are in the same folder."""
-    text = PAGES[0].read_text().partition("## The trip of a query")[2].partition("\n## ")[0]
+    text = PAGE.read_text().partition("## The trip of a query")[2].partition("\n## ")[0]
     steps = re.split(r"^\d+\. ", text, flags=re.MULTILINE)[1:]
     assert 0 < len(steps) <= 12
     for step in steps:
@@ -74,12 +74,11 @@ def test_the_drawing_shows_the_imports_as_they_are():
     assert DRAWING.read_text() == drawing()
 
 
-def test_every_file_that_the_pages_name_exists():
-    """A map that names what is gone leads astray."""
-    for page in PAGES:
-        named = set(re.findall(r"`((?:agent|collector|models|provisioning|tests|docs)/[\w/.-]*\w/?)`", page.read_text()))
-        assert named
-        assert [path for path in sorted(named) if "NAME" not in path and not (ROOT / path).exists()] == [], page
+def test_every_file_that_the_page_names_exists():
+    """A map that names a file that is gone leads astray."""
+    named = set(re.findall(r"`((?:agent|collector|models|provisioning|tests|docs)/[\w/.-]*\w/?)`", PAGE.read_text()))
+    assert named
+    assert [path for path in sorted(named) if "NAME" not in path and not (ROOT / path).exists()] == []
 
 
 if __name__ == "__main__":
