@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the man page, the schemas and the table of fields are made from the code that goes into the wheel."""
+"""The build step that writes the JSON Schemas into the wheel, made from its code."""
 
 import os
 import subprocess
@@ -16,17 +16,15 @@ REFERENCE_FILES = {
 
 
 class BuildWithReference(build_py):
-    """Copies the packages, then runs them to print the files."""
+    """Copy the packages, then run them to print the files."""
 
     def run(self) -> None:
         """Build the packages; an installation in place has no further files."""
         super().run()
         if self.editable_mode:
-            self.distribution.data_files = []
             return
         for name, command in REFERENCE_FILES.items():
             self._print(Path(self.build_lib, "edgemeter", name), *command)
-        self._print(Path("build", "edgemeter.1"), "edgemeter.agent.cli.man_page")
 
     def _print(self, target: Path, *command: str) -> None:
         search_path = os.pathsep.join([str(Path(self.build_lib).absolute()), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -125,7 +125,7 @@ class LongCommand(click.Command):
             and (record := param.get_help_record(ctx))
         ]
         with formatter.section("Options"):
-            formatter.write_dl(option_records)
+            formatter.write_dl(option_records, col_max=22)
 
     @staticmethod
     def _show_all(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it

@@ -17,6 +17,8 @@ PATH = click.Path(path_type=Path)
 class FiniteRange(click.FloatRange):
     """A range of numbers without `nan` and `inf`, which click's ranges let through."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number in `value`."""
         number: float = super().convert(value, param, ctx)
@@ -36,7 +38,7 @@ def names_and_config(command: _Command) -> _Command:
 
 def config_option(command: _Command) -> _Command:
     """Add `--config`."""
-    return click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file (TOML) of the agent.")(command)
+    return click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file of the agent (TOML).")(command)
 
 
 def quiet_option(command: _Command) -> _Command:
@@ -45,19 +47,19 @@ def quiet_option(command: _Command) -> _Command:
     def keep(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
         ctx.meta[QUIET] = value
 
-    text = "Print the result only, without progress and hints; warnings and errors still go to standard error."
+    text = "Print only the result, warnings and errors."
     return click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=keep, help=text)(command)
 
 
 def save_option(command: _Command) -> _Command:
     """Add `--no-save`."""
-    text = "Do not keep the runs in this device's ledger, which `report`, `trend` and `compare` read."
+    text = "Do not store the runs in the ledger of this device."
     return click.option("--no-save", "save", is_flag=True, flag_value=False, default=True, help=text)(command)
 
 
 def trusted_option(command: _Command) -> _Command:
     """Add `--trusted`."""
-    text = "Convert even where nothing keeps the converter away from your files. You trust whoever made the model."
+    text = "Convert without a sandbox: only for models that you trust."
     return click.option("--trusted", "is_trusted", is_flag=True, help=text)(command)
 
 
@@ -69,13 +71,14 @@ def delivery_timeout_option(command: _Command) -> _Command:
 
 def format_option(document: str = "", *formats: Format) -> Callable[[_Command], _Command]:
     """Return what adds `--format`, as `form`: the formats that the command can print (none given: all), and the shape of its JSON."""
-    text = f"Format of the output.{f' JSON: {document}.' if document else ''} Default: table."
-    return click.option("--format", "form", type=click.Choice(formats or get_args(Format)), default="table", help=text)
+    *first, last = formats or get_args(Format)
+    text = f"Print {', '.join(first)} or {last}.{f' JSON: {document}.' if document else ''} Default: table."
+    return click.option("--format", "form", type=click.Choice([*first, last]), metavar="FORMAT", default="table", help=text)
 
 
 def matters_option(command: _Command) -> _Command:
     """Add `--matters`."""
-    text = "Smallest difference of latency and energy that matters. Default: 3%."
+    text = "Smallest difference that matters. Default: 3%."
     return click.option("--matters", default="3%", callback=ratio_of, help=text)(command)
 
 

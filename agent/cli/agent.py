@@ -27,7 +27,9 @@ SHOWN_FIELDS = ("repeats", "next_ns", "state", "reason", "runs", "arrived_ns", "
 
 
 @click.command(short_help="Show the orders received, with their results.")
-@click.option("--last", type=click.IntRange(1, 2000), default=20, show_default=True, help="Number of orders, the latest first.")
+@click.option(
+    "--last", metavar="N", type=click.IntRange(1, 2000), default=20, show_default=True, help="Number of orders, the latest first."
+)
 @format_option('{"jobs": [...]}')
 def jobs(last: int, *, form: Format) -> None:
     """Show the orders this device has received, their results, and those that it repeats, whenever they came.

@@ -23,7 +23,8 @@ SUITE_ONLY = {"power_mode", "governor"}
 CASE_OPTIONS = tuple(key for key in CASE_KEYS if key not in SUITE_ONLY)
 MODEL_OPTIONS = ("data", "annotations", "runtime", "backend", "threads")
 # For commands that measure many runs in turn.
-SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustained"])}
+_SHORT_MODES = [mode for mode in MODES if mode != "sustained"]
+SHORT_MODES = {"type": click.Choice(_SHORT_MODES), "help": "Length of a run: rapid, quick, normal or full. Default: quick."}
 _NAMES = {
     "data": ("-d", "--data"),
     "annotations": ("-a", "--annotations"),
@@ -32,6 +33,7 @@ _NAMES = {
     "time_s": ("--time",),
     "precision_ratio": ("--precision",),
 }
+_METAVARS = {"mode": "MODE", "runtime": "NAME", "backend": "NAME", "task": "NAME", "time_s": "SECONDS", "seconds": "SECONDS"}
 # Options that take several values where their key takes a list of them.
 _SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
 
@@ -44,8 +46,8 @@ def data_options(options: Mapping[str, Any]) -> str:
 
 
 on_options = added(
-    click.option("--on", multiple=True, metavar="ssh://USER@HOST", help="Measure on this board over SSH instead; may be repeated."),
-    click.option("--release", type=PATH, help="With --on: the release to install there. Default: one that is built for the board."),
+    click.option("--on", multiple=True, metavar="ssh://USER@HOST", help="Measure on this board over SSH. Repeatable."),
+    click.option("--release", type=PATH, help="--on: release to install there. Default: built for the board."),
 )
 
 
@@ -64,8 +66,10 @@ def power_option(command: _Command) -> _Command:
 
         return power.names()
 
-    text = "Power sensors NAME[,NAME] or FILE.py:NAME, or none. Default: the one with the widest scope."
-    return click.option("--power", envvar="EDGEMETER_POWER", shell_complete=completes(sensor_names, several=True), help=text)(command)
+    text = "Power sensors, or none. Default: the widest scope."
+    return click.option(
+        "--power", metavar="NAME[,NAME]", envvar="EDGEMETER_POWER", shell_complete=completes(sensor_names, several=True), help=text
+    )(command)
 
 
 class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
@@ -105,6 +109,12 @@ class SettingOption(click.Option):
 
     help = property(_text, _set_text)
 
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """Return what click adds to the help, without the range: the error of a wrong value names it."""
+        extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
+        return extra
+
 
 def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command], _Command]:
     """Return what adds the options of these keys of a case, in this order; `changes` are attributes of an option in this command only."""
@@ -131,7 +141,8 @@ def _form_of(key: str, annotation: Any) -> dict[str, Any]:
         return {"is_flag": True, "default": None}
     # A single value stands before a list of them.
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
-    return {"type": PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])}
+    kind = PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])
+    return {"type": kind, "metavar": _METAVARS.get(key) or ("N" if isinstance(kind, click.IntRange | click.FloatRange) else None)}
 
 
 def _click_type(annotation: Any) -> _Type:

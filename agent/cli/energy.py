@@ -95,7 +95,7 @@ def watch_suite(
 @click.option("--time-column", metavar="NAME", help="--from: the CSV's column of times, with its unit: `t [ms]`. Default: by its name.")
 @click.option("--power-column", metavar="NAME", help="--from: the CSV's column of powers, in W without a unit. Default: by its name.")
 @click.option("--every", "period", metavar="TIME", help="Treat COMMAND as a SUITE file and measure it every 5m, 2h, ...")
-@click.option("--times", type=click.IntRange(1), help="--every: number of measurements. Default: no limit.")
+@click.option("--times", metavar="N", type=click.IntRange(1), help="--every: number of measurements. Default: no limit.")
 @click.option(
     "--repeats", "repeat", type=click.IntRange(1), default=1, show_default=True,
     help="Run the command N times; energies are per run.",

@@ -12,9 +12,16 @@ from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
 @click.command("profile")
 @click.argument("model", type=PATH)
 @case_options(*MODEL_OPTIONS)
-@click.option("--queries", type=click.IntRange(5, 10_000), default=50, show_default=True, help="Inferences with and without the profiler.")
+@click.option(
+    "--queries",
+    metavar="N",
+    type=click.IntRange(5, 10_000),
+    default=50,
+    show_default=True,
+    help="Inferences with and without the profiler.",
+)
 @click.option("--by", type=click.Choice(["operator", "type"]), default="operator", show_default=True, help="What a row shows.")
-@click.option("--top", type=click.IntRange(1), default=15, show_default=True, help="Number of rows.")
+@click.option("--top", metavar="N", type=click.IntRange(1), default=15, show_default=True, help="Number of rows.")
 @format_option()
 def profile_command(model: Path, queries: int, by: str, top: int, *, form: Format, **settings: object) -> None:
     """Show the slowest operators of a model, as its runtime's own profiler reports them.

@@ -37,29 +37,27 @@ COMMON = {
 @click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(model_names, files=True), metavar="[SUITE | MODEL...]")
 @case_options(*CASE_OPTIONS)
 @on_options
-@click.option(
-    "--together", is_flag=True, help="Measure each model alone, then pairs and all at the same time, to see how much each slows down."
-)
+@click.option("--together", is_flag=True, help="Measure the models alone, then at the same time, to see how much each slows down.")
 @power_option
-@click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
+@click.option("--broker", metavar="ADDRESS", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT] or mqtts://HOST.")
 @click.option(
     "--if-no-broker", type=click.Choice(["fail", "keep"]), default="fail", show_default=True,
-    help="If no broker answers at the start: fail, or measure and keep the results in the outbox.",
+    help="What to do if no broker answers: fail, or keep the results in the outbox.",
 )  # fmt: skip
 @delivery_timeout_option
 @names_and_config
 @save_option
-@click.option("-o", "--output", type=PATH, help='Also write {"runs": [...]} to this file.')
-@click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter runs bundle verify` checks.")
+@click.option("-o", "--output", type=PATH, help="Also write the records to this file (JSON).")
+@click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as a bundle to this folder.")
 @click.option("--wide", is_flag=True, help="Also show every run with all its figures.")
 @quiet_option
-@format_option('{"runs": [record, ...]} and the "answer" of power modes')
+@format_option()
 def run(sources: tuple[Path, ...], **options: Any) -> None:
-    """Measure a suite of cases (.toml), or models in turn.
+    """Measure one model, several in turn, or a suite of cases (.toml).
 
-    A model is a file (.tflite, .onnx, .hef, .gguf, .server, ...), FILE.py:make, package.module:make, or a name of the catalogue.
+    A model is a file, FILE.py:make, package.module:make, or a catalogue name.
 
-    Example: edgemeter run model.tflite --data photos/ --annotations coco.json --threads 4
+    Example: edgemeter run model.tflite --data photos/ --annotations coco.json
     """
     from edgemeter.agent.base.durable_file import check_writable
     from edgemeter.agent.cli import run_session

@@ -28,54 +28,50 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     model: str | list[str] | None = None  # Model file, or factory (FILE.py:make); a list stands for each of them.
     data: str | None = None
-    """Data of any kind: a folder of images or arrays, class folders, a video or another file. Default: random inputs, no accuracy."""
-    annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), ...
+    """Images, arrays, class folders or a video. Default: random inputs, no accuracy."""
+    annotations: str | None = None  # Ground truth, such as COCO JSON or YOLO labels.
     runtime: str | list[str] | None = None
-    """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, hailo, python, llama, server,
-    served, replay, one of a plug-in, or a class of a file (FILE.py:NAME). Default: by the file's suffix."""
-    task: str | None = None  # Task: a name, or a class of a file (FILE.py:NAME). Default: the card's, or what the outputs show.
+    """Runtime, such as litert or onnx, or FILE.py:NAME. Default: by the suffix of the model."""
+    task: str | None = None  # Task, or FILE.py:NAME. Default: recognised.
     backend: str | list[str] | None = None
-    """Backend of the runtime. litert: xnnpack, gpu, ...; onnx: cpu, cuda, xnnpack, ...; python: cpu, cuda; edgetpu: usb, ..."""
-    options: dict[str, str] | None = None  # Options of a runtime or factory, such as kv_type=q8_0: see docs/reference/.
+    """Backend of the runtime, such as cpu or xnnpack."""
+    options: dict[str, str] | None = None  # Setting of the runtime or factory, such as kv_type=q8_0.
     threads: Threads | list[Threads] | None = None  # Threads of the runtime.
     subset: Positive | None = None
-    """Evaluate on a random subset of N images, the same on every machine. Default: all."""
-    seed: Count | None = None  # Seed of subset, inputs, arrivals, and order of the runs.
+    """Use N random images of the data. Default: all."""
+    seed: Count | None = None  # Seed of subset, inputs, arrivals and order of runs.
     scenario: Scenario | None = None
-    """How queries arrive: one after the other, in batches (offline), at random at a rate (poisson), as the frames of a camera (steady),
-    or from several users at once (concurrent)."""
-    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
+    """How queries arrive: one by one, in batches, at random, steadily, or concurrently."""
+    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch. Default: 1.
     rate_per_s: Rate | list[Rate] | None = None
-    """poisson, steady: queries or frames per second; several for a sweep. Default: in steady that of the video."""
-    deadline: str | None = None  # steady: longest time from a frame to its answer, such as 60ms. Default: the time between two frames.
+    """poisson, steady: queries or frames per second. Default: the video's."""
+    deadline: str | None = None  # steady: time limit of a frame, such as 60ms. Default: until the next frame.
     concurrency: Users | list[Users] | None = None
-    """concurrent: users of a server, each with one query at a time; several for a sweep."""
-    mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
+    """concurrent: users, each with one query at a time."""
+    mode: ModeName | None = None  # Length of a run: rapid, quick (10 s), normal, full or sustained. Default: quick.
     prompt_tokens: Tokens | list[Tokens] | None = None
-    """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
+    """Language models: tokens of the prompt. Default: 512."""
     output_tokens: Tokens | list[Tokens] | None = None
-    """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
+    """Language models: tokens to generate. Default: 128."""
     questions: str | None = None
-    """Language models: questions with their right answers from a file (JSON Lines with prompt, and answer, answers or choices), or
-    edgemeter-questions; output_tokens is then the most. Default: synthetic prompts."""
+    """Language models: file of questions with answers (JSON Lines), or edgemeter-questions. Default: synthetic prompts."""
     precision_ratio: Annotated[float, msgspec.Meta(ge=0.035, le=1)] | None = None
-    """Measure until the 95% intervals of speed and energy over runs are as narrow as ± this. Default: 5%; models that are compared
-    are measured until their differences are decided."""
+    """Repeat runs until the 95% intervals are within ± this. Default: 5%, or until a comparison is decided."""
     time_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] | None = None
-    """Longest time for the runs of a case in seconds; there are at least three runs."""
+    """Time limit for the runs of a case, in seconds."""
     repeats: Positive | None = None
-    """Number of runs per case, each in a process of its own. Default: as many as the precision needs; 1 in sustained."""
+    """Number of runs per case. Default: as many as the precision needs."""
     seconds: Seconds | None = None
-    """Shortest timed part in seconds; in sustained and steady, its exact length. Default: by mode; 1800 in sustained."""
+    """Length of the timed part in seconds: at least this; in sustained and steady exactly this. Default: by mode."""
     idle_seconds: Seconds | None = None
-    """Idle before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
+    """Idle time before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
     cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None
     """Pin the run to these cores. Default: any."""
-    predictions: str | None = None  # File for the predictions as COCO results, which pycocotools and FiftyOne read; needs COCO annotations.
+    predictions: str | None = None  # Write the predictions to this file as COCO results; needs COCO annotations.
     name: Name | None = None  # Name of the model. Default: the card's, or the file's.
     sha256: Sha256 | None = None  # Refuse the model unless it has this hash.
-    power_mode: str | list[str] | None = None  # Power mode by name or number (nvpmodel), set for the run (as root); several for a sweep.
-    governor: str | list[str] | None = None  # CPU governor, set for the run; several for a sweep.
+    power_mode: str | list[str] | None = None  # Power mode (nvpmodel) to set for the run, by name or number; needs root.
+    governor: str | list[str] | None = None  # CPU governor to set for the run.
     together: Name | None = None  # Cases with the same name here run alone, then at the same time.
 
 

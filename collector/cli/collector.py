@@ -82,7 +82,7 @@ UPGRADE_S = 3600.0
 @click.command("init-influx")
 @click.option("--influx", required=True, envvar="EDGEMETER_INFLUX", help="URL: http://HOST:8086[?org=ORG&bucket=BUCKET].")
 @click.option("--influx-token-file", type=PATH, help="File with an administrator's token. Default: $EDGEMETER_INFLUX_TOKEN.")
-@click.option("--keep-days", type=click.IntRange(1, MOST_DAYS), help="Delete points after this many days. Default: never.")
+@click.option("--keep-days", metavar="N", type=click.IntRange(1, MOST_DAYS), help="Delete points after this many days. Default: never.")
 @click.option("--write-token-to", type=PATH, help="File for the write token. Default: influx-write.token in $EDGEMETER_HOME.")
 @click.option("--read-token-to", type=PATH, help="File for the read token. Default: influx-read.token in $EDGEMETER_HOME.")
 @format_option("", "table", "json")

@@ -42,22 +42,22 @@ COMMON = {
 @case_options(*OPTIONS, mode=SHORT_MODES)
 @power_option
 @on_options
-@click.option("--reference", metavar="DEVICE|ROLE", help="Compare all cases of the ledger with those of this device or role.")
+@click.option("--reference", metavar="NAME", help="Compare the ledger's cases with this device or role.")
 @click.option(
-    "--require", "required", metavar="LIMITS", help=f"Recommend a case that meets these limits, such as '{EXAMPLE}'; else exit 1."
+    "--require", "required", metavar="LIMITS", help=f"Recommend a case within these limits, such as '{EXAMPLE}'. Exit 1 if there is none."
 )
-@click.option("--cheapest", type=FigureParam(JUDGED.values()), help="Figure to recommend a case by. Default: energy, else latency.")
+@click.option("--cheapest", type=FigureParam(JUDGED.values()), help="Figure to choose by. Default: energy or latency.")
 @click.option(
     "--fail-on",
     metavar="LIMITS",
-    help="With A and B: exit 1 if B is worse by more, such as slower:3%,energy:5%,memory:10%,ap:0.5 (points).",
+    help="Exit 1 if B is worse by more, such as slower:3%,energy:5%,memory:10%,ap:0.5 (AP points).",
 )
 @click.option(
     "--inconclusive",
     type=click.Choice(["fail", "pass"]),
     default="fail",
     show_default=True,
-    help="With --fail-on: whether to fail or to pass where the runs cannot tell.",
+    help="--fail-on: result if the runs cannot tell.",
 )
 @matters_option
 @all_days_option
@@ -67,12 +67,12 @@ COMMON = {
 @quiet_option
 @format_option()
 def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: Any) -> None:
-    """Compare each of A, B, ... with the first, or all cases of the ledger with a reference.
+    """Compare B and the others with A, or the cases of a ledger with a reference.
 
-    A model (a file, a name of the catalogue, or a suite of one case) is measured here, in turn with the others (AB BA BA AB ...). Stored
-    runs are read: give a run's id, a ledger, a document, a bundle, a folder, a device, or a selection such as '?model=NAME'.
+    Models (a file, a catalogue name, a suite of one case) are measured in turn.
+    Stored runs are read from an id, ledger, JSON file, bundle, folder or device.
 
-    Example: edgemeter compare a.tflite b.tflite --data photos/ --annotations coco.json
+    Example: edgemeter compare a.tflite b.tflite --data photos/
     """
     if len(sides) == 1:
         raise click.UsageError(f"give two sides or more, such as edgemeter compare {sides[0]} OTHER")

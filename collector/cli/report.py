@@ -167,7 +167,7 @@ def _counted(runs: Iterable[RunRecord], total: int | None, progress: Tell) -> It
 @click.option(
     "--listen", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on; any but the loopback needs a token. Default: 127.0.0.1."
 )
-@click.option("--port", default=8080, type=click.IntRange(0, 65535), help="Port; 0 picks a free one. Default: 8080.")
+@click.option("--port", default=8080, metavar="N", type=click.IntRange(0, 65535), help="Port; 0 picks a free one. Default: 8080.")
 @click.option("--token-file", type=PATH, help="File with the access token. Or set EDGEMETER_WEB_TOKEN.")
 def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None) -> None:
     """Serve the page until Ctrl-C or SIGTERM. It only reads, so a collector may run at the same time.

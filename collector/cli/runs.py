@@ -37,7 +37,7 @@ _reason = click.option("--reason", default="", help="Why; it is kept in the hist
 @ledger_option
 @only_options("device", "model", "runtime", "precision")
 @since_option("measured")
-@click.option("-n", "--limit", type=click.IntRange(0), default=NEWEST, show_default=True, help="Number of runs; 0: all.")
+@click.option("-n", "--limit", metavar="N", type=click.IntRange(0), default=NEWEST, show_default=True, help="Number of runs; 0: all.")
 @click.option("--deleted", "is_deleted", is_flag=True, help="List deleted runs instead: who deleted them, when and why.")
 @format_option('{"runs": [...]} or {"deleted": [...]}')
 @click.pass_context

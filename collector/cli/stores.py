@@ -68,14 +68,14 @@ all_days_option = click.option(
     "days",
     flag_value="all",
     default="current",
-    help="Count every run of a case, also those before its level last changed. Default: only those since then.",
+    help="Count all runs of a case, also those before its level last changed.",
 )
 ledger_option = click.option(
     "--ledger",
     envvar="EDGEMETER_LEDGER",
     type=LedgerParam(),
     metavar="PLACE",
-    help="Ledger: a file, or postgresql://USER@HOST/DATABASE. Default: ledger.sqlite in $EDGEMETER_HOME, else in $XDG_DATA_HOME/edgemeter.",
+    help="Ledger: a file, or postgresql://USER@HOST/DATABASE. Default: the ledger in $EDGEMETER_HOME.",
 )
 
 
@@ -84,9 +84,7 @@ def stores_option(text: str, metavar: str | None = "FILE|URL") -> Callable[[_Com
     return click.option("--ledger", "stores", multiple=True, type=StorePath(), metavar=metavar, envvar="EDGEMETER_LEDGER", help=text)
 
 
-store_option = stores_option(
-    "A ledger, or a document of `edgemeter run --format json`; several are read as one. Default: the ledger in $EDGEMETER_HOME.", "FILE"
-)
+store_option = stores_option("Ledger, or JSON of `edgemeter run`. Repeatable. Default: the ledger in $EDGEMETER_HOME.", "FILE")
 
 
 def since_option(event: str) -> Callable[[_Command], _Command]:

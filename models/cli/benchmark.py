@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgemeter.agent.contract.suite import Suite
     from edgemeter.models.cli.board_formats import BoardFormats
 
-RAPID = {**SHORT_MODES, "default": "rapid", "help": "Length of a run. Default: rapid."}
+RAPID = {**SHORT_MODES, "default": "rapid", "help": "Length of a run: rapid, quick, normal or full. Default: rapid."}
 # With several formats of one file, the runtime is what is compared.
 OPTIONS = (
     *(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}), "subset", "seed", "mode", "repeats", "precision_ratio", "time_s",
@@ -29,8 +29,15 @@ _RECOMMEND = "edgemeter.collector.cli.compare:recommend_format"
 @click.command()
 @click.argument("model")
 @click.option("-o", "--output", "out", type=PATH, default=Path("converted"), show_default=True, help="Folder for the converted files.")
-@click.option("--calibration", type=PATH, help="Folder of images to measure int8 ranges on, not those of --data.")
-@click.option("--calibration-images", type=click.IntRange(1), default=200, show_default=True, help="Largest number of calibration images.")
+@click.option("--calibration", type=PATH, help="Images that set the int8 ranges, other than --data.")
+@click.option(
+    "--calibration-images",
+    metavar="N",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Number of calibration images at most.",
+)
 @matters_option
 @case_options(*OPTIONS, mode=RAPID)
 @power_option
@@ -40,10 +47,10 @@ _RECOMMEND = "edgemeter.collector.cli.compare:recommend_format"
 @quiet_option
 @format_option()
 def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted: bool, **options: Any) -> None:
-    """Convert a model to every format that this board can run, measure each in turn, and recommend one.
+    """Convert a model to each format of this board, measure all, recommend one.
 
-    MODEL is a PyTorch, ONNX or LiteRT file in fp32, or a shipped model. Needs the extra convert: pip install 'edgemeter[convert]'.
-    Accuracy needs --data and --annotations, energy a power sensor.
+    MODEL is a PyTorch, ONNX or LiteRT file in fp32, or a shipped model.
+    Install the converters first: pip install 'edgemeter[convert]'.
 
     Example: edgemeter benchmark model.pt2 --calibration photos/ --data val/ --annotations val.json
     """

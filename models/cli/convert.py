@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 @click.option("--to", "goals", multiple=True, required=True, help="Format: onnx-fp16, litert-int8, edgetpu, ...; repeatable.")
 @click.option("-o", "--output", "out", type=PATH, default=Path("converted"), show_default=True, help="Output folder.")
 @click.option("--calibration", type=PATH, help="Folder of images to measure int8 ranges on.")
-@click.option("--calibration-images", type=click.IntRange(1), default=200, show_default=True, help="Largest number of calibration images.")
+@click.option(
+    "--calibration-images",
+    metavar="N",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Largest number of calibration images.",
+)
 @click.option("-d", "--data", "images", type=PATH, help="Folder of images to compare on. Default: half of the calibration images.")
 @click.option("-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides.")
-@click.option("--subset", "limit", type=click.IntRange(1), help="Compare on a random subset of N images.")
+@click.option("--subset", "limit", metavar="N", type=click.IntRange(1), help="Compare on a random subset of N images.")
 @trusted_option
 @format_option('{"conversions": [...], "errors": [...]}')
 def convert(

@@ -26,7 +26,9 @@ from edgemeter.provisioning.release import release_file
     "--release", "releases", type=FILE, multiple=True, required=True,
     help="A release (.tar) of `edgemeter fleet release build`; repeatable: each device gets the first that fits.",
 )  # fmt: skip
-@click.option("--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Number of devices handled in parallel.")
+@click.option(
+    "--jobs", metavar="N", type=click.IntRange(1, 256), default=8, show_default=True, help="Number of devices handled in parallel."
+)
 @click.option("--sudo-password-file", type=FILE, help="File with the sudo password of the devices in its first line; - asks for it.")
 @click.option(
     "--ssh-option", "ssh_options", multiple=True, metavar="KEY=VALUE",

@@ -42,9 +42,9 @@ MOST_LINES = 3
     help="Further name or address in the certificate of broker and service; may be repeated.",
 )
 @click.option("--fleet", help="Name of the fleet. Default: default.")
-@click.option("--port", "broker_port", type=click.IntRange(1, 65535), help="The broker's port. Default: 8883.")
+@click.option("--port", "broker_port", metavar="N", type=click.IntRange(1, 65535), help="The broker's port. Default: 8883.")
 @click.option("--service", help="Host name or address of the service, as devices reach it. Default: that of the broker.")
-@click.option("--https-port", type=click.IntRange(1, 65535), help="The service's port. Default: 8443.")
+@click.option("--https-port", metavar="N", type=click.IntRange(1, 65535), help="The service's port. Default: 8443.")
 @click.option(
     "--release-public-key",
     type=FILE,

@@ -33,7 +33,7 @@ def doctor(selection: str, folder: FleetFolder, *, timeout_s: float, form: Forma
 
 @click.command()
 @selection_option("ask")
-@click.option("--lines", type=click.IntRange(1, 2000), default=200, show_default=True, help="Number of lines at most.")
+@click.option("--lines", metavar="N", type=click.IntRange(1, 2000), default=200, show_default=True, help="Number of lines at most.")
 @timeout_option(default=ANSWER_TIMEOUT_S)
 @change_options
 def logs(selection: str, folder: FleetFolder, *, lines: int, timeout_s: float, form: Format) -> None:

@@ -27,6 +27,14 @@ def test_each_page_of_help_has_an_example_that_parses():
             assert parsed(example).command is command or isinstance(command, click.Group)
 
 
+def test_each_page_of_help_fits_one_screen():
+    """A terminal of 80 columns and 45 lines shows it without scrolling."""
+    for path in ("", *EVERY):
+        with table_row(path):
+            page = CliRunner().invoke(cli, [*path.split(), "--help"], env={"COLUMNS": "80"}).stdout
+            assert len(page.splitlines()) <= 45
+
+
 def test_an_option_before_a_subcommand_is_refused_not_lost():
     """With the place where it belongs."""
     with pytest.raises(click.UsageError, match=r"write --ledger after the subcommand"):

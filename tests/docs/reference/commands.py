@@ -1,4 +1,4 @@
-"""Every command with its sentence; the man page has all arguments and options."""
+"""Every command with its sentence."""
 
 import inspect
 import re
@@ -7,12 +7,11 @@ import click
 
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.errors import EXIT_STATUSES
-from edgemeter.agent.cli.main import cli
-from edgemeter.agent.cli.man_page import commands
+from tests.fixtures.command_lines import every_command
 
 HEAD = """# Commands
 
-`edgemeter COMMAND --help` shows the options of a command. `man edgemeter` shows all of them; the man page is part of a wheel.
+`edgemeter COMMAND --help` shows the options of a command.
 """
 FOOT = f"""
 ## Exit status
@@ -25,13 +24,12 @@ Results go to standard output, everything else to standard error. `--format json
 def page() -> str:
     """Return the page: each command with its sentence, those of the first level with their example."""
     lines = [HEAD]
-    for path, command in commands(cli):
-        _, name, *inner = path.split(maxsplit=2)
+    for (name, *inner), command in every_command():
         sentence, example = _sentence_and_example(command)
         if not inner:
             lines.append(f"\n## {name}\n\n{sentence}" + ("\n\n" if _subcommands(command) else f" `{example}`\n"))
         else:
-            lines.append(f"- `{inner[0]}`: {_first_clause(sentence)}\n")
+            lines.append(f"- `{' '.join(inner)}`: {_first_clause(sentence)}\n")
     return "".join(lines) + FOOT
 
 

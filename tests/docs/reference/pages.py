@@ -75,7 +75,7 @@ def index() -> str:
 # By file: title, what it is about, and what makes it.
 PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
     "index.md": ("Reference", "this list", index),
-    "commands.md": ("Commands", "one line each; `man edgemeter` has all options", commands.page),
+    "commands.md": ("Commands", "one line each", commands.page),
     "configuration.md": ("Configuration and environment", "variables, precedence, samples", settings.page),
     "sensors.md": ("Power sensors", "what each measures, needs and is set by", parts.sensors_page),
     "runtimes.md": ("Runtimes", "libraries, backends, settings, what is timed", parts.runtimes_page),
