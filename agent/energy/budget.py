@@ -1,9 +1,8 @@
 """The uncertainty budget of an energy: every term by itself, as a standard uncertainty (k = 1) in mJ of the whole block.
 
-After the GUM: independent terms add in squares, and the expanded uncertainty is their root times k. k is 2 where the terms are well
-known, and larger where the greatest of them was estimated from little scatter (Student's t with the effective degrees of freedom of
-Welch and Satterthwaite, GUM G.4), so that the interval always holds the truth in 95 of 100 runs. An unknown term makes the
-whole unknown: an unknown uncertainty is not zero.
+By the GUM, the squares of independent terms add up, and the expanded uncertainty is the root of their sum times k. k is 2 where the terms
+are well known. It is larger where the greatest term was estimated from little scatter (Student's t with the effective degrees of freedom
+of Welch and Satterthwaite, GUM G.4), so that 95 of 100 intervals hold the truth. An unknown term makes the whole unknown, not smaller.
 """
 
 import math
@@ -19,18 +18,18 @@ from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
 
-# What k = 2 covers of a normal distribution.
+# The share of a normal distribution within k = 2.
 CONFIDENCE = math.erf(math.sqrt(2))
-# From here on k is 2.00.
+# With as many degrees of freedom k is 2.00.
 ENOUGH_FREEDOM = 1e4
-# Blocks of readings whose means are compared: of a sensor that follows the queries more of them, as it looks when it is read.
+# The number of blocks of readings whose means are compared. A sensor that looks when it is read allows more of them.
 BLOCKS, FOLLOWED_BLOCKS = 15, 30
 FEWEST_IN_BLOCK, FEWEST_NEW_IN_BLOCK = 3.0, 2.0
-# So few pauses between blocks do not show how much these scatter.
+# Fewer blocks between random pauses do not show how they scatter.
 FEWEST_BREAKS = 4
 
 _NO_STEP = "the sensor states no resolution: use one that does"
-# Why a term is not known, in the order of importance.
+# Why a term is unknown, the most important first.
 UNKNOWN = {
     "gain": "the sensor states no gain uncertainty: compare it with a better meter, and set gain and gain_u_ratio in [sensors.NAME]",
     "offset": _NO_STEP,
@@ -47,10 +46,10 @@ Budget = Mapping[str, Term]
 def budget_of(
     curve: Curve, description: Description, timed: Window, block: Block, breaks_ns: Times | None, energy_mj: float
 ) -> dict[str, Term]:
-    """Return the budget; terms named `idle_*` are of the net energy only. At `breaks_ns` the load paused for a random while."""
+    """Return the budget; terms named `idle_*` belong to the net energy only. `breaks_ns` are the moments of random pauses."""
     length_ms, idle = timed.length_ns / NS_PER_MS, block.idle
     gain, step_w = description.gain_u_ratio, description.resolution_w
-    steady = Window(timed.start_ns + min(block.late.rise_ns, timed.length_ns // 2), timed.end_ns)
+    steady = Window(timed.start_ns + min(block.tail.rise_ns, timed.length_ns // 2), timed.end_ns)
     sampling_w, freedom = (0.0, None) if curve.is_counter else sampling(curve, steady, block.spacing_ns, breaks_ns)
     zero_w = description.offset_u_w if step_w is None or description.offset_u_w is not None else step_w / math.sqrt(3)
     if curve.is_counter:
@@ -66,7 +65,7 @@ def budget_of(
         "quantisation": (steps_mj, None),
         "sampling": (sampling_w * length_ms, freedom),
         "edges": (block.edges_u_mj, None),
-        "late": (math.hypot(block.late.u_mj, block.late.tail_u_mj), None),
+        "tail": (math.hypot(block.tail.u_mj, block.tail.idle_u_mj), None),
     }
     if idle is not None:
         terms["idle_sampling"] = (math.hypot(idle.u_w, idle.stretch_u_w(timed.length_ns)) * length_ms, idle.freedom)
@@ -76,10 +75,10 @@ def budget_of(
 
 
 def sampling(curve: Curve, window: Window, spacing_ns: float, breaks_ns: Times | None) -> tuple[float, float | None]:
-    """Return the standard uncertainty of the mean power, W, and its degrees of freedom, by how neighbouring blocks of readings differ.
+    """Return the standard uncertainty of the mean power, W, and its degrees of freedom, from differences of neighbouring blocks.
 
-    Slow changes are followed by the lines between the readings and hardly count. A reading beside a gap weighs more in the trapezoid, and
-    so counts more here. After a random pause a sensor that looks by a clock of its own sees another part of each query.
+    Slow changes hardly count, because the lines between readings follow them. A reading next to a gap has more weight in the trapezoids,
+    so it has more weight here. After a random pause a sensor with its own clock sees another part of each query.
     """
     inside = curve.inside(window)
     powers_w, times_ns = curve.apart_w[inside], curve.times_ns[inside]
@@ -107,25 +106,25 @@ def sampling(curve: Curve, window: Window, spacing_ns: float, breaks_ns: Times |
 
 
 def gross_u_mj(budget: Budget) -> float | None:
-    """Return the expanded uncertainty of the gross energy; None where a term is not known."""
+    """Return the expanded uncertainty of the gross energy; None if a term is unknown."""
     return expanded(term for name, term in budget.items() if not name.startswith("idle_"))
 
 
 def net_u_mj(budget: Budget, net_ratio: float) -> float | None:
-    """Return the expanded uncertainty of the net energy, which is that share of the gross one: the offset cancels."""
+    """Return the expanded uncertainty of the net energy, whose ratio to the gross energy is `net_ratio`; the offset cancels."""
     gain, freedom = budget["gain"]
     stretched: Term = (None if gain is None else gain * net_ratio, freedom)
     return expanded([stretched, *(term for name, term in budget.items() if name not in {"gain", "offset"})])
 
 
 def unknown_reason(budget: Budget) -> str | None:
-    """Return why the budget gives no expanded uncertainty, with the remedy; None where it gives one."""
+    """Return why there is no expanded uncertainty, with the remedy; None if there is one."""
     unknown = {name for name, (u_mj, _) in budget.items() if u_mj is None}
     return "; ".join(dict.fromkeys(why for name, why in UNKNOWN.items() if name in unknown)) or None
 
 
 def expanded(terms: Iterable[Term]) -> float | None:
-    """Return the root of the sum of the squares of independent terms times k; None where a term is not known."""
+    """Return k times the root of the sum of the squares of independent terms; None if a term is unknown."""
     pairs = list(terms)
     known_terms = [(u, freedom) for u, freedom in pairs if u is not None]
     if len(known_terms) < len(pairs):

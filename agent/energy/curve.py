@@ -15,15 +15,16 @@ from edgemeter.agent.power import Description, Reading
 
 # A counter that moved at this share of the reads moves faster than it is read.
 MOVES_AT_EVERY_READ = 0.9
-# Where two readings picked at random are equal more often than this, repeats do not tell of a clock.
+# If two random readings are equal more often than this, repeated values do not show a clock of the sensor.
 COARSE_CHANCE = 0.25
 
 
 class Curve:
     """The energy since the first reading: straight lines between power samples (trapezoids), or between the moves of a counter.
 
-    `seen_w` are the powers as they were read, of a counter those between its moves; `powers_w` lack the rhythm of the `queries` where the
-    readings show it (`follows_queries`), and `apart_w` tells how they scatter then. Beyond the ends the power is taken to have stayed.
+    `seen_w` are the powers as they were read, or those between the moves of a counter. If the readings show the rhythm of the `queries`
+    (`follows_queries`), `powers_w` are without it, and `apart_w` shows their scatter. Before the first and after the last reading the power
+    is constant.
     """
 
     def __init__(self, readings: Sequence[Reading], description: Description, queries: Queries | None = None) -> None:
@@ -45,7 +46,7 @@ class Curve:
         moved = np.flatnonzero(steps_mj) + 1
         self.times_ns, self._energies_mj = read_ns, counts_mj
         if moved.size < MOVES_AT_EVERY_READ * steps_mj.size:
-            # It moved some time between two reads. Its value before the first move does not show when.
+            # A move happened some time between two reads. For the value before the first move, that time is unknown.
             self.times_ns, self._energies_mj = (read_ns[moved - 1] + read_ns[moved]) // 2, counts_mj[moved]
             self.step_mj = float(np.median(steps_mj[moved - 1])) if moved.size else self.step_mj
         between_w = np.diff(self._energies_mj) * NS_PER_MS / np.diff(self.times_ns)
@@ -71,39 +72,39 @@ class Curve:
         return means_w
 
     def inside(self, window: Window) -> slice:
-        """Return which values lie within the window."""
+        """Return the indices of the values within the window."""
         begin, end = np.searchsorted(self.times_ns, (window.start_ns, window.end_ns))
         return slice(int(begin), int(end))
 
     def gap_ns(self, moment_ns: int) -> float:
-        """Return how far the two values around a moment are apart; 0 beyond the ends."""
+        """Return the time between the two values around a moment; 0 beyond the ends."""
         after = int(np.searchsorted(self.times_ns, moment_ns))
         return float(self.times_ns[after] - self.times_ns[after - 1]) if 0 < after < self.times_ns.size else 0.0
 
     def new_values(self, window: Window) -> float:
-        """Return how many of the values within the window are new: of those that repeat, fewer than were read."""
+        """Return the number of new values within the window: fewer than were read if the sensor repeats its values."""
         powers_w = self.seen_w[self.inside(window)]
         chance = equal_chance(powers_w)
         if self.is_counter or powers_w.size < 2 or chance > COARSE_CHANCE:
             return float(powers_w.size)
-        # If each were new, neighbours would be equal as often as any two are.
+        # If all values were new, neighbours would be equal as often as any two values.
         changes = np.count_nonzero(np.diff(powers_w)) / (powers_w.size - 1)
         return powers_w.size * min(1.0, changes / (1 - chance))
 
     def same_ratio(self, window: Window) -> float:
-        """Return by how much reading several values reduces an error that each value has by itself, 0..1."""
+        """Return the factor by which the mean of several values reduces an error that each value has by itself, 0..1."""
         _, counts = np.unique(self.seen_w[self.inside(window)], return_counts=True)
         return float(np.sqrt(np.sum((counts / max(1, counts.sum())) ** 2)))
 
 
 def equal_chance(powers_w: Array) -> float:
-    """Return how often two of these readings, picked at random, are equal, 0..1."""
+    """Return the probability that two random readings are equal, 0..1."""
     _, counts = np.unique(powers_w, return_counts=True)
     return float(np.sum(counts * (counts - 1.0))) / max(1, powers_w.size * (powers_w.size - 1))
 
 
 def increasing(pairs: Iterable[tuple[int, float | None]]) -> tuple[NDArray[np.int64], Array]:
-    """Return times and values; a reading that is not later than the one before it is left out."""
+    """Return times and values without those that are not later than the one before."""
     known_pairs = [(time_ns, value) for time_ns, value in pairs if value is not None]
     times_ns = np.array([time_ns for time_ns, _ in known_pairs], np.int64)
     values = np.array([value for _, value in known_pairs], np.float64)

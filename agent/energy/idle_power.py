@@ -9,19 +9,19 @@ import numpy as np
 from edgemeter.agent.energy.curve import Curve
 from edgemeter.agent.energy.window import Window
 
-# Each idle stretch is cut into so many blocks.
+# The number of blocks of each idle stretch.
 BLOCKS = 3
-# Neighbouring blocks of an idle machine take after each other: they know as much as half as many independent ones.
+# Neighbouring blocks of an idle machine are correlated: they count as half as many independent ones.
 ALIKE = 2.0
 FEWEST_NEW_VALUES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class IdlePower:
-    """Idle power: the means of the stretches before and after, None without one, of both, and its standard uncertainty, W.
+    """Idle power: the means of the stretches before and after (None without one) and of both, and its standard uncertainty, W.
 
-    `freedom` are that uncertainty's degrees of freedom. `drift_u_w` is None where one side is known only: how far idle power moved during
-    the block is then not known.
+    `freedom` are the degrees of freedom of that uncertainty. `drift_u_w` is None if there is one stretch only, because the drift during
+    the block is then unknown.
     """
 
     before_w: float | None
@@ -35,12 +35,12 @@ class IdlePower:
     block_ns: float
 
     def stretch_u_w(self, length_ns: float) -> float:
-        """Return how far the mean over another stretch of that length may lie off."""
+        """Return the standard uncertainty of the mean over another stretch of that length."""
         return self.block_scatter_w * math.sqrt(ALIKE * self.block_ns / length_ns)
 
 
 def idle_power(curve: Curve, before: Window | None, after: Window | None, step_u_w: float | None) -> IdlePower | None:
-    """Return the idle power; None without a stretch. `step_u_w` is the standard uncertainty of one reading by the sensor's steps."""
+    """Return the idle power, None without a stretch; `step_u_w` is the standard uncertainty that the sensor's steps give one reading."""
     stretches = [window for window in (before, after) if window is not None]
     if not stretches:
         return None
@@ -54,7 +54,7 @@ def idle_power(curve: Curve, before: Window | None, after: Window | None, step_u
         mean_w=statistics.fmean(means_w),
         u_w=scatter_w * math.sqrt(ALIKE / blocks_w.size),
         freedom=blocks_w.size - 1,
-        # Meanwhile it was within twice the range of these (rectangular, GUM 4.3.7), and what falls may fall on by as much.
+        # During the block idle power was within twice the range of the blocks (rectangular, GUM 4.3.7); a fall may go on by as much.
         drift_u_w=max(float(np.ptp(blocks_w)) / math.sqrt(3), *(float(part_w[0] - part_w[-1]) for part_w in each_w))
         if len(stretches) == 2
         else None,
@@ -65,12 +65,12 @@ def idle_power(curve: Curve, before: Window | None, after: Window | None, step_u
 
 
 def calm(curve: Curve, window: Window | None, skipped_ns: int, spacing_ns: float) -> Window | None:
-    """Return an idle stretch without its beginning and its last reading, beyond which the load begins; None where too little is left."""
+    """Return an idle stretch without its beginning and its last reading, after which the load begins; None if too little is left."""
     if window is None:
         return None
     length_ns = window.length_ns - skipped_ns - int(spacing_ns)
     inner = Window(window.start_ns + skipped_ns, window.start_ns + skipped_ns + max(1, length_ns))
     read_ns = curve.times_ns[curve.inside(inner)]
-    # A sensor that stops early knows nothing of the rest.
+    # The sensor may have stopped early.
     enough = min(length_ns / spacing_ns, read_ns.size) >= FEWEST_NEW_VALUES
     return inner if enough and np.ptp(read_ns) >= length_ns / 2 else None

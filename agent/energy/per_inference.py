@@ -1,4 +1,4 @@
-"""Energy per inference: what the readings around a run support, or the reason why they support none."""
+"""Energy per inference from the readings around a run, or the reason why they give none."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -24,10 +24,10 @@ COVERAGE_FACTOR = 2.0
 
 @dataclass(frozen=True, slots=True)
 class EnergyRun:
-    """When and what was measured: the timed part, the idle stretches, the inferences; `queries` where their times are known.
+    """The measured work: its timed part, idle stretches and number of inferences; `queries` if their times are known.
 
-    `accelerator` is how the device that it runs on is attached, `attached` all that is, as in the environment.
-    What is watched besides runs counts no inferences: then `inferences` is the number of work units, 1 for the whole.
+    `accelerator` is the link of the device that computes; `attached` are all attached devices, as in the environment. Work other than a
+    run counts no inferences: then `inferences` is the number of its units, or 1.
     """
 
     timed: Window
@@ -40,7 +40,7 @@ class EnergyRun:
     counts_inferences: bool = True
 
     def own_ms(self) -> float:
-        """Return how long the queries themselves took: without random pauses, and of a language model's without what lies between."""
+        """Return the duration of the queries without random pauses; for a language model also without the gaps between queries."""
         if self.queries is None:
             return self.timed.length_ns / NS_PER_MS
         if self.counts_inferences:
@@ -50,7 +50,7 @@ class EnergyRun:
 
 @dataclass(frozen=True, slots=True)
 class Energies:
-    """The energies of a run: that of the widest scope, or why there is none; the others, and why some sensors gave none."""
+    """The energy with the widest scope, or why there is none; the others, and why some sensors gave none."""
 
     energy: Energy | None
     reason: str | None
@@ -58,12 +58,12 @@ class Energies:
     refused: tuple[str, ...] = ()
 
     def all(self) -> tuple[Energy, ...]:
-        """Return all energies, that of the widest scope first."""
+        """Return all energies, the widest scope first."""
         return () if self.energy is None else (self.energy, *self.others)
 
 
 def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
-    """Return the energies that the readings of all sensors support, each by itself; a measured one goes before a replayed one."""
+    """Return the energies from each sensor by itself; measured ones come before replayed ones."""
     results = [assess(trace, run) for trace in ranked(traces)]
     energies = [energy for energy, _ in results if energy is not None]
     reasons = [reason for _, reason in results if reason is not None]
@@ -73,13 +73,12 @@ def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
 
 
 def ranked(traces: Iterable[SensorTrace]) -> list[SensorTrace]:
-    """Return the traces in the order in which their energies are given: that of the widest scope first."""
+    """Return the traces in the order of their energies: measured ones first, then the widest scope first."""
 
     def order(trace: SensorTrace) -> tuple[bool, int]:
         description = trace.description
         if description is None:
             return False, -1
-        # What the sensor did not measure here stands behind what another one did, however wide its scope.
         is_measured = sensor_provenance(description.id, "measured") == "measured"
         return not is_measured, scope_rank(description.scope)
 
@@ -87,7 +86,7 @@ def ranked(traces: Iterable[SensorTrace]) -> list[SensorTrace]:
 
 
 def assess(trace: SensorTrace, run: EnergyRun) -> tuple[Energy | None, str | None]:
-    """Return the energy per inference of the timed part, from one sensor's readings; else None, and the reason."""
+    """Return the energy per inference from one sensor's readings; else None and the reason."""
     description = trace.description
     if description is None or len(trace.readings) < 2:
         return None, f"{trace.name}: {trace.ended or 'it gave no two readings'}{refusals.failures(trace)}"
@@ -110,22 +109,22 @@ def _energy(trace: SensorTrace, description: Description, run: EnergyRun) -> Ene
         return refusal
     has_own_clock = values > refusals.OWN_CLOCK_RATIO * new_values
     if not has_own_clock:
-        # The phase of a reading in its query is known where the sensor looks when it is read.
+        # A sensor without its own clock measures when it is read, so the phase of each reading in its query is known.
         curve = Curve(trace.readings, description, run.queries)
     idle_windows = run.idle_before, run.idle_after
     block = block_of(curve, description, timed, idle_windows, spacing_ns, is_even=run.counts_inferences)
-    refusal = block.refusal or (refusals.in_step(run.queries, spacing_ns, block.late.delay_ns) if has_own_clock else None)
-    return refusal or _stated(curve, description, run, block)
+    refusal = block.refusal or (refusals.in_step(run.queries, spacing_ns, block.tail.delay_ns) if has_own_clock else None)
+    return refusal or _energy_of_block(curve, description, run, block)
 
 
-def _stated(curve: Curve, description: Description, run: EnergyRun, block: Block) -> Energy:
+def _energy_of_block(curve: Curve, description: Description, run: EnergyRun, block: Block) -> Energy:
     timed, idle = run.timed, block.idle
-    whole_mj, own_ms = curve.energy_mj(timed) + block.late.energy_mj, run.own_ms()
+    whole_mj, own_ms = curve.energy_mj(timed) + block.tail.energy_mj, run.own_ms()
     breaks_ns = None if run.queries is None else run.queries.pauses_ns[:, 0]
     terms = budget.budget_of(curve, description, timed, block, breaks_ns, whole_mj)
     own_mj, terms["gaps"] = _without_gaps(curve, run, whole_mj, 0.0 if idle is None else idle.mean_w)
     net_mj = None if idle is None else own_mj - idle.mean_w * own_ms
-    # More than three uncertainties of idle power, and more than its own (k = 2), but for the gain's, which only stretches it.
+    # A net energy must exceed three uncertainties of idle power and its own (k = 2), without the gain's, which only scales it.
     hidden_mj = math.hypot(*(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name not in {"gain", "offset"}))
     idle_u_mj = math.hypot(*(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name.startswith("idle_")))
     lost_mj = max(RESOLVABLE * idle_u_mj, COVERAGE_FACTOR * hidden_mj)
@@ -141,7 +140,7 @@ def _stated(curve: Curve, description: Description, run: EnergyRun, block: Block
         gross_u_mj=each(budget.gross_u_mj(terms)),
         net_mj=each(net_mj) if net_mj is not None and net_mj > lost_mj else None,
         net_u_mj=None if net_mj is None else each(budget.net_u_mj(terms, abs(net_mj / own_mj) if own_mj else 0.0)),
-        after_load_mj=block.late.after_load_mj,
+        after_load_mj=block.tail.after_load_mj,
         mean_power_w=own_mj / own_ms,
         idle_before_w=idle.before_w if idle else None,
         idle_after_w=idle.after_w if idle else None,
@@ -151,10 +150,11 @@ def _stated(curve: Curve, description: Description, run: EnergyRun, block: Block
 
 
 def _without_gaps(curve: Curve, run: EnergyRun, whole_mj: float, idle_w: float) -> tuple[float, Term]:
-    """Return the energy of the queries alone, and its uncertainty: nobody timed what ran in the gaps between them, so it is bounded.
+    """Return the energy of the queries alone, and the uncertainty that comes from the gaps between them.
 
-    It lies between idle power and that of the queries, if the gaps drew idle power; a server may draw the highest power that was seen
-    (rectangular, GUM 4.3.7). Readings within the gaps would not show it where the sensor is late.
+    The work in the gaps is unknown, so their power is bounded: by idle power, and by the mean power of the queries if the gaps drew idle
+    power. A server may draw up to the highest power that was seen (rectangular, GUM 4.3.7). Readings in the gaps do not help, because the
+    sensor may be late.
     """
     whole_ms, own_ms = run.timed.length_ns / NS_PER_MS, run.own_ms()
     gaps_ms = whole_ms - own_ms

@@ -1,9 +1,9 @@
-"""The rhythm of the load: when each query began and ended, and how much of a power reading follows from where in a query it fell.
+"""The rhythm of the load: the times of the queries, and the part of each power reading that its phase in a query explains.
 
-A sensor that reads ten times a second sees bursts of inference at random phases, and most of the scatter of its readings is that
-phase. The agent knows the phase of every reading. What depends on it alone is fitted (a few harmonics of the time from one query's
-begin to the next, and whether a query was being worked on) and taken off: over whole queries its integral is zero, so that
-the energy stays what it is and is known several times better. In the theory of sampling this is regression on a control variate.
+A sensor that reads ten times a second sees bursts of inference at random phases, which cause most of the scatter of its readings. The
+agent knows the phase of every reading. It fits the dependence on the phase (some harmonics of the cycle from query to query, and whether
+a query was running) and subtracts it. The fit integrates to zero over whole queries, so the energy stays the same and its uncertainty
+falls several times. In the theory of sampling this is regression on a control variate.
 Source: Cochran, Sampling Techniques, 3rd edition, chapter 7.
 """
 
@@ -18,15 +18,15 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
 
 MOST_HARMONICS = 6
-# So many readings within pauses show the power that is drawn there.
+# The fewest readings within pauses that show the power there.
 FEWEST_PAUSED = 5
 READINGS_PER_PARAMETER = 15
-# Queries that take less of the time than this, or leave less of it free, carry no information.
+# If queries take less of the time than this, or leave less of it free, there are no bursts to fit.
 ALWAYS_RATIO = 0.02
-# A reading that decides a parameter all alone tells nothing about its scatter.
+# A reading that determines a parameter alone shows nothing of its scatter.
 MOST_LEVERAGE = 0.9
 SERIES = frozenset({"query_start", "latency", "arrival", "pause_start", "pause_end"})
-# Below this share of the readings' variance a rhythm is chance, or not worth it.
+# A rhythm that explains less of the variance than this may be chance.
 LEAST_EXPLAINED = 0.25
 
 Array = NDArray[np.float64]
@@ -40,9 +40,9 @@ def no_pauses() -> Times:
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """The timed queries on the monotonic clock, int64 [n] each, in the order of time; `end_ns` ends the timed part.
+    """The timed queries in order of time, int64 [n] each; `end_ns` is the end of the timed part.
 
-    `pauses_ns` are begin and end of each random pause between them, int64 [m, 2].
+    `pauses_ns` are the beginning and end of each random pause, int64 [m, 2]. All times are monotonic.
     """
 
     starts_ns: Times
@@ -52,12 +52,12 @@ class Queries:
 
     @property
     def paused_ns(self) -> int:
-        """Return how long all pauses took."""
+        """Return the length of all pauses together."""
         return int(np.diff(self.pauses_ns).sum())
 
     def are_paused(self, times_ns: Times) -> NDArray[np.bool_]:
         """Return whether each of these times lies in a pause, bool [n]."""
-        # Begins and ends take turns: after an odd number of them it is a pause.
+        # Beginnings and ends alternate: after an odd number of them the time lies in a pause.
         passed = np.searchsorted(self.pauses_ns.ravel(), times_ns, "right")
         return np.equal(passed % 2, 1)
 
@@ -75,8 +75,8 @@ class Queries:
 class Steadied:
     """Powers without the part that follows from the rhythm.
 
-    `apart_w` is each as far from the fit to all other readings as it would lie: its scatter tells how well the energy is known, wherever
-    in a query the fit is poor. Source: the jackknife of a regression estimator, Cochran, Sampling Techniques, 3rd edition, section 7.
+    `apart_w` has each reading at its distance from the fit to all others. So its scatter shows the uncertainty of the energy even where the
+    fit is poor. Source: the jackknife of a regression estimator, Cochran, Sampling Techniques, 3rd edition, section 7.
     """
 
     powers_w: Array
@@ -96,13 +96,13 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
     if starts.size != durations.size or starts.size < 2 or np.any(np.diff(starts) <= 0):
         return None
     if "arrival" in by_name:
-        # In an open loop a query's latency begins when it arrives; it draws power from its call on.
+        # In an open loop the latency of a query begins at its arrival, but its power at its start.
         arrivals = samples.unpack(by_name["arrival"]).astype(np.int64)
         if arrivals.size != starts.size:
             return None
         durations = durations - (starts - arrivals)
     if _are_beside([starts], [starts + durations]):
-        # Of queries that a server answers beside each other, no reading belongs to one.
+        # A server answers queries at the same time, so a reading belongs to several of them.
         return None
     pauses = [samples.unpack(by_name[name]).astype(np.int64) for name in ("pause_start", "pause_end") if name in by_name]
     if len(pauses) != 2 or pauses[0].size != pauses[1].size or _are_beside((starts, *pauses[:1]), (starts + durations, *pauses[1:])):
@@ -111,7 +111,7 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
 
 
 def _are_beside(begins: Sequence[Times], ends: Sequence[Times]) -> bool:
-    """Return whether any of these stretches overlap: a user waits while another, who is served or waits too, makes no pause."""
+    """Return whether any of these stretches overlap."""
     begins_ns, ends_ns = np.concatenate(begins), np.concatenate(ends)
     order = np.lexsort((ends_ns, begins_ns))
     return bool(np.any(begins_ns[order][1:] < ends_ns[order][:-1]))
@@ -126,7 +126,7 @@ def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadi
         return None
     read_w = powers_w[begin:end]
     centred = basis - basis.mean(axis=0)
-    # The normal equations: the columns are nearly orthogonal, and a few numbers on each side are solved at once on any board.
+    # The columns are nearly orthogonal, so the normal equations are accurate.
     inverse = np.linalg.pinv(centred.T @ centred, hermitian=True)
     coefficients = inverse @ centred.T @ (read_w - read_w.mean())
     residuals = read_w - read_w.mean() - centred @ coefficients
@@ -136,7 +136,7 @@ def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadi
     if not residual_variance < (1 - LEAST_EXPLAINED) * variance:
         return None
     steadied = powers_w.copy()
-    # Each function of the basis integrates to zero over the timed part: nothing is added to the energy, nothing taken off.
+    # Each function of the basis integrates to zero over the timed part, so the energy stays the same.
     steadied[begin:end] -= basis @ coefficients
     apart = steadied.copy()
     apart[begin:end] += residuals * leverage / (1 - leverage)

@@ -1,7 +1,7 @@
-"""Reads power sensors during a run, each from its own thread at random moments, and packs the readings into the record.
+"""Sampling: reading each power sensor during a run in a thread of its own, at random moments; and the series in the record.
 
 For a sensor `rapl` the record holds two series of equal length: `power.rapl` (unit W; `energy.rapl`, unit mJ, for a counter) and
-`power_at.rapl` (unit ns), the moment of each reading, counted from the first timed query and negative before it.
+`power_at.rapl` (unit ns), the moment of each reading from the first timed query, negative before it.
 """
 
 import logging
@@ -19,19 +19,16 @@ from edgemeter.agent.power import Description, PowerSensor, Reading
 
 logger = logging.getLogger(__name__)
 
-# A sensor's read may block for a period, and its network calls end by themselves: this is for one that does neither.
+# For a read that does not return: others take a period at most, and network calls have their own timeouts.
 STOP_TIMEOUT_S = 10.0
-# The spans between which readings fall are shorter or longer than a period by so much at most.
+# The largest difference of a span from the period, as a share of the period.
 SPAN_SPREAD = 0.25
 Wait = Callable[[threading.Event, float], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class SensorTrace:
-    """The readings of one sensor in the order of time; `ended` is why they ended, None where the sampler stopped them.
-
-    `failure` is why the last read that failed did.
-    """
+    """The readings of one sensor in order of time; `ended` is why they ended early, `failure` why the last failed read failed."""
 
     name: str
     description: Description | None
@@ -42,10 +39,10 @@ class SensorTrace:
 
 
 class ReadSchedule:
-    """When to read: at a random moment of each of a row of spans, which are a period long on average.
+    """The moments of readings: a random one in each of consecutive spans, which are a period long on average.
 
-    Within a span of one length a load of nearly that period could alias; and a sensor's own clock of that very period could tick between
-    every two readings, so that none repeats and nothing shows that it has a clock. So the spans differ in length too.
+    The spans differ in length, because spans of the same length have two faults. A load of nearly that period could alias. And a sensor
+    whose own clock has that period could renew its value between every two readings, so that no repeated value shows the clock.
     """
 
     def __init__(self, start_ns: int, period_ns: int, draw: random.Random) -> None:
@@ -54,16 +51,16 @@ class ReadSchedule:
         self._end_ns = start_ns
 
     def after(self, now_ns: int) -> int:
-        """Return the next moment; a missed span is skipped, never made up for by a burst."""
+        """Return the next moment; missed spans are skipped."""
         begin_ns = self._end_ns + max(0, (now_ns - self._end_ns) // self._period_ns) * self._period_ns
         self._end_ns = begin_ns + max(1, int(self._draw.uniform(1 - SPAN_SPREAD, 1 + SPAN_SPREAD) * self._period_ns))
         return max(begin_ns + int(self._draw.random() * (self._end_ns - begin_ns)), now_ns)
 
 
 class Sampler:
-    """Reads every sensor of a mapping (name: sensor) from `start` to `stop`; the sensors stay open, their owner closes them.
+    """Reads every sensor of a mapping (name: sensor) from `start` to `stop`; it does not close them.
 
-    `wait` waits some seconds for the event that the reading is to end, and returns whether it is.
+    `wait` waits up to some seconds for the event that ends the reading, and returns whether it is set.
     """
 
     def __init__(self, sensors: Mapping[str, PowerSensor], seed: int | None = None, wait: Wait = threading.Event.wait) -> None:
@@ -71,7 +68,7 @@ class Sampler:
         self._begun = False
 
     def start(self) -> None:
-        """Start reading; a sampler that has started goes on."""
+        """Start reading, once."""
         if not self._begun:
             self._begun = True
             for thread in self._threads:
@@ -112,7 +109,7 @@ class _SensorThread(threading.Thread):
             while not self._wait(self.ended, (schedule.after(now_ns := time.monotonic_ns()) - now_ns) / 1e9):
                 self._read()
         except Exception as error:
-            # A bug of a plug-in must not look like a silent sensor.
+            # A fault of a plug-in must not look like a silent sensor.
             is_own = isinstance(error, EdgemeterError)
             self._why = str(error) if is_own else f"its driver failed with {type(error).__name__}: {error}"
             logger.info("power sensor %s stopped: %s", self.sensor_name, error, exc_info=not is_own)
@@ -137,7 +134,7 @@ class _SensorThread(threading.Thread):
 
 
 def pack_traces(traces: Iterable[SensorTrace], timed_start_ns: int) -> tuple[Series, ...]:
-    """Return the series of all sensors that gave readings."""
+    """Return the series of all sensors with readings."""
     import numpy as np  # noqa: PLC0415 - not at the top: the doctor looks for sensors without numpy
 
     from edgemeter.agent.contract import samples  # noqa: PLC0415 - as above
@@ -155,7 +152,7 @@ def pack_traces(traces: Iterable[SensorTrace], timed_start_ns: int) -> tuple[Ser
 
 
 def describe_trace(trace: SensorTrace) -> PowerTrace | None:
-    """Return the sensor as part of a record; None if it gave no readings."""
+    """Return the sensor as part of a record; None without readings."""
     if (described := trace.description) is None or not trace.readings:
         return None
     return PowerTrace(

@@ -1,7 +1,6 @@
-"""`python -m edgemeter.agent.engine.bytecode RUNTIME`: imports what a run imports, so that Python writes its bytecode; opens no model.
+"""`python -m edgemeter.agent.engine.bytecode RUNTIME` imports the modules of a run, so that Python writes their bytecode.
 
-A sandboxed run writes nothing beside the modules: without this, a package whose installer compiles nothing (uv) would be compiled in
-every cold start.
+A sandboxed run cannot write it. Without this, packages of an installer that compiles nothing (uv) would be compiled in every cold start.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The identity of a callable: its name, and a hash of what it does."""
+"""The identity of a callable: its name, and a hash of its code and values."""
 
 import functools
 import hashlib
@@ -16,7 +16,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9 ._:@-]+")
 
 
 def name_of(callable_: Callable[..., object]) -> str:
-    """Return what a case of the callable is named: its module and name; a lambda has none and is named after its hash."""
+    """Return the name of a case: module and name of the callable; a lambda is named after its hash."""
     inner: Any = callable_
     while isinstance(inner, functools.partial):
         inner = inner.func
@@ -29,12 +29,12 @@ def name_of(callable_: Callable[..., object]) -> str:
 
 
 def sha256_of(value: object) -> str:
-    """Return a hash of what a callable does, or of inputs: code with the values it refers to, of arrays only shape and dtype."""
+    """Return a hash of a callable, its code and the values that it refers to, or of inputs; arrays count by shape and dtype only."""
     return hashlib.sha256(_text(value, 0).encode(errors="replace")).hexdigest()
 
 
 def _text(value: Any, depth: int) -> str:
-    """Return a text that is the same in every process for values that do the same work."""
+    """Return a text that is the same in every process for equal values."""
     if isinstance(value, _PLAIN):
         return repr(value)
     with suppress(Exception):  # an object of the caller may refuse to be looked at, as a proxy outside its context does
@@ -47,11 +47,11 @@ def _text(value: Any, depth: int) -> str:
 
 
 def _text_of_container(value: Any, depth: int) -> str:
-    """Return the text of a mapping, a set or a sequence; empty of anything else."""
+    """Return the text of a mapping, a set or a sequence; empty for anything else."""
     if isinstance(value, Mapping):
         return str({_text(key, depth + 1): _text(item, depth + 1) for key, item in [*value.items()][:MOST_VALUES]})
     if isinstance(value, set | frozenset):
-        # In an order that no process's hashes decide.
+        # The order of a set differs between processes.
         return str(sorted(_text(item, depth + 1) for item in value))
     if isinstance(value, tuple | list):
         return str([_text(item, depth + 1) for item in value[:MOST_VALUES]])
@@ -72,7 +72,7 @@ def _text_of_callable(value: Any, depth: int) -> str:
         names = [value.__globals__[name] for name in code.co_names if name in value.__globals__]
         return f"{_text_of_code(code)} {_text([cells, names, value.__defaults__, value.__kwdefaults__], depth + 1)}"
     if hasattr(value, "named_parameters"):
-        # A module of PyTorch shows its layers; the values of its weights take no time.
+        # A module of PyTorch shows its layers; weights do not change its duration.
         return f"{value!r} {'training' if getattr(value, 'training', False) else ''}"
     parts = vars(value) if hasattr(value, "__dict__") else {}
     return f"{type(value).__qualname__} {_text({name: parts[name] for name in sorted(parts, key=str)}, depth + 1)}"

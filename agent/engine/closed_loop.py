@@ -1,7 +1,7 @@
-"""One query after the other, each begun when the last is done: single_stream, and offline with its batches.
+"""One query after the other, each started when the last is complete: single_stream, and offline with its batches.
 
-Source: MLPerf Inference, SingleStream and Offline. Of offline throughput counts: samples over the whole window, since copying a batch in is
-part of the work there. Pauses between queries, where the plan has them, are in no latency, and throughput leaves them out.
+Source: MLPerf Inference, SingleStream and Offline. The throughput of offline is over the whole window, because copying a batch in is part
+of the work there. Random pauses between queries are in no latency and no throughput.
 """
 
 import random
@@ -10,24 +10,24 @@ from collections.abc import Callable
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
 from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
 
-# Of the timed part, for pauses.
+# The share of the timed part for pauses.
 SHARE = 0.005
-# More pauses than this tell little more; fewer tell little at all, so that long queries get shorter pauses.
+# Few pauses show nothing, so long queries get shorter pauses; more than the most show little more.
 MOST_PAUSES, FEWEST_PAUSES = 100, 8
 NEVER_NS = 2**63
-# A run goes on until so many more queries have failed than were answered.
+# A run ends when so many more queries have failed than were answered.
 GIVE_UP_FAILURES = 10
 
 
 class Pauses:
-    """The random pauses of a timed part that is expected to take `seconds` from now; none where the plan has none.
+    """The random pauses of a timed part that is expected to take `seconds` from now, if the plan has pauses.
 
-    A sensor that looks at the power for a moment, by a clock of its own, sees the same part of each query where queries come in step with
-    it. After a pause that is evenly distributed over the length of a query the sensor sees any part of the next ones with equal
-    probability: what it shows between two pauses is then one of many independent draws, whose scatter tells how well their mean is known.
+    A sensor with its own clock may see the same part of each query, if queries are in step with it. After a pause of a random length up to
+    that of a query, it sees any part with equal probability. So the readings between two pauses are one of many independent draws, whose
+    scatter shows the uncertainty of their mean.
 
-    They take about half a percent of the timed part, or less. A pause waits without sleeping: the clocks of the processor and its caches
-    stay as they are, and the next query is no slower for it. `due_ns` is the moment from which on the next pause is due.
+    Pauses take at most about half a percent of the timed part. A pause spins, because sleeping would change clocks and caches and make the
+    next query slower. `due_ns` is the earliest moment of the next pause.
     """
 
     def __init__(self, plan: TimingPlan, seconds: float, clock: Callable[[], int]) -> None:
@@ -39,7 +39,7 @@ class Pauses:
         self.due_ns = clock() + self._spacing_ns
 
     def wait(self) -> tuple[int, int]:
-        """Pause, and return when."""
+        """Pause, and return beginning and end."""
         begin_ns = end_ns = self._clock()
         until_ns = begin_ns + self._draw.random() * self._longest_ns
         while end_ns < until_ns:
@@ -55,10 +55,10 @@ def seconds(plan: TimingPlan) -> float:
 
 
 def run(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
-    """Run queries one after the other until both `queries` and `seconds` are reached.
+    """Run queries one after the other until both `queries` and `seconds` of the plan are reached.
 
-    After a query that failed comes the next, once the server's time to wait is over, which counts towards nothing. The number of those
-    that were asked, failed ones too, is a multiple of `pass_queries`.
+    After a failed query comes a pause if the server asks for one, which does not count. The number of queries, with failed ones, is a
+    multiple of `pass_queries`.
 
     Raises:
         MeasurementError: most queries fail.

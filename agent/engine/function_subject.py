@@ -1,9 +1,8 @@
-"""A function in the process of its caller, by the clock, warm-up and statistics of every run.
+"""A function in the process of its caller, with the clock, warm-up and statistics of every run.
 
-A process of its own keeps runs apart from everything else; here the caller's threads, imports and garbage are part of the process. What
-can mislead is looked for in the first calls, and stated as facts of the run that rules of the verdict read (`in_process_rules.py`): a
-thread that goes on, changed inputs, stored results, garbage. A call that only starts work lasts until its results are there
-(`call_results`).
+Other runs have a process of their own; here the caller's threads, imports and garbage are part of the process. The first calls are checked
+for threads that go on, changed inputs, stored results and garbage; the facts go to rules of the verdict. A call that only starts work lasts
+until its results are ready (`call_results`).
 """
 
 import gc
@@ -34,21 +33,21 @@ from edgemeter.agent.engine.stopwatch import no_collection
 from edgemeter.agent.engine.subject import Emit, Results, Subject
 from edgemeter.agent.runtimes.call_results import devices_of, is_array, leaves, refuse_coroutine_function, waited, waits_for
 
-# Inputs up to this size are compared with what the first calls left of them.
+# Inputs up to this size are compared before and after the first calls.
 COMPARED_BYTES = 64_000_000
-# A first call that takes this much longer, and more than a millisecond, compiles or stores what it computes.
+# A first call that takes this many times as long, and more than a millisecond, compiles something or stores its result.
 LONG_FIRST, LONG_FIRST_NS = 10, 1_000_000
-# Reading the clock twice is to be at most 1% of a query; queries that are shorter are made of so many calls that it is 0.1%.
+# Reading the clock twice takes at most 1% of a query. Shorter calls are put together, so that it takes 0.1%.
 SHORTEST_IN_CLOCKS, BATCHED_IN_CLOCKS = 100, 1000
 CLOCK_TRIALS = 200
-# What a call leaves in cycles is freed between queries, this often: the collector is off while they are timed.
+# How often garbage in cycles is collected between queries; the collector is off while they are timed.
 COLLECTED_EVERY_NS = 100_000_000
 _SHARED = (type(None), bool, int, float, complex, str, bytes, frozenset, type)
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """The function that is measured, and its arguments. `inputs` is what the caller gave for them."""
+    """The function that is measured; `inputs` are its arguments as the caller gave them."""
 
     function: Callable[..., object]
     inputs: object
@@ -63,7 +62,7 @@ class FunctionCall:
     def bound(self) -> Callable[[], object]:
         """Return the bare call; raises ConfigError if the function does not take these arguments."""
         positional, named = self.arguments
-        # Some functions of C have no signature: then the first call shows it.
+        # Some C functions have no signature: then the first call shows a mismatch.
         with suppress(ValueError):
             signature = inspect.signature(self.function)
             try:
@@ -93,7 +92,7 @@ def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.Meas
 
 
 class FunctionSubject(Subject):
-    """A function with its arguments; a query is a call, or so many that it is long against reading the clock (`samples`)."""
+    """A function with its arguments; a query is one call, or as many (`samples`) as make it long compared with reading the clock."""
 
     def __init__(self, work: job.RunJob, target: FunctionCall) -> None:
         self._work, self._target = work, target
@@ -102,7 +101,7 @@ class FunctionSubject(Subject):
         self._leaves_garbage, self._collected_ns = False, 0
 
     def load(self) -> None:
-        """Call the function a few times, and note what that shows.
+        """Call the function a few times, and note facts about its calls.
 
         Raises:
             ConfigError: it is a coroutine, does not take these arguments, or its results cannot be waited for.
@@ -141,11 +140,11 @@ class FunctionSubject(Subject):
         self._query = _repeated(call, self.samples)
 
     def prepare(self) -> None:
-        """Note how long other threads ran until now."""
+        """Note the CPU time of other threads until now."""
         self._ran_ns, self._begin_ns = ran_ns(self._other_threads), time.monotonic_ns()
 
     def bind(self, number: int, user: int | None = None) -> Callable[[], Any]:
-        """Return the query; between queries what calls left in cycles is freed."""
+        """Return the query, after collecting garbage if that is due."""
         del number, user
         if self._leaves_garbage and time.monotonic_ns() >= self._collected_ns + COLLECTED_EVERY_NS:
             gc.collect()
@@ -153,7 +152,7 @@ class FunctionSubject(Subject):
         return self._query
 
     def results(self, timed: TimedQueries, emit: Emit) -> Results:
-        """Return the function as a model, with what its calls showed."""
+        """Return the function as a model, with the facts about its calls."""
         del emit
         target, work, calls = self._target, self._work, self.samples
         if busy := busiest_threads(self._ran_ns, ran_ns(self._other_threads), time.monotonic_ns() - self._begin_ns):
@@ -173,7 +172,7 @@ class FunctionSubject(Subject):
             options={"device": self._device} if self._device else {},
             facts=self._facts,
         )
-        # Of a query of several calls the latency is that of one: their mean, in fractions of a nanosecond.
+        # The latency of a query of several calls is their mean, in fractions of a nanosecond.
         latency_ns: Any = timed.latency_ns if calls == 1 else timed.latency_ns / calls
         code_file = getattr(getattr(target.function, "__code__", None), "co_filename", "")
         return Results(
@@ -191,7 +190,7 @@ class FunctionSubject(Subject):
         )
 
     def _note_stored_results(self, call_ns: float) -> None:
-        """Note that calls return what an earlier one computed: by a cache, or the same object after a much longer first call."""
+        """Note that calls return an earlier result: from a cache, or the same object after a much longer first call."""
         first_ns = self.first_ns or 0
         longer = f"the first took {first_ns / 1e6:.3g} ms, later ones {call_ns / 1e6:.3g} ms"
         if hasattr(self._target.function, "cache_info"):
@@ -201,7 +200,7 @@ class FunctionSubject(Subject):
 
 
 def _calls_per_query(call: Callable[[], object], again_ns: int) -> int:
-    """Return how many calls make a query that is long against reading the clock."""
+    """Return the number of calls that make a query long compared with reading the clock."""
 
     def spent_ns(call: Callable[[], object], calls: int) -> int:
         batched = _repeated(call, calls)
@@ -226,7 +225,7 @@ def _calls_per_query(call: Callable[[], object], again_ns: int) -> int:
 
 
 def _repeated(call: Callable[[], object], calls: int) -> Callable[[], object]:
-    """Return the query of so many calls; what they return is freed within their time, as in a loop of the caller's."""
+    """Return the query of `calls` calls; their results are freed within their time, as in a loop of the caller's."""
     if calls == 1:
 
         def query() -> None:
@@ -242,23 +241,23 @@ def _repeated(call: Callable[[], object], calls: int) -> Callable[[], object]:
 
 
 def _threads_started(alive: set[threading.Thread]) -> list[str]:
-    """Return the names of the threads that are alive now and were not before, and take them into `alive`."""
+    """Return the names of the threads that have started, and add them to `alive`."""
     new = [thread for thread in threading.enumerate() if thread not in alive]
     alive.update(new)
     return [thread.name for thread in new]
 
 
 def _snapshot(inputs: object) -> bytes | None:
-    """Return the values of inputs as bytes that can be compared; None of large ones, and of what has no such form."""
+    """Return the inputs as bytes that can be compared; None if they are large or cannot be pickled."""
     if sum(getattr(leaf, "nbytes", 0) for leaf in leaves(inputs) if is_array(leaf)) > COMPARED_BYTES:
         return None
-    with suppress(Exception):  # a file, a lock, a model: what cannot be pickled is not compared
+    with suppress(Exception):  # a file, a lock or a model may not be picklable
         return pickle.dumps(inputs)
     return None
 
 
 def ran_ns(threads: Sequence[threading.Thread]) -> dict[str, int]:
-    """Return the processor time of these threads of Python so far, by name and id; nothing where the kernel does not count it."""
+    """Return the CPU time of these threads so far, by name and id; empty if the kernel does not count it."""
     ran: dict[str, int] = {}
     for thread in threads:
         with suppress(OSError, ValueError, IndexError):
@@ -268,7 +267,7 @@ def ran_ns(threads: Sequence[threading.Thread]) -> dict[str, int]:
 
 
 def busiest_threads(before_ns: Mapping[str, int], after_ns: Mapping[str, int], passed_ns: int) -> str | None:
-    """Return the share of the time in which other threads of Python ran, which hold its lock meanwhile, and which of them ran most."""
+    """Return the share of the time in which other threads ran, and the busiest one; a thread that runs holds Python's lock."""
     shares = {name: (ran_ns - before_ns.get(name, ran_ns)) / passed_ns for name, ran_ns in after_ns.items()}
     if not shares:
         return None

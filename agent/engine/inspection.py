@@ -1,4 +1,4 @@
-"""A model's facts as its runtime finds them, or why it cannot be run, without running it: in a sandboxed process of its own."""
+"""A model's facts by its runtime, or why it cannot be run, without running it: in a sandboxed process of its own."""
 
 import os
 import sys
@@ -18,11 +18,11 @@ from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.runtimes.adapter import LibraryCandidate
 
-# What is larger is not loaded to see whether it can be: that takes as long as a run's own load, and memory that another run may need.
+# Larger models are not loaded for a check: that takes as long as in a run, and memory that another run may need.
 TRIED_BYTES = 256_000_000
-# On a small board the import of a library takes some of it. What takes longer is left to the first run.
+# The time limit of a check; on a small board the import of a library takes some of it.
 TRIED_S = 20.0
-# Of the data: enough to see what they are.
+# The number of items of the data that are opened.
 TRIED_ITEMS = 8
 # A replay has no library, a server is another machine's, and the others open an accelerator that another run may be using.
 NOT_OPENED = ("replay", "server", "served", "edgetpu", "tensorrt")
@@ -30,15 +30,15 @@ _NICENESS = 5
 
 
 class Inspected(msgspec.Struct, frozen=True, tag=True):
-    """The answer of the process; None where nothing speaks against the model, which was not loaded."""
+    """The answer of the process; None if the model was checked but not loaded."""
 
     loaded: Loaded | None
 
 
 def libraries_of(runtime: str) -> list[tuple[LibraryCandidate, ...]]:
-    """Return the libraries that the adapter of a runtime or generator names; of each tuple one would do. Raises as `find_plugin`.
+    """Return the libraries that the adapter of a runtime or generator names; of each tuple one is enough. Raises as `find_plugin`.
 
-    None of one in a file, which only runs in a sandbox.
+    A runtime in a file has none, because it only runs in a sandbox.
     """
     if python_target.of_file(runtime):
         return []
@@ -59,10 +59,10 @@ def inspect(model: Path, runtime: str) -> Loaded:
 
 
 def why_not(case: Case) -> EdgemeterError | None:
-    """Return why the case cannot be run, as far as it shows when model and data are opened; None if nothing speaks against it.
+    """Return why the case cannot be run, as far as opening its model and data shows; None if no reason was found.
 
-    The process has a low priority: another run may be in progress. Models above `TRIED_BYTES`, language models and those on an accelerator
-    are not loaded: their head, their settings and the library's list of backends are checked; nor is code, which the first run runs.
+    The process has a low priority, because another run may be in progress. Models above `TRIED_BYTES`, language models and models on an
+    accelerator are not loaded, nor is code: their header, their settings and the library's list of backends are checked.
     """
     if case.runtime in NOT_OPENED:
         return None
@@ -107,7 +107,7 @@ def _check(case: Case) -> Inspected:
 
 
 def main() -> None:
-    """Load or check, as the argument says, the model of the case on standard input, and write what was found to standard output."""
+    """Load or check (the argument) the model of the case on standard input, and write the answer to standard output."""
     os.nice(_NICENESS)
     job.answer_one(Case, _check if sys.argv[1] == "check" else _load, job.failure)
 

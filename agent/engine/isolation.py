@@ -27,21 +27,21 @@ Follow = Callable[[job.Event, int], None]
 _Answer = TypeVar("_Answer")
 _KINDS = {kind.__name__: kind for kind in (errors.ConfigError, errors.UnavailableError, errors.TransientError, errors.MeasurementError)}
 LAST_LINE = 300
-# An event with its samples stays far below it; a process that sends more is no longer the one that was started.
+# An event with its samples is much shorter; a process that sends more is not to be trusted.
 LONGEST_EVENT = 1 << 30
 _LAST_BYTES = 1 << 16
-# Code of a user, or a driver, may never return. A part of a run may take this long beyond what was planned; compilers take minutes.
+# A part of a run may take this long beyond its plan: compilers take minutes, but a user's code or a driver may never return.
 OVERTIME_S = 600.0
 BYTECODE_S = 120.0
 
 
 def run_isolated(work: job.RunJob, follow: Follow, meet: job.Meet | None = None) -> job.MeasuredRun:
-    """Measure `work` in a process of its own; `follow(event, pid)` is called with every event as it comes.
+    """Measure `work` in a process of its own; `follow(event, pid)` is called with every event.
 
-    `meet` answers a run that meets others, and may wait for them.
+    `meet` replies to a run that is timed at the same time as others, and may wait for them.
 
     Raises:
-        EdgemeterError: what the run ended with; MeasurementError when the process died.
+        EdgemeterError: the run failed; MeasurementError if the process died.
     """
     run = _run(work, follow, job.MeasuredRun, meet)
     if run.compiled_modules and not os.environ.get("PYTHONDONTWRITEBYTECODE"):
@@ -57,7 +57,7 @@ def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
     """Score the job's model in a separate process, without timing it; otherwise like `run`.
 
     Raises:
-        EdgemeterError: what it ended with; MeasurementError when the process died.
+        EdgemeterError: it failed; MeasurementError if the process died.
     """
     return _run(msgspec.structs.replace(work, is_untimed=True), follow, job.Scored)
 
@@ -73,7 +73,7 @@ def ask(
 ) -> _Answer:
     """Return the one answer of `python -m MODULE ARGUMENTS`, which reads `request` and runs in the sandbox.
 
-    `advice` names the process, and the remedy where it crashed. Raises the EdgemeterError that it reports, MeasurementError, or
+    `advice` names the process, and the remedy for a crash. Raises the EdgemeterError that the process reports, MeasurementError, or
     TransientError after `limit_s`.
     """
     pipe = subprocess.PIPE
@@ -118,7 +118,7 @@ def _run(work: job.RunJob, follow: Follow, answers: type[_Answer], meet: job.Mee
 
 
 class _TimeLimit:
-    """Ends a process from which nothing comes for `OVERTIME_S` longer than the present part of its run was planned to take."""
+    """Ends a process that sends nothing until `OVERTIME_S` after the planned end of the current part of its run."""
 
     def __init__(self, process: bubblewrap.SandboxProcess) -> None:
         self.part: str | None = None
@@ -129,7 +129,7 @@ class _TimeLimit:
         self._timer = threading.Timer(0.0, self._end)
 
     def restart(self, event: job.Event | None) -> None:
-        """Count anew after this event, None before the first: the process has the next answer to give."""
+        """Restart the clock after this event (None: before the first), when the process has to send the next."""
         self._planned_s = 0.0
         if isinstance(event, job.Phase):
             self.part, self._planned_s = event.name, event.seconds or 0.0
@@ -138,7 +138,7 @@ class _TimeLimit:
         self._timer.start()
 
     def pause(self) -> None:
-        """Count no more until the next restart."""
+        """Stop the clock until the next restart."""
         self._timer.cancel()
 
     def _end(self) -> None:
@@ -163,7 +163,7 @@ class _TimeLimit:
 
 @cache
 def _write_bytecode(runtime: str) -> None:
-    """Let Python write the bytecode that a run had to do without: once, so that later cold starts find it; what fails stays uncompiled."""
+    """Let Python write the missing bytecode of a run, so that later cold starts find it; failures are ignored."""
     with suppress(OSError, subprocess.TimeoutExpired):
         command = [sys.executable, "-m", "edgemeter.agent.engine.bytecode", runtime]
         subprocess.run(command, capture_output=True, check=False, timeout=BYTECODE_S, env={**os.environ, "PYTHONSAFEPATH": "1"})
@@ -199,14 +199,14 @@ def _follow(
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise errors.MeasurementError(
-            f"the process that ran {work.case.model!r} sent what is no event ({error}): do not trust this model"
+            f"the process that ran {work.case.model!r} sent an invalid message ({error}): do not trust this model"
         ) from error
     return None
 
 
 @cache
 def _warn_of(note: str) -> None:
-    """Warn once of a sandbox that is not whole."""
+    """Warn once of an incomplete sandbox."""
     logger.warning("sandbox: %s; `edgemeter doctor` has the remedy", note)
 
 
@@ -226,7 +226,7 @@ def _crash(work: job.RunJob, status: int, stderr: IO[bytes], *, is_loading: bool
     elif job.is_code(work.case):
         advice = "correct the code, or the library that it calls"
     elif is_loading and is_signal:
-        # Libraries abort on files that they do not understand.
+        # Libraries abort on invalid files.
         advice = "the file may be garbled: fetch or export it again"
     else:
         advice = "install another version of the runtime, or use another backend"

@@ -20,11 +20,11 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.sandbox.user_code import raised
 
-# Frames at a fixed rate have a curve over time from this length on.
+# Runs at a fixed frame rate have a curve over time from this length on.
 SHORTEST_CURVE_S = 60.0
 Request = TypeVar("Request")
 encode = msgspec.json.Encoder().encode
-# Runtime and backend of a function that is measured in the process of its caller; every other run, a factory's too, has its own process.
+# Runtime and backend of a function that is measured in its caller's process; every other run has a process of its own.
 FUNCTION_RUNTIME, IN_PROCESS = PYTHON, "in-process"
 
 
@@ -65,10 +65,10 @@ class OutputTensor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One run to measure. `spawned_ns` is the monotonic clock just before the process was started.
+    """One run to measure; `spawned_ns` is the monotonic clock just before the process was started.
 
-    With `idle` it idles before and after the timed part, unless that is clearly shorter than `energy_from_s`: then no sensor here gives an
-    energy, and nothing would come of the idle power. With `pauses` a closed loop makes random pauses where it idles.
+    With `idle` the run idles before and after the timed part, unless that is clearly shorter than `energy_from_s`, so that no sensor would
+    give an energy. With `pauses` a closed loop of such a run has random pauses.
     """
 
     case: Case
@@ -76,9 +76,9 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     seed: int
     accuracy: bool
-    # It is timed at the same time as other runs: see `Encounter`.
+    # Whether it is timed at the same time as other runs (`Encounter`).
     meets: bool = False
-    # Only the accuracy is wanted: nothing is timed, the answer is `Scored`.
+    # Whether only the accuracy is wanted; then the answer is `Scored`.
     is_untimed: bool = False
     idle: bool
     pauses: bool = False
@@ -87,24 +87,25 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The run has come to its next part; `seconds` is how long it will take, where that is known."""
+    """The next part of the run begins; `seconds` is its expected duration, if known."""
 
     name: Literal["quiet moment", "start", "settle", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy"]
     seconds: float | None = None
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """How far the accuracy pass is."""
+    """Progress of the accuracy pass, in items."""
 
     done: int
     total: int
 
 
 class Encounter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A run that meets others waits for them; the reply on standard input, once all have come, is the `Window` of all.
+    """A run waits for the others that are timed at the same time; the reply on standard input is a `Window`.
 
-    First it has loaded its model; the window has no meaning. Then it is warm: it is to be timed for `seconds` at least, its queries would
-    take `queries_s` alone, and all are timed in the window. At last it was timed in `timed`, and all were in the window.
+    It is sent three times: when the model is loaded (the window means nothing); when the run is warm, with the least time to be timed and
+    the time that its queries would take alone (the window is when all are to be timed); and with the window in which the run was `timed`
+    (the window is when all of them were timed).
     """
 
     seconds: float = 0.0
@@ -113,14 +114,14 @@ class Encounter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The run ended without a number; `kind` names the class of the error."""
+    """The run failed; `kind` names the class of the error."""
 
     kind: str
     message: str
 
 
 class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The result of the measuring process: the parts of the record that only it can know, and when what happened."""
+    """The result of the measuring process: its parts of the record, and the times of the parts of the run."""
 
     model: Model
     runtime: RuntimeInfo
@@ -135,13 +136,13 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cold_start: ColdStart
     warm_up: WarmUp
     memory: Memory
-    memory_thirds_mb: tuple[float, ...] = ()  # At the beginning, the two thirds and the end of the timed part; empty if not seen.
+    memory_thirds_mb: tuple[float, ...] = ()  # At the beginning, one third, two thirds and the end of the timed part; may be empty.
     compiled_modules: int | None = None  # Python modules without bytecode, which every cold start compiles.
     accuracy: Accuracy | None = None
-    reasons: dict[str, str] = {}  # Those of the record that only the process can know.
+    reasons: dict[str, str] = {}
     output_check: OutputCheck
     answers: Answers | None = None
-    predictions: msgspec.Raw = NO_PREDICTIONS  # COCO results as JSON, where they are asked for.
+    predictions: msgspec.Raw = NO_PREDICTIONS  # COCO results as JSON, if asked for.
     samples: tuple[Series, ...]
     timed: Window
     idle_before: Window | None
@@ -157,16 +158,15 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     @property
     def is_long_schedule(self) -> bool:
-        """Return whether frames came at a fixed rate for so long that the run has a curve over time."""
+        """Whether the run had a fixed frame rate for long enough to have a curve over time."""
         return self.steady is not None and self.timed.length_ns >= SHORTEST_CURVE_S * 1e9
 
 
-# Why a run on ground truth has no accuracy: objects are absent or crowds only, a metric is not defined without both classes, ...
-NOTHING_TO_FIND = "the ground truth holds nothing to find (no object, crowds only, nothing said), so there is no accuracy"
+NOTHING_TO_FIND = "the ground truth has nothing to find (no objects, or crowds only), so there is no accuracy"
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The result of a job that was not timed; `accuracy` is null where the ground truth holds nothing to find."""
+    """The result of a job that was not timed; `accuracy` is null if the ground truth has no objects."""
 
     accuracy: Accuracy | None
     accuracy_reason: str | None = None
@@ -185,14 +185,14 @@ decode_job = msgspec.json.Decoder(RunJob).decode
 
 
 def take_stdout() -> BinaryIO:
-    """Return standard output for messages; what native libraries print to it goes to standard error from now on."""
+    """Return standard output for messages; from now on, prints of native libraries go to standard error."""
     messages = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     return messages
 
 
 def take_stdin() -> BinaryIO:
-    """Return standard input for messages; code that asks a user for something finds its end, and does not wait."""
+    """Return standard input for messages; code that asks a user for input finds it closed."""
     messages = os.fdopen(os.dup(0), "rb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -201,7 +201,7 @@ def take_stdin() -> BinaryIO:
 
 
 def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], failed: Callable[[BaseException, Request], Failed]) -> None:
-    """Do the one request on standard input, and write the answer, or how it `failed`, to standard output."""
+    """Handle the one request on standard input, and write the answer, or what `failed` returns, to standard output."""
     output = take_stdout()
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
     try:
@@ -213,7 +213,7 @@ def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], f
 
 
 def is_code(case: Case) -> bool:
-    """Return whether code of the user's is measured: a factory, or a runtime in a file."""
+    """Return whether the user's code is measured: a factory, or a runtime in a file."""
     return case.runtime == PYTHON or bool(case.plugin_files)
 
 

@@ -1,4 +1,4 @@
-"""A language model: prompts, and the moment of each token. What is asked is in `edgemeter.agent.engine.prompts`."""
+"""A language model with its prompts (`edgemeter.agent.engine.prompts`) and the time of each token."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -33,14 +33,14 @@ NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 @dataclass(frozen=True, slots=True)
 class TextAnswer:
-    """The answer to a query, with the moment of each of its tokens, monotonic ns."""
+    """The answer to a query, with the time of each token, monotonic ns."""
 
     generated: Generated
     token_ns: tuple[int, ...]
 
 
 class LanguageSubject(Subject):
-    """A loaded generator with the prompts of a case. By their numbers the timed prompts of a case are the same in every run."""
+    """A loaded generator with the prompts of a case. The same number has the same prompt in every run."""
 
     has_tokens = True
 
@@ -52,7 +52,7 @@ class LanguageSubject(Subject):
         self._arrivals: dict[int, Callable[[], Any]] = {}
 
     def load(self) -> None:
-        """Prepare the prompts, whose lengths the load needs, and load the model; see `Subject.load`."""
+        """Prepare the prompts, whose lengths loading needs, and load the model; see `Subject.load`."""
         case = self.case
         self.case_prompts = prompts = CasePrompts.of_case(case)
         self.limits = Limits(prompts.output_tokens, ignore_end=prompts.file is None)
@@ -61,16 +61,16 @@ class LanguageSubject(Subject):
         self.prompts = prompts.of(self.loaded)
 
     def plan(self, work: job.RunJob) -> TimingPlan:
-        """Return what is to be timed; of a file whole passes."""
+        """Return the plan; the questions of a file are asked in whole passes."""
         return replace(super().plan(work), pass_queries=self.case_prompts.pass_queries)
 
     def ready(self, plan: TimingPlan) -> None:
-        """Make the requests of arrivals, which is no part of their time."""
+        """Prepare the requests of arrivals, outside their time."""
         if plan.rate_per_s is not None:
             self._arrivals = {number: self.bind(number, ARRIVAL) for number in range(len(poisson.schedule_ns(plan)))}
 
     def bind(self, number: int, user: int | None = None) -> Callable[[], tuple[Generated, list[tuple[int, int]]]]:
-        """Return the bare query; one that is asked alone drops every cache before (see `Generator.bind`)."""
+        """Return the bare query; a query that is asked alone clears every cache first (see `Generator.bind`)."""
         if user == ARRIVAL and number in self._arrivals:
             return self._arrivals.pop(number)
         query: Query
@@ -78,13 +78,13 @@ class LanguageSubject(Subject):
             query = self.generator.bind(self.prompts.of(number), self.limits)
         else:
             query = self.generator.bind_concurrent(self.prompts.of(number), self.limits, None if user == ARRIVAL else user)
-        # When how many more tokens were there.
+        # Times, each with the number of tokens that came.
         stamps: list[tuple[int, int]] = []
         clock = time.monotonic_ns
         return lambda: (query(lambda count: stamps.append((clock(), count))), stamps)
 
     def finish(self, number: int, result: tuple[Generated, list[tuple[int, int]]], end_ns: int) -> int:
-        """Take the answer with the moments of its tokens; the query ended with the last of them."""
+        """Keep the answer with the times of its tokens, and return the last."""
         del end_ns
         generated, stamps = result
         if not stamps:
@@ -95,7 +95,7 @@ class LanguageSubject(Subject):
         return token_ns[-1]
 
     def paces_ns(self, queries: Sequence[tuple[int, int, int]]) -> tuple[float, ...]:
-        """Return means of the time to the first token, and of the time for each further one; that to the first where it is the only one."""
+        """Return the mean times to the first token and for each further one; for a single token, the first twice."""
         first_ns, each_ns = [], []
         for number, start_ns, _ in queries:
             token_ns = self.answers[number].token_ns
@@ -105,7 +105,7 @@ class LanguageSubject(Subject):
         return sum(first_ns) / len(first_ns), sum(each_ns) / len(each_ns)
 
     def results(self, timed: TimedQueries, emit: Emit) -> Results:
-        """Return what ran, the times of its tokens, and whether its answers come again."""
+        """Return the model, the times of its tokens, and whether its answers are repeatable."""
         del emit
         loaded, prompts = self.loaded, self.case_prompts
         answers = with_cached({number: self.answers[number] for number in timed.numbers.tolist()})
@@ -116,7 +116,7 @@ class LanguageSubject(Subject):
         generated = {number: answer.generated for number, answer in answers.items()}
         check = check_answers(generated, self._repeat, loaded.abilities, overlap=timed.overlap)
         accuracy, no_accuracy = self._score(answers, timed.failures)
-        # Those of a file have no length in common.
+        # The prompts of a file differ in length.
         prompt_tokens = None if described.prompts != SYNTHETIC else next(iter(answers.values())).generated.prompt_tokens
         path = Path(self.case.model)
         return Results(
@@ -152,20 +152,20 @@ class LanguageSubject(Subject):
         if self.case_prompts.file is None:
             return None, NOTHING_TO_SCORE
         texts = [(number, answer.generated.text) for number, answer in answers.items()]
-        # A model that ends its text at once has answered nothing.
+        # A model that ends its text at once gave an empty answer.
         texts += [(failed.number, "") for failed in failures if failed.kind == EMPTY_ANSWER]
         return self.case_prompts.file.score(self.case.seed, sorted(texts))
 
     def _generation(self, answers: Sequence[Generated], moments: TokenMoments, timed: TimedQueries) -> tuple[Generation, str | None]:
-        """Return the part of the record, and why it has no times of single tokens, if so."""
+        """Return the part of the record, and why it has no times of single tokens, or None."""
         loaded, output_tokens = self.loaded, self.limits.output_tokens
         prompt_counts = np.array([answer.prompt_tokens for answer in answers if answer.prompt_tokens is not None])
         states_prompts = prompt_counts.size == len(answers)
         processed = int(prompt_counts.sum()) - sum(answer.cached_tokens or 0 for answer in answers)
         hidden = max((answer.hidden_reasoning_tokens or 0 for answer in answers), default=0)
-        # Servers leave out the counts of an answer for which nothing was drafted.
+        # Servers omit the counts for an answer without drafts.
         drafted = sum(answer.drafted_tokens or 0 for answer in answers)
-        # The time to the first token is none of the prefill where thoughts came before it.
+        # If reasoning came before the first token, the time to it is not the prefill.
         prefilled = processed if states_prompts and (timed.overlap or not hidden) else None
         unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
         return generation_statistics.with_times(
@@ -196,13 +196,13 @@ class LanguageSubject(Subject):
 
 
 def _most(counts: Sequence[int | None]) -> int | None:
-    """Return the most of what is stated; None where not all of it is."""
+    """Return the largest count; None if one is unknown."""
     values = [count for count in counts if count is not None]
     return max(values) if len(values) == len(counts) else None
 
 
 def without_unstreamed(timed: TimedQueries, answers: dict[int, TextAnswer]) -> TimedQueries:
-    """Return the queries with those whose answer came in one piece as failures, where most were streamed."""
+    """Return the queries; if most were streamed, those whose answers came in one piece become failures."""
     is_streamed = np.array([answers[number].generated.unstreamed is None for number in timed.numbers.tolist()])
     if np.count_nonzero(is_streamed) <= is_streamed.size / 2:
         return timed
@@ -214,7 +214,7 @@ def without_unstreamed(timed: TimedQueries, answers: dict[int, TextAnswer]) -> T
 
 
 def with_cached(answers: dict[int, TextAnswer]) -> dict[int, TextAnswer]:
-    """Return the answers with 0 cached tokens of each that states none, if any states some: servers leave out a 0.
+    """Return the answers with 0 for an unknown number of cached tokens, if any answer has one: servers omit a 0.
 
     Source: vLLM's entrypoints/openai (`if self.enable_prompt_tokens_details and num_cached_tokens`).
     """
@@ -228,7 +228,7 @@ def with_cached(answers: dict[int, TextAnswer]) -> dict[int, TextAnswer]:
 
 
 def moments_of(timed: TimedQueries, answers: dict[int, TextAnswer]) -> TokenMoments:
-    """Return the moments of all tokens as arrays, each from the arrival of its query."""
+    """Return the times of all tokens as arrays, each from the arrival of its query."""
     lengths = np.array([len(answers[number].token_ns) for number in timed.numbers.tolist()], np.int64)
     absolute_ns = np.array([moment for number in timed.numbers.tolist() for moment in answers[number].token_ns], np.int64)
     token_ns = absolute_ns - np.repeat(timed.arrived_ns, lengths)

@@ -1,4 +1,4 @@
-"""Loading a model for a run: runtime, model card, photographs, inputs made ready before timing; and how the record describes them."""
+"""Loading a model for a run: runtime, model card, data and prepared inputs; and their description in the record."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -22,14 +22,14 @@ from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
 from edgemeter.agent.sandbox.user_code import plugin_class
 from edgemeter.agent.tasks import Task, create, prepared
 
-# Inputs are prepared before timing: at most this number, and this size.
+# The most inputs, and the most bytes of inputs, that are prepared before timing.
 PREPARED_INPUTS = 64
 PREPARED_BYTES = 64_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """The loaded model with its known facts; `work` and `data` are None where there are no photographs."""
+    """The loaded model with its facts; `work` and `data` are None without a data set."""
 
     runtime: runtimes.Runtime
     loaded: Loaded
@@ -43,7 +43,7 @@ class LoadedModel:
         return prepared(self.work, index, self.loaded) if self.work else [self.noise(seed)[index]]
 
     def noise(self, seed: int) -> list[list[Array]]:
-        """Return inputs for a run without data: random values."""
+        """Return random inputs, for a run without data."""
         image = self.card.input if self.card is not None and isinstance(self.card.input, ImageInput) else None
         return noise.inputs(self.loaded, seed, image)
 
@@ -59,7 +59,7 @@ def open_data(case: Case, first: int | None = None) -> Dataset | None:
 
 
 def options_of(case: Case) -> runtimes.Options:
-    """Return how the runtime is to run, with the hash that the case or the model's card names."""
+    """Return the runtime's options, with the hash from the case or the model card."""
     card_file = card_path(Path(case.model))
     sha256 = case.sha256 or (read_card(card_file).sha256 if card_file.exists() else None)
     return runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=sha256)
@@ -79,13 +79,13 @@ def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) 
         card, guesses = _card_if_known(Path(case.model), loaded)
         return LoadedModel(runtime, loaded, card, guesses, None, None)
     card, guesses = _card_for(case, loaded, [str(category["name"]) for category in data.truth["categories"]] if data.truth else ())
-    # Only what the user names is code of theirs: a card may have come with its model.
+    # Only a task that the user names is code of theirs: a card may have come with its model.
     in_file = plugin_class("task", case.task or "", Task)
     return LoadedModel(runtime, loaded, card, guesses, data, in_file(card, loaded, data) if in_file else create(card, loaded, data))
 
 
 def _card_for(case: Case, loaded: Loaded, categories: Sequence[str]) -> tuple[Card, tuple[str, ...]]:
-    """Return the model's card with the task of the case; one in a file may make its inputs of the data itself, and then needs no card."""
+    """Return the model's card with the task of the case; a task in a file may make its inputs itself, and then needs no card."""
     path, task = Path(case.model), python_target.plain_name(case.task or "")
     try:
         card, guesses = recognise.card_for(path, loaded, categories)
@@ -98,7 +98,7 @@ def _card_for(case: Case, loaded: Loaded, categories: Sequence[str]) -> tuple[Ca
 
 
 def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str, ...]]:
-    """Return the card of a model that is only timed: how to decode its outputs need not be known then."""
+    """Return the card of a model that is only timed, or None: its outputs need not be decoded."""
     try:
         card, guesses = recognise.card_for(model, loaded)
     except ConfigError:
@@ -109,10 +109,7 @@ def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str,
 
 
 def prepare_calls(model: LoadedModel, first: list[list[Array]], seed: int) -> tuple[list[list[Array]], bool]:
-    """Return the inputs that are timed, one list of arrays a call, and whether call i is all of item i of the data.
-
-    `first` is the first item, prepared before.
-    """
+    """Return the inputs of timed calls, and whether call i is all of item i of the data; `first` is the prepared first item."""
     if model.data is None:
         return model.noise(seed), True
     fits = max(1, PREPARED_BYTES // max(1, sum(array.nbytes for array in first[0])))
@@ -125,7 +122,7 @@ def prepare_calls(model: LoadedModel, first: list[list[Array]], seed: int) -> tu
 
 
 def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
-    """Return the model, named as in the case or its card, else after its file."""
+    """Return the model, named after the case, its card or its file."""
     path, card, loaded = Path(work.case.model), model.card, model.loaded
     return Model(
         name=work.case.name or (card.name if card else recognise.name_of(recognise.named_path(path, loaded))),
@@ -142,7 +139,7 @@ def shapes_of(inputs: Sequence[Array]) -> tuple[tuple[int, ...], ...]:
 
 
 def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequence[Sequence[Array]] = ()) -> RuntimeInfo:
-    """Return the runtime, or the generator, that ran the model; of calls with inputs of several shapes the smallest and the largest too."""
+    """Return the runtime, or the generator, that ran the model; with the smallest and the largest shapes if those of `calls` differ."""
     shapes = sorted(set(map(shapes_of, calls)), key=lambda shapes: sum(map(math.prod, shapes)))
     sizes = [", ".join(str(list(shape)) for shape in shapes[index]) for index in (0, -1)] if len(shapes) > 1 else []
     threads_reason = loaded.threads_reason if isinstance(loaded, Loaded) else None
@@ -151,7 +148,7 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequen
     return RuntimeInfo(
         name=name,
         package=loaded.package,
-        # What is edited from run to run is not merged with what it was.
+        # A file may be edited between runs, so its hash is part of the version.
         version=f"{loaded.version}, file {model_file.sha256(in_file.source)[:8]}" if in_file else loaded.version,
         backend=loaded.backend,
         threads=1 if threads_reason else case.threads,
@@ -162,24 +159,24 @@ def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator, calls: Sequen
 
 
 def describe_precision(loaded: Loaded) -> str:
-    """Return the precision of the file, or else that of its inputs and outputs: weights may be smaller."""
+    """Return the precision of the file, or else that of inputs and outputs: weights may be smaller."""
     return loaded.precision or precision_of({info.dtype for info in (*loaded.inputs, *loaded.outputs)})
 
 
 def precision_of(dtypes: Collection[str]) -> str:
-    """Return the precision that the types of inputs and outputs show."""
+    """Return the precision by the types of inputs and outputs."""
     precisions = {"int8": "int8", "uint8": "int8", "float16": "fp16", "float32": "fp32"}
     return next((precision for dtype, precision in precisions.items() if dtype in dtypes), "unknown")
 
 
 def describe_inputs(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tuple[Tensor, ...]:
-    """Return the inputs of this run: names as declared, shapes and types as they were."""
+    """Return the inputs of this run: declared names, actual shapes and types."""
     declared = _declared(infos, len(arrays))
     return tuple(Tensor(name=info.name, shape=array.shape, dtype=str(array.dtype)) for info, array in zip(declared, arrays, strict=True))
 
 
 def describe_outputs(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tuple[job.OutputTensor, ...]:
-    """Return the outputs of this run: names and quantisation as declared, shapes and types as they were."""
+    """Return the outputs of this run: declared names and quantisation, actual shapes and types."""
     return tuple(
         job.OutputTensor(name=info.name, shape=array.shape, dtype=str(array.dtype), scale=info.scale, zero_point=info.zero_point)
         for info, array in zip(_declared(infos, len(arrays)), arrays, strict=True)

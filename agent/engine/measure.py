@@ -1,4 +1,4 @@
-"""One run, in this process: cold start, warm-up, idle, timed queries, idle, and what is repeated of them. The session does the rest."""
+"""One run, in this process: cold start, warm-up, idle, timed queries, idle, and the check of the outputs. The session does the rest."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ from edgemeter.agent.engine.subject import Emit, Results, Subject
 from edgemeter.agent.engine.warm_up import warm_up
 
 UNSURE_RATIO = 0.75
-# How queries arrive, by the name of the scenario: how long a plan takes, and what runs it.
+# For each scenario: the expected duration of a plan, and the loop that runs it.
 LOOPS: Mapping[str, tuple[Callable[[TimingPlan], float], Callable[[Stopwatch, TimingPlan], TimedQueries]]] = {
     "single_stream": (closed_loop.seconds, closed_loop.run),
     "offline": (closed_loop.seconds, closed_loop.run),
@@ -35,7 +35,7 @@ LOOPS: Mapping[str, tuple[Callable[[TimingPlan], float], Callable[[Stopwatch, Ti
 
 def measure(work: job.RunJob, started_ns: int, emit: Emit, meet: job.Meet | None = None) -> job.MeasuredRun:
     """Measure a run of a job; for the arguments see `measure_subject`."""
-    # Only what this run needs takes time and memory.
+    # Imported here, because an unused import would take time and memory of the run.
     subject: Subject
     if work.case.output_tokens is not None:
         from edgemeter.agent.engine.language_subject import LanguageSubject  # noqa: PLC0415
@@ -51,12 +51,12 @@ def measure(work: job.RunJob, started_ns: int, emit: Emit, meet: job.Meet | None
 def measure_subject(
     work: job.RunJob, subject: Subject, started_ns: int | None, emit: Emit, meet: job.Meet | None = None
 ) -> job.MeasuredRun:
-    """Measure one run; `started_ns` is the monotonic clock at the start of this process, None of one that was there before.
+    """Measure one run; `started_ns` is the monotonic clock at the start of this process, None if the process is the caller's.
 
-    `meet` agrees with runs at the same time on what is timed.
+    `meet` agrees on a window with runs at the same time.
 
     Raises:
-        EdgemeterError: the run failed; its class shows what the caller can do.
+        EdgemeterError: the run failed.
     """
     try:
         emit(job.Phase(name="load"))
@@ -67,9 +67,8 @@ def measure_subject(
             )
         loaded_mb = resident_mb(subject.process)
         first_ns = Stopwatch(subject).first() if subject.first_ns is None else subject.first_ns
-        # Python compiles in each cold start what it may not write.
+        # Modules whose bytecode could not be written are compiled in each cold start. `torch.ops` has an attribute of any name.
         cached = [getattr(module, "__cached__", None) for module in [*sys.modules.values()]]
-        # `torch.ops` makes something of any name.
         compiled = sum(isinstance(path, str) and not Path(path).exists() for path in cached)
         emit(job.Phase(name="prepare"))
         subject.prepare()
@@ -81,7 +80,7 @@ def measure_subject(
             import_ms=None if subject.import_ns is None else subject.import_ns / 1e6,
             load_ms=None if subject.load_ns is None else subject.load_ns / 1e6,
             first_ms=first_ns / 1e6,
-            # What the first call took beyond later ones.
+            # The time of the first call beyond that of later ones.
             compile_ms=max(0.0, (first_ns - query_ns) / 1e6) if subject.compiles_at_call else None,
         )
         surroundings["memory"] = Memory(loaded_mb=loaded_mb, **surroundings["memory"])
@@ -91,7 +90,7 @@ def measure_subject(
 
 
 def agreed(plan: TimingPlan, seconds: Callable[[TimingPlan], float], meet: job.Meet | None) -> tuple[TimingPlan, int | None]:
-    """Return the plan for the common window, whose length alone ends it, and when that begins, monotonic ns; a run alone has its own."""
+    """Return the plan for the common window, and its beginning, monotonic ns; for a run alone, its own plan and None."""
     if meet is None:
         return plan, None
     window = meet(job.Encounter(seconds=plan.seconds, queries_s=seconds(replace(plan, seconds=0.0))))
@@ -101,10 +100,10 @@ def agreed(plan: TimingPlan, seconds: Callable[[TimingPlan], float], meet: job.M
 def time_queries(work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet | None) -> tuple[TimedQueries, int, dict[str, Any]]:
     """Warm up, idle, time the queries of the job's scenario, idle.
 
-    Those of a run that meets others are timed at the same time, and only what lies in the time of all of them counts.
+    With `meet`, the queries are timed at the same time as those of other runs, and only those in the common window count.
 
     Returns:
-        The timed queries, how long one took when warm (ns), and the fields of a measured run that are about what surrounds them.
+        The timed queries, the duration of a warm query (ns), and the fields of a measured run about the time around them.
     """
     case = work.case
     seconds, run = LOOPS[case.scenario]
@@ -129,7 +128,7 @@ def time_queries(work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet 
             timed = timed.within(meet(job.Encounter(timed=scenario.window(case.scenario, timed))))
         grown_mb = None
         if subject.kept_bytes is not None:
-            # Of each query its number, start, end and latency are kept, of an open loop its arrival too.
+            # Number, start, end and latency of each query are kept, and its arrival in an open loop.
             moments_bytes = timed.latency_ns.nbytes * (4 if timed.arrivals_ns is None else 5)
             grown_mb = resident_mb() - before_mb - (subject.kept_bytes + moments_bytes) / 1e6
     surroundings = {
@@ -143,7 +142,7 @@ def time_queries(work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet 
 
 
 def idle(name: Literal["idle before", "idle after"], seconds: float, emit: Emit) -> Window | None:
-    """Sleep with the model loaded, for the idle power, and return when; None of 0 s, which the end of the timed part alone reports."""
+    """Sleep with the model loaded, for the idle power, and return the window, None for 0 s; the phase after timing is always reported."""
     if seconds == 0 and name == "idle before":
         return None
     emit(job.Phase(name=name, seconds=seconds))

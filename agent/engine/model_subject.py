@@ -1,4 +1,4 @@
-"""A model by a runtime: a file in this process, or one behind a server, which may answer several queries at once."""
+"""A model that a runtime runs: a file in this process, or a model behind a server."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ KEPT_OUTPUTS = 8
 
 
 class ModelSubject(Subject):
-    """The loaded model with its inputs: one list of arrays for each call that may be drawn; `kept` are outputs of a few, by input."""
+    """The loaded model with its inputs, one list of arrays a call; `kept` are the outputs of a few calls, by input."""
 
     def __init__(self, work: job.RunJob) -> None:
         self.work, self.case = work, work.case
@@ -37,7 +37,7 @@ class ModelSubject(Subject):
         self._lock = threading.Lock()
 
     def load(self) -> None:
-        """Load the model, and prepare its first item; see `Subject.load`."""
+        """Load the model, and prepare the first item; see `Subject.load`."""
         self.model = model = loading.load_model(self.case, self.runtime)
         check_results(self.case, model)
         self.samples, self._joined = query_shape(self.case, model.loaded.inputs)
@@ -47,12 +47,12 @@ class ModelSubject(Subject):
         self.import_ns, self.load_ns = model.loaded.import_ns, model.loaded.load_ns
         self.compiles_at_call = model.loaded.compiles_at_call
         declared = tuple(tuple(size or 1 for size in info.shape) for info in model.loaded.inputs)
-        # One with inputs of other shapes is not of this run.
+        # A first query of the runtime counts only if its inputs had the shapes of this run.
         self.first_ns = model.loaded.first_ns if loading.shapes_of(self._first) == declared else None
         self._take([self._first])
 
     def prepare(self) -> None:
-        """Prepare the inputs; code that compiles does so for each shape before anything is timed."""
+        """Prepare the inputs, and call code once for each shape, so that it compiles before timing."""
         calls, is_by_item = loading.prepare_calls(self.model, self._item, self.case.seed)
         self._take(joined_batches(calls, self._joined, loading.PREPARED_BYTES, self.case.seed))
         self.is_by_item = is_by_item and self._joined == 1
@@ -64,13 +64,13 @@ class ModelSubject(Subject):
         self.inputs, self._order = inputs, range(len(inputs))
 
     def plan(self, work: job.RunJob) -> TimingPlan:
-        """Return what is to be timed; frames of a video come in their order, and at its rate unless the case has another."""
+        """Return the plan; frames of a video come in their order, at the rate of the case or the video."""
         plan, data = super().plan(work), self.model.data
         rate_per_s = data.rate_per_s if work.case.scenario == "steady" and data is not None else None
         return replace(plan, rate_per_s=plan.rate_per_s or rate_per_s, in_order=is_video(work.case.data or ""))
 
     def ready(self, plan: TimingPlan) -> None:
-        """Draw the inputs, and make the requests of arrivals, which is no part of their time."""
+        """Draw the inputs, and prepare the requests of arrivals, outside their time."""
         self._order = plan.drawn(len(self.inputs))
         self.kept, self._finished, self.kept_bytes = {}, 0, 0
         self._kept_every = max(1, plan.likely_queries() // KEPT_OUTPUTS)
@@ -79,7 +79,7 @@ class ModelSubject(Subject):
                 self.bind(number, ARRIVAL)
 
     def bind(self, number: int, user: int | None = None) -> Callable[[], Any]:
-        """Return the runtime's bare call; arrivals with the same input share it, so that those of a long schedule fit in memory."""
+        """Return the runtime's bare call; arrivals with the same input share one, so that those of a long schedule fit in memory."""
         item = self._order[number % len(self._order)]
         if user is None or not isinstance(self.runtime, runtimes.ConcurrentRuntime):
             return self.runtime.bind(self.inputs[item])
@@ -90,7 +90,7 @@ class ModelSubject(Subject):
         return self._arrivals[item]
 
     def finish(self, number: int, result: Any, end_ns: int) -> int:
-        """Keep the outputs of a few timed queries, spread over them; read what is unlike the answers before."""
+        """Keep the outputs of a few timed queries, spread over all; read an answer that differs from those before."""
         answer = result if isinstance(result, Answered) else None
         if answer is not None:
             answer.end()
@@ -107,10 +107,10 @@ class ModelSubject(Subject):
         return end_ns
 
     def results(self, timed: TimedQueries, emit: Emit) -> Results:
-        """Return what ran, whether its outputs come again, and how accurate they are."""
+        """Return the model, whether its outputs are repeatable, and its accuracy."""
         loaded = self.runtime.with_late_facts(self.model.loaded)
         model, data = replace(self.model, loaded=loaded), self.model.data
-        # The last answer of a server may be an error, which is read once; the one before it is kept.
+        # The last answer of a server may be an error; it is read once, and then the answer before it.
         outputs = loading.describe_outputs(loaded.outputs, until_answered(self.runtime.outputs))
         evaluated = evaluate(self.work, model, self.inputs, self.kept, emit, is_by_item=self.is_by_item)
         return Results(

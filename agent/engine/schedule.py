@@ -1,6 +1,6 @@
-"""Queries at moments that were fixed before, whether the model is ready or not: poisson (`scenarios/poisson`), steady (`scenarios/steady`).
+"""Queries by a schedule, whether the model is ready or not: poisson (`scenarios/poisson`) and steady (`scenarios/steady`).
 
-A model in this process answers in turn, each query from its arrival or the end of the one before; a server answers them beside each other.
+A model in this process answers one query after the other; a server answers several at the same time.
 """
 
 from collections.abc import Iterable
@@ -15,17 +15,17 @@ from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
 from edgemeter.agent.engine.subject import ARRIVAL
 
 LEAD_NS = 1_000_000
-# A rate that cannot be sustained is given up on when the schedule has been over for as long as it took; a median needs 11.
+# A run that cannot keep the rate ends after twice the length of the schedule, but a median needs 11 queries.
 GIVE_UP_RATIO = 2
 FEWEST = 11
-# Frames that wait for longer after the schedule, or the deadline, are dropped.
+# Frames that wait longer than this after the schedule, or than the deadline, are dropped.
 DRAIN_NS = 1_000_000_000
-# As many as a closed loop has users: threads and connections that any board can have.
+# The most threads and connections, as many as a closed loop may have users.
 MOST_IN_FLIGHT = 256
 
 
 def run_poisson(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
-    """Serve the schedule of arrivals and return the latency of every query that was served, from its scheduled arrival."""
+    """Run the queries of the schedule, and return those that were served, with their latencies from their scheduled arrivals."""
     due_ns = poisson.schedule_ns(plan)
     if watch.subject.is_concurrent:
         begin_ns, begun = side_by_side(watch, due_ns.tolist())
@@ -35,22 +35,22 @@ def run_poisson(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
 
 
 def run_steady(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
-    """Offer the frames of the schedule and return those that were answered, with their latency from their arrival."""
+    """Run the frames of the schedule, and return those that were answered, with their latencies from their arrivals."""
     schedule = steady.schedule_of(plan)
     give_up_ns = schedule.length_ns + max(DRAIN_NS, schedule.deadline_ns)
     begin_ns, _ = _in_turn(watch, schedule.arrivals_ns(), give_up_ns, 1, takes_newest=True)
     end_ns = begin_ns + schedule.length_ns
-    # The idle time of the last frame.
+    # The last frame has its share of idle time.
     if (rest_ns := end_ns - watch.clock()) > 0:
         watch.sleep(rest_ns / 1e9)
     return watch.timed(begin_ns, end_ns, unserved=schedule.frames - watch.answered, schedule=schedule)
 
 
 def _in_turn(watch: Stopwatch, due_ns: Times, give_up_ns: int, fewest: int, *, takes_newest: bool) -> tuple[int, int]:
-    """Ask the query of each arrival when the one before has ended; return the beginning, and how many were asked.
+    """Ask the query of each arrival after the one before has ended; return the beginning, and the number of queries.
 
-    `takes_newest`: of those that have come by then, all but the newest are dropped. So much after the beginning none is begun any more,
-    but the `fewest`.
+    With `takes_newest`, all but the newest of the waiting arrivals are dropped. After `give_up_ns` no query starts, except to reach the
+    `fewest`.
     """
     number = begun = 0
     with no_collection():
@@ -70,17 +70,19 @@ def _in_turn(watch: Stopwatch, due_ns: Times, give_up_ns: int, fewest: int, *, t
 
 
 def side_by_side(watch: Stopwatch, offsets_ns: Iterable[int], limit: int = MOST_IN_FLIGHT) -> tuple[int, int]:
-    """Ask a query at each of these moments after the beginning, in threads, `limit` at once; return the beginning, and how many there were.
+    """Ask a query in a thread at each of these moments after the beginning; return the beginning, and the number of queries.
+
+    An arrival is dropped while `limit` queries are in flight.
 
     Raises:
-        EdgemeterError: a query did; the arrivals after it are left out.
+        EdgemeterError: a query raised it; later arrivals are left out.
     """
     in_flight: set[Future[object]] = set()
     begun = 0
     with no_collection(), ThreadPoolExecutor(limit) as pool:
         begin_ns = watch.clock() + LEAD_NS
         for number, offset_ns in enumerate(offsets_ns):
-            # Not spun: that would take the interpreter from the threads that stamp.
+            # Spinning would take the interpreter from the threads that read the clock.
             watch.sleep(max(0, begin_ns + offset_ns - watch.clock()) / 1e9)
             ended, in_flight = wait(in_flight, timeout=0)
             for future in ended:

@@ -1,4 +1,4 @@
-"""The subject of a run: a file by a runtime, a served model, a function, a language model; one interface for all that times it."""
+"""The subject of a run: a model file, a served model, a function or a language model, behind one interface."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
 
 Emit = Callable[[job.Event], None]
-# The user of a query that comes by a schedule, beside others, on a connection of its own.
+# The user of a query that arrives by a schedule, at the same time as others, on a connection of its own.
 ARRIVAL = -1
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that a subject adds to the record when its queries were timed: fields of `MeasuredRun` by their names, and samples.
+    """The facts that a subject adds to the record after timing: fields of `MeasuredRun` by their names, and raw samples.
 
-    `queries` are those that count, `series` further raw samples, `preprocess_ns` and `postprocess_ns` durations of the pass over the data.
+    `queries` are those that count; `preprocess_ns` and `postprocess_ns` are durations in the pass over the data.
     """
 
     queries: TimedQueries
@@ -48,7 +48,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subject(ABC):
-    """The thing that is measured. Queries have numbers: timed ones from 0, those before them from -1 down.
+    """The thing that is measured. Timed queries have the numbers 0, 1, ..., warm-up queries -1, -2, ...
 
     The calls come in the order load, prepare, (bind, the bare call, finish)*, ready, (bind, the bare call, finish)*, results, close. The
     clock is read just before and after the bare call.
@@ -56,68 +56,71 @@ class Subject(ABC):
 
     # Whether it answers several queries at once.
     is_concurrent = False
-    # Whether a query has a moment for each token.
+    # Whether each token of an answer has a time.
     has_tokens = False
-    # Samples of a query.
+    # The number of samples in a query.
     samples = 1
-    # Import, load and first query, where loading made that (ns); None: there is no such part, or it is still to be made.
+    # The times of import, load and the first query, where `load` did them.
     import_ns: int | None = None
     load_ns: int | None = None
     first_ns: int | None = None
     # Whether the first query compiles.
     compiles_at_call = False
-    # The bytes that are kept of timed answers; None where the growth of this process is not the subject's.
+    # The size of the answers that are kept; None if the memory growth of this process is not the subject's.
     kept_bytes: int | None = None
-    asked_before = 0
-    # The process whose memory is the run's; None: this one.
+    # The process whose memory is measured; None: this one.
     process: int | None = None
+    warm_up_queries = 0
 
     @abstractmethod
     def load(self) -> None:
-        """Load it, so that `bind` gives a first query.
+        """Load the subject, so that `bind` can return the first query.
 
         Raises:
             EdgemeterError: it cannot be loaded.
         """
 
     def prepare(self) -> None:  # noqa: B027 - some have nothing to prepare
-        """Prepare the inputs that are timed, once the first query was asked."""
+        """Prepare the inputs of timed queries, after the first query."""
 
     def plan(self, work: job.RunJob) -> TimingPlan:
-        """Return what is to be timed, before it is known how long a query takes."""
+        """Return the plan of the timed part, before the duration of a query is known."""
         return scenario.plan_of(work.case, work.seed, self.samples)
 
-    def ready(self, plan: TimingPlan) -> None:  # noqa: B027 - some ask the same each time
-        """Draw the inputs of this plan, and make what can be made of its queries before they are timed."""
+    def ready(self, plan: TimingPlan) -> None:  # noqa: B027 - some have the same query each time
+        """Draw the inputs of this plan, and prepare its queries as far as possible."""
 
     @abstractmethod
     def bind(self, number: int, user: int | None = None) -> Callable[[], Any]:
         """Return the bare call of a query: alone, of a `user` (0, 1, ...), or of an `ARRIVAL`.
 
-        Those of users and arrivals run in threads of their own.
+        Calls of users and arrivals run in threads of their own.
 
         Raises:
-            AnswerError: (the call too) the query is not answered.
+            AnswerError: (also by the call) the query is not answered.
         """
 
     def finish(self, number: int, result: Any, end_ns: int) -> int:
-        """Take the result of a call; return when the query ended, of text with its last token. Raises AnswerError if it is no answer."""
+        """Take the result of a call, and return the end of the query: `end_ns`, or the time of the last token.
+
+        Raises:
+            AnswerError: the result is no answer.
+        """
         del number, result
         return end_ns
 
     def paces_ns(self, queries: Sequence[tuple[int, int, int]]) -> tuple[float, ...]:
-        """Return the times that have to settle in the warm-up, means of these queries: number, start and end."""
+        """Return the durations that must settle in the warm-up, as means over these queries (number, start, end)."""
         return (sum(end_ns - start_ns for _, start_ns, end_ns in queries) / len(queries),)
 
     @abstractmethod
     def results(self, timed: TimedQueries, emit: Emit) -> Results:
-        """Return what the record holds besides the times; some queries are repeated for that, and the data gone through."""
+        """Return the facts for the record; for them some queries are repeated, and the data set is run."""
 
     def close(self) -> None:  # noqa: B027 - some belong to the caller
-        """Let it go; may come twice, and after a load that failed."""
+        """Release the subject; may be called twice, and after a load that failed."""
 
-    def reserve(self, count: int = 1) -> int:
-        """Return the number of the next query before the timed ones, of so many that count down from it."""
-        first = -1 - self.asked_before
-        self.asked_before += count
-        return first
+    def warm_up_number(self) -> int:
+        """Return the number of the next warm-up query."""
+        self.warm_up_queries += 1
+        return -self.warm_up_queries

@@ -1,13 +1,16 @@
-"""A closed loop of several users of a server: each sends the next query when the answer to the last is complete.
+"""A closed loop of several users of a server: each user sends the next query when the answer to the last one is complete.
 
-All begin at once. That burst, in which prompts wait for each other as they never do later, is the ramp-up: the first query of each of
-several users is in no statistic but the energy. Each then takes the next query until both the number of answers and the time are reached;
-then the first of them has nothing left, while the others still wait for their last answers. Rates are over the time between ramp-up and
-tail.
+    user 0   |ramp-up|  q0  |   q2   |  q5  |
+    user 1   |ramp-up |  q1   |  q3 | q4 |   q6    |
+                      ^ rates from here  to ^ here
+
+All users begin at once, so that their first prompts wait for each other as later ones do not. The first query of each of several users is
+therefore ramp-up, and counts for the energy only. Users take queries until both the number of answers and the time are reached. Rates are
+taken from the end of the ramp-up until the first user finds no query left.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from edgemeter.agent.engine.closed_loop import GIVE_UP_FAILURES
@@ -15,23 +18,23 @@ from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan
 from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
 
 START_TIMEOUT_S = 60.0
-# Of fewer queries a user the tail would be a large part.
+# With fewer queries for each user, the tail would be a large part of the time.
 FEWEST_A_USER = 8
 
 
 def seconds(plan: TimingPlan) -> float:
-    """Return the expected duration; `expected_ns` is that of a query beside the others."""
+    """Return the expected duration; the plan's `expected_ns` is that of a query among those of other users."""
     users, query_s = plan.users or 1, plan.expected_ns / 1e9
     queries = plan.whole(max(plan.queries, FEWEST_A_USER * users), query_s / users)
     return max(plan.seconds, -(-queries // users) * query_s) + (query_s if users > 1 else 0.0)
 
 
 def run(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
-    """Run the queries of so many users, each of whom has one at a time; the first of each of several is the ramp-up."""
+    """Run the queries of the plan's users, each of whom has one at a time."""
     users = plan.users or 1
-    first = watch.subject.reserve(users) if users > 1 else None
+    ramp_up = [watch.subject.warm_up_number() for _ in range(users)] if users > 1 else []
     queries = max(plan.queries, FEWEST_A_USER * users)
-    begin_ns = ask_users(watch, users, queries, plan.seconds, ramp_up_from=first, pass_queries=plan.pass_queries)
+    begin_ns = ask_users(watch, users, queries, plan.seconds, ramp_up=ramp_up, pass_queries=plan.pass_queries)
     return watch.timed(begin_ns, overlap=True, users=users)
 
 
@@ -41,18 +44,17 @@ def ask_users(  # noqa: C901 - two closures over the same counts
     queries: int,
     timed_s: float = 0.0,
     *,
-    number_of: Callable[[int], int] = int,
-    ramp_up_from: int | None = None,
+    is_warm_up: bool = False,
+    ramp_up: Sequence[int] = (),
     pass_queries: int = 1,
 ) -> int:
-    """Ask queries in a thread for each user until `queries` were begun and `timed_s` is over; return the beginning, monotonic ns.
+    """Ask queries in a thread for each user until `queries` have started and `timed_s` has passed; return the beginning, monotonic ns.
 
-    Those that fail do not count, and most of them end the loop. With `ramp_up_from`, a number, each user asks a query before, down from
-    it: the time counts from when all have, and half of the queries or more begin after it. The number of those begun is a multiple of
-    `pass_queries`.
+    Failed queries do not count, and the loop ends if most fail. Each user asks a query of `ramp_up` first: the time counts from the end of
+    all of these, and at least half of the queries start after it. The number of queries is a multiple of `pass_queries`.
 
     Raises:
-        EdgemeterError: a query did; each user ends with the query that is under way.
+        EdgemeterError: a query raised it; the users end after their current queries.
     """
     lock, gate, stop = threading.Lock(), threading.Barrier(users), threading.Event()
     begins_ns: list[int] = []
@@ -61,7 +63,7 @@ def ask_users(  # noqa: C901 - two closures over the same counts
     begun = failed = 0
 
     def following() -> int | None:
-        """Return the next query, None where there is none left."""
+        """Return the number of the next query; None if there is none left."""
         nonlocal begun
         with lock:
             counted = begun - failed
@@ -70,7 +72,7 @@ def ask_users(  # noqa: C901 - two closures over the same counts
             if stop.is_set() or gives_up or (are_enough and watch.clock() >= ready_ns[-1] + timed_s * 1e9):
                 return None
             begun += 1
-            return begun - 1
+            return watch.subject.warm_up_number() if is_warm_up else begun - 1
 
     def ask(number: int, user: int) -> bool:
         error = watch.ask(number, user)
@@ -84,13 +86,13 @@ def ask_users(  # noqa: C901 - two closures over the same counts
         with lock:
             begins_ns.append(watch.clock())
         try:
-            if ramp_up_from is not None:
-                ask(ramp_up_from - user, user)
+            if ramp_up:
+                ask(ramp_up[user], user)
             with lock:
                 ready_ns.append(watch.clock())
                 early.append(begun - failed)
             while (query := following()) is not None:
-                if not ask(number_of(query), user):
+                if not ask(query, user):
                     with lock:
                         failed += 1
         except BaseException:

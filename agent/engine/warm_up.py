@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
 from edgemeter.agent.engine.users import ask_users
 
-# The number of blocks of the last half; their medians are compared, so that single outliers do not count.
+# The last half has this number of blocks; their medians are compared, so that single outliers do not count.
 BLOCKS = 32
 FEWEST_QUERIES = 16
 
-# What a window must be able to show of a trend: this much of the level, or this share of the spread, whichever is more.
+# A window must be able to show a trend of this share of the level, or of this share of the spread, whichever is more.
 SHOWN_RATIO = 0.004
 SHOWN_SPREADS = 0.25
 
-# A change over the window that is smaller than this does not matter, however well it shows.
+# A smaller change over the window does not matter, even if it is significant.
 NEGLIGIBLE_RATIO = 0.003
 
 # Mann-Kendall, two-sided, 5%.
@@ -40,37 +40,39 @@ TREND_Z = 1.96
 SPREAD_FACTOR = 2.0
 HALVES_RATIO = 0.02
 
-# A spread as small as this may change as it likes.
+# A change of a smaller spread does not matter.
 NEGLIGIBLE_SPREAD_RATIO = 0.02
 # The first check comes after this number of queries and this time, since clocks take tens of ms to rise; the next after a quarter more.
 FIRST_CHECK = 64
 SHORTEST_S = 0.5
 GROWTH = 1.25
-# The fewest queries whose last half knows its rise to a quarter of the spread: before, a noisy series cannot be found to be settled.
+# The fewest queries whose last half shows a trend of a quarter of the spread; with fewer, no noisy series counts as settled.
 SHOWS_ANY_SPREAD = 2 * math.ceil(12 / SHOWN_SPREADS**2)
 LEVEL_QUERIES = 32
-# At least so many whole queries, or rounds of several users; the cold one before them does not count. Of so few the last two have to agree.
+# The fewest whole queries, or rounds of several users, after the cold one. With fewer than `HALVES_ROUNDS` the last two have to agree.
 FEWEST_ROUNDS, HALVES_ROUNDS = 2, 4
-# Of each user between two looks at whether the times have settled; of text one.
+# The queries of each user in a round; one if they generate text.
 QUERIES_A_USER = 8
 
 
 def has_settled(durations_ns: Sequence[float]) -> bool:
-    """Return whether the last half of `durations_ns` (at least 16 queries) shows a level and a spread that stay.
+    """Return whether the last half of `durations_ns` (at least 16 queries) shows a constant level and spread.
 
-    Three things must hold. The window is long enough for its spread: the rise of a fitted line is known to 0.4% of the level or a
-    quarter of the spread. It has no trend: Mann-Kendall finds none at 5%, or it comes to less than 0.3% over the window (Theil-Sen).
-    And the spread of one half is at most twice that of the other, or both are below 2% of the level.
+    Three things must hold:
+
+    - The window is long enough: the rise of a fitted line is known to 0.4% of the level or a quarter of the spread.
+    - It has no trend: Mann-Kendall finds none at 5%, or the trend is below 0.3% over the window (Theil-Sen).
+    - The spread of one half is at most twice that of the other, or both are below 2% of the level.
     """
     window = np.asarray(durations_ns[-max(FEWEST_QUERIES, len(durations_ns) // 2) :], dtype=np.float64)
     return window.size >= FEWEST_QUERIES and _shows_trends(window) and _has_no_trend(window) and _spread_stays(window)
 
 
 def looks_settled(durations_ns: Sequence[float]) -> bool:
-    """Return what `has_settled` does without its first condition: for a series that ends before it could show small trends.
+    """Return what `has_settled` does without its first condition, for a series that is too short to show small trends.
 
-    With fewer than 16 queries a trend cannot be distinguished from chance: their halves must have medians within 2% of each other; of two
-    or three the last two.
+    With fewer than 16 queries a trend cannot be distinguished from chance. Then the medians of both halves must be within 2% of each other,
+    or the last two of two or three queries.
     """
     if len(durations_ns) < HALVES_ROUNDS:
         before, last = durations_ns[-2:] if len(durations_ns) >= FEWEST_ROUNDS else (0.0, 1.0)
@@ -83,13 +85,13 @@ def looks_settled(durations_ns: Sequence[float]) -> bool:
 
 
 def next_check(count: int) -> int:
-    """Return the number of queries at which to check again after `count`: a quarter more, or a little more where that is just too few."""
+    """Return the number of queries for the check after `count`: a quarter more, or a little more if that would be just too few."""
     due = int(count * GROWTH)
     return SHOWS_ANY_SPREAD if due < SHOWS_ANY_SPREAD < due * GROWTH else due
 
 
 def _shows_trends(window: NDArray[np.float64]) -> bool:
-    # A line fitted to n points knows its rise to sqrt(12 / n) of their standard deviation.
+    # The rise of a line that is fitted to n points has a standard error of sqrt(12 / n) of their standard deviation.
     spread = float(np.subtract(*np.quantile(window, (0.84, 0.16)))) / 2
     return spread * math.sqrt(12 / window.size) <= max(SHOWN_RATIO * float(np.median(window)), SHOWN_SPREADS * spread)
 
@@ -112,14 +114,14 @@ def _spread(values: NDArray[np.float64]) -> float:
 
 
 def block_medians(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the medians of up to 32 neighbouring blocks of equal size, in order; values left over precede the first block."""
+    """Return the medians of up to 32 consecutive blocks of equal size; the first block begins after the remainder."""
     blocks = min(BLOCKS, values.size)
     medians: NDArray[np.float64] = np.median(values[values.size % blocks :].reshape(blocks, -1), axis=1)
     return medians
 
 
 def mann_kendall(values: NDArray[np.float64]) -> float:
-    """Return the statistic Z of the Mann-Kendall test: about standard normal where `values` [n >= 3] have no trend.
+    """Return the statistic Z of the Mann-Kendall test: about standard normal if `values` [n >= 3] have no trend.
 
     Source: Mann (1945), Kendall (1975), with the correction for ties.
     """
@@ -141,7 +143,7 @@ def theil_sen(values: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """The result of the warm-up; `query_ns` is how long a query took when it had settled, or at last."""
+    """The result of the warm-up; `query_ns` is the duration of a query at its end."""
 
     queries: int
     duration_ns: int
@@ -150,10 +152,10 @@ class Warmed:
 
 
 def warm_up(watch: Stopwatch, limit_s: float, users: int | None = None) -> Warmed:
-    """Run queries until their times have settled, for `limit_s` at most but two at least, and return what was seen.
+    """Run queries until their durations have settled, but at least two, and no longer than `limit_s`.
 
-    Where the limit ends it, the series must at least look settled. So must those of whole texts, and of rounds in which each of several
-    users asks a few queries: they are too few and too long to show small trends.
+    Three kinds of series are too short to show small trends, so it is enough if they look settled: those that the limit ends, texts, and
+    rounds of several users.
     """
     clock, subject = watch.clock, watch.subject
     is_coarse = subject.has_tokens or users is not None
@@ -166,7 +168,7 @@ def warm_up(watch: Stopwatch, limit_s: float, users: int | None = None) -> Warme
                 watch.first()
             else:
                 queries = users * (1 if subject.has_tokens else QUERIES_A_USER)
-                ask_users(watch, users, queries, number_of=subject.reserve(queries).__sub__)
+                ask_users(watch, users, queries, is_warm_up=True)
             if watch.answered == answered:
                 raise watch.give_up()
             latest, answered = watch.since(answered), watch.answered

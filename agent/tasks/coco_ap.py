@@ -1,4 +1,4 @@
-"""COCO's average precision of boxes, masks or keypoints over a whole data set; with bounds, and by class."""
+"""COCO's average precision of boxes, masks or keypoints over a data set, with bounds and by class."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,21 +11,18 @@ from edgemeter.agent.tasks import Parts
 from edgemeter.agent.tasks.coco_matches import CocoAp
 from edgemeter.agent.tasks.parts import NO_COPIES, Bounded, Copies, numbered
 
-# Below this classes may be mistaken for each other.
+# Below this AP, classes may be exchanged.
 _DOUBTFUL = 0.5
-# So many objects of a category show what it is.
+# The fewest objects that show whether categories are exchanged.
 ENOUGH = 5
-# Up to so many detections bounds are computed: seconds on a Raspberry Pi.
+# With more detections, bounds would take longer than seconds on a Raspberry Pi.
 MOST_DETECTIONS = 300_000
 
 
 def coco_accuracy(
     scored: CocoAp, image_ids: Sequence[int], sha256: str, parts: Parts = "all", copies: Copies = NO_COPIES
 ) -> Accuracy | None:
-    """Return the accuracy over these images, with and without detections; None where the truth holds nothing to find in them.
-
-    `sha256` is that of the data set; `copies` are by image id. Bounds are computed where there are few enough detections for a small board.
-    """
+    """Return the accuracy over these images; None if they have no objects. `sha256` is that of the data set; `copies` are by image id."""
     figures = scored.figures(image_ids)
     value = figures.overall.pop("ap")
     if value is None:
@@ -49,13 +46,13 @@ def coco_accuracy(
 
 
 def _objects(truth: Mapping[str, Any], images: set[int]) -> Counter[int]:
-    """Return the number of objects of each category in these images, crowds not counted."""
+    """Return the number of objects of each category in these images, without crowds."""
     annotations = truth["annotations"]
     return Counter(entry["category_id"] for entry in annotations if not entry["iscrowd"] and entry["image_id"] in images)
 
 
 def _confused(scored: CocoAp) -> tuple[str, ...]:
-    """Return the warning that most objects are detected, but as another category than theirs."""
+    """Return the warning that most objects are detected as another category."""
     votes = scored.votes()
     names = {category["id"]: category["name"] for category in scored.truth["categories"]}
     agreed, total = agreement(votes, {number: number for number in votes})
@@ -64,10 +61,10 @@ def _confused(scored: CocoAp) -> tuple[str, ...]:
     mistaken = {(real, number): count for number, objects in votes.items() for real, count in objects.items() if real != number}
     real, number = max(mistaken, key=mistaken.__getitem__)
     pair = f"mostly {names[real]!r} as {names.get(number, number)!r}"
-    hint = f"{total - agreed} of {total} objects that were found got the class of another ({pair})"
+    hint = f"{total - agreed} of {total} detected objects got another class ({pair})"
     return (f"{hint}: check the order of the labels, or the category ids",)
 
 
 def agreement(votes: Mapping[int, Counter[int]], meaning: Mapping[int, int]) -> tuple[int, int]:
-    """Return of how many objects the detection has their category, where its category has this meaning, and of how many."""
+    """Return the number of objects whose detection has their category, by this meaning of the detections' categories, and of all."""
     return sum(objects[meaning.get(number, -1)] for number, objects in votes.items()), sum(objects.total() for objects in votes.values())

@@ -1,8 +1,8 @@
-"""COCO's average precision: detections are matched once with the objects; the figures of any of the images are then counts of the matches.
+"""COCO's average precision: detections are matched with the objects once; the figures over any of the images are then counts of matches.
 
-They are pycocotools', to the order of sums. It matches and counts anew for every threshold, range of area and set of images. Here bits of
-one integer are the thresholds that an overlap passes, ten for each range, and are matched together; and precision is computed where a match
-raises it: no other value is ever read.
+The figures equal those of pycocotools, which matches anew for every threshold, range of area and set of images. Here one integer holds a
+bit for each of the ten thresholds in each range of area, so that one pass over the candidates matches at all of them. Precision is computed
+only at matches, because it is highest there.
 """
 
 from collections import Counter
@@ -24,9 +24,9 @@ IOU_THRESHOLDS, RECALL_THRESHOLDS = np.linspace(0.5, 0.95, 10), np.linspace(0.0,
 AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 ALL, LOOSE, STRICT = slice(None), slice(0, 1), slice(5, 6)
 _STEPS = len(IOU_THRESHOLDS)
-# The bits of so many thresholds from the lowest on.
+# By the number of thresholds that an overlap passes, their bits.
 _PASSED = np.array([(1 << count) - 1 for count in range(_STEPS + 1)], np.uint64)
-# Of ids that lie further apart no table is made.
+# Ids further apart are looked up by binary search, not in a table.
 _LARGEST_TABLE = 1 << 22
 
 Bits = NDArray[np.uint64]
@@ -36,7 +36,7 @@ Bits = NDArray[np.uint64]
 class ObjectKind:
     """The compared aspect of an object: our metric, its key in COCO's documents, and the figures in COCO's order.
 
-    `recalls` are of so many detections of a class in an image, the best first, at these thresholds; `areas` are ranges.
+    Each of the `recalls` has the most detections of a class in an image that count, and its thresholds; `areas` are ranges in pixels.
     """
 
     metric: str
@@ -51,14 +51,14 @@ METRICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar_1", "a
 KEYPOINT_METRICS = ("ap", "ap50", "ap75", "ap_medium", "ap_large", "ar", "ar50", "ar75", "ar_medium", "ar_large")
 BOXES = ObjectKind("coco_ap", "bbox", similarity.compared_boxes, METRICS)
 MASKS = ObjectKind("coco_mask_ap", "segmentation", similarity.compared_masks, METRICS)
-# Of keypoints there are no small objects.
+# COCO has no keypoints of small objects.
 _RECALLS_OF_20, _LARGER = ((20, ALL), (20, LOOSE), (20, STRICT)), (AREAS[0], *AREAS[2:])
 KEYPOINTS = ObjectKind("coco_keypoint_ap", "keypoints", similarity.compared_keypoints, KEYPOINT_METRICS, _RECALLS_OF_20, _LARGER)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """COCO's figures by our names, 0..1, and AP by category id; None where there is no object to find."""
+    """COCO's figures by our names, 0..1, and AP by category id; None without objects."""
 
     overall: dict[str, float | None]
     by_category: dict[int, float | None]
@@ -66,9 +66,12 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class _Objects:
-    """The annotations in the order of their pair of image and category; `counts` [range, object] is false where one is ignored."""
+    """The annotations, sorted by image and category; `index` is their index in the document.
 
-    place: Integers
+    `counts` [range, object] is false where COCO ignores the object.
+    """
+
+    index: Integers
     image: Integers
     category: Integers
     pair: Integers
@@ -78,7 +81,7 @@ class _Objects:
 
 @dataclass(frozen=True, slots=True)
 class _Overlaps:
-    """Detections, by their position in the order of counting and their rank in the pair, and the objects that they overlap enough."""
+    """Candidate matches: detections, by their position in the counting order and their rank in the pair, and the objects they overlap."""
 
     position: Integers
     rank: Integers
@@ -88,7 +91,11 @@ class _Overlaps:
 
 @dataclass(frozen=True, slots=True)
 class _Matches:
-    """Matches in the order of counting: the bits of hits, and of what does, or does not, count against the area of the detection."""
+    """Matches in the counting order. A detection counts in the ranges of its area, unless its match says otherwise.
+
+    `hits` are the bits at which it matches an object that counts. At bits of `added` it counts because of a hit, although its area lies
+    outside the range; at bits of `removed` it does not count, because its object is ignored.
+    """
 
     position: Integers
     rank: Integers
@@ -103,18 +110,21 @@ class _Matches:
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Objects [category] of a range of area, the hits of each cut and precision [threshold, category, recall]."""
+    """In a range of area: objects [category], hits [threshold, category] by the most detections that count, and precision.
+
+    Precision is [threshold, category, recall].
+    """
 
     objects: Integers
     hits: Mapping[int, Integers]
     precision: Floats
 
     def ap(self, threshold: slice = ALL) -> float | None:
-        """Return AP over the categories that have objects, summed in the order of pycocotools: the same to the last digit."""
+        """Return AP over the categories with objects, summed in the order of pycocotools: the same to the last digit."""
         return _mean(self.precision[threshold, self.objects > 0].swapaxes(1, 2).ravel())
 
     def ar(self, cut: int, threshold: slice = ALL) -> float | None:
-        """Return the recall over the same."""
+        """Return the recall over the categories with objects, where `cut` detections count at most."""
         return _mean(self.hits[cut][threshold, self.objects > 0] / self.objects[self.objects > 0])
 
 
@@ -128,7 +138,7 @@ class CocoAp:
         kind: ObjectKind = BOXES,
         shapes: Sequence[Any] = (),
     ) -> None:
-        """Take the COCO annotation document as plain data, with `area`, and detections as `compared_boxes`, with shapes if not boxes."""
+        """Take COCO's annotation document as plain data, with `area`; `rows` and `shapes` are the detections, as in `compared_boxes`."""
         self.truth, self.rows, self.kind, self._shapes, self._most = truth, rows, kind, shapes, kind.recalls[-1][0]
         compared = kind.compared(rows, shapes, truth["annotations"])
         self._images = np.unique(np.array([image["id"] for image in truth["images"]], np.int64))
@@ -150,7 +160,7 @@ class CocoAp:
         self._matches = self._matched(self._overlaps)
 
     def figures(self, image_ids: Sequence[int]) -> Figures:
-        """Return the figures over these images; those without detections or without annotations count too."""
+        """Return the figures over these images, including images without detections or annotations."""
         all_sizes, *sizes = self._counted(image_ids)
         overall = [*(all_sizes.ap(threshold) for threshold in (ALL, LOOSE, STRICT)), *(size.ap() for size in sizes)]
         overall += [*(all_sizes.ar(*recall) for recall in self.kind.recalls), *(size.ar(self._most) for size in sizes)]
@@ -166,9 +176,9 @@ class CocoAp:
         return Jackknifed(lambda image_ids: self.figures(image_ids).overall["ap"])
 
     def votes(self) -> dict[int, Counter[int]]:
-        """Return, by category of detections, the categories of the objects that they overlap by half and with the highest score.
+        """Return how often each category is detected as each other: by the category of the best detection on an object, that of the object.
 
-        Classes play no part in who overlaps what, so that classes which are called otherwise show.
+        The overlap is at least a half. Detections are matched whatever their category, so that exchanged categories show.
         """
         truth = {**self.truth, "categories": [{"id": 0}], "annotations": [{**each, "category_id": 0} for each in self.truth["annotations"]]}
         kind = BOXES if self.rows[:, 3:5].any() else self.kind
@@ -178,7 +188,7 @@ class CocoAp:
         targets, first = np.unique(overlaps.target[by_object], return_index=True)
         detected = self.rows[classless._order[overlaps.position[by_object][first]], 6].astype(int).tolist()
         votes: dict[int, Counter[int]] = {}
-        for category, index, is_crowd in zip(detected, objects.place[targets].tolist(), objects.is_crowd[targets], strict=True):
+        for category, index, is_crowd in zip(detected, objects.index[targets].tolist(), objects.is_crowd[targets], strict=True):
             if not is_crowd:
                 votes.setdefault(category, Counter())[self.truth["annotations"][index]["category_id"]] += 1
         return votes
@@ -202,14 +212,15 @@ class CocoAp:
         return image.astype(np.int64) * len(self._categories) + category
 
     def _by_pair(self, image: Integers, category: Integers) -> tuple[Integers, Integers]:
-        """Return the positions in the order of counting of each pair's detections, and the pair, in ascending order."""
+        """Return the positions in the counting order of the detections sorted by pair, and their pairs."""
         by_pair = np.argsort(image, kind="stable")
         return by_pair, self._pair(image[by_pair], category[by_pair])
 
     def _matched(self, overlaps: _Overlaps) -> _Matches:
-        """Match detections with objects, the best of each pair first, as COCO does: with the object that it overlaps most.
+        """Match detections with objects as COCO does, the best detection of each pair of image and category first.
 
-        Of two that it overlaps alike the later; with one that is ignored only where no other remains; a crowd matches any number.
+        A detection takes the object that it overlaps most, of equal ones the later. It takes an ignored object only if no other is left.
+        A crowd matches any number of detections.
         """
         objects, ranges = self._objects, len(self._counts)
         detection = np.cumsum(np.diff(overlaps.position, prepend=-1) != 0) - 1
@@ -219,12 +230,12 @@ class CocoAp:
         is_several = np.bincount(detection)[detection] > 1
         only, several = np.flatnonzero(~is_several), np.flatnonzero(is_several)
         several = several[np.lexsort((-target[several], -overlaps.iou[several], detection[several]))]
-        # A detection with several objects comes twice: for those that count, then for those that are ignored.
+        # A detection on several objects comes twice, first for the objects that count, then for the ignored ones.
         edge = np.concatenate([only, several, several])
         allowed = np.concatenate([passed[only], passed[several] & counting[several], passed[several] & ~counting[several]])
         by_detection = np.argsort(detection[edge], kind="stable")
         edge, allowed = edge[by_detection], allowed[by_detection]
-        matched = _in_rounds(detection[edge], target[edge], objects.pair[target[edge]], allowed, objects.is_crowd)
+        matched = _match_greedily(detection[edge], target[edge], objects.pair[target[edge]], allowed, objects.is_crowd)
         edge, matched = edge[matched > 0], matched[matched > 0]
         by_position = np.argsort(position[edge])
         edge, matched = edge[by_position], matched[by_position]
@@ -242,10 +253,10 @@ class CocoAp:
         ]
 
     def _in_range(self, matches: _Matches, number: int, objects: Integers, is_counted: Flags) -> _Counts:
-        """Return what is counted in one range of area; `objects` are the categories of its objects, `is_counted` is by area alone."""
+        """Return the counts in range `number` of area; `objects` are the categories of its objects, `is_counted` looks at areas only."""
         position, categories = matches.position, np.arange(len(self._categories))
         hits, added, removed = (_unpacked(bits, number) for bits in (matches.hits, matches.added, matches.removed))
-        # Detections that count, up to each detection by their area alone, and what matches change of it.
+        # The number of detections up to each that count by their area, and its change up to each match.
         by_area = np.zeros(len(is_counted) + 1, np.int32)
         np.cumsum(is_counted, out=by_area[1:])
         by_match = np.zeros((_STEPS, len(position) + 1), np.int32)
@@ -264,7 +275,7 @@ class CocoAp:
 
 
 def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
-    """Return the position of each value among ids in ascending order, their number where it is none, in few bits: those sort faster."""
+    """Return the position of each value among ascending ids, or the number of ids if it is none; a small type sorts faster."""
     positions = np.arange(len(ids), dtype=np.min_scalar_type(len(ids)))
     if not len(ids) or ids[-1] - ids[0] >= _LARGEST_TABLE:
         nearest = np.searchsorted(ids, values)
@@ -278,7 +289,7 @@ def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
 
 
 def _counting_order(image: Integers, category: Integers, score: Floats) -> Integers:
-    """Return the order in which COCO counts: by category, score (highest first), image and row."""
+    """Return COCO's counting order: by category, score (highest first), image and row."""
     negative = -score
     order = np.argsort(negative)
     negative = negative[order]
@@ -291,7 +302,7 @@ def _counting_order(image: Integers, category: Integers, score: Floats) -> Integ
 
 
 def _overlapping(objects: _Objects, compared: Compared, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
-    """Return all overlaps from the lowest threshold on, in the order of `by_pair`."""
+    """Return the overlaps of at least the lowest threshold, in the order of `by_pair`."""
     pairs, first_object, object_counts = np.unique(objects.pair, return_index=True, return_counts=True)
     first, end = np.searchsorted(pair, pairs), np.searchsorted(pair, pairs, side="right")
     counts = end - first
@@ -304,47 +315,58 @@ def _overlapping(objects: _Objects, compared: Compared, order: Integers, by_pair
     for begin, stop in pairwise(bounds):
         target = spread(first_object[begin:stop], object_counts[begin:stop])
         detection = np.repeat(np.arange(begin, stop), object_counts[begin:stop])
-        iou = compared.similarity(order[position[detection]], objects.place[target])
+        iou = compared.similarity(order[position[detection]], objects.index[target])
         enough = np.flatnonzero(iou >= IOU_THRESHOLDS[0])
         edges.append((detection[enough], target[enough], iou[enough]))
     detection, target, iou = (np.concatenate(parts) for parts in zip(*edges, strict=True))
     return _Overlaps(position[detection], rank[detection], target, iou)
 
 
-def _in_rounds(detection: Integers, target: Integers, pair: Integers, allowed: Bits, is_crowd: Flags) -> Bits:
-    """Return the bits at which each match is made, of those allowed: one match of every pair is decided in each round."""
-    steps = np.arange(len(pair))
-    is_first = np.diff(pair, prepend=-1) != 0
-    turn = steps - np.maximum.accumulate(np.where(is_first, steps, 0))
-    by_turn = np.argsort(turn.astype(np.min_scalar_type(len(turn))), kind="stable")
-    detection, target, allowed = detection[by_turn], target[by_turn], allowed[by_turn]
-    of_object = np.zeros(len(is_crowd), np.uint64)
-    of_detection = np.zeros(len(pair), np.uint64)
+def _match_greedily(detection: Integers, target: Integers, pair: Integers, allowed: Bits, is_crowd: Flags) -> Bits:
+    """Return the bits at which each candidate becomes a match: those allowed at which neither its detection nor its object is used yet.
+
+    Detections A and B (A has the higher score) overlap one object; the bits are the thresholds 0.60, 0.55 and 0.50:
+
+        candidate   overlap  allowed  object used  match
+        A - object    0.52     001        000       001
+        B - object    0.63     111        001       110
+
+    B gets the object at 0.55 and 0.60, because A has it at 0.50. Pairs of image and category do not affect each other: so the first
+    candidates of all pairs are decided together, as arrays, in the next round all second ones, and so on.
+    """
+    candidates = np.arange(len(pair))
+    first_of_pair = np.maximum.accumulate(np.where(np.diff(pair, prepend=-1) != 0, candidates, 0))
+    round_of_match = candidates - first_of_pair
+    by_round = np.argsort(round_of_match.astype(np.min_scalar_type(len(pair))), kind="stable")
+    detection, target, allowed = detection[by_round], target[by_round], allowed[by_round]
+    object_used = np.zeros(len(is_crowd), np.uint64)
+    detection_used = np.zeros(len(pair), np.uint64)
+    # A crowd is never used up.
     exclusive = np.where(is_crowd, np.uint64(0), ~np.uint64(0))[target]
     matched = np.zeros(len(pair), np.uint64)
     begin = 0
-    for end in np.cumsum(np.bincount(turn)).tolist():
-        now, candidate = target[begin:end], detection[begin:end]
-        bits = allowed[begin:end] & ~(of_object[now] | of_detection[candidate])
-        of_object[now] |= bits & exclusive[begin:end]
-        of_detection[candidate] |= bits
-        matched[by_turn[begin:end]] = bits
+    for end in np.cumsum(np.bincount(round_of_match)).tolist():
+        objects, detections = target[begin:end], detection[begin:end]
+        bits = allowed[begin:end] & ~(object_used[objects] | detection_used[detections])
+        object_used[objects] |= bits & exclusive[begin:end]
+        detection_used[detections] |= bits
+        matched[by_round[begin:end]] = bits
         begin = end
     return matched
 
 
 def _precision(segment: Integers, counted: Integers, hits: Integers, objects: Integers) -> Floats:
-    """Return precision [threshold, category, recall]: the best at each or a higher one, 0 where it is not reached."""
+    """Return precision [threshold, category, recall]: the best at this recall or a higher one, 0 if the recall is not reached."""
     ends = np.cumsum(hits).reshape(hits.shape)
     starts = ends - hits
     precision = (np.arange(1, len(segment) + 1) - starts.ravel()[segment]) / (counted + np.spacing(1))
     count = np.maximum(objects, 1)[:, np.newaxis].astype(np.float64)
-    # So many hits reach each recall, by the same division as COCO's: the product may be off by one.
+    # The fewest hits that reach each recall. COCO divides; a product may be off by one, so it is corrected.
     least = np.ceil(RECALL_THRESHOLDS * count)
     least -= (least - 1) / count >= RECALL_THRESHOLDS
     least += least / count < RECALL_THRESHOLDS
     least = np.maximum(least, 1).astype(np.intp)
-    # Where a recall is not reached its hit is the next category's first, and 0.
+    # If a recall is not reached, its hit is the first of the next category, and its precision 0.
     hit = np.minimum((starts - 1)[..., np.newaxis] + least, ends[..., np.newaxis])
     interpolated = np.maximum.reduceat(np.append(precision, 0.0), hit.ravel()).reshape(hit.shape) * (hit < ends[..., np.newaxis])
     best: Floats = np.maximum.accumulate(interpolated[..., ::-1], axis=-1)[..., ::-1]
@@ -352,7 +374,7 @@ def _precision(segment: Integers, counted: Integers, hits: Integers, objects: In
 
 
 def _repeated(bits: Bits, ranges: Flags) -> Bits:
-    """Return the bits of the ranges [range, n] that hold, each a repetition of the same."""
+    """Return `bits`, repeated in each range of area in which they hold, `ranges` [range, n]."""
     repeated = np.zeros(np.broadcast_shapes(bits.shape, ranges.shape[1:]), np.uint64)
     for number, is_in_range in enumerate(ranges):
         repeated |= np.where(is_in_range, bits << np.uint64(number * _STEPS), np.uint64(0))
@@ -360,7 +382,7 @@ def _repeated(bits: Bits, ranges: Flags) -> Bits:
 
 
 def _unpacked(bits: Bits, number: int) -> NDArray[np.int8]:
-    """Return the bits of a range as 0 and 1 [threshold, n]."""
+    """Return the bits of range `number` as 0 and 1 [threshold, n]."""
     of_range = (bits >> np.uint64(number * _STEPS)).astype("<u2").view(np.uint8).reshape(-1, 2)
     return np.ascontiguousarray(np.unpackbits(of_range, axis=1, count=_STEPS, bitorder="little").T).view(np.int8)
 

@@ -68,7 +68,7 @@ def test_a_model_on_annotations_without_objects_has_no_accuracy(tmp_path):
     result = run(*arguments, "--format", "json")
     scores = json.loads(result.stdout)
     assert (result.returncode, scores["value"]) == (1, None)
-    assert scores["reason"].startswith("the ground truth holds nothing to find")
+    assert scores["reason"].startswith("the ground truth has nothing to find")
     result = edgemeter("run", *arguments, "--mode", "rapid", "--repeats", "1", "--format", "json", cwd=tmp_path)
     (record,) = json.loads(result.stdout)["runs"]
     assert (record["accuracy"], record["reasons"]["accuracy"]) == (None, scores["reason"])

@@ -155,7 +155,7 @@ def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_
     board = dataclasses.replace(make_trace(load_step, 70, scope="soc-rails"), name="board")
     energies = energies_of([board, plug], EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert (energies.energy.scope, energies.others) == ("soc-rails", ())
-    assert energies.refused[0].startswith("plug: it had 6 new values in 30 s, and an energy takes 10")
+    assert energies.refused[0].startswith("plug: it gave 6 new values in 30 s, but an energy needs 10")
     faster = dataclasses.replace(make_trace(load_step, 70, scope="wall-ac"), name="plug")
     energies = energies_of([board, faster], EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert (energies.energy.scope, [other.scope for other in energies.others]) == ("wall-ac", ["soc-rails"])

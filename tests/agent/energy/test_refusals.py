@@ -32,8 +32,8 @@ def reason_of(trace):
 def test_an_energy_takes_ten_new_values():
     """Of readings that repeat only the new ones count; the reason says how long to measure."""
     for timed, period_ms, power, needs in [
-        (Window(20 * S, 20 * S + S // 2), 100.0, load_step, "it had 5 new values in 0.5 s, and an energy takes 10: measure for 1.1 s"),
-        (TIMED, 5000.0, load_step, "it had 6 new values in 30 s"),
+        (Window(20 * S, 20 * S + S // 2), 100.0, load_step, "it gave 5 new values in 0.5 s, but an energy needs 10: measure for 1.1 s"),
+        (TIMED, 5000.0, load_step, "it gave 6 new values in 30 s"),
         (TIMED, 1000.0, lambda t: load_step(t) + t // 6 / 1000, "measure for"),
     ]:
         with table_row(timed, period_ms):
@@ -57,11 +57,11 @@ def test_readings_that_are_missing_end_in_a_refusal():
 
 
 def test_a_sensor_that_is_held_back_is_not_told_to_measure_longer():
-    """It gives its values ten times a second, and gave three in 30 s: what keeps it back is the fault."""
+    """A sensor that gives ten values a second gave three in 30 s: it is blocked."""
     trace = make_trace(load_step, 70)
     few = [reading for reading in trace.readings if reading.taken_ns < 20.3 * S or reading.taken_ns >= 50 * S]
     reason = reason_of(replace(trace, readings=tuple(few), ended="its driver failed with RuntimeError: i2c"))
-    assert "it was read 3 times in 30 s: find what keeps it back; its driver failed with RuntimeError: i2c" in reason
+    assert "it gave 3 readings in 30 s: find out what blocks it; its driver failed with RuntimeError: i2c" in reason
 
 
 def test_a_sensor_that_never_spoke_or_is_blocked_gives_its_own_reason():

@@ -67,7 +67,7 @@ def test_the_first_query_of_each_user_is_before_all_others():
         return 0
 
     watch = Stopwatch(Answering(answer), clock)
-    timed = watch.timed(ask_users(watch, 3, 12, ramp_up_from=-1))
+    timed = watch.timed(ask_users(watch, 3, 12, ramp_up=[-1, -2, -3]))
     # Its first look ends its query, its second is when it is through.
     assert timed.numbers.size == len(numbers) >= at_looks[1] + 6
     assert timed.ramp_up_ns.size == 3
@@ -81,7 +81,7 @@ def test_a_failure_of_the_ramp_up_is_none_of_the_timed_queries():
             raise AnswerError("busy", kind="http 503")
 
     watch = Stopwatch(Answering(answer))
-    timed = watch.timed(ask_users(watch, 3, 12, ramp_up_from=-1))
+    timed = watch.timed(ask_users(watch, 3, 12, ramp_up=[-1, -2, -3]))
     assert timed.failures == []
     assert timed.ramp_up_ns.size == 2
 

@@ -71,7 +71,7 @@ def test_a_short_block_has_a_wide_interval_and_one_of_few_readings_none(monkeypa
     with bench.watch() as watching:
         bench.sleep(0.5)
     assert watching.seen.energies.energy is None
-    assert "an energy takes 10" in watching.seen.energies.reason
+    assert "an energy needs 10" in watching.seen.energies.reason
 
 
 def test_a_block_that_raises_is_not_hidden(monkeypatch):

@@ -155,7 +155,7 @@ def test_ids_of_the_annotations_in_another_order_keep_pycocotools_figure_with_a_
     result = scored(tmp_path, exchanged, truth)
     assert result.accuracy.value == pytest.approx(scored_by_pycocotools(truth, exchanged, "bbox")[0], abs=1e-12)
     (warning,) = result.accuracy.warnings
-    assert re.search(r"objects that were found got the class of another \(mostly '(cat' as 'dog|dog' as 'cow|cow' as 'cat)'\)", warning)
+    assert re.search(r"detected objects got another class \(mostly '(cat' as 'dog|dog' as 'cow|cow' as 'cat)'\)", warning)
     assert scored(tmp_path, drawn_results(truth), truth).accuracy.warnings == ()
 
 
