@@ -1,4 +1,4 @@
-"""The foundation of every package: errors, configuration, MQTT, SQLite, durable files, HTTP, statistics, text.
+"""Shared by every package: errors, configuration, MQTT, SQLite, durable files, HTTP, statistics, text.
 
-It imports nothing else of ours.
+It imports no other package of the project.
 """

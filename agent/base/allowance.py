@@ -1,26 +1,26 @@
-"""How much each of many senders may send: so much at once, and so much a second for long (a token bucket)."""
+"""Rate limits per sender: a burst at once, and a rate per second (a token bucket)."""
 
 import threading
 import time
 from collections.abc import Callable
 
-MOST_REMEMBERED = 20_000  # Beyond so many, those who may send all of their burst again are forgotten.
+MOST_REMEMBERED = 20_000  # Above this number, senders whose bucket is full again are forgotten.
 
 
 class Allowance:
-    """`burst` at once and `per_s` for long, of each sender; may be used from several threads."""
+    """A bucket per sender, of `burst` units, refilled at `per_s`; usable from several threads."""
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s = per_s
         self._burst = burst
         self._clock = clock
-        # By name: what it may still send, and since when.
+        # By sender: units left, and the time of that count.
         self._balances: dict[str, tuple[float, float]] = {}
         self._exceeded: set[str] = set()
         self._lock = threading.Lock()
 
     def spend(self, name: str, units: float = 1.0) -> bool:
-        """Count what `name` sent, and return whether that was still allowed."""
+        """Count `units` sent by `name`, and return whether they were within the limit."""
         with self._lock:
             is_allowed = self._spend(name, units)
             if not is_allowed:
@@ -28,7 +28,7 @@ class Allowance:
         return is_allowed
 
     def exceeded(self) -> list[str]:
-        """Return who sent more than was allowed since the last call."""
+        """Return the senders that exceeded the limit since the last call."""
         with self._lock:
             names, self._exceeded = self._exceeded, set()
         return sorted(names)

@@ -1,4 +1,4 @@
-"""Where an MQTT broker is and who we are there, as its URL says (`broker_url`); and which MQTT it speaks."""
+"""The address of an MQTT broker, our credentials there (see `broker_url`), and the MQTT version that it speaks."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ _REFUSALS_OF_5 = (0x01, 0x84)
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """One broker; `mqtts` is TLS, checked against the system's certificate authorities or the one that `tls` names."""
+    """One broker; `mqtts` is TLS, verified against the system's certificate authorities or the one in `tls`."""
 
     host: str
     port: int
@@ -34,7 +34,7 @@ class BrokerAddress:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: TlsFiles = field(default_factory=TlsFiles)
-    # The remedy where no broker answers: what a measurement can do.
+    # The remedy for a measurement, if no broker answers.
     if_silent: str = field(default="start one (`edgemeter collector up`, or mosquitto) or leave out --broker", compare=False)
 
     def __str__(self) -> str:
@@ -43,10 +43,10 @@ class BrokerAddress:
 
 
 def parse_address(url: str, *, tls: TlsFiles | None = None, environ: Mapping[str, str] = os.environ) -> BrokerAddress:
-    """Return the address in a broker's URL; the certificates are those of `tls`, without it those that the URL names.
+    """Return the address in a broker's URL; the certificates are those of `tls`, by default those in the URL.
 
     Raises:
-        ConfigError: it is not an address, holds a password, a file cannot be read, or there are certificates and the address is not mqtts.
+        ConfigError: it is not an address, contains a password, names an unreadable file, or has certificates without mqtts.
     """
     parts = split(url)
     if parts.password is not None:
@@ -70,8 +70,8 @@ def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
     """Return the newest MQTT version that the broker at `address` speaks.
 
     Raises:
-        UnavailableError: nothing answers there within `timeout_s`, or what answers is not an MQTT broker, or not the expected one.
-        ConfigError: a certificate of ours cannot be used, or the broker requires one or another.
+        UnavailableError: nothing answers within `timeout_s`, the peer is not an MQTT broker, or not the expected one.
+        ConfigError: a certificate of ours cannot be used, or the broker requires one.
     """
     answer = _anonymous_answer(address, timeout_s)
     # A broker that closes without an answer does not know version 5.
@@ -79,7 +79,7 @@ def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
 
 
 def accepts_anybody(address: BrokerAddress, timeout_s: float) -> bool:
-    """Return whether the broker at `address` accepts whoever has no user, password or certificate; False where it cannot be known."""
+    """Return whether the broker accepts clients without user, password or certificate; False if that cannot be determined."""
     stranger = dataclasses.replace(address, tls=dataclasses.replace(address.tls, certificate=None, key=None))
     try:
         return _anonymous_answer(stranger, timeout_s)[3:] == b"\0"
@@ -88,10 +88,10 @@ def accepts_anybody(address: BrokerAddress, timeout_s: float) -> bool:
 
 
 def _anonymous_answer(address: BrokerAddress, timeout_s: float) -> bytes:
-    """Return the first four bytes that the broker answers to one without user and password; raises as `mqtt_version`."""
+    """Return the first four bytes of the broker's answer to a client without user and password; raises as `mqtt_version`."""
     try:
         with contextlib.closing(connect_socket(address, timeout_s)) as connection:
-            # A broker that rejects our certificate closes the connection while we write; what can still be read says why.
+            # A broker that rejects our certificate closes the connection while we write; the bytes that remain to be read give the reason.
             with contextlib.suppress(ssl.SSLEOFError, BrokenPipeError, ConnectionResetError):
                 connection.sendall(_CONNECT_5)
             answer = _receive(connection, 4)

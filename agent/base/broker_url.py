@@ -1,6 +1,6 @@
-"""A broker's URL, which names all that a connection needs: `mqtts://USER@HOST:8883?ca=FILE&certificate=FILE&key=FILE&password_file=FILE`.
+"""A broker's URL, with all that a connection needs: `mqtts://USER@HOST:8883?ca=FILE&certificate=FILE&key=FILE&password_file=FILE`.
 
-`HOST`, `HOST:PORT` and `mqtt://...` are without TLS. Only a password stands in a file of its own, or in EDGEMETER_MQTT_PASSWORD.
+`HOST`, `HOST:PORT` and `mqtt://...` are without TLS. A password is in a file of its own, or in EDGEMETER_MQTT_PASSWORD.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _FORMS = "write HOST, HOST:PORT, mqtt://[USER@]HOST[:PORT] or mqtts://[USER@]HOS
 
 
 def split(url: str) -> SplitResult:
-    """Return the parts of a broker's URL; raises ConfigError if it is none."""
+    """Return the parts of a broker's URL; raises ConfigError if it is not one."""
     try:
         parts = urlsplit(url if "://" in url else f"mqtt://{url}")
         is_address = parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0 and not any(c.isspace() for c in url)
@@ -30,7 +30,7 @@ def split(url: str) -> SplitResult:
 
 
 def files_of(url: str) -> dict[str, Path]:
-    """Return the files that a broker's URL names, by their parameter; raises ConfigError if it is no such URL."""
+    """Return the files in a broker's URL by their parameter; raises ConfigError if it is not one."""
     pairs = dict(parse_qsl(split(url).query))
     for name in pairs:
         if name not in FILES:
@@ -39,6 +39,6 @@ def files_of(url: str) -> dict[str, Path]:
 
 
 def with_files(url: str, files: Mapping[str, Path | str]) -> str:
-    """Return a broker's URL that names these files and no others."""
+    """Return the broker's URL with these files in place of its own."""
     address = url.partition("?")[0]
     return f"{address}?{urlencode({name: str(path) for name, path in files.items()}, safe='/')}" if files else address

@@ -1,4 +1,4 @@
-"""Groups whose commands are imported when they are called, so that `--help` imports neither numpy nor a runtime."""
+"""Groups that import a command when it is called, so that `--help` imports neither numpy nor a runtime."""
 
 import shlex
 from collections.abc import Collection, Mapping
@@ -16,13 +16,12 @@ ALL_OPTIONS = "edgemeter.all_options"
 
 
 class DefaultGroup(click.Group):
-    """A group that names the command that may have been meant.
+    """A group that suggests the nearest command for an unknown one.
 
-    Of one that does something without a subcommand too, options before the name of a subcommand are refused, not lost.
+    If it also works without a subcommand, options before the name of a subcommand are refused, not ignored.
     """
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name, the command and its arguments."""
         if self.invoke_without_command and not ctx.resilient_parsing:
             early_options = [
                 param for param in self.params if param.name and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
@@ -38,7 +37,7 @@ class DefaultGroup(click.Group):
 
 
 class CommandGroup(DefaultGroup):
-    """A group of the commands in `sections`; its help lists them by section, in that order."""
+    """A group of the commands in `sections`; its help lists them by section, in order."""
 
     def __init__(self, *args: Any, sections: Sections, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -46,11 +45,9 @@ class CommandGroup(DefaultGroup):
         self._places = {name: address for section in sections.values() for name, (address, _) in section.items()}
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """Return the names, in the order of the help."""
         return list(self._places)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command, imported now; None without one of that name."""
         address = self._places.get(cmd_name)
         command: click.Command | None = resolve_name(address) if address else None
         return command
@@ -63,7 +60,7 @@ class CommandGroup(DefaultGroup):
 
 
 def typed() -> str:
-    """Return the command that runs as one can type it again, without the options that say where it runs and how the result is printed."""
+    """Return the current command line to type again, without the options for where it runs and how it prints."""
     context = click.get_current_context(silent=True)
     words = [] if context is None else [word for word in context.command_path.split() if not word.startswith("-")]
     for param in context.command.params if context else ():
@@ -85,14 +82,14 @@ def typed() -> str:
 
 
 class ModalCommand(click.Command):
-    """A command that a flag in `modes`, or a word there that comes first, turns into another one with its own options and page of help."""
+    """A command that becomes another one, with its own options and help, if a flag or first word in `modes` is given."""
 
     def __init__(self, *args: Any, modes: Mapping[str, str], **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.modes = modes
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
-        """Return the context of this command, or of the one that a flag chooses."""
+        """Return the context of this command, or of the chosen one."""
         for flag, address in self.modes.items():
             if flag in (args if flag.startswith("-") else args[:1]):
                 command: click.Command = resolve_name(address)
@@ -100,12 +97,11 @@ class ModalCommand(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command of the context."""
         return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
 
 class LongCommand(click.Command):
-    """A command of many options: `--help` shows those whose parameters are in `common`, `--help-all` shows all."""
+    """A command with many options: `--help` shows the parameters in `common`, `--help-all` shows all."""
 
     def __init__(self, *args: Any, common: Collection[str], **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -116,7 +112,7 @@ class LongCommand(click.Command):
         )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options that were asked for."""
+        """Write the options that `--help` or `--help-all` asks for."""
         option_records = [
             record
             for param in self.get_params(ctx)

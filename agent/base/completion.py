@@ -1,4 +1,4 @@
-"""Names that a shell completes: listed when it asks."""
+"""Completion of names in a shell."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,7 +13,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem
 
 
 def completes(names: Callable[[], Iterable[str]], *, files: bool = False, several: bool = False) -> Completer:
-    """Return what completes the names that `names` returns.
+    """Return a callback that completes the names returned by `names`.
 
     Args:
         names: lists the names; called when a shell asks.
@@ -32,7 +32,7 @@ def completes(names: Callable[[], Iterable[str]], *, files: bool = False, severa
         completed = [f"{before}{comma}{name}" for name in names() if name.startswith(part)]
         if not files:
             return [CompletionItem(name) for name in completed]
-        # bash shows either what we list or the files that it finds, not both.
+        # bash shows either our list or its own files, not both.
         file_names = [path.name for path in Path().glob(f"{glob.escape(incomplete)}*")] if completed and "/" not in incomplete else []
         return [CompletionItem(name) for name in (*completed, *file_names)] or [CompletionItem(incomplete, type="file")]
 

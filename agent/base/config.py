@@ -1,4 +1,4 @@
-"""The agent's configuration: a TOML file below options and environment, above the defaults."""
+"""The agent's configuration: options, then the environment, then a TOML file, then defaults."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name, Role
 
-# Settings of sensors that name a file.
+# Settings of sensors whose value is a file.
 SENSOR_FILES = ("path", "password_file")
 EVERYONE = Path("/etc/edgemeter/config.toml")
 SERVICE_HOME = Path("/var/lib/edgemeter")
@@ -21,7 +21,7 @@ SAMPLE = Path(__file__).with_name("sample_config.toml")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of the file; `sample_config.toml` beside this module shows every key."""
+    """The settings of the file; `sample_config.toml` next to this module shows every key."""
 
     device: Name | None = None
     fleet: Name = "default"
@@ -38,7 +38,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def read(path: Path | None = None) -> Config:
-    """Return the configuration in `path`, or in the first of the usual places that exists, or the defaults; the environment comes first.
+    """Return the configuration in `path`, or in the first usual place that exists, or the defaults; the environment has precedence.
 
     Raises:
         ConfigError: it cannot be read, or has a wrong or unknown key (named with its path).
@@ -50,7 +50,7 @@ def read(path: Path | None = None) -> Config:
 
 
 def read_file(path: Path) -> Config:
-    """Return what the configuration at `path` says, its files found from the folder that it is in; raises as `read`."""
+    """Return the configuration at `path`, with file names relative to its folder; raises as `read`."""
     written = read_toml(path, Config, "configuration")
     folder = path.expanduser().absolute().parent
 
@@ -68,21 +68,22 @@ def read_file(path: Path) -> Config:
 
 
 def places() -> list[Path]:
-    """Return where a configuration is looked for, the first that exists is read: $XDG_CONFIG_HOME (else ~/.config), then /etc."""
+    """Return the usual places in order: $XDG_CONFIG_HOME (default ~/.config), then /etc. The first file that exists is read."""
     folder = _user_folder("XDG_CONFIG_HOME", "~/.config")
     return [EVERYONE] if folder is None else [folder / "config.toml", EVERYONE]
 
 
 def file_in_use() -> Path | None:
-    """Return the first of the usual places that exists, None without any."""
+    """Return the first of the usual places that exists, else None."""
     # os.path: a home that this user may not read (sudo -u) counts as one without the file.
     return next((path for path in places() if os.path.exists(path)), None)  # noqa: PTH110 - see above
 
 
 def as_certified(config: Config) -> Config:
-    """Return it with the names in the device's certificate, if there is one.
+    """Return the configuration with the names in the device's certificate, if there is one.
 
-    A fleet's broker knows a device by its certificate; its owner is in the file beside it, which a copied card may have changed.
+    A fleet's broker identifies a device by its certificate. A file next to it holds the certificate's owner, which a copied card may have
+    changed.
     """
     certificate = broker_url.files_of(config.broker).get("certificate") if config.broker else None
     named = certificate and durable_file.read_if_any(certificate.with_name("identity.json"), _CertifiedNames)
@@ -97,9 +98,9 @@ class _CertifiedNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def home() -> Path:
-    """Return the folder that holds outbox and ledger: $EDGEMETER_HOME, else below $XDG_DATA_HOME or ~/.local/share.
+    """Return the folder of outbox and ledger: $EDGEMETER_HOME, else below $XDG_DATA_HOME or ~/.local/share.
 
-    A user without a home, as in a container, has that of the agent's service.
+    A user without a home folder, as in a container, uses that of the agent's service.
     """
     if folder := os.environ.get("EDGEMETER_HOME"):
         return Path(os.path.expanduser(folder))  # noqa: PTH111 - one that cannot be expanded is no error
@@ -107,16 +108,16 @@ def home() -> Path:
 
 
 def _user_folder(variable: str, default: str) -> Path | None:
-    """Return our folder below the one in an environment variable, or below the default; None where the user has no home."""
+    """Return our folder below the one in an environment variable, or below the default; None if the user has no home folder."""
     above = os.path.expanduser(os.environ.get(variable) or default)  # noqa: PTH111 - as above
     return None if above.startswith("~") else Path(above) / "edgemeter"
 
 
 def names(device: str | None, fleet: str | None, settings: Config) -> tuple[str, str]:
-    """Return device and fleet: as given, else of the environment, else as configured, else this machine's host name.
+    """Return device and fleet: as given, else from the environment, else as configured, else this machine's host name.
 
     Raises:
-        ConfigError: one is not a valid name: MQTT topics and collectors would reject it.
+        ConfigError: one is not a valid name for MQTT topics and collectors.
     """
     device_and_fleet = (
         device or os.environ.get("EDGEMETER_DEVICE") or settings.device or this_device(),
@@ -133,5 +134,5 @@ def names(device: str | None, fleet: str | None, settings: Config) -> tuple[str,
 
 
 def this_device() -> str:
-    """Return this machine's host name as a device name: characters that a name may not hold become dashes."""
+    """Return this machine's host name as a device name, with dashes for characters that are not allowed."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", platform.node()).strip("-._") or "device"

@@ -1,7 +1,7 @@
-"""Deadlines of connections: the socket of one whose peer does not answer in time is shut down, and whoever waits for it fails.
+"""Deadlines of connections: if the peer does not answer in time, the socket is shut down, and the waiting call fails.
 
-A process that is frozen, and a machine that hangs, keep a connection open and answer nothing; their kernel even confirms what is sent. No
-option of TCP notices that.
+A frozen process or a hung machine keeps a connection open and answers nothing; its kernel even acknowledges data. No TCP option
+detects that.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ _STEP_S = 0.5
 
 
 class SocketDeadline:
-    """The deadline of one connection, by a copy of its socket; used from one thread. `close` once or more.
+    """The deadline of one connection, on a copy of its socket; for one thread. `close` may be called several times.
 
-    Who takes it by `watch` calls `check` from then on; without one a thread of this process does.
+    A caller that takes it by `watch` calls `check` itself; otherwise a thread of this process does.
     """
 
     def __init__(
@@ -34,16 +34,15 @@ class SocketDeadline:
         self._watch(self)
 
     def end(self) -> None:
-        """Expect none any more."""
+        """Cancel the deadline."""
         self._until_s = None
 
     def close(self) -> None:
-        """Let go of the socket."""
         self._until_s = None
         self._socket.close()
 
     def check(self, now_s: float) -> bool:
-        """Shut the connection down if its time is over; return whether an answer is still expected."""
+        """Shut the connection down if its deadline has passed; return whether an answer is still expected."""
         until_s = self._until_s
         if until_s is None:
             return False
@@ -56,7 +55,7 @@ class SocketDeadline:
 
 
 class _Watch:
-    """One thread for the deadlines of a process, which exists while some are expected."""
+    """One thread for all deadlines of the process; it exists while there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

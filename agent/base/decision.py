@@ -1,8 +1,8 @@
-"""The decision on what one answer compares: better, worse, no difference or inconclusive, by the interval that is printed.
+"""The decision of a comparison: better, worse, no difference or inconclusive, by the printed interval.
 
-All differences of one answer are decided together (Holm): the smallest p at 1 - .05 / n, the next at 1 - .05 / (n - 1), and so on; from the
-first on that does not hold, all at its confidence. So in 95 of 100 answers no difference is found that is none, and each decision can be
-read off the interval that is shown with it.
+All differences of one comparison are decided together (Holm): the smallest p at 1 - .05 / n, the next at 1 - .05 / (n - 1), and so on. From
+the first that fails, all use its confidence. So 95 of 100 comparisons report no false difference, and each decision follows from the
+interval that is shown with it.
 """
 
 import math
@@ -19,24 +19,24 @@ from edgemeter.agent.base.statistics import student_quantile
 Outcome = Literal["better", "worse", "no difference", "inconclusive"]
 Scale = Literal["ratio", "points"]
 ALPHA = 0.05
-MATTERS_RATIO = 0.03  # A difference smaller than this ratio is no reason to choose one or the other.
+MATTERS_RATIO = 0.03  # A smaller difference is no reason to choose one or the other.
 MATTERS_ACCURACY = 0.005  # The smallest difference of accuracies (0..1) that matters.
 MATTERS_SHARE = 0.01  # The same of shares, such as that of missed frames.
-# More runs are planned so that four of five such comparisons are decided with them.
+# With the planned number of runs, four of five such comparisons are decided.
 _POWER_Z = NormalDist().inv_cdf(0.8)
-MOST_FURTHER = 100  # More runs than these nobody makes: what they would show is not said.
+MOST_FURTHER = 100  # The largest number of further runs that is suggested.
 ROUNDING = 1e-9
-# Who looks after each round of a comparison ends it at this level only, so that 5% of answers are wrong in spite of all the looks.
+# The level at which a comparison may end after each round, so that 5% of results are wrong in spite of the repeated tests.
 # Source: Haybittle (1971), Peto et al. (1976).
 EARLY_ALPHA = 0.0002
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The outcome for a case against another one, with the interval that decides it at `confidence`.
+    """The outcome of a case against a reference, with the deciding interval at `confidence`.
 
-    `value`, `low` and `high` are a ratio, or a difference (0..1) where the `scale` is points; `margin` is the smallest difference that
-    matters, `better` the direction that is better. `limit` is that of a gate, on the scale of the evidence.
+    `value`, `low` and `high` are a ratio, or a difference (0..1) if `scale` is points; `margin` is the smallest difference that
+    matters, `better` the better direction. `limit` is that of a gate, on the scale of the evidence.
     """
 
     outcome: Outcome
@@ -52,7 +52,7 @@ class Decision:
 
     @property
     def mirrored(self) -> "Decision":
-        """The decision on the other case against this one."""
+        """The decision with case and reference exchanged."""
         evidence = replace(self.evidence, middle=-self.evidence.middle)
         return decide(evidence, self.confidence, self.margin, self.better, self.scale)
 
@@ -60,7 +60,7 @@ class Decision:
     def further(self) -> int | None:
         """About how many more runs (pairs, days) of each would decide it, or its limit; None: it is decided, or a hundred would not.
 
-        Without an interval as many as give one.
+        Without an interval, the number that gives one.
         """
         if self.limit is None:
             return _further(self.evidence, self.confidence, _limit(self.margin, self.scale)) if self.outcome == "inconclusive" else None
@@ -70,7 +70,7 @@ class Decision:
 
     @property
     def repeats(self) -> int | None:
-        """About how many runs of each would decide it in all, those that do not count among them; None as for `further`."""
+        """About how many runs of each would decide it in all, disturbed ones included; None as for `further`."""
         return None if self.further is None else self.further + round(self.evidence.units / self.evidence.counted_ratio)
 
 
@@ -86,7 +86,7 @@ def holm(evidences: Sequence[Evidence], alpha: float = ALPHA) -> list[float]:
 
 
 def decide(evidence: Evidence, confidence: float, margin: float, better: Better, scale: Scale = "ratio") -> Decision:
-    """Return the decision on a difference, of logarithms where the scale is a ratio."""
+    """Return the decision on a difference, which is one of logarithms if the scale is a ratio."""
     bounds = evidence.bounds(confidence)
     outcome: Outcome = "inconclusive" if bounds is None else _outcome(bounds, _limit(margin, scale), better)
     low, high = (None, None) if bounds is None else (on_scale(bound, scale) for bound in bounds)
@@ -98,13 +98,13 @@ def _limit(margin: float, scale: Scale) -> float:
 
 
 def rounds_to_decide(evidences: Sequence[Evidence], margin_ratio: float) -> int:
-    """Return about how many more rounds decide all differences for one who looks after each round; 0: they are decided."""
+    """Return about how many more rounds decide all differences, with a test after each round; 0: they are decided."""
     decisions = [decide(evidence, at, margin_ratio, "lower") for evidence, at in zip(evidences, holm(evidences, EARLY_ALPHA), strict=True)]
     return max((decision.further or MOST_FURTHER for decision in decisions if decision.outcome == "inconclusive"), default=0)
 
 
 def on_scale(value: float, scale: Scale) -> float:
-    """Return a difference as people read it: of logarithms as a ratio, which no float may be too small to hold."""
+    """Return a difference as it is printed: one of logarithms becomes a ratio, unless no float is small enough."""
     return value if scale == "points" else math.exp(min(value, 700.0))
 
 
@@ -118,15 +118,15 @@ def _outcome(bounds: tuple[float, float], limit: float, better: Better) -> Outco
 
 
 def _further(evidence: Evidence, confidence: float, limit: float) -> int | None:
-    """Return how many more units decide in four of five cases, were the difference and the scatter what they seem.
+    """Return how many more units would decide four of five times, if difference and scatter are as measured.
 
-    Of these as many will be disturbed as were.
+    The same share of them will be disturbed.
     """
     if evidence.unit == "image":
         return None
     if evidence.error is None:
         return math.ceil((FEWEST - evidence.units) / evidence.counted_ratio - ROUNDING)
-    # More runs do not shrink what is assumed, nor how far it reaches.
+    # More runs reduce neither an assumed scatter nor its reach.
     fixed = evidence.assumed.error if evidence.assumed else 0.0
     scatter = math.sqrt(max(0.0, evidence.error**2 - fixed**2) * evidence.units)
 

@@ -1,4 +1,4 @@
-"""Compression in zlib's format (RFC 1950), as records travel and are kept."""
+"""Compression in zlib's format (RFC 1950), for records in transit and in storage."""
 
 import io
 import zlib
@@ -13,15 +13,15 @@ _PORTION_BYTES = 64 << 10
 
 
 def compress(*pieces: bytes) -> bytes:
-    """Return the pieces, one after the other, compressed; they are not copied into one."""
+    """Return the pieces compressed as one stream, without joining them first."""
     packing = zlib.compressobj(_LEVEL)
     return b"".join([*map(packing.compress, pieces), packing.flush()])
 
 
 def expand(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:
-    """Return the text, of which memory never holds more than one copy.
+    """Return the unpacked text, with at most one copy in memory.
 
-    `limit_of` returns how many bytes a text may have that begins so; it is asked about the first MiB of a longer one.
+    `limit_of` returns the maximum size of a text from its first MiB; it is not called for shorter texts.
 
     Raises:
         ConfigError: this is not zlib's format, or damaged, or the text is too long.
@@ -39,7 +39,7 @@ def _expanded(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:
     is_whole: bool = unpacking.eof
     if is_whole:
         return portion
-    # A buffer that grows in place and is given away as it is.
+    # A buffer that grows in place and is returned without a copy.
     text = io.BytesIO()
     text.write(portion)
     limit_bytes = 0

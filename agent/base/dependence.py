@@ -1,11 +1,11 @@
-"""The uncertainty of a mean of values in a row, each of which takes after the one before: a first-order process."""
+"""The uncertainty of a mean of autocorrelated values (a first-order process)."""
 
-# A correlation that lasts for more than this share of the values: they do not tell a process that wanders from one that drifts away.
+# A correlation over more than this share of the values cannot distinguish a wandering process from a drift.
 LONGEST_RATIO = 2 / 3
 
 
 def variance_inflation(n: float, correlation: float) -> float:
-    """Return the variance of a mean of n values whose neighbours have this correlation over that of n independent ones."""
+    """Return the variance of a mean of n values with this correlation of neighbours, relative to n independent ones."""
     r = correlation
     inflation: float = (1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)
     return inflation

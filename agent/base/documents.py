@@ -15,17 +15,14 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def json_document(content: object) -> str:
-    """Return `content` (structs, dataclasses, builtins) as JSON text."""
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
 
 
 def print_json(content: object) -> None:
-    """Print `content` (structs, dataclasses, builtins) as JSON."""
     click.echo(json_document(content))
 
 
 def csv_document(header: Sequence[str], rows: Iterable[Iterable[Plain]]) -> str:
-    """Return rows as CSV, each cell as `csv_cell` writes it."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(header)
@@ -34,9 +31,9 @@ def csv_document(header: Sequence[str], rows: Iterable[Iterable[Plain]]) -> str:
 
 
 def csv_cell(value: Plain) -> Plain:
-    """Return a value as CSV holds it: absent is empty, a boolean `true` or `false`, a list joined by ` | `.
+    """Return a value for CSV: None is empty, a boolean `true` or `false`, a list joined by ` | `.
 
-    A text that a spreadsheet would run as a formula begins with an apostrophe; a number stays a number, also one that is written as text.
+    A text that a spreadsheet would run as a formula gets an apostrophe in front; a number, also in text form, does not.
     Source: OWASP, CSV injection. The page's script (`csvOf` in `web/page.js`) does the same.
     """
     if isinstance(value, bool):

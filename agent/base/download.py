@@ -1,6 +1,6 @@
-"""One address into a part file, over HTTP or HTTPS, never from HTTPS down to HTTP; what has arrived is continued by the next try.
+"""Downloads over HTTP or HTTPS into a part file, which a later try continues; never redirected from HTTPS to HTTP.
 
-Whether the pieces are of one file, the hash shows.
+The caller checks the hash.
 """
 
 import http.client
@@ -16,7 +16,7 @@ from edgemeter.agent.base.progress import Tell, no_progress
 
 TIMEOUT_S = 30.0
 _CHUNK_BYTES = 1 << 16
-# A later try may succeed: the server is busy, restarting, or behind a gateway that is.
+# Statuses after which a retry may succeed: the server or its gateway is busy or restarting.
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -29,17 +29,17 @@ def download(
     timeout_s: float = TIMEOUT_S,
     context: ssl.SSLContext | None = None,
 ) -> None:
-    """Complete `part` from an address, from where it ends: `size_bytes` in all if that is known, and `limit_bytes` at most.
+    """Complete `part` from an address, from its current size: `size_bytes` in all if known, and `limit_bytes` at most.
 
     Raises:
-        TransientError: the connection broke, or the server is busy; what has arrived is kept.
+        TransientError: the connection broke, or the server is busy; the part is kept.
         UnavailableError: the server refuses, or has another file than expected.
         OSError: the part cannot be written.
     """
     arrived_bytes = part.stat().st_size if part.exists() else 0
     with _opened(address, arrived_bytes, timeout_s, context) as response:
         if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            # It is whole already, or of another file, which its hash shows.
+            # The part is complete, or of another file, which its hash shows.
             return
         if response.status != HTTPStatus.PARTIAL_CONTENT:
             arrived_bytes = 0
@@ -73,7 +73,7 @@ def _chunk(address: str, response: http.client.HTTPResponse) -> bytes:
 
 
 def _opened(address: str, arrived_bytes: int, timeout_s: float, context: ssl.SSLContext | None) -> http.client.HTTPResponse:
-    """Return the response to a GET, of status 200, or 206 or 416 to a request for the rest; its body is unread."""
+    """Return the unread response to a GET: status 200, or 206 or 416 for the rest of a part."""
     headers = {"Range": f"bytes={arrived_bytes}-"} if arrived_bytes else {}
     try:
         response = open_url(address, _may_follow, timeout_s, headers=headers, context=context)
@@ -88,7 +88,7 @@ def _opened(address: str, arrived_bytes: int, timeout_s: float, context: ssl.SSL
 
 
 def _may_follow(_: int, before: str, after: str) -> bool:
-    """Return True for a redirect to http and https, and from https only to https; raises UnavailableError for another."""
+    """Return True for a redirect to http or https, and from https only to https; raises UnavailableError for another."""
     was, becomes = urlsplit(before).scheme, urlsplit(after).scheme
     if becomes not in ("http", "https") or (was == "https" and becomes == "http"):
         redirect = f"{redacted(before)} redirects to {redacted(after)}"
@@ -97,7 +97,7 @@ def _may_follow(_: int, before: str, after: str) -> bool:
 
 
 def _lost(address: str, error: Exception) -> TransientError | UnavailableError:
-    """Return our error for a connection that could not be made or broke."""
+    """Return our error for a failed connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return UnavailableError(
             f"{redacted(address)}: its certificate is not trusted ({error.verify_message}): check the clock and the proxy"

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whenever the power goes."""
+"""Atomic file writes that survive a power cut."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ Content = TypeVar("Content")
 
 
 def write(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Put `content` at `path` in one step, on the disk when this returns; root gives it to the owner of the folder.
+    """Write `content` to `path` atomically, synced when this returns; root gives the file to the owner of the folder.
 
     Raises:
         UnavailableError: the folder cannot be made or written, or the disk is full.
@@ -31,7 +31,7 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def write_struct(path: Path, content: object) -> Path:
-    """Put a struct at `path` as indented JSON that all may read, and return the path; raises ConfigError if it cannot be written."""
+    """Write a struct to `path` as indented JSON, readable for all, and return the path; raises ConfigError if it cannot be written."""
     try:
         write(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", mode=0o644)
     except UnavailableError as error:
@@ -40,7 +40,7 @@ def write_struct(path: Path, content: object) -> Path:
 
 
 def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Content | None:
-    """Return the struct that `write_struct` put at `path`, None where there is none; `label` names it, `remedy` is for a damaged one.
+    """Return the struct that `write_struct` wrote to `path`, or None; `label` names it, `remedy` is for a damaged file.
 
     Raises:
         ConfigError: it cannot be read, or is damaged.
@@ -56,7 +56,7 @@ def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Con
 
 
 def read_if_any(path: Path, kind: type[Content]) -> Content | None:
-    """Return the struct in the JSON file at `path`, None where it is not there, cannot be read or has another form."""
+    """Return the struct in the JSON file at `path`; None if it is absent, unreadable or of another form."""
     try:
         return decode_json(path.read_bytes(), kind)
     except (OSError, msgspec.MsgspecError):
@@ -64,7 +64,7 @@ def read_if_any(path: Path, kind: type[Content]) -> Content | None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written at `path`, before the work for it begins; nothing is created. Raises ConfigError if it cannot."""
+    """Check that a file can be written at `path`, before long work; nothing is created. Raises ConfigError if it cannot."""
     if path.is_dir():
         raise ConfigError(f"cannot write {str(path)!r}: it is a folder; give the path of a file")
     if not path.parent.is_dir():
@@ -75,7 +75,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
-    """Yield a file that takes the place of `path` when the block ends, on the disk; when the block raises, `path` stays as it was.
+    """Yield a file that replaces `path`, synced, when the block ends; if the block raises, `path` is unchanged.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
@@ -100,7 +100,7 @@ def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
 
 
 def make_folder(path: Path, mode: int = 0o755) -> None:
-    """Make a folder that is not there, and those above it; root gives it to the owner of the one above.
+    """Make a folder and its missing parents; root gives each to the owner of its parent.
 
     Raises:
         OSError: it cannot be made.
@@ -115,9 +115,9 @@ def make_folder(path: Path, mode: int = 0o755) -> None:
 
 
 def sync(path: Path) -> None:
-    """Return when the file or folder at `path` is on the disk; raises OSError if it cannot be opened, or its disk fails.
+    """Sync the file or folder at `path`; raises OSError if it cannot be opened, or its disk fails.
 
-    A folder after a rename in it: a rename alone may be lost with the power.
+    Sync a folder after a rename in it: the rename alone may be lost in a power cut.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -2,10 +2,10 @@
 
     EdgemeterError
     |-- ConfigError        the file, option or model is wrong: fix it           (exit status USAGE, the others FAILED)
-    |-- UnavailableError   it is not here: install it, plug it in, or go on without it
+    |-- UnavailableError   it is absent: install it, plug it in, or go on without it
     |-- TransientError     it may work later: retry
     `-- MeasurementError   the measurement failed: publish no number
-        `-- AnswerError    one query was not answered by its server: it counts as failed, and the run goes on
+        `-- AnswerError    a server did not answer one query: it counts as failed, and the run goes on
 
 Every message says what was tried, on what, and what to do.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 DONE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
-# How a command ends; the reference page shows this table. `edgemeter energy` ends as the command that it measures.
+# The exit statuses, which the reference page shows. `edgemeter energy` ends with the status of the measured command.
 EXIT_STATUSES: Mapping[int, str] = {
     DONE: "Done.",
     FAILED: "Failed; something is absent here (a runtime, a sensor, an extra, a broker); or a check that the command was asked for did "
@@ -25,13 +25,13 @@ EXIT_STATUSES: Mapping[int, str] = {
     TERMINATED: "Ended by a service manager or `kill`: what had ended before is kept.",
 }
 
-# Numbers in brackets, as libraries print an array; more of them than this are no shapes.
+# Numbers in brackets, as libraries print an array; longer lists are data, not shapes.
 _NUMBERS = re.compile(r"\[[-+\d.,\s\[\]eEnaif]*[\].\d]")
 _MOST_NUMBERS = 24
 
 
 class EdgemeterError(Exception):
-    """Anything that ends a command as one line instead of a traceback."""
+    """An error that ends a command with one line instead of a traceback."""
 
     exit_status = FAILED
 
@@ -51,14 +51,14 @@ class TransientError(EdgemeterError):
 
 
 class MeasurementError(EdgemeterError):
-    """The measurement did not hold; there is no number to publish."""
+    """The measurement failed; there is no number to publish."""
 
 
 class AnswerError(MeasurementError):
     """One query was not answered: it counts as failed, and the run goes on.
 
     `kind` names the failure in a few words (`http 429`, `broke off`, `timeout`); `retry_after_s` is how long a server asks to wait.
-    `is_busy`: the server has no room just now, or is gone; who tries again at once is refused again.
+    `is_busy`: the server has no capacity now, or is gone; an immediate retry would be refused again.
     """
 
     def __init__(self, message: str, *, kind: str, retry_after_s: float | None = None, is_busy: bool = False) -> None:
@@ -68,7 +68,7 @@ class AnswerError(MeasurementError):
 
 @contextmanager
 def os_error_as(kind: type[EdgemeterError], task: str, remedy: str = "") -> Iterator[None]:
-    """Raise what the system refuses in the block as an error of `kind`: the task, the system's reason, and the remedy."""
+    """Raise an OSError in the block as an error of `kind`: the task, the system's reason, and the remedy."""
     try:
         yield
     except OSError as error:
@@ -77,7 +77,7 @@ def os_error_as(kind: type[EdgemeterError], task: str, remedy: str = "") -> Iter
 
 
 def one_line(words: object) -> str:
-    """Return an error's words on one line, fit for the end of a message: without the numbers of an array, and without their middle."""
+    """Return an error's text on one line, to end a message: without the numbers of an array, and shortened in the middle."""
     text = _NUMBERS.sub(_without_array, " ".join(str(words).split())) or type(words).__name__
     return text if len(text) <= 300 else f"{text[:200]} ... {text[-95:]}"
 

@@ -1,14 +1,13 @@
-"""The evidence of runs on a figure: its mean with a standard error, for one case, and for the difference of two.
+"""The evidence of runs on a figure: its mean with a standard error, of one case, or of the difference of two.
 
-Figures above zero are taken as logarithms, so that exchanging two cases mirrors their ratio; accuracies and shares as they are. The unit
-that counts is the largest that repeats: a device where there are three, a day where there are three, else a run. A day is worth the
-median of its runs, so that one disturbed run does not move it; days of which each takes after the one before count as fewer. Two cases are
-compared
+Figures above zero are compared as logarithms, so that exchanging two cases mirrors their ratio; accuracies and shares as they are. The unit
+that counts is the largest of which there are three: devices, else days, else runs. The value of a day is the median of its runs, so that
+one disturbed run does not move it; correlated days count as fewer. Two cases are compared:
 
-- in pairs, where their runs were interleaved: what a session does to one it does to the other;
-- by day, where both ran on the same three days or more of one device;
-- else as two independent means. Runs of one or two days do not show how days differ, nor those of one session how sessions differ: where
-  the two ran on different days, or in different sessions, such a scatter is assumed for each side.
+- in pairs, if their runs were interleaved: both see the same session effects;
+- by day, if both ran on the same three days or more of one device;
+- else as two independent means. Runs of one or two days do not show the scatter between days, nor runs of one session that between sessions:
+  if the two ran on different days, or in different sessions, such a scatter is assumed for each.
 """
 
 import math
@@ -26,30 +25,30 @@ from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, 
 CONFIDENCE = 0.95
 Unit = Literal["run", "day", "device", "pair", "image"]
 Turn = tuple[int, int]
-# Fewer runs, days or pairs show no scatter worth the name.
+# Fewer runs, days or pairs do not show their scatter.
 FEWEST = 3
-# How much days differ on one board, as a ratio, where the runs are of too few days to show it; and sessions of one day. On a virtual
-# machine neighbours that it cannot see change its speed for minutes. Source: three sets of twenty sessions on one cloud machine, which
-# differed by 7%: with 3% assumed the intervals of 53 held the median of their set, with 5% of 56, with 6% of 60. The last set was
-# measured after 6% had been chosen.
+# Scatter between days of one board, as a ratio, if the runs cover too few days to show it; and between sessions of one day. On a virtual
+# machine, unseen neighbours change the speed for minutes. Source: three sets of twenty sessions on one cloud machine, which differed by 7%.
+# With 3% assumed, 53 of 60 intervals contained the median of their set; with 5%, 56; with 6%, all 60. The last set was measured after 6% had
+# been chosen.
 DAY_SD = 0.02
 SESSION_SD = 0.015
 GUEST_SESSION_SD = 0.06
-# Days in a row take after each other, by how much they hardly show: this correlation of neighbours is assumed, and counts as so many days.
+# Consecutive days are correlated, which few days hardly show: this correlation of neighbours is assumed, with the weight of so many days.
 # Source: simulations of 5 to 20 days, whose intervals hold 94% at a correlation of 0.3, 90% at 0.5 and 77% at 0.8; they are wider by 31%
 # (5 days) to 12% (20 days) where days are independent. Fewer than five show nothing of it.
 DAY_CORRELATION, CORRELATION_DAYS = 0.3, 10
 FEWEST_IN_A_ROW = 5
 EXACT = math.inf  # The degrees of freedom of an uncertainty that is known beforehand, such as that of a meter.
-_NORMAL = 1000.0  # From so many degrees of freedom on Student's t is normal.
+_NORMAL = 1000.0  # With more degrees of freedom, Student's t is taken as normal.
 REACH = student_quantile(CONFIDENCE, _NORMAL)  # An interval with them reaches so many standard errors.
 LARGEST_LOG = math.log(sys.float_info.max)
 
 
 class RunValue(NamedTuple):
-    """One figure of one run; `turn` is its session and the round in which several cases were measured in turn.
+    """One figure of one run; `turn` is its session and its round of interleaved cases.
 
-    `session_sd` is how much sessions are taken to differ on its machine.
+    `session_sd` is the assumed scatter between sessions on its machine.
     """
 
     value: float
@@ -60,7 +59,7 @@ class RunValue(NamedTuple):
 
 
 class Assumed(NamedTuple):
-    """A scatter that the runs are too few to show, and the standard error that it adds, which more runs of the same do not shrink."""
+    """A scatter that too few runs cannot show, and the standard error that it adds; more runs of the same kind do not reduce it."""
 
     between: Literal["sessions", "days"]
     sd: float
@@ -69,7 +68,7 @@ class Assumed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A mean, or a difference of two, with its standard error; `units` of the kind `unit` show it. Without an error nothing shows it.
+    """A mean, or a difference of two, with its standard error, from a number of `units` of the kind `unit`. The error is None if unknown.
 
     `counted_ratio` is the share of the runs that count; the others were disturbed.
     """
@@ -83,7 +82,7 @@ class Evidence:
     counted_ratio: float = 1.0
 
     def bounds(self, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-        """Return the two-sided interval, None without an error."""
+        """Return the two-sided interval; None without an error."""
         if self.error is None:
             return None
         reach = student_quantile(confidence, _rounded(self.freedom)) * self.error
@@ -91,7 +90,7 @@ class Evidence:
 
     @property
     def p(self) -> float:
-        """The probability of a mean that is as far from zero where nothing differs; 1 without an error."""
+        """The probability of a mean at least as far from zero if there is no difference; 1 without an error."""
         if self.error is None:
             return 1.0
         if self.error == 0:
@@ -111,16 +110,16 @@ class Evidence:
         return _combined(like.middle, ((self.error, self.freedom), (other.error, other.freedom)), like)
 
     def with_error(self, error: float) -> "Evidence":
-        """Return the evidence with a further standard error that repeating does not shrink, such as that of a meter's gain."""
+        """Return the evidence with a further standard error that repeating does not reduce, such as that of a meter's gain."""
         if self.error is None or error == 0:
             return self
         return _combined(self.middle, ((self.error, self.freedom), (error, EXACT)), self)
 
     def in_other_sessions(self, session_sd: float, sessions: int = 1) -> "Evidence":
-        """Return the evidence on a mean as other sessions would have it: runs of a few minutes do not show how sessions differ."""
+        """Return the evidence on the mean over other sessions too: runs of a few minutes do not show the scatter between sessions."""
         if self.error is None or self.unit != "run":
             return self
-        # Both reaches are added in quadrature, so that the interval is wider, however few runs it is of.
+        # Both reaches are added in quadrature, so that the interval becomes wider with any number of runs.
         share = REACH / student_quantile(CONFIDENCE, _rounded(self.freedom))
         assumed = Assumed("sessions", session_sd, share * session_sd / math.sqrt(sessions))
         return replace(self, error=math.hypot(self.error, assumed.error), assumed=assumed)
@@ -132,12 +131,12 @@ class Evidence:
 
 
 def mean_of(values: Sequence[RunValue]) -> Evidence:
-    """Return the mean of a figure over one run or more."""
+    """Return the mean of a figure over one or more runs."""
     return _mean_of_units(*_units(values))
 
 
 def mean_of_device(values: Sequence[float], days: Sequence[int]) -> Evidence:
-    """Return `mean_of` runs of one device from their values and days: a million runs need no object each."""
+    """Return `mean_of` for the runs of one device, from their values and days: a million runs need no object each."""
     by_day: Sequence[float] = values
     if any(day >= after for day, after in pairwise(days)):
         groups = defaultdict[int, list[float]](list)
@@ -151,7 +150,7 @@ def _mean_of_units(unit: Unit, members: Sequence[float]) -> Evidence:
     middle, n = fmean(members), len(members)
     if n < FEWEST:
         return Evidence(middle, None, n - 1, n, unit)
-    # The exact arithmetic of `statistics.stdev` takes too long for thousands of cases.
+    # The exact arithmetic of `statistics.stdev` is too slow for thousands of cases.
     deviations = [member - middle for member in members]
     squares = math.fsum(deviation * deviation for deviation in deviations)
     inflation = 1.0
@@ -162,7 +161,7 @@ def _mean_of_units(unit: Unit, members: Sequence[float]) -> Evidence:
 
 
 def difference(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evidence:
-    """Return how far the figure of `case` lies above that of `reference`; each has a run."""
+    """Return the difference of the figure of `case` from that of `reference`; each has at least one run."""
     pairs = _paired(case, reference)
     if pairs is not None:
         return pairs
@@ -181,11 +180,11 @@ def difference(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evide
 
 
 def accuracy_difference(without_parts: Sequence[float], other: Sequence[float], middle: float) -> Evidence:
-    """Return the difference of two accuracies over the same images, by their values without one part of the images after the other."""
+    """Return the difference of two accuracies over the same images, by their jackknife values."""
     parts = [value - of_other for value, of_other in zip(without_parts, other, strict=True)]
     error = jackknife_error(parts)
     if error is None:
-        # No part moves it: equal on all images, or a difference of which the spread does not show.
+        # The jackknife shows no scatter: equal on all images, or a difference that no part changes.
         return Evidence(middle, 0.0 if middle == 0 else None, EXACT, len(parts), "image")
     return Evidence(middle, error, jackknife_freedom(parts), len(parts), "image")
 
@@ -199,14 +198,14 @@ class IntervalOverRuns(NamedTuple):
 
     @property
     def half_width_ratio(self) -> float:
-        """How far the upper bound is above the middle, as a share of the middle; the lower one is nearer."""
+        """The distance of the upper bound from the middle, as a share of the middle; the lower bound is nearer."""
         return self.high / self.middle - 1
 
 
 def interval_over_runs(values: Sequence[float], session_sd: float) -> IntervalOverRuns | None:
-    """Return the interval that holds a figure in any session, from one value a run of one; where `session_sd` is 0 in that one alone.
+    """Return the interval of a figure over all sessions, from one value a run of one session; with `session_sd` 0, over that session alone.
 
-    It is None below three runs, where a value is not above 0, and where the runs differ so much that no float holds the upper bound.
+    None with fewer than three runs, with a value not above 0, and if the runs differ so much that no float holds the upper bound.
     """
     if len(values) < FEWEST or min(values) <= 0:
         return None
@@ -219,7 +218,7 @@ def interval_over_runs(values: Sequence[float], session_sd: float) -> IntervalOv
 
 
 def middle_of(values: Sequence[float]) -> float:
-    """Return the geometric mean; the median where a value is not above 0."""
+    """Return the geometric mean, or the median if a value is not above 0."""
     if min(values) <= 0:
         return median(values)
     return values[0] if min(values) == max(values) else geometric_mean(values)
@@ -239,7 +238,7 @@ def _units(values: Sequence[RunValue]) -> tuple[Unit, list[float]]:
 
 
 def _paired(case: Sequence[RunValue], reference: Sequence[RunValue]) -> Evidence | None:
-    """Return the difference from pairs of interleaved runs, else of common days of one device; None where there are too few."""
+    """Return the difference from pairs of interleaved runs, else of common days of one device; None if there are too few."""
     turns = {value.turn: value.value for value in reference if value.turn is not None}
     pairs = [value._replace(value=value.value - turns[value.turn]) for value in case if value.turn in turns]
     if len(pairs) >= FEWEST:
@@ -254,12 +253,12 @@ def _by_day(values: Iterable[RunValue]) -> dict[tuple[str, int], float]:
     groups = defaultdict[tuple[str, int], list[float]](list)
     for run in values:
         groups[run.device, run.day].append(run.value)
-    # Most have one run a day.
+    # Most days have one run.
     return {key: members[0] if len(members) == 1 else median(members) for key, members in sorted(groups.items())}
 
 
 def sessions_of(values: Iterable[RunValue]) -> set[int]:
-    """Return the sessions that the runs are of; of runs without one their days."""
+    """Return the sessions of the runs; runs without one count by day."""
     return {value.turn[0] if value.turn else value.day for value in values}
 
 
@@ -268,7 +267,7 @@ def _days(values: Iterable[RunValue]) -> set[int]:
 
 
 def _day_correlation(raw: float, days: int) -> float:
-    """Return the correlation of neighbouring days, 0 or more, from that of the days about their own mean, which makes it too low.
+    """Return the correlation of neighbouring days, 0 or more, corrected for the bias of estimating it about the days' own mean.
 
     Source: Marriott and Pope, Biometrika 41 (1954) 390, for the correction.
     """
@@ -278,7 +277,7 @@ def _day_correlation(raw: float, days: int) -> float:
 
 
 def _combined(middle: float, errors: Iterable[tuple[float, float]], like: Evidence) -> Evidence:
-    """Return independent errors as one; its degrees of freedom are Welch's and Satterthwaite's."""
+    """Return independent errors combined, with Welch's and Satterthwaite's degrees of freedom."""
     squares = [(error * error, freedom) for error, freedom in errors]
     variance = math.fsum(square for square, _ in squares)
     scatter = math.fsum(square * square / freedom for square, freedom in squares)
@@ -287,5 +286,5 @@ def _combined(middle: float, errors: Iterable[tuple[float, float]], like: Eviden
 
 
 def _rounded(freedom: float) -> float:
-    """Return degrees of freedom in steps, so that a quantile that was worked out before is found again."""
+    """Return degrees of freedom in steps, so that quantiles are cached."""
     return min(round(freedom, 1), _NORMAL)

@@ -1,4 +1,4 @@
-"""The texts of the fields of a class, beside each or below it, as a schema, a reference page and an option's help show them."""
+"""The documentation of the fields of a class, for schemas, reference pages and option help."""
 
 import ast
 import inspect
@@ -10,7 +10,7 @@ from types import ModuleType
 
 
 def field_texts(*modules: ModuleType) -> dict[str, dict[str, str]]:
-    """Return the texts of the fields of the classes in these modules, by class and field, each as one line."""
+    """Return the documentation of the fields of the classes in these modules, by class and field, each as one line."""
     return {name: texts for module in modules for name, texts in _texts_in(inspect.getsource(module))}
 
 

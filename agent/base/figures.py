@@ -1,4 +1,4 @@
-"""Figures as people read them: rounded by significant digits, so that 0.4 ms stays 0.4 ms, and never more digits than they bear."""
+"""Figures as text, rounded to significant digits: 0.4 ms stays 0.4 ms, and no figure shows more digits than it supports."""
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -7,15 +7,15 @@ from itertools import chain
 from typing import Literal
 
 ABSENT = "-"
-SMALLEST_PLAIN = 1e-3  # Below this a figure is written with an exponent: 0.0000123 is counted, not read.
+SMALLEST_PLAIN = 1e-3  # Smaller figures are written with an exponent: the zeros of 0.0000123 have to be counted.
 LEAST_RATIO = 0.001  # A narrower interval is shown as this one.
 EVEN_RATIO = 0.10  # Up to this width the halves of an interval on the log scale differ by less than 1% of the value.
-_ID_LETTERS, _RANDOM_ID = 8, 32  # Letters of a run's id that are shown: enough to be one of many, as the ids are random.
-MORE_DECIMALS = 4  # A figure that lies nearer to a limit is written as if it were the limit.
+_ID_LETTERS, _RANDOM_ID = 8, 32  # Letters of a run's id that are shown: enough to identify one, as ids are random.
+MORE_DECIMALS = 4  # The most additional decimals; a figure nearer to a limit is written like the limit.
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """Return `value` with `digits` significant digits; digits before the point are all kept. Absent is `-`."""
+    """Return `value` with `digits` significant digits; digits before the point are all shown. None is `-`."""
     if value is None:
         return ABSENT
     if value == 0:
@@ -26,7 +26,7 @@ def significant(value: float | None, digits: int = 3) -> str:
 
 
 def plain_digits(value: float | None, digits: int = 4) -> str:
-    """Return `value` with so many significant digits, never in exponent form; "-" where there is none."""
+    """Return `value` with this many significant digits, never in exponent form; None is `-`."""
     if value is None:
         return ABSENT
     if value == 0:
@@ -36,12 +36,12 @@ def plain_digits(value: float | None, digits: int = 4) -> str:
 
 
 def times(ratio: float | None) -> str:
-    """Return a ratio as `4.88x`. Absent is `-`."""
+    """Return a ratio as `4.88x`. None is `-`."""
     return ABSENT if ratio is None else f"{significant(ratio)}x"
 
 
 def share(value: float | None) -> str:
-    """Return a share (0..1) in per cent: `0.33%`, `20%`. Absent is `-`."""
+    """Return a share (0..1) in per cent: `0.33%`, `20%`. None is `-`."""
     return ABSENT if value is None else f"{significant(100 * value, 2)}%"
 
 
@@ -55,18 +55,18 @@ def with_interval(text: str, value: float, low: float, high: float) -> str:
     """Return a value (> 0), written as `text`, with its interval on the log scale: `140 ms ± 4%`, a wide one as `155 ms (106 to 226)`."""
     if high / value - 1 <= EVEN_RATIO:
         return f"{text} ± {percentage(high / value - 1)}"
-    # So wide an interval bears no third digit.
+    # A third digit means nothing in so wide an interval.
     decimals = min(_decimals(low, 2), _decimals(high, 3))
     return f"{text} ({with_decimals(low, decimals)} to {with_decimals(high, decimals)})"
 
 
 def accuracy(value: float | None) -> str:
-    """Return an accuracy (0..1) with three decimals, as detection papers print it. Absent is `-`."""
+    """Return an accuracy (0..1) with three decimals, as detection papers print it. None is `-`."""
     return ABSENT if value is None else f"{value:.3f}"
 
 
 def with_uncertainty(value: float, uncertainty: float | None) -> str:
-    """Return `value ± uncertainty`: two digits of the uncertainty, and the value to the same place. An unknown one is `± ?`."""
+    """Return `value ± uncertainty`: two digits of the uncertainty, and the value to the same decimal. An unknown one is `± ?`."""
     if uncertainty is None:
         return f"{significant(value)} ± ?"
     if uncertainty <= 0:
@@ -76,9 +76,9 @@ def with_uncertainty(value: float, uncertainty: float | None) -> str:
 
 
 def span(low: float, high: float, *limits: float) -> str:
-    """Return a range, both ends with the same number of decimals; one figure where no digit that counts tells them apart.
+    """Return a range, both ends with the same number of decimals; one figure if rounding makes them equal.
 
-    There are as many as tell on which side of the limits an end lies, too.
+    There are enough decimals to show on which side of each limit an end lies.
     """
     furthest = max(-low, high)
     if low == high or furthest < SMALLEST_PLAIN:
@@ -91,14 +91,14 @@ def span(low: float, high: float, *limits: float) -> str:
 
 
 def with_decimals(value: float, decimals: int, sign: Literal["", "+"] = "") -> str:
-    """Return a value with so many decimals, and 0 without a minus sign."""
+    """Return a value with this many decimals; 0 has no minus sign."""
     return f"{round(value, decimals) + 0.0:{sign},.{decimals}f}"
 
 
 def telling_decimals(values: Sequence[float], decimals: int, *limits: float) -> int:
-    """Return how many decimals tell values apart and on which side of the limits they lie: so many, or else a few more.
+    """Return at least `decimals`, or a few more if that shows that values differ and on which side of the limits they lie.
 
-    Where nothing tells the values apart, those that show the side are enough.
+    If no number of decimals separates the values, those that show the side are enough.
     """
 
     def shows(number: int, among: Sequence[float]) -> bool:
@@ -111,19 +111,19 @@ def telling_decimals(values: Sequence[float], decimals: int, *limits: float) -> 
 
 
 def typeset(text: str) -> str:
-    """Return a figure for a page, where a terminal's `-0.037` and `4.88x` have signs of their own."""
+    """Return a figure with typographic signs for a page (a terminal shows `-0.037` and `4.88x`)."""
     if text == ABSENT:
         return "\N{EN DASH}"
     return text.replace("-", "\N{MINUS SIGN}").replace("x", "\N{MULTIPLICATION SIGN}")
 
 
 def count(number: int, noun: str) -> str:
-    """Return `1 run`, `2 runs`: the number and the noun in the form that fits."""
+    """Return `1 run` or `2 runs`: the number and the noun in singular or plural."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time for people: `8 s`, `2 min 5 s`, `1 h 20 min`."""
+    """Return a duration for people: `8 s`, `2 min 5 s`, `1 h 20 min`."""
     whole_s = round(seconds)
     if whole_s < 60:
         return f"{whole_s} s"
@@ -134,7 +134,7 @@ def duration(seconds: float) -> str:
 
 
 def stamp(time_ns: int) -> str:
-    """Return a wall-clock time in UTC to the second; the plain number where no calendar has it."""
+    """Return a wall-clock time in UTC to the second; the plain number if it is outside the calendar."""
     try:
         return datetime.fromtimestamp(time_ns // 1_000_000_000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
@@ -146,7 +146,7 @@ _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def age(passed_ns: int) -> str:
-    """Return a time that passed, in its largest unit: `3 d`, `5 h`, `12 min`, `40 s`."""
+    """Return an age in its largest unit: `3 d`, `5 h`, `12 min`, `40 s`."""
     passed_s = max(0.0, passed_ns / 1e9)
     unit_s, unit = next(((unit_s, unit) for unit_s, unit in _AGES if passed_s >= unit_s), (1.0, "s"))
     return f"{passed_s / unit_s:.0f} {unit}"
@@ -159,12 +159,12 @@ def size(count_bytes: int) -> str:
 
 
 def short_id(run_id: str) -> str:
-    """Return the beginning of a run's id that commands accept in its place; an id that is not random is returned whole."""
+    """Return the short form of a run's id that commands accept; an id that is not random is returned whole."""
     return run_id[:_ID_LETTERS] if len(run_id) == _RANDOM_ID else run_id
 
 
 def printable(text: str) -> str:
-    """Return `text` without characters that steer a terminal or break a page: records hold what devices sent."""
+    """Return `text` without control characters, which could steer a terminal or break a page: records contain text from devices."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

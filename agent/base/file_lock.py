@@ -1,14 +1,14 @@
-"""Locks of the kernel (flock) on files: each goes with the process that holds it, however that ends, and with no other.
+"""Kernel locks (flock) on files: each is released when its process ends, however that ends.
 
-The device lock says which process speaks for the device. MQTT lets a client id in once: a second client of the same id displaces the first
-one, which comes back and displaces the second, for ever. So one process at a time carries the device's id, its Will and its state; another
-that measures at the same time publishes its records under an id of its own.
+The device lock belongs to the process that represents the device. MQTT accepts a client id once: a second client with the same id displaces
+the first one, which reconnects and displaces the second, for ever. So one process at a time uses the device's id, its Will and its state;
+another process that measures at the same time publishes its records under an id of its own.
 
-The run lock says which process measures on this board, or does what would disturb that (an update's switch, a restart, a power cycle).
-There is one for all users of a board, and for its containers if they share the folder; where no such file can be made, one in the home.
-It goes to those that wait in the order in which they came.
+The run lock belongs to the process that measures on this board, or does work that would disturb a run (an update's switch, a restart, a
+power cycle). There is one for all users of a board, and for its containers if they share the folder; if that file cannot be made, there is
+one in the home folder. Waiting processes get it in the order in which they asked.
 
-The agent lock says which process is the agent of a home.
+The agent lock belongs to the agent of a home folder.
 """
 
 import errno
@@ -30,23 +30,23 @@ logger = logging.getLogger(__name__)
 # `release/supervisor.py` and `apply/on_device.py`, which run without a release, name the same files.
 BOARD_RUN_LOCK = Path("/run/lock/edgemeter-run.lock")
 HOME_RUN_LOCK = "run.lock"
-# One agent a home; the kernel lets go of it when its process ends, however that is.
+# One agent per home folder.
 AGENT_LOCK = "agent.lock"
-# An agent that was told to end says goodbye to the broker first.
+# An agent that is stopping first disconnects from the broker.
 ENDING_S = 10.0
 POLL_S = 1.0
 _HOLDER_BYTES = 200
 
 
 class FileLock:
-    """The lock on the file at `path`; `take`, then `release`, once or more."""
+    """The lock on the file at `path`; `take` and `release` may be called several times."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
 
     def take(self, holder: str = "") -> bool:
-        """Return whether this process holds the lock now; `holder` is shown to those that wait for it.
+        """Return whether this process holds the lock now; `holder` is shown to waiting processes.
 
         Raises:
             UnavailableError: the lock file cannot be made.
@@ -65,7 +65,7 @@ class FileLock:
             os.close(descriptor)
             return False
         self._descriptor = descriptor
-        # Who may only read the file holds the lock all the same.
+        # A user who may only read the file can still hold the lock.
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             since = time.strftime("%Y-%m-%d %H:%M")
@@ -76,19 +76,19 @@ class FileLock:
         return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def release(self) -> None:
-        """Let another process take it; may be called twice."""
+        """Release the lock; may be called twice."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
     def descriptor(self) -> int:
-        """Return the open file, for a child process that inherits the lock; it is held until both have let go."""
+        """Return the open file, for a child process that inherits the lock; the lock is held until both have released it."""
         if self._descriptor is None:
             raise ValueError(f"the lock {self.path.name!r} is not held")
         return self._descriptor
 
     def holder(self) -> str:
-        """Return who holds it, as that one wrote."""
+        """Return the text that the holder wrote."""
         try:
             with self.path.open("rb") as file:
                 text = file.read(_HOLDER_BYTES).decode(errors="replace").strip()
@@ -99,9 +99,9 @@ class FileLock:
 
 @contextmanager
 def agent_lock(home: Path) -> Iterator[FileLock]:
-    """Hold the lock of the agent of `home`; an agent that is ending has some seconds for that.
+    """Hold the lock of the agent of `home`; an agent that is stopping gets some seconds to finish.
 
-    A service manager's agent waits for one that was started by hand: the supervisor rolls a release back whose start fails again and again.
+    A service manager's agent waits for one that was started by hand: the supervisor rolls back a release whose start fails repeatedly.
 
     Raises:
         UnavailableError: another agent holds it, or it cannot be made.
@@ -129,23 +129,23 @@ def agent_lock(home: Path) -> Iterator[FileLock]:
 
 
 class DeviceLock(FileLock):
-    """The lock of the process that speaks for `device`, among those that share the outbox (or other file) at `outbox`."""
+    """The lock of the process that represents `device`, among those that share the outbox (or other file) at `outbox`."""
 
     def __init__(self, outbox: Path, device: str) -> None:
         super().__init__(outbox.with_name(f"{outbox.name}.{device}.lock"))
 
 
 class SharedLock(FileLock):
-    """A lock that every user may take, whoever made its file."""
+    """A lock that every user may take, whoever created its file."""
 
     def _open(self) -> int:
         return _open_shared(self.path)
 
 
 class _Queue:
-    """The order in which processes wait for the lock at `path`: each locks one byte of a file, at the time (monotonic, ns) when it came.
+    """The queue for the lock at `path`: each process locks one byte of a file, at the offset of its arrival time (monotonic, ns).
 
-    Such a lock of an open file needs no right to write, and goes with its process. Source: fcntl_locking(2).
+    Such a lock needs no write permission, and ends with its process. Source: fcntl_locking(2).
     """
 
     def __init__(self, path: Path) -> None:
@@ -154,7 +154,7 @@ class _Queue:
         self._came_ns = 0
 
     def ahead(self) -> int:
-        """Join if this process has not yet; return how many wait that came before it, 0 where no file can be made."""
+        """Join the queue if needed; return the number of processes ahead, 0 if no file can be made."""
         try:
             if self._descriptor is None:
                 self._descriptor = _open_shared(self._path)
@@ -171,7 +171,7 @@ class _Queue:
         return count
 
     def leave(self) -> None:
-        """Wait no longer; may be called twice."""
+        """Leave the queue; may be called twice."""
         if self._descriptor is not None:
             # A forked child has the file open too.
             _ask(self._descriptor, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, 0, 0)
@@ -186,9 +186,9 @@ def _ask(descriptor: int, command: int, kind: int, start: int, length: int) -> t
 
 
 class RunLock(SharedLock):
-    """The run lock of this board; where it cannot be made, the one in `home`, which other users of the board do not see.
+    """The run lock of this board; if it cannot be made, the one in `home`, which other users of the board do not see.
 
-    Who did not get it waits for it, in turn, until `take` returns True or `release` is called.
+    A process that did not get it is in the queue until `take` returns True or `release` is called.
     """
 
     def __init__(self, home: Path) -> None:
@@ -198,15 +198,15 @@ class RunLock(SharedLock):
         self._queue = _Queue(self.path)
 
     def release(self) -> None:
-        """Let another process take it, and wait for it no longer; may be called twice."""
+        """Release the lock and leave the queue; may be called twice."""
         self._queue.leave()
         super().release()
 
     def take(self, holder: str = "") -> bool:
-        """Return whether this process holds the lock now; `holder` is shown to those that wait for it.
+        """Return whether this process holds the lock now; `holder` is shown to waiting processes.
 
         Raises:
-            UnavailableError: neither the board's lock file nor one in the home can be made.
+            UnavailableError: neither the board's lock file nor one in the home folder can be made.
         """
         home_lock = self._home / HOME_RUN_LOCK
         if self.path == home_lock:
@@ -229,12 +229,12 @@ class RunLock(SharedLock):
         return is_held
 
     def pop_note(self) -> str | None:
-        """Return once why the lock of the board is not used; None if it is, or was not tried yet."""
+        """Return once the reason why the board's lock is not used; None if it is used, or was not tried yet."""
         note, self._note = self._note, None
         return note
 
     def wait(self, holder: str, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> None:
-        """Return when it is ours; who holds it, and how many wait before, is reported once.
+        """Return once the lock is held; the holder and the number of waiting processes are reported once.
 
         Raises:
             UnavailableError: the file cannot be made.
@@ -255,7 +255,7 @@ class RunLock(SharedLock):
 
 @contextmanager
 def run_lock(home: Path, holder: str, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold the run lock for the block, and wait for it first; without a lock where none can be made."""
+    """Wait for the run lock, and hold it for the block; without a lock if none can be made."""
     lock = RunLock(home)
     try:
         lock.wait(holder, report)
@@ -270,7 +270,7 @@ def run_lock(home: Path, holder: str, report: Callable[[str], None]) -> Iterator
 
 
 def run_lock_file() -> Path:
-    """Return the file of the board's run lock; a relative one lies in the home."""
+    """Return the file of the board's run lock; a relative path is in the home folder."""
     return Path(os.environ.get("EDGEMETER_RUN_LOCK") or BOARD_RUN_LOCK)
 
 
@@ -282,7 +282,7 @@ def run_lock_descriptors(home: Path) -> tuple[int, ...]:
             files.add((path.stat().st_dev, path.stat().st_ino))
     descriptors = []
     for path in Path("/proc/self/fd").iterdir():
-        # That of the listing itself is closed by now.
+        # The descriptor of the listing itself is closed by now.
         with suppress(OSError):
             status = os.fstat(int(path.name))
             descriptors += [int(path.name)] if (status.st_dev, status.st_ino) in files else []
@@ -303,13 +303,13 @@ def _open_shared(path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o666)
     except FileExistsError:
         return _open_regular(path, flags)
-    # For every user, whatever the umask.
+    # Writable by every user, whatever the umask.
     os.fchmod(descriptor, 0o666)
     return descriptor
 
 
 def _open_regular(path: Path, flags: int) -> int:
-    """Open an existing file to write, else to read: a lock needs no more."""
+    """Open an existing file for writing, else for reading: a lock needs no more."""
     try:
         descriptor = os.open(path, os.O_RDWR | flags)
     except OSError as error:
@@ -329,7 +329,7 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        # Shared: two that check at once do not see each other.
+        # A shared lock: two simultaneous checks do not see each other.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True

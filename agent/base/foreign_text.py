@@ -1,7 +1,4 @@
-"""Numbers, JSON and TOML in text that others wrote: of a size that a machine has, and one error for whatever is wrong with it.
-
-And the text of logs, whoever saved them.
-"""
+"""Text that others wrote: numbers, JSON and TOML within limits, with one error for all faults, and logs."""
 
 import json
 import re
@@ -16,9 +13,9 @@ from edgemeter.agent.base.errors import ConfigError
 Content = TypeVar("Content")
 
 _MOST_DIGITS = 18
-# Our own files nest at most seven deep. What is deeper overflows the stack wherever it is copied, compared or printed.
+# Our own files nest at most seven deep. Deeper ones overflow the stack wherever they are copied, compared or printed.
 _DEEPEST = 50
-# Numbers by their decimal sign, with a unit or without; the other sign parts thousands.
+# Numbers by their decimal sign, with or without a unit; the other sign separates thousands.
 _FORMS = {
     sign: re.compile(rf"[+-]?(?:\d+|[1-9]\d{{0,2}}(?:\{other}\d{{3}})+)?(?:\{sign}\d*)?(?:[eE][+-]?\d+)?\s*[A-Za-z]*")
     for sign, other in ((".", ","), (",", "."))
@@ -29,7 +26,7 @@ TOML_TYPES = (datetime, date, time)
 
 
 def log_text(content: bytes) -> str:
-    """Return a log as text: PowerShell redirects in UTF-16, old tools write Latin-1, and a crash leaves NUL bytes; micro is `u`."""
+    """Return a log as text, from UTF-16 (PowerShell), UTF-8 or Latin-1, without NUL bytes; the micro sign becomes `u`."""
     try:
         text = content.decode("utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig")
     except UnicodeDecodeError:
@@ -38,12 +35,12 @@ def log_text(content: bytes) -> str:
 
 
 def with_points(texts: Sequence[str], *, parted_by: str) -> list[str]:
-    """Return cells of a table with a point before the decimals of their numbers, and nothing between thousands.
+    """Return the cells of a table with a decimal point in their numbers, and without separators of thousands.
 
-    Where both signs may be either, a point is decimal, and so is a comma in a table that is `parted_by` semicolons.
+    If both signs are ambiguous, a point is decimal, and so is a comma in a table `parted_by` semicolons.
 
     Raises:
-        ConfigError: the signs may be those of thousands or of decimals.
+        ConfigError: the signs may separate thousands or decimals.
     """
     numbers = [text for text in texts if any(form.fullmatch(text) for form in _FORMS.values())]
     signs = {sign for sign in _FORMS if any(sign in text for text in numbers)}
@@ -57,7 +54,7 @@ def with_points(texts: Sequence[str], *, parted_by: str) -> list[str]:
 
 
 def whole_number(digits: str | None) -> int | None:
-    """Return the whole number that ASCII digits write; None for other text, and for one that no counter has."""
+    """Return the whole number in ASCII digits; None for other text, and for a number too large for a counter."""
     is_whole = digits is not None and digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS
     return int(digits) if digits is not None and is_whole else None
 
@@ -75,12 +72,12 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-# Numbers that are no JSON (NaN) are read: Python's tools write them.
+# NaN and infinities, which are not JSON, are accepted: Python's tools write them.
 DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_bounded)
 
 
 def parse_json(text: str) -> Any:
-    """Return what JSON text holds; raises ConfigError if it is none, nests too deeply, or an object has a name twice."""
+    """Return the value of JSON text; raises ConfigError if it is invalid, nests too deeply, or an object repeats a name."""
     try:
         return DECODER.decode(text)
     except RecursionError as error:
@@ -94,7 +91,7 @@ def decode_json(content: bytes | str | msgspec.Raw, kind: type[Content]) -> Cont
 @overload
 def decode_json(content: bytes | str | msgspec.Raw, kind: Any) -> Any: ...
 def decode_json(content: bytes | str | msgspec.Raw, kind: Any) -> Any:
-    """Return what JSON text holds, as `kind`; raises msgspec.DecodeError if it is none, has another form, or nests too deeply."""
+    """Return JSON text as `kind`; raises msgspec.DecodeError if it is invalid, has another form, or nests too deeply."""
     try:
         return msgspec.json.decode(content, type=kind)
     except UnicodeDecodeError as error:
@@ -104,7 +101,7 @@ def decode_json(content: bytes | str | msgspec.Raw, kind: Any) -> Any:
 
 
 def decode_toml(content: bytes | str, kind: type[Content]) -> Content:
-    """Return what TOML text holds, as `kind`; raises msgspec.DecodeError if it is none, has another form, or nests too deeply."""
+    """Return TOML text as `kind`; raises msgspec.DecodeError if it is invalid, has another form, or nests too deeply."""
     try:
         tables = msgspec.toml.decode(content)
     except ValueError as error:

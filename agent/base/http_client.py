@@ -1,8 +1,8 @@
-"""HTTP: a connection that stays open between requests, and single requests through proxies and redirects, by Python's own library.
+"""HTTP on Python's own library: persistent connections, and single requests with proxies and redirects.
 
-The library connects (names, TLS, TCP_NODELAY) and reads bodies; a small request is one write here, and headers are simply split. A POST of
-140 bytes on loopback takes 140 us more with http.client alone, 310 with urllib3 and 750 with httpx (Python 3.11, x86-64), which would be
-latency of what is measured.
+The library connects (names, TLS, TCP_NODELAY) and reads bodies; here a small request is one write, and headers are simply split. A POST of
+140 bytes on loopback takes 140 us more with http.client alone, 310 with urllib3 and 750 with httpx (Python 3.11, x86-64), which would add
+to the measured latency.
 """
 
 import http.client
@@ -24,7 +24,7 @@ FAILURES = (OSError, http.client.HTTPException)
 _SCHEMES = ("http", "https")
 _NO_HEADERS: Mapping[str, str] = {}
 _WITHOUT_BODY = (http.client.NO_CONTENT, http.client.NOT_MODIFIED)
-# A larger body costs more to copy than a second write.
+# Copying a larger body costs more than a second write.
 _COPIED_BYTES = 1 << 16
 _PIECE_BYTES = 1 << 16
 _MOST_HEADERS, _LONGEST_HEADER_BYTES = 100, 1 << 16
@@ -33,12 +33,12 @@ _HEADER = re.compile(r"[!#-'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\xa0-\xff]*")
 
 
 class HttpAnswer(http.client.HTTPResponse):
-    """An answer whose body is unread; `fields` are its headers by name in lower case."""
+    """A response with an unread body; `fields` are its headers by lower-case name."""
 
     fields: dict[str, str]
 
     def begin(self) -> None:
-        """Read status and headers; see `http.client`, whose parser of e-mail takes longer than a small body."""
+        """Read status and headers; `http.client` uses a parser of e-mail, which takes longer than a small body."""
         self.status = http.client.CONTINUE
         while self.status // 100 == 1:
             line = self._head_line()
@@ -58,9 +58,9 @@ class HttpAnswer(http.client.HTTPResponse):
         self.will_close = not has_end or "close" in connection or (version == "HTTP/1.0" and "keep-alive" not in connection)
 
     def lines(self, longest_bytes: float = math.inf) -> Iterator[bytes]:
-        """Yield the lines of the body as they arrive, without their ends; what is longer comes in parts.
+        """Yield the lines of the body as they arrive, without line ends; longer ones come in parts.
 
-        `readline` takes an answer that is cut between two chunks for a whole one.
+        `readline` does not detect a response that ends between two chunks.
         """
         line = bytearray()
         while portion := self.read1(_PIECE_BYTES):
@@ -96,8 +96,8 @@ class HttpAnswer(http.client.HTTPResponse):
 class HttpConnection:
     """Requests to the server at `url` (http or https), below its path; the connection stays open as the server allows.
 
-    Used from one thread. `headers` go with each request; `ca_file` holds the authority of its certificate. `timeout_s` is the longest
-    silence.
+    For one thread. `headers` go with each request; `ca_file` is the authority of the server's certificate. `timeout_s` limits the time
+    without data.
     """
 
     def __init__(self, url: str, timeout_s: float, headers: Mapping[str, str] = _NO_HEADERS, ca_file: str | None = None) -> None:
@@ -122,7 +122,7 @@ class HttpConnection:
 
     @property
     def sock(self) -> Any:
-        """The open socket; None where the next request opens one."""
+        """The open socket; None before the next request opens one."""
         return self._connection.sock
 
     def close(self) -> None:
@@ -139,13 +139,13 @@ class HttpConnection:
         headers: Mapping[str, str] = _NO_HEADERS,
         again_within_s: float = math.inf,
     ) -> HttpAnswer:
-        """Return the answer to a request, its body unread; one of `FAILURES` is raised.
+        """Return the response to a request, its body unread; raises one of `FAILURES`.
 
-        A server may end a kept-open connection in the moment in which a request is sent: once, if that shows within `again_within_s`, it is
-        sent again on a new one.
+        A server may close an idle connection at the moment of a request. If that shows within `again_within_s`, the request is
+        sent once more, on a new connection.
         """
         if self._answer is not None and not self._answer.isclosed():
-            # Its rest would be taken for the next answer.
+            # An unread rest would be parsed as the next response.
             self.close()
         began_s = time.monotonic()
         for is_last in (self.sock is None, True):
@@ -174,9 +174,9 @@ class HttpConnection:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Sends the request again where `may_follow` lets it go."""
+    """Follows a redirect if `may_follow` allows it."""
 
-    # Python 3.10 has none for it.
+    # Python 3.10 does not handle 308.
     http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302
 
     def __init__(self, may_follow: Callable[[int, str, str], bool]) -> None:
@@ -199,9 +199,9 @@ def open_url(
     headers: Mapping[str, str] = _NO_HEADERS,
     context: Any = None,
 ) -> http.client.HTTPResponse:
-    """Return the answer to one request, of any status, its body unread; `content` makes it a POST; one of `FAILURES` is raised.
+    """Return the response to one request, of any status, its body unread; `content` makes it a POST; raises one of `FAILURES`.
 
-    It goes through the proxy that the environment names, and after a redirect where `may_follow(status, before, after)`.
+    It uses the proxy in the environment, and follows a redirect if `may_follow(status, before, after)`.
     """
     if urlsplit(url).scheme not in _SCHEMES:
         raise ConfigError(f"{url!r} is not an http:// or https:// address: correct it")
@@ -211,7 +211,7 @@ def open_url(
         request = urllib.request.Request(url, content, fields)  # noqa: S310 - checked above
         return cast("http.client.HTTPResponse", opener.open(request, timeout=timeout_s))
     except urllib.error.HTTPError as error:
-        # It is also the response.
+        # An HTTPError is also the response.
         return cast("http.client.HTTPResponse", error)
     except urllib.error.URLError as error:
         raise (error.reason if isinstance(error.reason, OSError) else error) from None

@@ -1,4 +1,4 @@
-"""The base of our HTTP servers: a thread for each request, IPv4 and IPv6, one way to start and to stop, requests logged at debug only."""
+"""The base of our HTTP servers: a thread per request, IPv4 and IPv6, requests logged at debug level only."""
 
 import contextlib
 import logging
@@ -26,32 +26,30 @@ class HttpHandler(BaseHTTPRequestHandler):
     server_version = "edgemeter"
     sys_version = ""
     server: "HttpServer"
-    timeout = 30.0  # A client that takes nothing of an answer is disconnected after so many seconds.
+    timeout = 30.0  # Seconds after which a client that reads nothing is disconnected.
 
     def handle_one_request(self) -> None:
-        """Answer one request, whose head has to be here in time."""
+        """Answer one request, whose head must arrive in time."""
         self.server.await_head(self.connection)
         super().handle_one_request()
 
     def parse_request(self) -> bool:
-        """Read the head, and return whether it is a valid one."""
+        """Read the head, and return whether it is valid."""
         try:
             return super().parse_request()
         finally:
             self.server.end_wait(self.connection)
 
     def answer(self) -> None:
-        """Answer GET and HEAD, by `respond`, which leaves the body of the latter out."""
+        """Answer GET and HEAD, by `respond`, which omits the body for HEAD."""
         raise NotImplementedError
 
     def do_GET(self) -> None:
-        """Answer a request."""
         self.answer()
 
     do_HEAD = do_GET  # noqa: N815 - the base class's name
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Log a request at debug level."""
         logger.debug(format, *args)
 
     def respond(self, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()) -> None:
@@ -65,7 +63,7 @@ class HttpHandler(BaseHTTPRequestHandler):
 
 
 class HttpServer(ThreadingHTTPServer):
-    """Listens at `host`:`port` (0: a free one, then in `port`); `start` once, `stop` once or more. `options` name another address.
+    """Listens at `host`:`port` (port 0: a free one, then in `port`). `options` names another address in errors.
 
     Raises:
         UnavailableError: the port is taken, or the host is not this machine's.
@@ -74,7 +72,7 @@ class HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
     most_connections = 256
-    head_s = 10.0  # From the connection to the end of a request's head, TLS included: a byte now and then buys no more time.
+    head_s = 10.0  # Seconds from the connection to the end of a request's head, TLS included; slow single bytes do not extend it.
 
     def __init__(self, host: str, port: int, handler: type[HttpHandler], options: str) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -91,37 +89,36 @@ class HttpServer(ThreadingHTTPServer):
 
     @property
     def authority(self) -> str:
-        """Host and port as a URL has them."""
+        """Host and port as in a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Answer requests until `stop`."""
         self._thread.start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log at debug level that a client closed the connection early; print the traceback of anything else, which is an error of ours."""
+        """Log a client's early close at debug level; print the traceback of anything else, which is our own error."""
         if isinstance(sys.exc_info()[1], ConnectionError):
             logger.debug("%s has gone before its answer", client_address)
         else:
             super().handle_error(request, client_address)
 
     def await_head(self, connection: socket.socket) -> None:
-        """End the connection if its request's head is not here in time."""
+        """Close the connection if its request's head does not arrive in time."""
         self._deadlines_s[connection] = time.monotonic() + self.head_s
 
     def end_wait(self, connection: socket.socket) -> None:
-        """Let the connection take its time from now on."""
+        """End the time limit of the connection."""
         self._deadlines_s.pop(connection, None)
 
     def service_actions(self) -> None:
-        """End connections whose request is late; the base class calls this twice a second."""
+        """Close connections whose request is late; the base class calls this twice a second."""
         now_s = time.monotonic()
         for connection, deadline_s in list(self._deadlines_s.items()):
             if now_s > deadline_s:
                 self._end(connection)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; of too many, the one that has waited longest for its request makes room."""
+        """Answer in a thread; if there are too many, close the connection that has waited longest for its request."""
         if not self._room.acquire(blocking=False) and not self._make_room():
             self.shutdown_request(request)
             return
@@ -129,18 +126,18 @@ class HttpServer(ThreadingHTTPServer):
         try:
             super().process_request(request, client_address)
         except RuntimeError:
-            # No thread can be started.
+            # No thread could be started.
             self.end_wait(request)
             self._room.release()
             self.shutdown_request(request)
 
     def _make_room(self) -> bool:
-        # In the order in which they began to wait. The connections of a reverse proxy all have its address, so that is no measure.
+        # In order of their start. Connections of a reverse proxy share an address, so that cannot be the criterion.
         waiting = list(self._deadlines_s)
         if not waiting:
             return False
         self._end(waiting[0])
-        # Its thread has to notice that.
+        # Its thread has to notice.
         return self._room.acquire(timeout=ROOM_S)
 
     def _end(self, connection: socket.socket) -> None:
@@ -149,7 +146,6 @@ class HttpServer(ThreadingHTTPServer):
             socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make room for another."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -157,7 +153,7 @@ class HttpServer(ThreadingHTTPServer):
             self._room.release()
 
     def stop(self) -> None:
-        """Answer no more, and close the port; may be called twice."""
+        """Stop answering, and close the port; may be called twice."""
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join()
@@ -165,7 +161,7 @@ class HttpServer(ThreadingHTTPServer):
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches `host`."""
+    """Return whether `host` is reachable from this machine only."""
     if host == "localhost":
         return True
     try:

@@ -1,7 +1,7 @@
-"""A limit to what a server logs about one device: a line a minute, with the count of those left out. A bad board fills no disk.
+"""A limit on a server's log lines about one device: one line a minute, with the number of suppressed ones, so that no board fills a disk.
 
-Code that logs what a device can cause at will marks it, `logger.warning(..., extra=about(DEVICE))`; a server's handlers have the
-filter.
+Code that logs events that a device can cause at will marks them, `logger.warning(..., extra=about(DEVICE))`; a server's log handlers have
+the filter.
 """
 
 import logging
@@ -9,21 +9,21 @@ import time
 from collections.abc import Callable
 
 EVERY_S = 60.0
-MOST_REMEMBERED = 10_000  # Beyond so many, those whose minute is over are forgotten.
+MOST_REMEMBERED = 10_000  # Above this number, devices whose minute is over are forgotten.
 
 
 def about(who: str) -> dict[str, str]:
-    """Return what marks a record as one about `who`, to be given as `extra`."""
+    """Return the `extra` that marks a log record as one about `who`."""
     return {"about": who}
 
 
 class LogLimit(logging.Filter):
-    """Lets one record a minute through of each module about each one; others as they are. `clock` gives seconds."""
+    """Passes one marked record a minute per module and device, and all unmarked ones. `clock` is in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        # By module and device: when a line was logged last, and how many were left out since.
+        # By module and device: time of the last line, and number of lines suppressed since.
         self._lines: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Metrics of accuracy: what people call them, in one table; a metric of a plug-in has its own name, and may be an error."""
+"""The metrics of accuracy and their names; a metric of a plug-in has its own name, and may be an error (lower is better)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ Better = Literal["higher", "lower"]
 
 @dataclass(frozen=True, slots=True)
 class AccuracyMetric:
-    """A metric, of which more is better: `title` in tables and charts, `words` where there is room for them (empty: the title)."""
+    """A metric (higher is better): `title` in tables and charts, `words` for longer text (empty: the title)."""
 
     title: str
     words: str = ""
@@ -44,25 +44,24 @@ METRICS: Mapping[str, AccuracyMetric] = {
 
 
 def metric_name(metric: str) -> str:
-    """Return how people call a metric of the record: `AP` for `coco_ap`."""
+    """Return the short name of a metric of the record: `AP` for `coco_ap`."""
     return METRICS[metric].title if metric in METRICS else metric
 
 
 def metric_words(metric: str) -> str:
-    """Return a metric in words: `AP at IoU 0.50` for `ap50`."""
+    """Return the long name of a metric: `AP at IoU 0.50` for `ap50`."""
     return (METRICS[metric].words or METRICS[metric].title) if metric in METRICS else metric
 
 
 def gain(value: float, better: Better) -> float:
-    """Return the value, with its sign turned where lower is better: the larger of two gains is the better."""
+    """Return the value, negated if lower is better, so that the larger gain is the better one."""
     return value if better == "higher" else -value
 
 
 def needed_value(reference: float, ratio: float, better: Better) -> float:
-    """Return what a gate asks for: `ratio` of the reference; of an error the reference over `ratio`, which is as much larger."""
+    """Return the value that a gate requires: `ratio` of the reference; for an error the reference divided by `ratio`."""
     return ratio * reference if better == "higher" else reference / ratio
 
 
 def is_reached(value: float, threshold: float, better: Better) -> bool:
-    """Return whether the value is as good as what is needed."""
     return gain(value, better) >= gain(threshold, better)

@@ -1,6 +1,6 @@
-"""The models that a command names: paths, or names of the catalogue; and the text that ships for scoring language models.
+"""The models of a command: paths, or names of the catalogue; and the text that ships for scoring language models.
 
-The catalogue is reached by its module's name here and nowhere else: the agent and the collector run without it until a model is named.
+Only this module names the catalogue's, as text: agent and collector run without it until a model is named.
 """
 
 from pathlib import Path
@@ -14,13 +14,13 @@ _TEXT = "edgemeter.models.catalogue.shipped_models:LANGUAGE_FOLDER"
 
 
 def model_names() -> list[str]:
-    """Return the names of the shipped models and of the catalogue's."""
+    """Return the names of the shipped models and of the catalogue."""
     names: list[str] = resolve_name(_NAMES)()
     return names
 
 
 def model_path(model: str | Path) -> Path:
-    """Return the file of a model: the path or a factory's address itself, or where the shipped, fetched or added model of that name is.
+    """Return the file of a model: the path or factory address itself, or the shipped, fetched or added model of that name.
 
     Raises:
         ConfigError: a name is unknown, or its model is not on this machine.
@@ -35,7 +35,7 @@ def model_path(model: str | Path) -> Path:
 
 
 def shipped_text(name: str) -> Path | None:
-    """Return a text that ships with the language models; None where there is none."""
+    """Return a text that ships with the language models; None if there is none."""
     folder: Path = resolve_name(_TEXT)
     text = folder / name
     return text if text.is_file() else None

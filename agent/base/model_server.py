@@ -1,4 +1,4 @@
-"""A server of models: short JSON requests, requests whose tensors or streamed lines are timed, and what to do where it refuses."""
+"""A client of model servers: short JSON requests, timed requests with tensors or streamed lines, and errors with a remedy."""
 
 import copy
 import http.client
@@ -21,13 +21,13 @@ from edgemeter.agent.base.tls import OF_ANOTHER_NAME, OF_UNKNOWN_AUTHORITY, pass
 DONE = b"[DONE]"
 LONGEST_LINE_BYTES = 1 << 20
 LONGEST_ANSWER_BYTES = 1 << 24
-# Tensors of an answer, as JSON.
+# A limit for tensors in a response, as JSON.
 LARGEST_TENSORS_BYTES = 1 << 28
-# An answer ends so soon after its `[DONE]`, or its connection is given up.
+# If the response does not end this soon after `[DONE]`, the connection is closed.
 _ENDS_WITHIN_S = 0.05
-# llama.cpp's server ends some connections behind a stream without a word. An end that comes later: the server had begun to work.
+# llama.cpp's server silently closes some connections after a stream. If the close comes later than this, the server had begun to work.
 _CLOSED_WITHIN_S = 0.05
-# Servers close connections that were idle for some seconds.
+# Servers close connections that are idle for some seconds.
 _IDLE_NS = 1_000_000_000
 _KEY = "give its key as api_key_file in the server's file, one that may use this model"
 _NEVER_EXTRA = ("model", "prompt", "messages", "inputs", "outputs")
@@ -45,7 +45,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer; its `headers` by name in lower case."""
+    """A whole response; its `headers` by lower-case name."""
 
     status: int
     content: bytes
@@ -53,12 +53,12 @@ class Answer:
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """Its JSON object, empty if it has none."""
+        """The JSON object in the body, empty if there is none."""
         return json_object(self.content)
 
     @property
     def reason(self) -> str:
-        """The message of an error as servers write it, on one line; empty if there is none."""
+        """The server's error message, on one line; empty if there is none."""
         document = self.document
         error = document.get("error", document.get("detail"))
         if isinstance(error, Mapping):
@@ -67,13 +67,13 @@ class Answer:
 
 
 class ModelServer(HttpConnection):
-    """A connection to a server of models; `closes`: the server ended it behind the answer to a ping.
+    """A connection to a model server; `closes` is True once the server has closed it after a ping.
 
-    What it raises is an AnswerError: the server does not answer, refuses, or answers something else.
+    It raises AnswerError if the server does not answer, refuses, or answers something else.
     """
 
     def __init__(self, address: ServerAddress, version: str = "") -> None:
-        """Describe the server of a file, whose address may end with the `version` of its protocol, which the paths of requests begin with.
+        """Describe the server in a file, whose address may end with the `version` that begins the paths of its protocol.
 
         Raises:
             ConfigError: the file cannot be used.
@@ -87,13 +87,13 @@ class ModelServer(HttpConnection):
         self.closes = False
 
     def another(self) -> "ModelServer":
-        """Return another connection to the same server, not opened yet; authorities, which take long to read, are shared."""
+        """Return another, unopened connection to the same server; it shares the certificate authorities, which take long to read."""
         twin = copy.copy(self)
         twin._connection, twin._answer = self._unopened(), None  # noqa: SLF001 - of this class
         return twin
 
     def ask(self, path: str, content: Mapping[str, Any] | None = None) -> Answer:
-        """Return the answer to GET `path`, or to POST with `content`, whatever its status."""
+        """Return the response to GET `path`, or to POST with `content`, whatever its status."""
         try:
             encoded = None if content is None else json.dumps(content).encode()
             response = self.request("GET" if encoded is None else "POST", path, encoded)
@@ -104,9 +104,9 @@ class ModelServer(HttpConnection):
         return Answer(response.status, body, response.fields)
 
     def exchange(self, path: str, content: bytes, headers: Mapping[str, str]) -> Answer:
-        """Return the whole answer to POST `path` with `content`."""
+        """Return the whole response to POST `path` with `content`."""
         try:
-            # Never sent again: a server that drops what it took would seem to fail at nothing.
+            # Never repeated: a server that drops requests would seem not to fail.
             response = self._post(path, content, headers, again_within_s=0.0)
             # With a stated length, a read of exactly that many bytes would not show that some are missing.
             is_bounded = response.length is not None and response.length <= LARGEST_TENSORS_BYTES
@@ -123,9 +123,9 @@ class ModelServer(HttpConnection):
         return Answer(response.status, body, response.fields)
 
     def stream(self, path: str, content: bytes) -> Iterator[bytes]:
-        """Yield the lines of the answer to POST `path` with the JSON `content`, without line ends and empty ones; `[DONE]` is the last.
+        """Yield the lines of the response to POST `path` with the JSON `content`, without line ends and empty lines; `[DONE]` is the last.
 
-        A JSON document that is spread over several lines is one.
+        A JSON document of several lines is yielded as one.
         """
         is_whole = False
         try:
@@ -153,7 +153,7 @@ class ModelServer(HttpConnection):
         raise self.refusal(path, Answer(response.status, response.read(LONGEST_ANSWER_BYTES), response.fields), content)
 
     def _lines(self, path: str, response: HttpAnswer) -> Iterator[bytes]:
-        """Yield the lines that are not empty; those of one JSON document, which an answer that is not streamed is, together."""
+        """Yield the lines that are not empty; the lines of one JSON document (a response that is not streamed) are joined."""
         is_json, document = "application/json" in response.fields.get("content-type", ""), b""
         for line in response.lines(LONGEST_LINE_BYTES):
             document += line.strip()
@@ -168,7 +168,7 @@ class ModelServer(HttpConnection):
             yield document
 
     def _is_over(self, response: HttpAnswer) -> bool:
-        """Return whether the answer has ended behind its last line; a server that goes on is not waited for."""
+        """Return whether the response ends after its last line; a server that continues is not waited for."""
         sock = self.sock
         if sock is None:
             return True
@@ -181,25 +181,25 @@ class ModelServer(HttpConnection):
             sock.settimeout(self.timeout_s)
 
     def make_ready(self, path: str) -> None:
-        """Open the connection by a short request to `path` unless it is open, and was in use just now."""
+        """Open the connection by a short request to `path`, unless it is open and was just used."""
         # On an idle connection, only its end can be readable.
         is_over = self.sock is None or bool(select.select([self.sock], [], [], 0)[0])
         if is_over and self.closes:
             self.close()
         elif is_over or time.monotonic_ns() - self._answered_ns > _IDLE_NS:
             self.ask(path)
-            # It is of no use then.
+            # The connection cannot be used then.
             self.closes = self.sock is None
 
     def refusal(self, path: str, answer: Answer, content: bytes = b"") -> AnswerError:
-        """Return the error of an answer that refuses a request with this content."""
+        """Return the error for a response that refuses a request with this content."""
         reason = f": {answer.reason}" if answer.reason else ""
         message = f"{self.url}{path} answers {answer.status}{reason}; {_remedy(answer, content)}"
         is_busy = answer.status in (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
         return AnswerError(message, kind=f"http {answer.status}", retry_after_s=_retry_after_s(answer), is_busy=is_busy)
 
     def _lost(self, path: str, error: BaseException, *, is_busy: bool = False) -> AnswerError:
-        """Return the error of an answer that did not come whole."""
+        """Return the error for an incomplete response."""
         self.close()
         kind, remedy = "no connection", "start the server, or correct its url"
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -217,7 +217,7 @@ class ModelServer(HttpConnection):
 
 
 def _remedy(answer: Answer, content: bytes) -> str:
-    """Return what to do about the refusal of a request with this content."""
+    """Return the remedy for the refusal of a request with this content."""
     if answer.status // 100 == 3:
         return f"it moved to {answer.headers.get('location')!r}: correct url of the server's file"
     if answer.status in _REMEDIES:
@@ -233,7 +233,7 @@ def _remedy(answer: Answer, content: bytes) -> str:
 
 
 def _retry_after_s(answer: Answer) -> float | None:
-    """Return the seconds from now that the header Retry-After states, as a number or as a date; None of anything else."""
+    """Return the seconds until the time in the header Retry-After, a number or a date; None for anything else."""
     text = answer.headers.get("retry-after", "")
     with suppress(ValueError):
         return max(0.0, float(text))
@@ -243,7 +243,7 @@ def _retry_after_s(answer: Answer) -> float | None:
 
 
 def json_object(text: bytes) -> Mapping[str, Any]:
-    """Return a JSON object; empty where the text is none."""
+    """Return a JSON object; empty if the text is not one."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

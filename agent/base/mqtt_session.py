@@ -1,4 +1,4 @@
-"""One client's session with an MQTT broker: MQTT 5, or 3.1.1 where the broker has only that; it reconnects by itself, with jitter."""
+"""A client's session with an MQTT broker: MQTT 5, or 3.1.1 if the broker has only that; it reconnects automatically, with jitter."""
 
 import itertools
 import logging
@@ -32,11 +32,11 @@ LONGEST_BACKOFF_S = 60.0
 # The most unacknowledged messages that the broker may send us, and the largest message.
 RECEIVE_MAXIMUM = 2000
 LARGEST_MESSAGE_BYTES = 16 << 20
-WINDOW_OF_3_1_1 = 100  # 3.1.1 has no way to say how much a broker takes at once; this much every broker takes.
-# The broker's reason when another client came with our name; others are passed on in words, this one as it is.
+WINDOW_OF_3_1_1 = 100  # 3.1.1 cannot state how many messages a broker accepts at once; every broker accepts this many.
+# The broker's reason if another client connected with our name; it stays as it is, others are put into words.
 TAKEN_OVER = "Session taken over"
-# MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason when another client comes with our name. Connections that end this
-# soon, this often, are the sign of such a fight.
+# MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason if another client connects with our name. Connections that end this
+# soon, this often, indicate it.
 SHORT_LIFE_S = 10.0
 SHORT_LIVES = 3
 # paho-mqtt's name for a disconnect without a reason.
@@ -59,7 +59,7 @@ _MEANINGS = {
 
 
 def disconnect_reason(reason: str, *, was_up: bool) -> str:
-    """Return what a reason means; `was_up` is whether the broker had accepted the connection that ended."""
+    """Return the meaning of a disconnect reason; `was_up`: the broker had accepted the connection."""
     if reason == _UNSPECIFIED:
         return CUT if was_up else _NEVER_UP
     return _MEANINGS.get(reason, reason)
@@ -71,10 +71,10 @@ def backoff_s(failures: int, draw: Callable[[float, float], float] = random.unif
 
 
 def expiry_s(address: BrokerAddress) -> int:
-    """Return how long a broker keeps what comes to a persistent client that is away.
+    """Return how long a broker stores messages for a persistent client that is away.
 
-    A client with a certificate belongs to a fleet, whose broker may get a SIGHUP. mosquitto 2.0.11 disconnects sessions that wait for
-    their client once more then, and dies of the second entry in its list of those that will expire: after 6 to 22 reloads; with sessions
+    A client with a certificate belongs to a fleet, whose broker may get a SIGHUP. mosquitto 2.0.11 then disconnects sessions that wait for
+    their client once more, and crashes at the second entry in its list of expiring sessions: after 6 to 22 reloads; with sessions
     that never expire it took 479.
     """
     return PERSISTENT_EXPIRY_S if address.tls.certificate is None else NEVER_EXPIRES
@@ -82,16 +82,16 @@ def expiry_s(address: BrokerAddress) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """The message that the broker publishes for us, retained, QoS 1, when the connection is lost without a DISCONNECT."""
+    """The message that the broker publishes for us, retained, QoS 1, if the connection is lost without a DISCONNECT."""
 
     topic: str
     payload: bytes
 
 
 class Message(NamedTuple):
-    """One message as it came; by `mid`, `qos` and `generation` (which connection) it is acknowledged later.
+    """One received message; `mid`, `qos` and `generation` (the connection) serve to acknowledge it later.
 
-    `arrived_s` is the monotonic time when the feed read it. A tuple, because a collector makes tens of thousands of them a second.
+    `arrived_s` is the monotonic time when the feed read it. A tuple, because a collector creates tens of thousands of them a second.
     """
 
     topic: str
@@ -104,9 +104,9 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionProfile:
-    """Who we are to the broker, and whether it keeps our subscriptions, and what comes to them, while we are away.
+    """Our client id, and whether the broker keeps our subscriptions and messages while we are away.
 
-    What is acknowledged `later`, by `MqttSession.acknowledge`, holds the broker back: it sends RECEIVE_MAXIMUM messages of QoS 1 ahead.
+    With `later`, messages are acknowledged by `MqttSession.acknowledge`; the broker sends RECEIVE_MAXIMUM messages of QoS 1 ahead.
     """
 
     client_id: str
@@ -116,30 +116,30 @@ class SessionProfile:
 
 
 class SessionEvents(Protocol):
-    """Callbacks from a session's network thread; none may raise, or block: a broker that hears nothing in the meantime ends the session.
+    """Callbacks from a session's network thread; none may raise or block: a broker without traffic ends the session.
 
-    What inherits it ignores the events that it does not define.
+    A subclass ignores the events that it does not define.
     """
 
     def connected(self) -> None:
-        """Take note that a connection is up: subscribe and publish here, each time."""
+        """A connection is up: subscribe and publish here, each time."""
         return
 
     def disconnected(self, reason: str) -> None:  # noqa: ARG002 - ignored here
-        """Note that the connection is lost, `reason` in words; it is re-established automatically unless that is `TAKEN_OVER`."""
+        """The connection is lost, `reason` in words; it is re-established automatically unless that is `TAKEN_OVER`."""
         return
 
     def received(self, message: Message) -> None:  # noqa: ARG002 - ignored here
-        """Take one message."""
+        """One message has arrived."""
         return
 
     def answered(self, refusal: str | None) -> None:  # noqa: ARG002 - ignored here
-        """Take the broker's answer to one publish of QoS 1 (None: taken), or to a subscription that it refused."""
+        """The broker has acknowledged one publish of QoS 1 (None), or refused it or a subscription."""
         return
 
 
 class OutstandingPublishes:
-    """Message ids of QoS 1 on the way. Its lock is never held while paho-mqtt is called, which holds locks of its own."""
+    """Message ids of QoS 1 in flight. Its lock is never held while paho-mqtt is called, which holds locks of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -156,7 +156,7 @@ class OutstandingPublishes:
 
     @contextmanager
     def leaving(self) -> Iterator[None]:
-        """Count a message that is being published, which has no id yet."""
+        """Count a message that is being published and has no id yet."""
         with self._lock:
             self._leaving += 1
         try:
@@ -166,7 +166,7 @@ class OutstandingPublishes:
                 self._leaving -= 1
 
     def published(self, mid: int, qos: int) -> None:
-        """Note what `publish` returned."""
+        """Note the return values of `publish`."""
         with self._lock:
             if mid in self._early:
                 self._early.discard(mid)
@@ -176,7 +176,7 @@ class OutstandingPublishes:
                 self._unasked.add(mid)
 
     def reported(self, mid: int) -> bool:
-        """Note what was reported as done; return False for QoS 0, whose report means nothing."""
+        """Note a message reported as done; return False for QoS 0, whose report means nothing."""
         with self._lock:
             if mid in self._unasked:
                 self._unasked.discard(mid)
@@ -188,7 +188,7 @@ class OutstandingPublishes:
             return True
 
     def reconnected(self) -> None:
-        """Forget everything: it went with the connection."""
+        """Forget all messages: they were lost with the connection."""
         with self._lock:
             self._waiting.clear()
             self._unasked.clear()
@@ -199,7 +199,7 @@ _GENERATIONS = itertools.count(1)
 
 
 class MqttSession:
-    """A session; `connect` once, `close` once or more. Its methods may be called from any thread."""
+    """A session; `connect` once. Its methods may be called from any thread."""
 
     def __init__(self, address: BrokerAddress, profile: SessionProfile, events: SessionEvents) -> None:
         self.address = address
@@ -220,7 +220,7 @@ class MqttSession:
         self._tls: ssl.SSLContext | None = None
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Return when the broker has accepted us.
+        """Connect, and return when the broker has accepted us.
 
         Raises:
             UnavailableError: no broker answers within `timeout_s`.
@@ -245,9 +245,9 @@ class MqttSession:
     def publish(
         self, topic: str, payload: bytes, *, qos: int = 1, lasting: Literal["passing", "retained"] = "passing", expires_s: int | None = None
     ) -> int:
-        """Hand one message to the network thread; return its number. What the broker has not answered goes with the connection.
+        """Pass one message to the network thread; return its number. Messages without an answer are lost with the connection.
 
-        A broker of MQTT 5 drops the message after `expires_s`.
+        An MQTT 5 broker drops the message after `expires_s`.
         """
         if (client := self._client) is None:
             return 0
@@ -264,41 +264,40 @@ class MqttSession:
         return number
 
     def is_on_its_way(self, number: int) -> bool:
-        """Return whether the broker has yet to answer the QoS 1 message of that number: a slow line takes its time."""
+        """Return whether the broker has yet to acknowledge the QoS 1 message of that number."""
         return number in self._outstanding
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Subscribe at QoS 1; call it from `connected`, since a subscription sent before that is lost."""
+        """Subscribe at QoS 1; call it from `connected`: an earlier subscription is lost."""
         if self._client is not None:
             _, number = self._client.subscribe([(topic, 1) for topic in topics])
             if number is not None:
                 self._subscriptions[number] = topics
 
     def acknowledge(self, message: Message) -> None:
-        """Acknowledge a message, of a profile that does so later; nothing if the connection that brought it is gone."""
+        """Acknowledge a message of a profile with `later`; does nothing if its connection is gone."""
         client = self._client
         if message.qos and self._is_up and message.generation == self._generation and client is not None:
             client.ack(message.mid, message.qos)
 
     def room(self) -> int:
-        """Return how many more QoS 1 messages the broker takes before it has answered earlier ones; 0 until a quarter is free."""
+        """Return how many more QoS 1 messages the broker accepts before it acknowledges earlier ones; 0 until a quarter is free."""
         free = self._window - len(self._outstanding)
         return free if 4 * free >= self._window else 0
 
     def largest_bytes(self) -> int:
-        """Return the largest payload that the broker takes."""
+        """Return the largest payload that the broker accepts."""
         return self._largest_bytes
 
     def is_connected(self) -> bool:
-        """Return whether the connection is up."""
         return self._client is not None and self._client.is_connected()
 
     def progressed(self) -> None:
-        """Let the next pause be a short one: the broker has answered what its owner is there for."""
+        """Reset the reconnect delay: the broker has answered usefully."""
         self._failures = 0
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until the broker has answered everything published at QoS 1, at most `timeout_s`."""
+        """Wait until the broker has acknowledged all QoS 1 messages, at most `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while len(self._outstanding) and self.is_connected() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -323,7 +322,7 @@ class MqttSession:
             manual_ack=self.profile.acknowledges == "later",
         )
         client.connect_timeout = CONNECT_TIMEOUT_S
-        # The window is ours (`room`), because paho does not heed the broker's Receive Maximum.
+        # We limit the window (`room`), because paho ignores the broker's Receive Maximum.
         client.max_inflight_messages = 0
         if self.address.user is not None:
             client.username_pw_set(self.address.user, self.address.password)
@@ -376,7 +375,7 @@ class MqttSession:
             self._window = min(RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM))
             self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
         self._is_up = True
-        # paho-mqtt would send all of it again, beside the owners, who do so themselves: over a line that breaks often it piles up.
+        # paho-mqtt would send all of it again, as the owners do themselves: on an unreliable line it would accumulate.
         client.drop_out_messages()
         self._outstanding.reconnected()
         self._subscriptions.clear()
@@ -385,7 +384,7 @@ class MqttSession:
 
     def _on_disconnect(self, client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         if str(reason) == TAKEN_OVER:
-            # Whoever reconnects now takes the session back, and so on for ever.
+            # Reconnecting would take the session back, and so on for ever.
             client.disconnect()
         was_up, self._is_up = self._is_up, False
         has_unanswered = was_up and len(self._outstanding) > 0
@@ -394,7 +393,7 @@ class MqttSession:
         self._prepare_the_next_try(client)
         # An unanswered message may have ended the connection, and would end the next one.
         self._failures += has_unanswered
-        # At our own goodbye nothing is lost.
+        # Our own disconnect loses nothing.
         if self._client is not None:
             self._events.disconnected(disconnect_reason(str(reason), was_up=was_up))
 
@@ -421,15 +420,15 @@ class MqttSession:
             self._events.answered(str(reason) if reason.is_failure else None)
 
     def _on_subscribe(self, _client: Any, _data: Any, mid: int, reasons: Any, _properties: Any) -> None:
-        # An answer may be here before its number is: then the topic is not named.
+        # The answer may arrive before its number: then the topic is not named.
         topics = self._subscriptions.pop(mid, [""] * len(reasons))
         for topic, reason in zip(topics, reasons, strict=False):
             if reason.is_failure:
                 self._events.answered(f"subscription {topic}: {reason}")
 
     def _acknowledge_quickly(self) -> None:
-        # A broker without TCP_NODELAY holds its next message back until our kernel has acknowledged the last one; Linux forgets this
-        # option after a while, so it is set anew.
+        # A broker without TCP_NODELAY holds its next message back until our kernel has acknowledged the last one. Linux resets this option
+        # after a while, so it is set again.
         with suppress(OSError, AttributeError):
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 

@@ -1,4 +1,4 @@
-"""How many nanoseconds the other units of time have."""
+"""Units of time in nanoseconds."""
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000

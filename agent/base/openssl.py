@@ -22,7 +22,7 @@ def run_openssl(*arguments: str, document: bytes = b"") -> bytes:
 
 
 def is_signed_by(public_key: bytes, document: bytes, signature: bytes) -> bool:
-    """Return whether `signature` (ECDSA with SHA-256, DER) is that of `document` by the key whose public half (PEM) is given.
+    """Return whether `signature` (ECDSA with SHA-256, DER) of `document` is valid for this public key (PEM).
 
     Raises:
         UnavailableError: there is no openssl.
@@ -37,7 +37,7 @@ def is_signed_by(public_key: bytes, document: bytes, signature: bytes) -> bool:
 def certificate_facts(certificate: bytes, authority: Path) -> dict[str, str] | None:
     """Return `subject` (RFC 2253), `notAfter` and `key` (PEM) of a client's certificate (PEM); None if `authority` has not signed it.
 
-    Its time is not checked: a board's clock may be wrong. Only the authority in that file counts, none that the system trusts.
+    Its dates are not checked: a board's clock may be wrong. Only the authority in that file is trusted.
 
     Raises:
         UnavailableError: there is no openssl.
@@ -56,7 +56,7 @@ def certificate_facts(certificate: bytes, authority: Path) -> dict[str, str] | N
 
 
 def _completed(arguments: tuple[str, ...], document: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-    # The system's own authorities are nowhere: neither in a file nor in a folder.
+    # Neither the file nor the folder of the system's authorities exists.
     environment = {**os.environ, "LC_ALL": "C", "SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
     try:
         return subprocess.run(["openssl", *arguments], input=document, capture_output=True, timeout=TIMEOUT_S, env=environment, check=False)

@@ -1,4 +1,4 @@
-"""Options and parameter types that the commands of every package share; an option is a key of the configuration with dashes."""
+"""Options and parameter types shared by the commands of every package; an option is a key of the configuration with dashes."""
 
 import math
 from collections.abc import Callable
@@ -15,12 +15,11 @@ PATH = click.Path(path_type=Path)
 
 
 class FiniteRange(click.FloatRange):
-    """A range of numbers without `nan` and `inf`, which click's ranges let through."""
+    """A range of numbers without `nan` and `inf`, which click's ranges accept."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number in `value`."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
@@ -42,7 +41,7 @@ def config_option(command: _Command) -> _Command:
 
 
 def quiet_option(command: _Command) -> _Command:
-    """Add `--quiet`; `progress.is_quiet` tells."""
+    """Add `--quiet`, for `progress.is_quiet`."""
 
     def keep(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
         ctx.meta[QUIET] = value
@@ -70,7 +69,7 @@ def delivery_timeout_option(command: _Command) -> _Command:
 
 
 def format_option(document: str = "", *formats: Format) -> Callable[[_Command], _Command]:
-    """Return what adds `--format`, as `form`: the formats that the command can print (none given: all), and the shape of its JSON."""
+    """Return a decorator that adds `--format`, as `form`: the formats that the command prints (default: all), and its JSON document."""
     *first, last = formats or get_args(Format)
     text = f"Print {', '.join(first)} or {last}.{f' JSON: {document}.' if document else ''} Default: table."
     return click.option("--format", "form", type=click.Choice([*first, last]), metavar="FORMAT", default="table", help=text)
@@ -83,7 +82,7 @@ def matters_option(command: _Command) -> _Command:
 
 
 def ratio_of(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    """Return `3%`, `3` or `0.03` as 0.03, the callback of an option."""
+    """Return `3%`, `3` or `0.03` as 0.03; an option's callback."""
     try:
         number = float(value.removesuffix("%"))
     except ValueError:
@@ -95,7 +94,7 @@ def ratio_of(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 
 
 def added(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    """Return what adds these options, in this order."""
+    """Return a decorator that adds these options, in this order."""
 
     def add(command: _Command) -> _Command:
         for option in reversed(options):

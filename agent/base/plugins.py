@@ -25,7 +25,7 @@ _BROKEN = (ImportError, AttributeError, NameError, OSError, RuntimeError, Syntax
 
 
 def registered_in(group: str) -> "list[EntryPoint]":
-    """Return what other packages register in an entry point group."""
+    """Return the entries that other packages register in an entry point group."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - it reads mails, and most plug-ins stand in a table
 
     return list(entry_points(group=group))
@@ -37,10 +37,10 @@ def plugin_names(table: Mapping[str, str], group: str) -> list[str]:
 
 
 def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> Any:
-    """Return the plug-in of that name: what its table or its entry point in `group` refers to; `kind` is for the error.
+    """Return the plug-in of that name, from its table or from its entry point in `group`; `kind` is for the error.
 
     Raises:
-        ConfigError: there is no such plug-in (lists those that there are), or two packages register one of that name.
+        ConfigError: there is no such plug-in (the message lists them), or two packages register the same name.
         UnavailableError: another package registers it, and it cannot be imported.
     """
     if name in table:
@@ -66,7 +66,7 @@ _MARKER = re.compile(r"(python_version|platform_machine) (>=|!=) .([\w.]+)")
 
 
 def _lacking(extra: str, python: tuple[int, ...], machine: str) -> str:
-    """Return what every package of an extra needs and is not here, by the markers of the installed distribution; empty if one can come."""
+    """Return a requirement of an extra that this machine cannot meet, by the markers of the installed distribution; else empty."""
     from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415 - as above
 
     try:
@@ -89,9 +89,9 @@ def install_command(
     python: tuple[int, ...] = sys.version_info[:2],
     machine: str = platform.machine(),
 ) -> str:
-    """Return the pip command of an extra, with what has to be here before it: another Python, or where no NVIDIA driver is PyTorch's build.
+    """Return the pip command of an extra, preceded by its requirements: another Python, or a CPU build of PyTorch without an NVIDIA driver.
 
-    Source: torch 2.15 requires CUDA's libraries, gigabytes, wherever platform_system is Linux, whatever the processor.
+    Source: torch 2.15 requires CUDA's libraries, gigabytes, on every Linux, whatever the processor.
     """
     takes_cpu_build = extra in {"torch", "executorch", "convert"} and not nvidia_driver.exists()
     lacking = _lacking(extra, python, machine)
@@ -99,7 +99,7 @@ def install_command(
 
 
 def import_extra(library: str, extra: str, need: str, kind: type[EdgemeterError] = UnavailableError) -> Any:
-    """Return a library that an extra brings; raises `kind`, with what needs it and the pip command, if it is not installed."""
+    """Return a library of an extra; raises `kind`, with the pip command, if it is not installed."""
     try:
         return import_module(library)
     except ImportError as error:
@@ -117,7 +117,7 @@ class ModuleOfExtra:
 
 
 def require_extra(extra: str, need: str, *libraries: str) -> None:
-    """Raise UnavailableError, as `import_extra`, if one of an extra's libraries is not installed; imports none: called before long work."""
+    """Raise UnavailableError, as `import_extra`, if a library of an extra is not installed; imports none, for checks before long work."""
     if any(find_spec(library) is None for library in libraries):
         raise UnavailableError(f"{need}: {install_command(extra)}")
 

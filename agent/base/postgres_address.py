@@ -1,4 +1,4 @@
-"""The address of a ledger in PostgreSQL: `postgresql://[USER[:PASSWORD]@]HOST[:PORT][,...]/DATABASE[?KEY=VALUE...]`, as libpq takes it."""
+"""The address of a ledger in PostgreSQL: `postgresql://[USER[:PASSWORD]@]HOST[:PORT][,...]/DATABASE[?KEY=VALUE...]`, as for libpq."""
 
 import ipaddress
 import re
@@ -9,7 +9,7 @@ from edgemeter.agent.base.errors import ConfigError
 
 SCHEMES = ("postgresql://", "postgres://")
 _ENCODED = "and in a password / as %2F, ? as %3F, # as %23, @ as %40"
-# Keys of an address whose values nobody may see.
+# Keys of an address with secret values.
 _SECRET_KEYS = ("password", "sslpassword")
 _PARTS = re.compile(r"postgres(?:ql)?://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#@]*)(?:/(?P<database>[^/?#@]*))?(?:\?(?P<query>[^#@]*))?$")
 
@@ -21,10 +21,10 @@ def is_postgres(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PostgresAddress:
-    """The address of a database; shown without its password. `connection` is what libpq is given.
+    """The address of a database, shown without its password; `connection` is the text for libpq.
 
-    The server's certificate is verified unless every host is this machine, or the address says otherwise (`sslmode`): libpq by itself
-    falls back to clear text without a word.
+    The server's certificate is verified unless every host is this machine, or the address says otherwise (`sslmode`): libpq
+    silently falls back to clear text.
 
     Raises:
         ConfigError: it is not an address, or names no database.
@@ -53,12 +53,12 @@ class PostgresAddress:
         """The address for libpq, with the certificate verified unless it says otherwise."""
         if "sslmode" in dict(self._options) or all(map(_is_here, self._hosts)):
             return self.text
-        # libpq looks for a certificate authority of the user's only, unless it is told to use the system's (from version 16 on).
+        # By default, libpq uses the user's certificate authorities only; the system's have to be named (from version 16 on).
         return f"{self.text}{'&' if '?' in self.text else '?'}sslmode=verify-full"
 
     @property
     def name(self) -> str:
-        """A name for files about this ledger, the same with any user, password and option but the schema."""
+        """A name for files about this ledger, independent of user, password and options except the schema."""
         import hashlib  # noqa: PLC0415 - it brings OpenSSL
 
         schema = [value for key, value in self._options if key == "options"]
@@ -81,7 +81,7 @@ class PostgresAddress:
 
 
 def _is_here(host: str) -> bool:
-    """Return whether a host is this machine: the loopback, or the folder of a socket."""
+    """Return whether a host is this machine: the loopback address, or the folder of a socket."""
     name = unquote(host)
     bare = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
     if not bare or bare == "localhost" or bare.startswith(("/", "@")):

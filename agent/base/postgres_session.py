@@ -1,4 +1,4 @@
-"""A session with a ledger in PostgreSQL: the only module that imports psycopg. It connects again, and errors come with a remedy."""
+"""A session with a ledger in PostgreSQL: the only module that imports psycopg. It reconnects, and its errors have a remedy."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import psycopg
 
 Cursor = Any
-# A dead server or line is noticed within about 15 s; who stops within a transaction holds up the others for no longer than this.
+# A dead server or line is noticed within about 15 s; a client that stops in a transaction blocks others for no longer than this.
 _PARAMETERS = {
     "connect_timeout": "10", "keepalives_idle": "5", "keepalives_interval": "2", "keepalives_count": "3", "tcp_user_timeout": "15000",
     "application_name": "edgemeter", "client_encoding": "utf8",
 }  # fmt: skip
-# Longer than the server's own limits, so that its answer says what it waits for; and how long a query of a reader may take.
+# Longer than the server's own limits, so that its error names the cause; and the limit of a reader's query.
 DEADLINE_S, READ_DEADLINE_S = 40.0, 600.0
 _SETTINGS = (
     "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s'; SET default_transaction_isolation = 'read committed'"
@@ -44,16 +44,16 @@ _MEANINGS: tuple[tuple[tuple[str, ...], type[EdgemeterError], str], ...] = (
 
 
 class UnstorableError(ConfigError):
-    """A value that PostgreSQL cannot store, as a text with a NUL character."""
+    """A value that PostgreSQL cannot store, such as a text with a NUL character."""
 
 
 def number_array(numbers: Iterable[float | str | None]) -> str:
-    """Return an array of numbers as a value, which takes the driver a tenth of the time that a list does."""
+    """Return an array of numbers as one value, ten times as fast as a list in the driver."""
     return "{%s}" % ",".join(map(str, numbers))  # noqa: UP031 - braces
 
 
 def text_array(texts: Sequence[str]) -> str:
-    """Return an array of texts as a value, as `number_array`."""
+    """Return an array of texts as one value, as `number_array`."""
     joined = '","'.join(texts)
     if "\\" in joined or joined.count('"') != 2 * max(0, len(texts) - 1):
         joined = '","'.join(text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
@@ -61,19 +61,17 @@ def text_array(texts: Sequence[str]) -> str:
 
 
 class MarkedStatements:
-    """Executes statements whose values are marked as SQLite's are; those of `executemany` may be none. `awaiting` surrounds each."""
+    """Executes statements with SQLite's `?` markers; `executemany` accepts no values too. `awaiting` surrounds each call."""
 
     def __init__(self, connection: "psycopg.Connection[Any]", awaiting: Callable[[], AbstractContextManager[None]]) -> None:
         self._connection = connection
         self._awaiting = awaiting
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
-        """Execute one statement; return its cursor."""
         with self._awaiting():
             return self._connection.execute(statement.replace("?", "%s"), values or None)
 
     def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> Cursor:
-        """Execute the statement once for each of `values`; return the cursor."""
         cursor = self._connection.cursor()
         with self._awaiting():
             cursor.executemany(statement.replace("?", "%s"), list(values))
@@ -81,15 +79,15 @@ class MarkedStatements:
 
     @contextmanager
     def together(self) -> Iterator["MarkedStatements"]:
-        """Give what sends statements at once: their answers are there, or the first error is raised, when the block ends."""
+        """Yield an object that sends statements without waiting; the block ends when all are answered, or raises the first error."""
         with self._awaiting(), self._connection.pipeline():
             yield MarkedStatements(self._connection, nullcontext)
 
 
 class LedgerSession:
-    """A connection to `address`, made on first use and again after a failure; for one thread at a time. `close` once or more.
+    """A connection to `address`, made on first use and again after a failure; for one thread at a time.
 
-    `generation` rises with each connection: what is remembered of the database may not hold after a failover.
+    `generation` rises with each connection: cached facts about the database may not be valid after a failover.
     """
 
     def __init__(self, address: PostgresAddress, access: Access = "write", deadline_s: float | None = None) -> None:
@@ -111,19 +109,19 @@ class LedgerSession:
 
     @contextmanager
     def transaction(self) -> Iterator["MarkedStatements"]:
-        """Give what executes statements in one transaction, committed when the block ends.
+        """Yield an object that executes statements in one transaction, committed when the block ends.
 
-        A server that could not wait for its standby says so in a warning only: then nothing may be promised of the commit.
+        A server that did not wait for its standby reports that in a warning only: then the commit counts as unsafe.
 
         Raises:
             UnstorableError: a value cannot be stored.
             ConfigError: there are no tables, or the role may not do this.
             UnavailableError: the server does not answer, or its disk is full.
-            TransientError: somebody else holds it, or the commit is not safe; retry.
+            TransientError: another session holds a lock, or the commit is not safe; retry.
         """
         with self._mapped(), ExitStack() as stack:
             connection = self._connected()
-            # Its end, COMMIT or ROLLBACK, is awaited as the statements are; what happens between them is not.
+            # COMMIT and ROLLBACK have the deadline too; work between statements has none.
             stack.enter_context(self._awaiting())
             stack.enter_context(connection.transaction())
             self._expect(is_awaited=False)
@@ -165,7 +163,7 @@ class LedgerSession:
 
     @contextmanager
     def _awaiting(self) -> Iterator[None]:
-        """Let the server answer what the block sends within the deadline."""
+        """Limit the time of the server's answers in the block."""
         self._expect(is_awaited=True)
         try:
             yield

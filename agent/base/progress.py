@@ -8,21 +8,21 @@ from typing import Literal
 
 import click
 
-Tell = Callable[[str, int, int], None]  # Called with what is being done, how much of it is done, and how much there is.
-# The key of `--quiet` in what a command line keeps, and its value where a function was called instead.
+Tell = Callable[[str, int, int], None]  # Called with the step, the completed amount, and the total.
+# The key of `--quiet` in click's context, and its value for calls from Python.
 QUIET = "edgemeter.quiet"
 CALLED = "called"
 
 
 def is_quiet() -> bool:
-    """Return whether the command that runs was given `--quiet`."""
+    """Return whether the current command was given `--quiet`."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(QUIET))
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Show no progress and no notes within, as with `--quiet`: what is called as a function prints nothing."""
+    """Show no progress and no notes in the block, as with `--quiet`, for calls from Python."""
     with click.Context(click.Command("edgemeter")) as context:
         context.meta[QUIET] = CALLED
         yield
@@ -36,7 +36,7 @@ def note(text: str | None) -> None:
 
 @contextmanager
 def passing_note(text: str) -> Iterator[None]:
-    """Show on a terminal what is done in the block, and wipe it at its end; show nothing elsewhere, and with `--quiet`."""
+    """Show a text on a terminal during the block; show nothing elsewhere, and with `--quiet`."""
     is_visible = sys.stderr.isatty() and not is_quiet()
     if is_visible:
         click.echo(text, err=True, nl=False)
@@ -48,14 +48,14 @@ def passing_note(text: str) -> Iterator[None]:
 
 
 def no_progress(step: str, completed: int, total: int) -> None:
-    """Take a report and show nothing."""
+    """Report nothing."""
 
 
 @contextmanager
 def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
-    """Yield a progress bar of steps, or of bytes of a file, on standard error; it stays invisible unless that is a terminal.
+    """Yield a progress bar of steps, or of bytes of a file, on standard error; it is invisible unless that is a terminal.
 
-    The bar keeps its own way to the terminal: while a converter is at work, what it prints is redirected.
+    The bar has its own file descriptor: while a converter is at work, its output is redirected.
     """
     if not sys.stderr.isatty() or is_quiet():
         yield no_progress
@@ -78,7 +78,7 @@ def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
 
 
 def warn(text: str) -> None:
-    """Show what nobody may miss: on standard error, with `--quiet` too, and in the log where a function was called."""
+    """Show a warning on standard error, with `--quiet` too, and in the log for calls from Python."""
     context = click.get_current_context(silent=True)
     if context is not None and context.meta.get(QUIET) == CALLED:
         import logging  # noqa: PLC0415 - no command needs it before its first words

@@ -1,4 +1,4 @@
-"""The address of a factory of the runtime `python`: `FILE.py:make`, or `package.module:make`; its source is found without running it."""
+"""The address of a factory of the runtime `python`: `FILE.py:make`, or `package.module:make`; its source is located without running it."""
 
 import os
 import re
@@ -15,7 +15,7 @@ _ADDRESS = re.compile(r"(?:(?P<file>.*\.py)|(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*
 
 
 _STANDARD = Path(os.__file__).resolve().parent
-# Folders of these hold installed packages, not what belongs to one module.
+# These folders contain installed packages, not the files of one module.
 _LIBRARIES = ("site-packages", "dist-packages")
 
 
@@ -29,7 +29,7 @@ class PythonTarget:
 
     @property
     def source(self) -> Path:
-        """The file that holds the module.
+        """The file of the module.
 
         Raises:
             ConfigError: there is none.
@@ -47,20 +47,20 @@ class PythonTarget:
 
     @property
     def top(self) -> Path:
-        """The folder or file of its outermost package; of a file and of a module without a package the file."""
+        """The folder or file of its outermost package; the file itself without a package."""
         levels = (self.module or "").count(".") + (self.source.name == "__init__.py")
         return self.source if self.file is not None or not levels else self.source.parents[levels - 1]
 
     @property
     def folder(self) -> Path | None:
-        """The folder whose modules belong to it: its package, or where its file lies, unless that is a library's; resolved."""
+        """The folder whose modules belong to it: its package, or the folder of its file, unless a library's; resolved."""
         folder = self.top.resolve() if self.top.is_dir() else self.top.resolve().parent
         is_library = self.top.is_file() and folder.name in _LIBRARIES
         return None if is_library or folder == _STANDARD else folder
 
 
 def parse(text: str) -> PythonTarget | None:
-    """Return what `text` addresses; None where it has another form, or is a file of that very name."""
+    """Return the target that `text` addresses; None if it has another form, or is the name of a file."""
     match = _ADDRESS.fullmatch(text)
     if match is None or Path(text).exists():
         return None
@@ -68,25 +68,25 @@ def parse(text: str) -> PythonTarget | None:
 
 
 def of_file(text: str) -> PythonTarget | None:
-    """Return what the name of a plug-in addresses as `FILE.py:NAME`; None of a name that stands in a table."""
+    """Return the target of a plug-in name of the form `FILE.py:NAME`; None for a name in a table."""
     target = parse(text)
     return target if target is not None and target.file is not None else None
 
 
 def plain_name(text: str) -> str:
-    """Return the name of a plug-in as records have it: of one in a file, wherever that lies, the file's name and its own."""
+    """Return the name of a plug-in in records: for one in a file, the file's name without its folder, and its own name."""
     target = of_file(text)
     return text if target is None or target.file is None else f"{target.file.name}:{target.attribute}"
 
 
 def lies_in(file: Path, folder: Path) -> bool:
-    """Return whether a file, resolved, is one of a folder's, but of no library that is installed below it."""
+    """Return whether a file, resolved, belongs to a folder, and not to a library installed below it."""
     is_inside = file.is_relative_to(folder) and not file.is_relative_to(_STANDARD)
     return is_inside and not set(_LIBRARIES).intersection(file.relative_to(folder).parts)
 
 
 def search_folders() -> list[str]:
-    """Return where modules are looked for: Python's path, then the current folder, so that this shadows nothing."""
+    """Return the search path of modules: Python's, then the current folder, which therefore shadows nothing."""
     with suppress(OSError):
         return [*sys.path, os.getcwd()]  # noqa: PTH109 - entries of sys.path are texts
     return sys.path
@@ -104,7 +104,7 @@ def _source(module: str) -> Path | None:
 
 
 def unlisted(name: str) -> ModuleSpec | None:
-    """Return a module or package of the current folder, which a sandbox may not let Python list: a home, where only it may be read."""
+    """Return a module or package of the current folder that a sandbox does not let Python list: a readable file in an unlisted home."""
     with suppress(OSError):
         for file in (Path.cwd() / name / "__init__.py", Path.cwd() / f"{name}.py"):
             if file.is_file():
@@ -117,11 +117,11 @@ def unlisted(name: str) -> ModuleSpec | None:
 
 
 def _spec(name: str, folders: list[str] | None) -> ModuleSpec | None:
-    """Return what the finders of this interpreter, those of development installs too, know of a module; no parent is imported."""
+    """Return the spec of a module by the finders of this interpreter, also of development installs; no parent is imported."""
     specs = (finder.find_spec(name, folders, None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
     with suppress(KeyError):
         return next((spec for spec in specs if spec), None)
-    # A folder without __init__.py, whose parent Python looks for among the imported modules.
+    # A folder without __init__.py, whose parent Python looks up among the imported modules.
     spec = ModuleSpec(name, None, is_package=True)
     spec.submodule_search_locations = [str(Path(folder) / name.rpartition(".")[2]) for folder in folders or ()]
     return spec

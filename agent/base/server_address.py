@@ -1,4 +1,4 @@
-"""Where a server of models answers: the keys of its file, the parts of its address, and whether that is one of this machine."""
+"""The address of a model server: the keys of its file, the parts of its URL, and whether it is on this machine."""
 
 import ipaddress
 import socket
@@ -14,7 +14,7 @@ _SCHEMES = ("http", "https")
 
 
 class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server answers, and how: the keys that the files of all servers have."""
+    """The address and options of a server: the keys shared by the files of all servers."""
 
     url: str
     api_key_file: str | None = None
@@ -24,7 +24,7 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def address_parts(url: str) -> SplitResult:
-    """Return the parts of a server's address; raises ConfigError where it is none, or would show a password in every record."""
+    """Return the parts of a server's URL; raises ConfigError if it is invalid, or would put a password into every record."""
     try:
         parts = urlsplit(url)
         is_address = bool(parts.hostname and parts.scheme in _SCHEMES and port_of(parts) and not parts.query and not parts.fragment)
@@ -39,14 +39,14 @@ def address_parts(url: str) -> SplitResult:
 
 
 def port_of(parts: SplitResult) -> int:
-    """Return the port of an address, by its scheme where it states none; raises ValueError where that is no number."""
+    """Return the port of an address, by default that of its scheme; raises ValueError if it is not a number."""
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def is_own(family: int, host: str) -> bool:
-    """Return whether an IP address is one of this machine: a connection to it begins there too, which needs no packet."""
+    """Return whether an IP address is one of this machine: then a connection to it has the same source address, without a packet."""
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as datagrams:
-        # A sandbox lets nobody bind.
+        # A sandbox forbids bind.
         datagrams.connect((host, 9))
         local, remote = datagrams.getsockname()[0], datagrams.getpeername()[0]
         return bool(local == remote or ipaddress.ip_address(remote).is_loopback)
@@ -54,7 +54,7 @@ def is_own(family: int, host: str) -> bool:
 
 
 def is_on_this_machine(url: str) -> bool | None:
-    """Return whether the server at an address runs on this machine; None where its name has no address, or several that differ in that."""
+    """Return whether the server at an address runs on this machine; None if its name has no address, or several that differ in that."""
     parts = address_parts(url)
     try:
         addresses = socket.getaddrinfo(parts.hostname, port_of(parts), type=socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""Messages to the service manager (systemd) that started this process: that it is ready, and that it still makes progress."""
+"""Messages to the service manager (systemd) that started this process: ready, and alive."""
 
 import os
 import socket
@@ -20,13 +20,13 @@ def notify_service_manager(message: str, environment: Mapping[str, str] = os.env
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as connection:
             connection.sendto(message.encode(), "\0" + name[1:] if name.startswith("@") else name)
     except OSError:
-        # The watchdog's own limit is the remedy.
+        # The watchdog's timeout is the remedy.
         return False
     return True
 
 
 class ServiceManager:
-    """Reports to systemd where that asks for it (Type=notify, WatchdogSec); does nothing elsewhere. Source: sd_watchdog_enabled(3)."""
+    """Reports to systemd if it asks for that (Type=notify, WatchdogSec), else nothing. Source: sd_watchdog_enabled(3)."""
 
     def __init__(self) -> None:
         try:
@@ -37,11 +37,11 @@ class ServiceManager:
         self._next_s = 0.0
 
     def ready(self) -> None:
-        """Report that it is up."""
+        """Report that the service is up."""
         notify_service_manager("READY=1")
 
     def alive(self) -> None:
-        """Report that it makes progress; cheap enough to call every second. systemd restarts what stops calling this."""
+        """Report progress; cheap enough to call every second. systemd restarts a service that stops calling this."""
         if self._every_s > 0 and time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + self._every_s
             notify_service_manager("WATCHDOG=1")

@@ -1,4 +1,4 @@
-"""SQLite files of our own: a commit is on the disk, files of others are recognised, and errors come with a remedy."""
+"""Our SQLite files: commits are durable, foreign files are recognised, and errors have a remedy."""
 
 import contextlib
 import errno
@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 Access = Literal["write", "read"]
 _Opened = TypeVar("_Opened", bound="Database")
 BUSY_TIMEOUT_S = 30.0
-SMALLEST_ROOM_BYTES = 64 << 10  # The index of a log begins with this much, and a first transaction takes as much again.
+SMALLEST_ROOM_BYTES = 64 << 10  # The index of a write-ahead log starts with this size, and a first transaction needs as much again.
 MOUNTS = Path("/proc/self/mountinfo")
-# Options with which locks are known to one machine only, by file system; sshfs has no others.
+# Mount options that keep locks local to one machine, by file system; sshfs has no others.
 # Sources: proc_pid_mountinfo(5); nfs(5), `nolock` and `local_lock`; mount.cifs(8), `nobrl`; sqlite.org/lockingv3.html.
 _LOCAL_LOCKS = {
     "nfs": {"nolock", "local_lock=all", "local_lock=posix"},
@@ -36,9 +36,9 @@ _LOCAL_LOCKS = {
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """One kind of file: `application_id` and `version` stand in its header (SQLite's PRAGMAs application_id and user_version).
+    """One kind of file: `application_id` and `version` are in its header (SQLite's PRAGMAs application_id and user_version).
 
-    `schema` is its statements, each ended by a semicolon and a line end; `elsewhere` is the remedy when a file is not of this kind.
+    `schema` contains its statements, each ended by a semicolon and a line end; `elsewhere` is the remedy for a file of another kind.
     """
 
     what: str
@@ -70,7 +70,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.Connection:
     """Return a connection to the file at `path`: WAL, every commit synced (FULL), usable from any one thread at a time.
 
-    With access `write` an absent file is made; with `read` nothing can be written.
+    With access `write` an absent file is created; with `read` nothing can be written.
 
     Raises:
         ConfigError: it is absent (access `read`), not a file of this kind, or of another version.
@@ -79,7 +79,7 @@ def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.C
     try:
         return _connect(path, form, access)
     except ConfigError as error:
-        # Not before: a process that closes a file by other means than SQLite's loses SQLite's locks on it.
+        # Not earlier: if a process opens and closes the file without SQLite, its SQLite locks on the file are lost.
         if access == "read" or not isinstance(error.__cause__, sqlite3.DatabaseError) or not _is_torso(path, form):
             raise
     return _connect(path, form, access)
@@ -103,7 +103,7 @@ def _connect(path: Path, form: FileFormat, access: Access) -> sqlite3.Connection
 
 @contextlib.contextmanager
 def mapped(path: Path, form: FileFormat) -> Iterator[None]:
-    """Turn SQLite's errors about the file at `path` into ours.
+    """Map SQLite's errors about the file at `path` to ours.
 
     Raises:
         ConfigError: the file is not of this kind, or damaged.
@@ -120,7 +120,7 @@ def mapped(path: Path, form: FileFormat) -> Iterator[None]:
 
 
 class Database:
-    """The file at `path`, open; usable from any thread and by several processes; raises as `connect`. `close` once or more."""
+    """The open file at `path`; usable from any thread and by several processes; raises as `connect`."""
 
     def __init__(self, path: Path, form: FileFormat, access: Access = "write") -> None:
         self.path = path
@@ -137,20 +137,19 @@ class Database:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The open connection."""
         if self._open is None:
             raise ValueError(f"the {self._form.what} was closed")
         return self._open
 
     @contextlib.contextmanager
     def mapped(self) -> Iterator[sqlite3.Connection]:
-        """Hold the file for the block, with SQLite's errors turned into ours."""
+        """Lock the file for the block, and map SQLite's errors to ours."""
         with self._lock, mapped(self.path, self._form):
             yield self.connection
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the write lock for the block; its writes are on the disk after it, or none of them when it raises, as `mapped` does."""
+        """Hold the write lock for the block; its writes are durable after it, or undone if it raises. Errors as `mapped`."""
         with self.mapped() as connection, transaction(connection):
             yield connection
 
@@ -160,7 +159,6 @@ class Database:
             return connection.execute(statement, values).fetchall()
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             connection, self._open = self._open, None
             if connection is not None:
@@ -177,7 +175,7 @@ def _operational(
     error: sqlite3.OperationalError, path: Path, form: FileFormat, waited_s: float
 ) -> ConfigError | UnavailableError | TransientError:
     text = str(error)
-    # Where not even the log's index can be made, SQLite says no more than that of a full disk.
+    # If not even the log's index can be made, SQLite reports the same as for a full disk.
     if "full" in text or ("disk I/O error" in text and _is_full(path)):
         return UnavailableError(
             f"the {form.what} {str(path)!r} cannot grow, the disk is full: free some space; nothing kept so far is lost"
@@ -188,7 +186,7 @@ def _operational(
             "rpc.statd), or put the file on a local disk"
         )
     if ("locked" in text or "busy" in text) and waited_s < BUSY_TIMEOUT_S:
-        # SQLite does not wait where that could not help, as for a transaction within a read that others have overtaken.
+        # SQLite does not wait if that cannot help, as for a transaction within a read that is out of date.
         return TransientError(f"the {form.what} {str(path)!r} is locked by another connection: try again")
     if "locked" in text or "busy" in text:
         return TransientError(
@@ -231,9 +229,9 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _is_torso(path: Path, form: FileFormat) -> bool:
-    """Return whether the file is what a full disk left of a new one: shorter than it says, and meant to be as long as one without content.
+    """Return whether the file is the remains of a new one on a full disk: shorter than its header says, for a file without content.
 
-    It is put aside as NAME.torso. Source: the SQLite database file format, 1.3: page size at byte 16, the number of pages at byte 28.
+    It is renamed to NAME.torso. Source: the SQLite database file format, 1.3: page size at byte 16, the number of pages at byte 28.
     """
     with path.open("rb") as file:
         header = file.read(100)
@@ -253,12 +251,12 @@ def _is_torso(path: Path, form: FileFormat) -> bool:
 def _make(path: Path, form: FileFormat) -> None:
     import tempfile  # noqa: PLC0415 - few opened files need it
 
-    # Made under another name and then put in place, so that nobody ever sees half of it, and of several makers one wins.
+    # Written under another name and then renamed, so that no reader sees half of it, and one of several writers wins.
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         blank = Path(folder) / "new"
         with contextlib.closing(_open(blank)) as connection:
-            # Not in WAL mode: a log that is written back as the file is closed tells nobody that the disk is full.
+            # Not in WAL mode: a write-back at close would not report a full disk.
             _create(connection, form)
             _switch_to_wal(connection)
         try:
@@ -266,7 +264,7 @@ def _make(path: Path, form: FileFormat) -> None:
         except FileExistsError:
             return
         except OSError:
-            # A file system without hard links (FAT): the last of several makers wins, which matters only in the same millisecond.
+            # A file system without hard links (FAT): the last of several writers wins, which matters within one millisecond only.
             blank.replace(path)
     durable_file.sync(path.parent)
 
@@ -289,7 +287,7 @@ def _create(connection: sqlite3.Connection, form: FileFormat) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    # SQLite does not wait for its busy timeout here, so two processes that make the file together would fail at once.
+    # SQLite does not use its busy timeout here: two processes that create the file together would fail at once.
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while time.monotonic() < deadline:
         with contextlib.suppress(sqlite3.OperationalError):
@@ -310,9 +308,9 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: FileFormat
 
 
 def shared_without_locks(folder: Path) -> str | None:
-    """Return the file system of `folder` in words if other machines may use it and its locks do not reach them, else None.
+    """Return the file system of `folder` in words if it is shared with other machines without locks, else None.
 
-    That of a folder to be made is its parent's. The root of a board that boots over the network is its own.
+    For a folder that does not exist yet, its parent counts. A board that boots over the network has its root to itself.
     """
     device = next(existing for existing in (folder.absolute(), *folder.absolute().parents) if existing.exists()).stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"

@@ -1,4 +1,4 @@
-"""Moments as logs of other programs write them: a clock with or without its day, or a number."""
+"""Timestamps in the logs of other programs: a clock time with or without its date, or a number."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import ConfigError
 DAY_S = 86_400.0
 SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "ns": 1e-9}
 SECONDS |= {"min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0}
-# A number without a unit in this range, 2014 to 2039, is a time since 1970; one below counts from anywhere.
+# A number without a unit in this range (years 2014 to 2039) counts from 1970; a smaller one from anywhere.
 EARLIEST_S, LATEST_S = 1.4e9, 2.2e9
 CLOCK = re.compile(
     r"(?<![\d:.])(\d{1,2}):(\d\d):(\d\d)(?:[.,](?P<digits>\d{1,9}))?(?![\d:])(?: ?(?P<half>[AaPp])\.?[Mm]\b)?"
@@ -22,7 +22,7 @@ _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 DAY = re.compile(
     rf"\d{{4}}([-/.]?)\d\d\1\d\d|\d{{1,2}}([-/.])\d{{1,2}}\2\d{{4}}|\b\d{{1,2}}[- ]{_MONTH}[- ]\d{{4}}|\b{_MONTH} +\d{{1,2}}\b"
 )
-# ISO 8601, nvidia-smi, tegrastats (month first), meters (day first behind a point), `date`, syslog.
+# ISO 8601, nvidia-smi, tegrastats (month first), meters (day first, with points), `date`, syslog.
 DAY_FORMS = (
     "%Y-%m-%d",
     "%Y/%m/%d",
@@ -36,7 +36,7 @@ DAY_FORMS = (
     "%d %b %Y",
     "%b %d %Y",
 )
-# The seconds that `ts '%.s'` or a kernel writes at the beginning of a line, or `date +%s` anywhere before it.
+# Seconds that `ts '%.s'` or a kernel writes at the beginning of a line, or `date +%s` anywhere before it.
 _SECONDS_BEFORE = re.compile(r"(?:^\W*(?=\d+\.)|(?<![\w.:,/-])(?=\d{9}))(\d+(?:\.\d+)?)(?![\w.:,/-])")
 # The changing beginning of a log line: timestamps and process ids.
 _CHANGING = re.compile(rf"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|{_MONTH}|AM|PM)\b|\[\d+\]|(?<!\S)\W*[\d:.,+TZ/-]+\W*(?!\S)")
@@ -45,9 +45,9 @@ NUMBER = re.compile(r"([+-]?(?=[.,]?\d)\d*(?:[.,](\d*))?(?:[eE][+-]?\d+)?)\s*([A
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time as a log writes it: `at_s` counts from 1970, in UTC where there is a zone, or from where the log's numbers do.
+    """A timestamp: `at_s` counts from 1970, in UTC if it has a zone, or from the log's own origin.
 
-    `day` is empty of a number. Stamps without their day or year begin anew after `period_s`.
+    `day` is empty for a number. Timestamps without a date or year start again after `period_s`.
     """
 
     at_s: float
@@ -63,9 +63,9 @@ class Moment:
 
 
 def parse_moment(text: str, unit_s: float | None = None, zone: str = "") -> Moment | None:
-    """Return the first clock in a text with the day beside it, or the number that the text is; None if it is neither.
+    """Return the first clock time in a text with its date, or the number that the text is; None if it is neither.
 
-    `unit_s` is the unit of a number, `zone` that of a clock without one.
+    `unit_s` is the unit of a number, `zone` that of a clock time without one.
     """
     clock = CLOCK.search(text)
     if clock is None:
@@ -87,13 +87,13 @@ def parse_moment(text: str, unit_s: float | None = None, zone: str = "") -> Mome
 
 
 def parse_prefix(text: str) -> tuple[Moment | None, str]:
-    """Return the moment in what `ts`, a container or syslog put before a line, a number before a clock; and the words of its source."""
+    """Return the timestamp that `ts`, a container or syslog put before a line (a number before a clock time), and its source."""
     number = _SECONDS_BEFORE.search(text)
     return parse_moment(number[1] if number else text), " ".join(_CHANGING.sub(" ", text).split())
 
 
 def in_order(moments: Iterable[Moment]) -> Iterator[Moment]:
-    """Yield moments that go on where a day or a year begins anew; raises ConfigError if they go backwards, or have several forms."""
+    """Yield timestamps, continued over midnight and new year; raises ConfigError if they go backwards, or have several forms."""
     before, passed_s = None, 0.0
     for moment in moments:
         before = before or moment
@@ -109,7 +109,7 @@ def in_order(moments: Iterable[Moment]) -> Iterator[Moment]:
 
 @cache
 def _midnight_s(day: str) -> float | None:
-    """Return when a day begins in UTC; None where there is no such day."""
+    """Return the start of a day in UTC; None if there is no such day."""
     for form in DAY_FORMS:
         with suppress(ValueError):
             return datetime.strptime(day, form).replace(tzinfo=timezone.utc).timestamp()

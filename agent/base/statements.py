@@ -1,4 +1,4 @@
-"""Executes statements that a file and a database server share: values are marked by `?`."""
+"""Statements for both SQLite and a database server; values are marked by `?`."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol

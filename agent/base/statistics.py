@@ -8,9 +8,9 @@ from statistics import NormalDist
 _TINY = 1e-300
 _CLOSE = 1e-15
 _STEPS = 500
-_SURE = 1e-12  # So near a quantile is found, as a ratio.
-# The error of Newton's method is about the square of its last step; within so much of its end the probability itself says on which side a
-# value is (ratios).
+_SURE = 1e-12  # Relative tolerance of a quantile.
+# The error of Newton's method is about the square of its last step; within this ratio of the end, the probability itself decides on which
+# side a value is.
 _LAST_STEP, _NEAR, _MOST_STEPS = 1e-8, 1e-11, 200
 
 
@@ -37,7 +37,7 @@ def student_quantile(confidence: float, freedom: float) -> float:
 
 
 def _near_quantile(confidence: float, freedom: float) -> float:
-    """Return the quantile by Newton's method, which comes nearer from below: the probability beyond t falls ever more slowly."""
+    """Return the quantile by Newton's method, which converges from below: the probability beyond t falls ever more slowly."""
     log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
     t = NormalDist().inv_cdf((1 + confidence) / 2)
     # With very many degrees of freedom, the probability is less precise than the last step needs.
@@ -51,7 +51,7 @@ def _near_quantile(confidence: float, freedom: float) -> float:
 
 
 def _bisected(is_below: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the value between these below which `is_below`."""
+    """Return the boundary between these values below which `is_below` is True."""
     while high - low > _SURE * high:
         middle = (low + high) / 2
         low, high = (middle, high) if is_below(middle) else (low, middle)
@@ -62,7 +62,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
     if x <= 0 or x >= 1:
         return float(x >= 1)
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    # The fraction converges quickly below the mean of the distribution only.
+    # The continued fraction converges quickly only below the mean of the distribution.
     if x < (a + 1) / (a + b + 2):
         return front * _fraction(a, b, x) / a
     return 1 - front * _fraction(b, a, 1 - x) / b
@@ -89,13 +89,13 @@ def _not_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
 
 
-_WILSON_REACH = NormalDist().inv_cdf(0.975)  # How many standard errors 95% bounds reach to each side.
+_WILSON_REACH = NormalDist().inv_cdf(0.975)  # Standard errors of 95% bounds to each side.
 
 
 def wilson_interval(successes: float, trials: float, reach: float = _WILSON_REACH) -> tuple[float, float]:
-    """Return the bounds of the share, 0..1; they hold for few trials and for shares near 0 and 1, where normal ones do not.
+    """Return the bounds of a share, 0..1, valid for few trials and for shares near 0 and 1, unlike normal ones.
 
-    `reach` is how many standard errors they reach to each side, of 95% bounds by default; trials that depend count as fewer.
+    `reach` is their distance in standard errors, by default that of 95% bounds; dependent trials count as fewer.
 
     Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927), 209-212.
     """
@@ -107,13 +107,13 @@ def wilson_interval(successes: float, trials: float, reach: float = _WILSON_REAC
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 
-_SAME = 1e-9  # Values closer than this are one: what sums differ by that were rounded in another order.
+_SAME = 1e-9  # Values closer than this are equal: sums in another order differ by as much.
 
 
 def jackknife_error(without_parts: Sequence[float]) -> float | None:
-    """Return the standard error of a figure from its values with one part of the data left out after the other.
+    """Return the standard error of a figure from its values without one part of the data each.
 
-    None where no part moves it, as where everything is right: the spread does not show, which is not the same as none.
+    None if no part changes it, as when everything is right: then the scatter is unknown, not zero.
 
     Source: P. S. Kott, "The delete-a-group jackknife", Journal of Official Statistics 17 (2001), 521-526.
     """
@@ -124,14 +124,14 @@ def jackknife_error(without_parts: Sequence[float]) -> float | None:
     return math.sqrt((parts - 1) / parts * math.fsum((value - middle) ** 2 for value in without_parts))
 
 
-_LEAST_FREEDOM = 3.0  # Fewer degrees of freedom are not told apart by so few parts.
+_LEAST_FREEDOM = 3.0  # So few parts cannot distinguish fewer degrees of freedom.
 
 
 def jackknife_freedom(without_parts: Sequence[float]) -> float:
-    """Return the degrees of freedom of `jackknife_error`: one fewer than the parts, and fewer where a few parts move the figure most.
+    """Return the degrees of freedom of `jackknife_error`: one fewer than the parts, and fewer still if a few parts dominate.
 
-    Those of a variance whose kurtosis is that of the parts: an error that hangs on a part or two is badly known, as that of a word error
-    rate is to which one bad recording adds half. At least 3.
+    They are those of a variance with the kurtosis of the parts: an error that depends on one or two parts is poorly known, such as a word
+    error rate to which one bad recording contributes half. At least 3.
 
     Source: F. E. Satterthwaite, Biometrics Bulletin 2 (1946), 110-114; kurtosis G2 of D. N. Joanes and C. A. Gill, The Statistician 47
     (1998), 183-189.
@@ -144,5 +144,5 @@ def jackknife_freedom(without_parts: Sequence[float]) -> float:
     fourth = parts * math.fsum(square * square for square in squares) / math.fsum(squares) ** 2
     excess = (parts - 1) / ((parts - 2) * (parts - 3)) * ((parts + 1) * (fourth - 3) + 6)
     freedom = 2 / (2 / (parts - 1) + max(excess, 0.0) / parts)
-    # In steps: the quantiles of those met before are kept.
+    # In steps, so that quantiles are cached.
     return round(max(freedom, min(_LEAST_FREEDOM, parts - 1)), 1)

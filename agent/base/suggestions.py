@@ -1,4 +1,4 @@
-"""The known words that somebody may have meant by a word that is none of those that there are: the one place of "did you mean"."""
+"""Suggestions for unknown words: the one place of "did you mean"."""
 
 import difflib
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ MOST_SIMILAR = 3
 
 
 def near(word: str, known_words: Iterable[str]) -> str:
-    """Return `did you mean A?` for the known word that resembles this one; where none does, the known words, or the most similar ones."""
+    """Return `did you mean A?` for a similar known word; if none is similar, the known words, or the most similar ones."""
     listed = list(known_words)
     if suggestion := did_you_mean(word, listed, limit=1):
         return suggestion
@@ -20,10 +20,10 @@ def near(word: str, known_words: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, known_words: Iterable[str], limit: int = 2, alike: float = ALIKE) -> str | None:
-    """Return `did you mean A or B?` for the known words that resemble this one, None if none does."""
+    """Return `did you mean A or B?` for the known words that resemble this one; None if none does."""
     by_lower = {candidate.lower(): candidate for candidate in known_words}
     close = difflib.get_close_matches(word.lower(), by_lower, MOST_SIMILAR, alike)
-    # Swapped letters are the most common slip, and difflib does not know them: `modle` is nearer to `model` than to `mode`.
+    # Swapped letters are the most common slip, and difflib does not know them: to it `modle` is nearer to `model` than to `mode`.
     close.sort(key=lambda lower: sorted(lower) != sorted(word.lower()))
     words = [by_lower[lower] for lower in close[:limit]]
     return f"did you mean {' or '.join(words)}?" if words else None

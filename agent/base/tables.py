@@ -1,7 +1,7 @@
 """The output of `--format`: the document as JSON, its rows as CSV, its tables as Markdown.
 
-JSON and CSV hold every figure with all its digits, under names that end in their unit. Markdown holds what the terminal shows: a
-console takes the tables and lines that a command prints, and writes them so.
+JSON and CSV have every figure with all its digits, under names that end in their unit. Markdown has what a terminal shows: a
+console writes the tables and lines of a command in Markdown.
 """
 
 import re
@@ -19,12 +19,12 @@ _MARKDOWN = {"<": "&lt;", "&": "&amp;", "]": "]\\"}
 
 
 def print_data(form: Format, document: Any, rows: str | None = None) -> bool:
-    """Print a document as JSON, or its rows as CSV, and return True; return False for a format that people read.
+    """Print a document as JSON, or its rows as CSV, and return True; return False for a format for people.
 
     Args:
         form: the format.
         document: structs, dataclasses, builtins, or JSON as text.
-        rows: the key of the rows, or an empty one: the document is one row. Default: the first list of objects in the document.
+        rows: the key of the rows; empty: the document is one row. Default: the first list of objects in the document.
     """
     if form == "json":
         click.echo(document if isinstance(document, str | bytes) else _documents().json_document(document))
@@ -37,7 +37,7 @@ def print_data(form: Format, document: Any, rows: str | None = None) -> bool:
 
 
 def print_table(form: Format, name: str, rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str]) -> None:
-    """Print the document `{name: rows}` with all that is known, or for people a table of the columns that have a heading, if any row."""
+    """Print the document `{name: rows}` in full, or for people a table of the columns with a heading, if there is any row."""
     if print_data(form, {name: rows}) or not rows:
         return
     from edgemeter.agent.base.terminal import TableColumn, fitted_table, writable  # noqa: PLC0415 - rich takes long to import
@@ -51,21 +51,21 @@ def print_table(form: Format, name: str, rows: Sequence[Mapping[str, Any]], head
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows as CSV, one column for each name that any of them has, in the order of their first appearance."""
+    """Print rows as CSV, with a column for each name in any of them, in order of first appearance."""
     flat = [dict(_flat(row)) for row in rows]
     header = list(dict.fromkeys(name for row in flat for name in row))
     click.echo(_documents().csv_document(header, ([row.get(name) for name in header] for row in flat)), nl=False)
 
 
 def console_for(form: Format) -> "Console":
-    """Return where a command prints tables and lines; a file or another program gets lines that are not cut at 80 columns."""
+    """Return the console of a command's tables and lines; lines to a file or another program are not cut at 80 columns."""
     from edgemeter.agent.base.terminal import wide_console  # noqa: PLC0415 - rich takes long to import
 
     return _markdown_console() if form == "markdown" else wide_console()
 
 
 def markdown(title: str | None, headings: Sequence[str], is_right: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
+    """Return a Markdown table."""
 
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(markdown_text(cell).replace("|", r"\|") for cell in cells) + " |"
@@ -75,12 +75,12 @@ def markdown(title: str | None, headings: Sequence[str], is_right: Sequence[bool
 
 
 def markdown_text(text: str) -> str:
-    """Return text that a page of Markdown shows as it is: without tags of HTML and without links."""
+    """Return text that a Markdown page shows unchanged: without HTML tags and links."""
     return re.sub(r"<|&(?=#?\w+;)|\](?=\()", lambda matched: _MARKDOWN[matched[0]], " ".join(text.split()))
 
 
 def cells_of(table: "Table") -> tuple[str | None, list[str], list[bool], list[list[str]]]:
-    """Return title, headings, which columns stand right, and the rows of a table, all as plain text."""
+    """Return title, headings, which columns are right-aligned, and the rows of a table, all as plain text."""
     columns = [[_plain(cell) for cell in column.cells] for column in table.columns]
     headings = [_plain(column.header) if table.show_header else "" for column in table.columns]
     title = _plain(table.title) if table.title else None
@@ -132,7 +132,7 @@ def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{name}_")
         elif isinstance(value, list):
-            # JSON holds lists of objects.
+            # JSON contains lists of objects.
             if not any(isinstance(item, dict | list) for item in value):
                 yield f"{before}{name}", [str(item) for item in value]
         else:

@@ -1,4 +1,4 @@
-"""Text and tables on a terminal, and the wait for what ends a service."""
+"""Text and tables on a terminal, and waiting for the end of a service."""
 
 import signal
 import textwrap
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 BETWEEN_COLUMNS = 2
-TABLE_WIDTH = 100  # Wider tables of figures are not read well.
+TABLE_WIDTH = 100  # Wider tables of figures are hard to read.
 MARKDOWN_WIDTH = 400  # Markdown tables have no width: do not wrap.
 NARROWEST_NAME = 16
-NARROWEST_TEXT = 8  # And names, where nothing else can go.
+NARROWEST_TEXT = 8  # Names too, if nothing else can shrink.
 DOTS = "..."
-REDUNDANT = 9  # The rank of a column that says the same in each row, or what stands elsewhere.
-ENTRY_WIDTH = 100  # Longer lines of text are not read well.
-PIPED_WIDTH = 1000  # No row is wrapped where no terminal limits it.
+REDUNDANT = 9  # The rank of a column that is equal in all rows, or repeats another.
+ENTRY_WIDTH = 100  # Longer lines of text are hard to read.
+PIPED_WIDTH = 1000  # Output to a pipe has no width: rows are not wrapped.
 
 
 def wide_console() -> "Console":
-    """Return the console of standard output; a file or another program gets plain tables, one line a row, whatever their width."""
+    """Return the console of standard output; a file or another program gets plain tables, one line per row, of any width."""
     from rich.console import Console  # noqa: PLC0415 - rich takes long to import
     from rich.table import Table  # noqa: PLC0415
 
     class PipedConsole(Console):
-        """Prints tables without rules and without spaces at the end of a line, for grep and awk."""
+        """Prints tables without rules and without trailing spaces, for grep and awk."""
 
         def print(self, *objects: Any, **how: Any) -> None:
             for table in objects:
@@ -51,9 +51,9 @@ def wide_console() -> "Console":
 
 
 def plain_table(*headings: str, right: Collection[str] = (), overflow: Literal["fold", "ellipsis"] = "fold") -> "Table":
-    """Return a table of a header line and rows, without frames, with these columns; those under `right` stand right.
+    """Return a table with a header line and rows, without frames; columns under `right` are right-aligned.
 
-    The first column, which names the row, is not folded while another can be.
+    The first column, which names the row, is folded last.
     """
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -67,10 +67,10 @@ def plain_table(*headings: str, right: Collection[str] = (), overflow: Literal["
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column with all its cells. One without any figure is dropped unless it stays `always`; on a narrow terminal the highest rank goes.
+    """A column with all its cells. Without any figure it is dropped unless `always`; a narrow terminal drops the highest rank first.
 
-    Of one rank the last goes first, and rank `REDUNDANT` before anything is narrowed. A column that is `narrowed` folds its texts, or
-    shortens its names.
+    Within one rank the last is dropped first, and rank `REDUNDANT` before anything is narrowed. A column that is `narrowed` folds its
+    texts, or shortens its names.
     """
 
     heading: str
@@ -82,14 +82,14 @@ class TableColumn:
 
     @property
     def full_width(self) -> int:
-        """The width of the column where nothing is narrowed."""
+        """The width of the column without narrowing."""
         from rich.cells import cell_len  # noqa: PLC0415 - rich takes long to import
 
         return max(map(cell_len, (self.heading, *self.cells)))
 
     @property
     def width(self) -> int:
-        """The least width of the column while another one can be dropped: of names that at which they are still different."""
+        """The least width of the column before another one is dropped; names must stay different."""
         if self.narrowed == "shortens":
             narrower = range(NARROWEST_NAME, self.full_width)
             return next((width for width in narrower if max(map(len, shortened(self.cells, width))) <= width), self.full_width)
@@ -104,7 +104,7 @@ def table_width(console: "Console") -> int:
 def fitted_table(
     columns: Iterable[TableColumn], width: int, styles: Mapping[str, str] | None = None, remedy: str = "--format csv has them"
 ) -> "Table":
-    """Return a table of the columns that have something to show and fit; what is left out is said with the remedy.
+    """Return a table of the columns that have content and fit; a note names the dropped ones with the remedy.
 
     `styles` are those of cells, by their text.
     """
@@ -125,7 +125,7 @@ def fitted_table(
     for column, least in zip(fitting, widths, strict=True):
         cells = shortened(column.cells, least) if column.narrowed == "shortens" else column.cells
         is_whole = column.narrowed != "folds" and max(map(len, cells)) <= least
-        # As text: what looks for markup and emoji takes long to import.
+        # As text: searching for markup and emoji needs a slow import.
         table.add_column(Text(column.heading), justify=column.justify, min_width=least, no_wrap=is_whole, overflow="fold")
         rows.append(cells)
     for row in zip(*rows, strict=True):
@@ -134,7 +134,7 @@ def fitted_table(
 
 
 def _widths(columns: Sequence[TableColumn], width: int) -> list[int]:
-    """Return the widths of columns: of names the widest is narrowed until all columns fit, or no name can be shorter."""
+    """Return the widths of columns: the widest names are narrowed until all columns fit, or no name can be shorter."""
     room, least = width - BETWEEN_COLUMNS * len(columns), [column.width for column in columns]
     widths = [column.full_width if column.narrowed == "shortens" else column.width for column in columns]
     shortest = least if sum(least) <= room else [min(NARROWEST_TEXT, each) for each in least]
@@ -145,7 +145,7 @@ def _widths(columns: Sequence[TableColumn], width: int) -> list[int]:
 
 
 def shortened(names: Sequence[str], width: int) -> Sequence[str]:
-    """Return names with dots in the middle of those that are too long, or all in full where that would make two alike."""
+    """Return names with dots in the middle of the long ones, or all in full if two would look the same."""
     letters = width - len(DOTS)
     for begin in sorted(range(letters + 1), key=lambda begin: abs(2 * begin - letters)):
         short = [name if len(name) <= width else f"{name[:begin]}{DOTS}{name[len(name) - letters + begin :]}" for name in names]
@@ -155,19 +155,19 @@ def shortened(names: Sequence[str], width: int) -> Sequence[str]:
 
 
 def safe_text(text: str, console: "Console", style: str = "") -> "Text":
-    """Return text that this console can write, and that is not searched for markup: what a device sent cannot colour the terminal."""
+    """Return text that this console can write, without interpreting markup: a device's text cannot colour the terminal."""
     from rich.text import Text  # noqa: PLC0415
 
     return Text(writable(text, console), style)
 
 
 def writable(text: str, console: "Console") -> str:
-    """Return text without what this console cannot write or would take for an order."""
+    """Return text without characters that this console cannot write or would interpret."""
     plain = printable(text)
     if plain.isascii():
         return plain
     encoding = console.encoding
-    # As rich tells whether a console knows ASCII only.
+    # rich decides in the same way whether a console is ASCII only.
     return (plain if encoding.startswith("utf") else plain.replace("±", "+-")).encode(encoding, "replace").decode(encoding)
 
 
@@ -182,7 +182,7 @@ def entry_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
     from rich.text import Text  # noqa: PLC0415
 
     class EntryTable(Table):
-        """A table as a list; in Markdown it has its columns."""
+        """A table printed as a list; in Markdown it has its columns."""
 
         def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> "RenderResult":
             lines = [f"{title}:"] if title else []
@@ -201,7 +201,7 @@ def entry_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
 
 
 def print_lines(console: "Console", lines: Iterable[str]) -> None:
-    """Print lines, each as `print_text` does, at once."""
+    """Print lines, each as by `print_text`, at once."""
     from rich.text import Text  # noqa: PLC0415
 
     console.print(Text("\n".join(writable(line, console) for line in lines)), soft_wrap=True)
@@ -215,10 +215,10 @@ def print_notes(console: "Console", notes: list[str]) -> None:
 
 @contextmanager
 def until_stopped() -> Iterator[threading.Event]:
-    """Yield what is set by SIGINT, by SIGTERM and by a thread that dies; the handlers of before are put back.
+    """Yield an event that SIGINT, SIGTERM and a dying thread set; the former signal handlers are restored.
 
     Raises:
-        UnavailableError: at the end, a thread died of an error.
+        UnavailableError: at the end, if a thread died of an error.
     """
     stopped = threading.Event()
     before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,4 +1,4 @@
-"""The threads of a service: when one dies of an error, the service ends, so that its supervisor starts it again."""
+"""The threads of a service: if one dies of an error, the service ends, so that its supervisor restarts it."""
 
 import threading
 import traceback
@@ -11,10 +11,10 @@ from edgemeter.agent.base.errors import UnavailableError, one_line
 
 @contextmanager
 def ended_by_dead_threads(end: Callable[[], object]) -> Iterator[None]:
-    """Call `end` once a thread of this process dies of an error; the block is expected to end then.
+    """Call `end` if a thread of this process dies of an error; the block is expected to end then.
 
     Raises:
-        UnavailableError: at the end of the block, a thread died: the line names it, its error, and where that was raised.
+        UnavailableError: at the end of the block, if a thread died: the line names it, its error, and where that was raised.
     """
     deaths: list[str] = []
 

@@ -1,4 +1,4 @@
-"""TLS and secrets for servers we talk to: files with user name, password, certificates and key."""
+"""TLS and secrets for the servers that we connect to: files with user name, password, certificates and key."""
 
 import logging
 import os
@@ -12,11 +12,11 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
 
 logger = logging.getLogger(__name__)
 
-# Source: how OpenSSL names what is wrong with a peer's certificate, X509_verify_cert_error_string(3).
+# Source: OpenSSL's names for faults of a peer's certificate, X509_verify_cert_error_string(3).
 _EXPIRED = (10, 12)
 _NOT_YET_VALID = (9, 11)
 _OTHER_NAME = (62, 64)
-# Source: OpenSSL x509_vfy.h, X509_V_FLAG_NO_CHECK_TIME; the year is that from which all certificates of a fleet are valid.
+# Source: OpenSSL x509_vfy.h, X509_V_FLAG_NO_CHECK_TIME; all certificates of a fleet are valid from this year on.
 _NO_CHECK_TIME = 0x200000
 _CLOCK_WAS_SET_S = 1_577_836_800
 
@@ -27,7 +27,7 @@ OF_UNKNOWN_AUTHORITY = "its certificate is of an authority that is unknown here:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """`ca` is whom to trust instead of the system's authorities; `certificate` and `key` are our own, for a broker that asks (mTLS)."""
+    """`ca` is trusted instead of the system's authorities; `certificate` and `key` are our own, for a broker that requires them (mTLS)."""
 
     ca: Path | None = None
     certificate: Path | None = None
@@ -40,7 +40,7 @@ def broker_password(file: Path | None, environ: Mapping[str, str] = os.environ) 
 
 
 def password_from(path: str, who: str, key: str = "password_file") -> str:
-    """Return the password of `who` in the file at `path`, which the setting `key` names; raises ConfigError if it cannot be read."""
+    """Return the password of `who` in the file at `path` of the setting `key`; raises ConfigError if it cannot be read."""
     try:
         return Path(path).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -60,7 +60,7 @@ def check(files: TlsFiles) -> None:
 
 
 def tls_context(files: TlsFiles) -> ssl.SSLContext:
-    """Return what a TLS connection to a broker is made with: TLS 1.2 or newer, the broker's certificate and name are checked.
+    """Return the context of TLS connections to a broker: TLS 1.2 or newer, the broker's certificate and name are verified.
 
     Raises:
         ConfigError: a file cannot be read or holds something else, or key and certificate do not belong together.
@@ -89,7 +89,7 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def server_tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Return by what a model server is checked: this authority, or those of this machine; raises ConfigError if it cannot be read."""
+    """Return the context that verifies a model server by this authority, or the system's; raises ConfigError if it cannot be read."""
     try:
         return ssl.create_default_context(cafile=None if ca_file is None else str(Path(ca_file).expanduser()))
     except OSError as error:
@@ -109,7 +109,7 @@ def renew(context: ssl.SSLContext, files: TlsFiles) -> None:
 
 
 def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:
-    """Return what a failed TLS handshake with the broker at `where` means, and what to do."""
+    """Return the error of a failed TLS handshake with the broker at `where`, with its remedy."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return _handshake_error(where, error)
     code, why = error.verify_code, error.verify_message
@@ -124,7 +124,7 @@ def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | Unavailable
 
 
 def _apply_clock(context: ssl.SSLContext, files: TlsFiles) -> None:
-    """Let dates be, with an authority of our own, on a board whose clock was never set: it could not connect to learn the time."""
+    """With an authority of our own, ignore dates on a board whose clock was never set: it must connect to learn the time."""
     if files.ca is not None and time.time() < _CLOCK_WAS_SET_S:
         context.verify_flags |= _NO_CHECK_TIME
     else:
@@ -149,10 +149,10 @@ def _handshake_error(where: object, error: ssl.SSLError) -> ConfigError | Unavai
 
 
 def _no_passphrase() -> str:
-    # Without it OpenSSL asks on the terminal, and a service hangs.
+    # Otherwise OpenSSL asks on the terminal, and a service hangs.
     return ""
 
 
 def _reason(error: ssl.SSLError) -> str:
-    # One that OpenSSL did not make itself has no reason.
+    # An error that OpenSSL did not create has no reason.
     return getattr(error, "reason", None) or error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""TOML files: read as typed documents, and written whole or not at all."""
+"""TOML files: read as typed documents, and written atomically."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,10 +15,10 @@ _Document = TypeVar("_Document")
 
 
 def read_toml(path: Path, kind: type[_Document], title: str, remedy: str = "give the path of a TOML file") -> _Document:
-    """Return the TOML file at `path` as that type; `title` names the file in errors, `remedy` is for one that cannot be read.
+    """Return the TOML file at `path` as that type; `title` names the file in errors, `remedy` is for an unreadable one.
 
     Raises:
-        ConfigError: it cannot be read, or has a wrong or unknown key: the first mistake, and how many more there are.
+        ConfigError: it cannot be read, or has a wrong or unknown key: the first mistake, and the number of further ones.
     """
     try:
         text = path.read_bytes()
@@ -29,7 +29,7 @@ def read_toml(path: Path, kind: type[_Document], title: str, remedy: str = "give
     except msgspec.MsgspecError as error:
         # If it is not TOML, a line is wrong; else a key is.
         all_mistakes = mistakes(parse_toml(path, title), kind)
-        # The command knows files of these names only.
+        # The command accepts files of these names only.
         remedy = ": `edgemeter config check FILE` lists them" if path.suffix == ".toml" else ""
         count_text = f" (and {len(all_mistakes) - 1} more{remedy})" if len(all_mistakes) > 1 else ""
         raise ConfigError(f"{title} {str(path)!r}: {all_mistakes[0] if all_mistakes else error}{count_text}") from error
@@ -39,7 +39,7 @@ def parse_toml(path: Path, title: str) -> dict[str, Any]:
     """Return the content of the TOML file at `path`; `title` names the file in errors.
 
     Raises:
-        ConfigError: it cannot be read, or is no TOML: the line is named.
+        ConfigError: it cannot be read, or is invalid: the line is named.
     """
     try:
         return decode_toml(path.read_bytes(), dict[str, Any])
@@ -50,14 +50,14 @@ def parse_toml(path: Path, title: str) -> dict[str, Any]:
 
 
 def toml_document(content: Mapping[str, Any]) -> str:
-    """Return `content` as TOML; what is None or an empty table or list is left out."""
+    """Return `content` as TOML, without None and empty tables and lists."""
     import tomli_w  # noqa: PLC0415 - the daemon reads these files and writes none
 
     return tomli_w.dumps(_pruned(content))
 
 
 def write_toml(path: Path, text: str) -> None:
-    """Write `text` to `path`, all of it or nothing; raises OSError if it cannot be written, and leaves what was there."""
+    """Write `text` to `path` atomically; raises OSError if it cannot be written, and leaves the old content."""
     with durable_file.replacing(path, 0o644) as file:
         file.write(text.encode())
 

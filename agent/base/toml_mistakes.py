@@ -1,4 +1,4 @@
-"""Every mistake in a document at once: which section and key, what was expected there, and which keys there are."""
+"""All mistakes in a document at once: the section and key of each, the expected value, and the known keys."""
 
 import copy
 import typing
@@ -13,7 +13,7 @@ from edgemeter.agent.base.foreign_text import TOML_TYPES
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.types import Name
 
-# Keys of tables and places in arrays, from the top of the document.
+# Keys of tables and indices of arrays, from the top of the document.
 Place = tuple[str | int, ...]
 _NAME = typing.cast("Any", Name)
 _NAME_IN_WORDS = "a name (letters, digits, space and ._:@-, the first a letter or digit, at most 128)"
@@ -22,11 +22,11 @@ _IN_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "tru
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One mistake: `section` as it is written in the file (empty: before the first), the `key` in it, and what is wrong with it.
+    """One mistake: `section` as written in the file (empty: before the first), the `key` in it, and the fault.
 
-    With a key `what` is the rest of a sentence that begins with it, without one it is a whole sentence.
+    With a key, `what` continues a sentence that begins with it; without one it is a whole sentence.
 
-    `place` is what to leave out for a document without it; empty where nothing can be left out.
+    `place` can be left out for a document without the mistake; empty if nothing can be left out.
     """
 
     section: str
@@ -41,12 +41,12 @@ class Mistake:
 
 
 def mistakes(document: Mapping[str, Any], kind: Any) -> list[Mistake]:
-    """Return what keeps a document (as read from TOML) from being of the msgspec type `kind`; nothing if it is."""
+    """Return the mistakes in a document (as read from TOML) for the msgspec type `kind`."""
     return list(_walk(dict(document), kind, ()))
 
 
 def without(document: Mapping[str, Any], all_mistakes: Iterable[Mistake]) -> dict[str, Any]:
-    """Return the document without the keys that are mistakes, to look for more in the rest of it."""
+    """Return the document without the keys that are mistakes, to look for more in the rest."""
     remaining = copy.deepcopy(dict(document))
     for mistake in all_mistakes:
         table: Any = remaining
@@ -102,7 +102,7 @@ def _in_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], keys: Place
 
 
 def _fitting(value: Any, kind: Any) -> Any:
-    """Return the part of a union that a table or list stands for, without its constraints."""
+    """Return the member of a union that a table or list matches, without its constraints."""
     bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if get_origin(bare) not in (Union, UnionType):
         return bare
@@ -129,7 +129,7 @@ def _what(value: Any, kind: Any, error: Exception) -> str:
     if words and isinstance(value, str):
         return f"is {value!r}, which is unknown: {near(value, words)}"
     if isinstance(value, dict) and _is_struct(_fitting(value, kind)):
-        # Each key by itself is right: what the document says of them together is wrong.
+        # Each key by itself is right: their combination is wrong.
         return str(error).split(" - at `")[0]
     text = _expected(kind)
     return f"has to be {text}, not {_found(value)}" if text else f"is wrong ({error}): it is {_found(value)}"
@@ -143,7 +143,7 @@ def _found(value: Any) -> str:
 
 
 def _choices(kind: Any) -> Sequence[str]:
-    """Return the words that a key may have, where it is one of several words."""
+    """Return the allowed words of a key that has a fixed set."""
     if get_origin(kind) is Literal:
         return [str(word) for word in get_args(kind)]
     options = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
@@ -151,7 +151,7 @@ def _choices(kind: Any) -> Sequence[str]:
 
 
 def _expected(kind: Any) -> str:
-    """Return what may stand there, in words; empty where there are none for it."""
+    """Return the expected value in words; empty if there are none for it."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _NAME_IN_WORDS if kind == _NAME else f"{_expected(arguments[0])}{''.join(_constraint(meta) for meta in arguments[1:])}"

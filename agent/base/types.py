@@ -11,11 +11,11 @@ Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Hex = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,64}\Z")]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 TimeNs = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-# Below what every language reads exactly from JSON; sums of counts stay far within 64 bits.
+# Every language reads such integers exactly from JSON; sums of counts stay well within 64 bits.
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
-# A name becomes an MQTT topic level and an InfluxDB tag: neither may hold a separator, a wildcard or a control character.
+# A name becomes an MQTT topic level and an InfluxDB tag: neither may contain a separator, a wildcard or a control character.
 # A reference is the device that others are compared with.
 Role = Literal["device", "reference"]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:@-]*\Z")]

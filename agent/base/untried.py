@@ -1,8 +1,8 @@
-"""The list of all that never ran on its hardware: `doctor`, `run`, `energy sensors` and docs/boards.md go by it."""
+"""The list of all plug-ins that never ran on their hardware; `doctor`, `run`, `energy sensors` and the docs use it."""
 
 import re
 
-# Runtimes, with a backend where only that one is untried, and power sensors. Whoever runs one on its hardware takes it out.
+# Power sensors and runtimes, with a backend if only that is untried. After a run on the hardware, remove the entry.
 UNTRIED = (
     "edgetpu", "hailo", "tensorrt", "litert npu", "ncnn vulkan", "openvino gpu", "openvino npu", "pytorch cuda",
     "onnx acl", "onnx cuda", "onnx qnn", "onnx tensorrt", "onnx xnnpack",
@@ -18,7 +18,7 @@ def is_untried(name: str, backend: str = "") -> bool:
 
 
 def untried_part(name: str) -> str:
-    """Return what of a runtime is untried, as `doctor` adds it: `, untried`, or `, untried: npu`; empty where nothing is."""
+    """Return the untried part of a runtime, for `doctor`: `, untried`, or `, untried: npu`, or empty."""
     if name in UNTRIED:
         return ", untried"
     backends = [backend for runtime, _, backend in (entry.partition(" ") for entry in UNTRIED) if runtime == name]

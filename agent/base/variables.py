@@ -1,4 +1,4 @@
-"""Every environment variable that Edgemeter reads: what it sets, and its default."""
+"""Every environment variable that Edgemeter reads, with its effect and default."""
 
 import os
 import re
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """The effect of a variable; `default` holds without it, the value of a `secret` one is never shown."""
+    """The effect and default of a variable; the value of a `secret` one is never shown."""
 
     meaning: str
     default: str = "none"
     secret: bool = False
 
 
-# By who reads them.
+# By the program that reads them.
 VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     "every command": {
         "EDGEMETER_HOME": Variable("Folder of outbox, ledger and keys", "$XDG_DATA_HOME/edgemeter, else ~/.local/share/edgemeter"),
@@ -66,7 +66,7 @@ _PASSWORD = re.compile(r"((?<=://)[^/@:]*:|[?&](?:ssl)?password=)[^&]*?(?=@|&|$)
 
 
 def set_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that are set, with their values; `(secret)` in place of one that is."""
+    """Return the variables that are set, with their values; `(secret)` for a secret one."""
     return {
         name: "(secret)" if variable.secret else _PASSWORD.sub(r"\1(secret)", environ[name])
         for group in VARIABLES.values()
@@ -76,6 +76,6 @@ def set_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the variables that are set, begin with EDGEMETER_, and are none of ours: a typo, or one of another version."""
+    """Return the set variables that begin with EDGEMETER_ and are unknown: a typo, or one of another version."""
     names = {name for group in VARIABLES.values() for name in group}
     return sorted(name for name in environ if name.startswith("EDGEMETER_") and name not in names)
