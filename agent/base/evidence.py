@@ -6,7 +6,7 @@ one disturbed run does not move it; correlated days count as fewer. Two cases ar
 
 - in pairs, if their runs were interleaved: both see the same session effects;
 - by day, if both ran on the same three days or more of one device;
-- else as two independent means. Runs of one or two days do not show the scatter between days, nor runs of one session that between sessions:
+- else as two independent means. Runs of one or two days do not show the scatter between days, nor runs of one session that of sessions:
   if the two ran on different days, or in different sessions, such a scatter is assumed for each.
 """
 
@@ -28,9 +28,9 @@ Turn = tuple[int, int]
 # Fewer runs, days or pairs do not show their scatter.
 FEWEST = 3
 # Scatter between days of one board, as a ratio, if the runs cover too few days to show it; and between sessions of one day. On a virtual
-# machine, unseen neighbours change the speed for minutes. Source: three sets of twenty sessions on one cloud machine, which differed by 7%.
-# With 3% assumed, 53 of 60 intervals contained the median of their set; with 5%, 56; with 6%, all 60. The last set was measured after 6% had
-# been chosen.
+# machine, unseen neighbours change the speed for minutes. Source: three sets of twenty sessions on one cloud machine, which differed by
+# 7%. With 3% assumed, 53 of 60 intervals contained the median of their set; with 5%, 56; with 6%, all 60. The last set was measured after
+# 6% had been chosen.
 DAY_SD = 0.02
 SESSION_SD = 0.015
 GUEST_SESSION_SD = 0.06

@@ -1,1 +1,1 @@
-"""A run as one file, from which every statistic can be recomputed; `docs/bundle.md` describes it."""
+"""A run as one file, from which every statistic can be recomputed."""

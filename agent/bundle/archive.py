@@ -1,7 +1,7 @@
-"""The bundle as a file: a zip of a manifest, what signs it, the record and its raw samples. It is read without trust.
+"""The bundle as a file: a zip of a manifest, its signature, the record and the raw samples. Its content is not trusted.
 
-Nothing in the zip is compressed, so that the same run gives the same bytes everywhere: whoever reads a bundle packs it again, and refuses
-one that comes out otherwise. So no other zip program can show other files in it.
+Nothing in the zip is compressed, so that the same run gives the same bytes everywhere: a reader packs the bundle again, and refuses
+it if the bytes differ. So no zip program can show other files in it.
 """
 
 import base64
@@ -29,14 +29,14 @@ BUNDLE_SUFFIX = ".edgemeter"
 MANIFEST_FILE, SIGNATURE, SIGNER, RECORD = "manifest.json", "manifest.sig", "signer.pem", "record.json"
 # The manifest cannot list itself and its signature.
 UNLISTED = frozenset({MANIFEST_FILE, SIGNATURE, SIGNER})
-# Far above the size of a run, far below what would harm: ten minutes of 0.1 ms queries are 72 MB.
+# Far above the size of a run, far below a harmful size: ten minutes of 0.1 ms queries are 72 MB.
 FILE_BYTES = 256 * 1024 * 1024
-# The earliest date that a zip can hold: the time of writing is not part of a bundle.
+# The earliest date that a zip can store: the time of writing is not part of a bundle.
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of the bundle; of raw samples with the name, unit and type of the series."""
+    """One file of the bundle; for raw samples with the name, unit and type of the series."""
 
     # Although a bundle is never unpacked to disk, a name that could lead elsewhere is refused.
     file: Annotated[str, msgspec.Meta(pattern=r"^(record\.json|samples/[A-Za-z0-9_][A-Za-z0-9._-]{0,99})\Z")]
@@ -57,12 +57,12 @@ class RunManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_manifest(manifest: RunManifest) -> bytes:
-    """Return the text of `manifest.json`, which is signed."""
+    """Return the signed text of `manifest.json`."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
 
 
 def decode_manifest(text: bytes) -> RunManifest:
-    """Return the manifest that `text` holds; raises ConfigError if it is none, or of a newer version than this edgemeter reads."""
+    """Return the manifest in `text`; raises ConfigError if it is invalid, or of a newer version than this edgemeter reads."""
     try:
         manifest = decode_json(text, RunManifest)
     except msgspec.MsgspecError as error:
@@ -73,7 +73,7 @@ def decode_manifest(text: bytes) -> RunManifest:
 
 
 def pack(files: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return a zip of the files, in their order: the same bytes for the same files."""
+    """Return a zip of the files, in order: the same bytes for the same files."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         for name, content in files:
@@ -85,7 +85,7 @@ def pack(files: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def unpack(path: Path) -> Mapping[str, bytes]:
-    """Return the files of a bundle by name; raises ConfigError if it cannot be read, or is not the zip that edgemeter makes of them."""
+    """Return the files of a bundle by name; raises ConfigError if it cannot be read, or is not the zip that `pack` makes of them."""
     try:
         if path.stat().st_size > FILE_BYTES:
             raise ConfigError(f"{str(path)!r} is larger than a bundle can be ({FILE_BYTES >> 20} MiB): edgemeter did not write it")
@@ -107,7 +107,7 @@ def unpack(path: Path) -> Mapping[str, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class RunBundle:
-    """A bundle whose parts fit together; `signature` and `signer_pem` are not verified yet."""
+    """A consistent bundle; `signature` and `signer_pem` are not verified yet."""
 
     manifest: RunManifest
     manifest_text: bytes
@@ -117,13 +117,13 @@ class RunBundle:
 
 
 def read_bundle(path: Path) -> RunBundle:
-    """Return the bundle in a file; raises ConfigError if it cannot be read, is damaged, or its parts do not fit together."""
+    """Return the bundle in a file; raises ConfigError if it cannot be read, is damaged, or inconsistent."""
     files = unpack(path)
     try:
         manifest = decode_manifest(files.get(MANIFEST_FILE, b""))
         _check_members(manifest, files)
         for name in (MANIFEST_FILE, RECORD):
-            # A name that stands twice in one object is refused: some readers take the first, some the last.
+            # An object that repeats a name is refused: some readers use the first value, some the last.
             parse_json(files[name].decode(errors="replace"))
         return RunBundle(manifest, files[MANIFEST_FILE], _record(manifest, files), files.get(SIGNATURE), files.get(SIGNER))
     except ConfigError as error:

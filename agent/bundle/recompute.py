@@ -1,6 +1,6 @@
-"""Recomputes the values of a record from its raw samples, and compares them with those that the record states.
+"""Recomputes the values of a record from its raw samples, and compares them with the record's.
 
-Texts, uncertainties and the verdict are not recomputed, nor is what was read once or needs the model: accuracy, cold start, memory.
+Not recomputed: texts, uncertainties, the verdict, and values that were read once or need the model (accuracy, cold start, memory).
 """
 
 import math
@@ -31,14 +31,14 @@ from edgemeter.agent.session.run_energy import energies_of_run, energy_run_of, g
 
 
 class FigureDifference(msgspec.Struct, frozen=True):
-    """A stated value that does not follow from the raw samples."""
+    """A value of the record that does not follow from the raw samples."""
 
     field: str
     stated: Any
     recomputed: Any
 
 
-# The name of a field, its stated and its recomputed content.
+# A field's name, its value in the record, and the recomputed value.
 Pairs = Iterator[tuple[str, Any, Any]]
 
 
@@ -52,7 +52,7 @@ class _Run:
 
 
 def recompute(record: RunRecord) -> tuple[dict[str, int], tuple[FigureDifference, ...]]:
-    """Return how many values of each part of a record follow from its raw samples, and those that are stated otherwise.
+    """Return the number of values of each part of a record that follow from its raw samples, and the values that differ.
 
     Raises ConfigError if the samples are damaged. Without samples nothing is recomputed.
     """
@@ -73,7 +73,7 @@ def recompute(record: RunRecord) -> tuple[dict[str, int], tuple[FigureDifference
 
 
 def single_values(field: str, stated_value: Any, recomputed: Any) -> Pairs:
-    """Yield each pair of single values of two dictionaries or lists; texts and uncertainties are left out."""
+    """Yield each pair of values of two dictionaries or lists, without texts and uncertainties."""
     if isinstance(stated_value, dict) and isinstance(recomputed, dict):
         for key in {**stated_value, **recomputed}:
             if not key.endswith("_u_mj"):
@@ -86,9 +86,9 @@ def single_values(field: str, stated_value: Any, recomputed: Any) -> Pairs:
 
 
 def are_equal(stated_value: Any, recomputed: Any) -> bool:
-    """Return whether two values are equal but for rounding; absent is not zero, and true is not 1."""
+    """Return whether two values are equal except for rounding; None is not zero, and true is not 1."""
     kinds = {type(stated_value), type(recomputed)}
-    # Another version of numpy may add sums in another order.
+    # Another version of numpy may add in another order.
     if float in kinds and kinds <= {int, float}:
         return math.isclose(stated_value, recomputed, rel_tol=1e-9, abs_tol=1e-12)
     return len(kinds) == 1 and bool(stated_value == recomputed)
@@ -104,7 +104,7 @@ def _stages(run: _Run) -> Pairs:
 
 
 def timed_of_record(record: RunRecord, raw: Mapping[str, Times]) -> TimedQueries | None:
-    """Return the timed queries that `time_series` packed, from the raw samples of a record by name; None where it does not hold them."""
+    """Return the timed queries that `time_series` packed, from the raw samples of a record by name; None if they are incomplete."""
     starts_ns, latency_ns, windows, load = raw.get("query_start"), raw.get("latency"), record.windows, record.load
     if starts_ns is None or latency_ns is None or windows is None or not latency_ns.size == starts_ns.size > 0:
         return None
@@ -117,7 +117,7 @@ def timed_of_record(record: RunRecord, raw: Mapping[str, Times]) -> TimedQueries
     return TimedQueries(
         starts_ns=starts_ns + begin_ns,
         latency_ns=latency_ns,
-        # A scenario that is timed over its queries only does not need its own beginning.
+        # A scenario that is timed over its queries only has no start of its own.
         begin_ns=begin_ns,
         end_ns=begin_ns + windows.timed_end_ns,
         arrivals_ns=None if arrivals_ns is None else arrivals_ns + begin_ns,
@@ -132,7 +132,7 @@ def timed_of_record(record: RunRecord, raw: Mapping[str, Times]) -> TimedQueries
 
 
 def off_schedule(schedule: FrameSchedule, arrivals_ns: Times) -> int:
-    """Return how many of these arrivals are none of the schedule's, or not in its order."""
+    """Return the number of arrivals that are not in the schedule, or not in its order."""
     numbers = schedule.numbers(arrivals_ns)
     is_known = (numbers >= 0) & (numbers < schedule.frames) & (np.diff(numbers, prepend=-1) > 0)
     return int(np.count_nonzero(~is_known | (schedule.arrivals_ns(numbers) != arrivals_ns)))
@@ -156,7 +156,7 @@ def _load(run: _Run) -> Pairs:
 
 
 def _order(run: _Run) -> Pairs:
-    """Yield whether each query began after the one before had ended, and whether the last ended with the timed part."""
+    """Yield whether each query began after the previous one had ended, and whether the last ended with the timed part."""
     timed, starts_ns, latency_ns = run.timed, run.raw.get("query_start"), run.raw.get("latency")
     if starts_ns is not None and latency_ns is not None:
         yield "samples.query_start: count", starts_ns.size, latency_ns.size
@@ -165,7 +165,7 @@ def _order(run: _Run) -> Pairs:
     ends_ns = timed.arrived_ns + timed.latency_ns
     early = 0 if timed.overlap else int(np.count_nonzero(timed.starts_ns[1:] < ends_ns[:-1]))
     yield "samples.query_start: queries that began before the one before had ended", 0, early
-    # The latency of a query of several calls leaves out the time between them.
+    # The latency of a query of several calls excludes the time between them.
     load = run.record.load
     if load is None or scenario.samples_per_query(timed, load.samples) == run.record.batch:
         end_ns = max(int(ends_ns.max()) - timed.begin_ns, timed.schedule.length_ns if timed.schedule else 0)
@@ -198,7 +198,7 @@ def _energies(run: _Run) -> Pairs:
 
 
 def _sustained(run: _Run) -> Pairs:
-    """Yield the curve of a long run; clock and temperature of each interval are taken as stated, because their readings are not kept."""
+    """Yield the curve of a long run; clock and temperature of each interval are not recomputed, because their readings are not stored."""
     curve = run.record.sustained
     if curve is None or run.timed is None:
         return

@@ -1,7 +1,7 @@
-"""Signs a bundle's manifest, and verifies signatures: Ed25519, by the library `cryptography`.
+"""Signs a bundle's manifest, and verifies signatures (Ed25519, library `cryptography`).
 
-A signature proves that the owner of the key wrote this bundle, and that nothing in it changed since; not that its figures are right.
-Every function raises UnavailableError where the library is not installed, and ConfigError if a file cannot be read or written.
+A signature proves that the owner of the key wrote this bundle, and that nothing in it has changed; not that its figures are right.
+Every function raises UnavailableError if the library is not installed, and ConfigError if a file cannot be read or written.
 Keys are PEM files: PKCS #8 without a passphrase, and SubjectPublicKeyInfo. A fingerprint is the sha256 of the latter's DER form.
 """
 
@@ -34,7 +34,7 @@ class Signer:
 
 
 def signer(path: Path) -> Signer:
-    """Return the signer with the private key in a file; raises ConfigError if it cannot be read, or holds no such key."""
+    """Return the signer with the private key in a file; raises ConfigError if it cannot be read, or contains no such key."""
     try:
         key = _serialization.load_pem_private_key(_key_file(path), password=None)
     except (ValueError, TypeError, _exceptions.UnsupportedAlgorithm) as error:
@@ -47,7 +47,7 @@ def signer(path: Path) -> Signer:
 
 
 def keygen(path: Path) -> tuple[Path, str]:
-    """Write a new private key to `path` (mode 0600) and its public half to `path`.pub; return that path and the fingerprint."""
+    """Write a new private key to `path` (mode 0600) and its public key to `path`.pub; return that path and the fingerprint."""
     key = _ed25519.Ed25519PrivateKey.generate()
     private = key.private_bytes(_serialization.Encoding.PEM, _serialization.PrivateFormat.PKCS8, _serialization.NoEncryption())
     public, public_pem = path.with_name(path.name + ".pub"), _public_bytes(key.public_key(), "PEM")
@@ -68,7 +68,7 @@ def fingerprint(public_pem: bytes) -> str:
 
 
 def fingerprint_of_file(path: Path) -> str:
-    """Return the fingerprint of the public key in a file; raises ConfigError if it cannot be read, or holds no such key."""
+    """Return the fingerprint of the public key in a file; raises ConfigError if it cannot be read, or contains no such key."""
     public_pem = _key_file(path)
     try:
         return fingerprint(public_pem)

@@ -1,4 +1,4 @@
-"""Verifies bundles: undamaged, signed by whom, and every value recomputed from the raw samples."""
+"""Verifies bundles: integrity, signature, and every value recomputed from the raw samples."""
 
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 
 
 class BundleSignature(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a bundle's signature: `unchecked` where the library is missing; `expected` is null where no key was given."""
+    """The state of a bundle's signature: `unchecked` without the library; `expected` is null if no key was given."""
 
     state: Literal["unsigned", "signed", "wrong", "unchecked"]
     fingerprint: str | None = None
@@ -21,7 +21,7 @@ class BundleSignature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """The result for one bundle; `checked` counts the recomputed values by part of the record. A damaged one has only an `error`."""
+    """The result for one bundle; `checked` counts the recomputed values by part of the record. A damaged bundle has only an `error`."""
 
     file: str
     state: Literal["same", "differs", "damaged"]
@@ -36,13 +36,13 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> bool:
-        """Return whether the bundle is undamaged, no value differs, and its signature is absent or right."""
+        """Return whether the bundle is undamaged, no value differs, and its signature is absent or valid."""
         signed = self.signature
         return self.state == "same" and (signed is None or (signed.state != "wrong" and signed.expected is not False))
 
 
 def verify(path: Path, expected: str | None = None) -> Verification:
-    """Verify the bundle in a file; `expected` is the fingerprint of the key that must have signed it."""
+    """Verify the bundle in a file; `expected` is the fingerprint of the required key."""
     try:
         bundle = read_bundle(path)
         checked, differences = recompute(bundle.record)

@@ -1,4 +1,4 @@
-"""Writes each run of a session as one bundle, named for its record, as the run ends."""
+"""Writes each run of a session as one bundle when the run ends."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ def write_bundle(folder: Path, record: RunRecord, signer: Signer | None = None) 
 
 
 def check_folder(folder: Path) -> None:
-    """Create the folder where it is missing, and check that bundles can be written there; raises ConfigError if they cannot."""
+    """Create the folder if needed, and check that bundles can be written there; raises ConfigError if they cannot."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -35,7 +35,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _files(record: RunRecord, signer: Signer | None) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a bundle in their order: the manifest first, then its signature, then what it lists."""
+    """Yield the files of a bundle in order: the manifest, its signature, then the files that it lists."""
     head, _ = split_samples(encode(record))
     contents = {archive.RECORD: head}
     members = [archive.RunFile(file=archive.RECORD, sha256=hashlib.sha256(head).hexdigest())]
@@ -55,7 +55,7 @@ def _files(record: RunRecord, signer: Signer | None) -> Iterator[tuple[str, byte
 
 
 class BundleRecorder:
-    """Handles the events of a session before `on_event` does; collects failures in `errors`, since a run outweighs its bundle."""
+    """Handles the events of a session before `on_event`; collects failures in `errors`, since a run is worth more than its bundle."""
 
     def __init__(self, folder: Path, on_event: session.OnEvent, signer: Signer | None = None) -> None:
         self.written: list[Path] = []
@@ -65,7 +65,6 @@ class BundleRecorder:
         self._signer = signer
 
     def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
-        """Handle one event of a session."""
         if isinstance(event, session.RunEnds) and isinstance(event.outcome, RunRecord):
             try:
                 self.written.append(write_bundle(self._folder, event.outcome, self._signer))

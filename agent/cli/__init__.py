@@ -1,1 +1,1 @@
-"""The commands of the agent, one file a group."""
+"""The commands of the agent, one file per group."""

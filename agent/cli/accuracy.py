@@ -64,7 +64,7 @@ def accuracy(*, model: Path | None, predictions: Path | None, with_classes: bool
 
 
 def _of_model(model: Path, options: dict[str, Any]) -> "Scored":
-    """Return the score of a model, in a separate process, so that a runtime's crash ends only that."""
+    """Return the score of a model, in a separate process, so that a crash of the runtime ends only that."""
     from edgemeter.agent.cli.run_session import session_progress, suite_of
     from edgemeter.agent.contract import model_file
     from edgemeter.agent.engine import isolation, job
@@ -90,7 +90,7 @@ def _of_predictions(predictions: Path, annotations: Path) -> "Scored":
         accuracy_reason=None if results.accuracy else NOTHING_TO_FIND,
         images=results.images,
         notes=results.notes,
-        # Nothing ran, and the scores of others may be on any scale: only what was found is judged.
+        # Nothing ran, and the scores of other tools may be on any scale: only the detections are judged.
         runtime=RuntimeInfo(name="none", package="none", version="none", backend="none", threads=1),
         outputs=(),
         answers=Answers(inputs=results.images, alike=0, not_finite=0, objects=results.objects, found=results.predictions),
@@ -98,12 +98,12 @@ def _of_predictions(predictions: Path, annotations: Path) -> "Scored":
 
 
 def _name(metric: str) -> str:
-    """Return what the value of a metric is called beside its details."""
+    """Return the label of a metric's value among its details."""
     return "ap" if metric == "coco_ap" else metric
 
 
 def _document(scored: "Scored") -> dict[str, Any]:
-    """Return the accuracy as plain data with short names; a figure is null where there is nothing to find."""
+    """Return the accuracy as plain data with short names; a figure is null if there is nothing to find."""
     from edgemeter.agent.tasks.coco_matches import METRICS
 
     if (accuracy := scored.accuracy) is None:
@@ -116,7 +116,7 @@ def _document(scored: "Scored") -> dict[str, Any]:
 
 
 def _show(scored: "Scored", console: "Console", *, with_classes: bool) -> None:
-    """Print all of it, the classes only where they are asked for: there may be a thousand."""
+    """Print the accuracy; the classes on request only, as there may be a thousand."""
     from edgemeter.agent.base.metrics import metric_name
     from edgemeter.agent.base.terminal import plain_table
 
@@ -127,7 +127,7 @@ def _show(scored: "Scored", console: "Console", *, with_classes: bool) -> None:
     detail, counts, name = accuracy.detail, accuracy.per_class_objects, metric_name(_name(accuracy.metric))
     table = plain_table("", "", "95%", right=("", "95%"))
     table.add_row(name, _figure(accuracy.value), _bounds(accuracy.low, accuracy.high))
-    # A figure's bounds stand beside it, not below it.
+    # Print the bounds of a figure next to it, not below.
     for key in (key for key in detail if not key.endswith(("_low", "_high"))):
         table.add_row(metric_name(key), _figure(detail[key]), _bounds(detail.get(f"{key}_low"), detail.get(f"{key}_high")))
     console.print(table)

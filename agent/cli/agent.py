@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgemeter.agent.jobs.journal import JournalEntry
 
 
-# The fields of an order in the journal that JSON has as they are.
+# The fields of an order in the journal that JSON shows unchanged.
 SHOWN_FIELDS = ("repeats", "next_ns", "state", "reason", "runs", "arrived_ns", "started_ns", "ended_ns")
 
 
@@ -54,12 +54,12 @@ def jobs(last: int, *, form: Format) -> None:
 
 
 def kind(entry: "JournalEntry") -> str:
-    """Return what sort of work it is, as an order names it."""
+    """Return the kind of work, by its name in the order."""
     return str(entry.order.work.__struct_config__.tag)
 
 
 def _name(entry: "JournalEntry") -> str:
-    """Return the job's name, with what it does not say itself."""
+    """Return the job's name, with details that are not part of it."""
     remarks = [] if entry.order.job.startswith(kind(entry)) else [kind(entry)]
     remarks += [f"attempt {entry.order.attempt}"] if entry.order.attempt > 1 else []
     return f"{entry.order.job} ({', '.join(remarks)})" if remarks else entry.order.job
@@ -78,7 +78,7 @@ def _show(entries: "Sequence[JournalEntry]", console: "Console") -> None:
         took = "" if entry.started_ns is None or entry.ended_ns is None else f"{(entry.ended_ns - entry.started_ns) / 1e9:.0f}"
         table.add_row(*map(Text, (_name(entry), entry.state.replace("_", " "), local(entry.arrived_ns)[:16], took, str(len(entry.runs)))))
     console.print(table)
-    # A reason is a sentence: beside the others it would be cut to pieces on a terminal of 80 columns.
+    # A reason is a sentence: in a column it would be cut to pieces on a terminal of 80 columns.
     for entry in entries:
         if entry.reason:
             reason = "".join(letter if letter.isprintable() else " " for letter in entry.reason)
@@ -141,12 +141,12 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
 
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     with agent_lock(configuration.home()) as lock:
-        # Before anything is published in a device's name: is this its board?
+        # Check that this is the device's board before anything is published in its name.
         settle_moved_card(configuration.home(), alive=lambda: notify_service_manager("READY=1\nWATCHDOG=1"))
         settings = configuration.read(options["config"])
         if (where := broker or settings.broker) is None:
             raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
-        # A wrong address is reported while this is still a command.
+        # A wrong address is reported before the daemon starts.
         broker_address.parse_address(where)
         device, fleet = configuration.names(device, fleet, settings)
         daemon = DaemonOptions(
@@ -155,8 +155,8 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
             broker=where,
             config=str(options["config"]) if options["config"] else None,
         )
-        # In this process, which keeps the lock, a new program: it runs for months without the memory of the command line, and its few
-        # threads share one arena (glibc).
+        # The daemon is a new program in this process, which keeps the lock: it runs for months without the memory of the command line, and
+        # its few threads share one arena (glibc).
         os.set_inheritable(lock.descriptor(), True)
         command = [sys.executable, "-m", "edgemeter.agent.daemon", msgspec.json.encode(daemon).decode()]
         os.execve(sys.executable, command, {"MALLOC_ARENA_MAX": "1", **os.environ})  # noqa: S606 - our own module

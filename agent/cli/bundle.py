@@ -104,7 +104,7 @@ def _text(value: object) -> str:
 
 @contextmanager
 def _of_runs(sources: Sequence[Path]) -> Iterator[dict[Path, str]]:
-    """Yield the paths with their names; in the place of the id of a run in this machine's ledger, the path of a bundle made of it."""
+    """Yield the paths with their names; the id of a run in this machine's ledger becomes the path of a bundle made from it."""
     from edgemeter.agent.bundle.write import write_bundle
     from edgemeter.agent.ledger.ledger import default_path
     from edgemeter.agent.ledger.run_history import ID, LedgerRuns, nothing_called

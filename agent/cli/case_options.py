@@ -1,4 +1,4 @@
-"""The options that are settings of a case, each made from its key in a suite; and `--power`."""
+"""The options for the settings of a case, each made from its key in a suite; and `--power`."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
 # The keys of a case that a command may set. `--together` is a flag of the command, not the name of a group.
 CASE_KEYS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "idle_seconds", "together"})
-# Keys that only a suite sets: whoever needs them writes one.
+# Keys for suites only.
 SUITE_ONLY = {"power_mode", "governor"}
 CASE_OPTIONS = tuple(key for key in CASE_KEYS if key not in SUITE_ONLY)
 MODEL_OPTIONS = ("data", "annotations", "runtime", "backend", "threads")
-# For commands that measure many runs in turn.
+# Options of commands that interleave many runs.
 _SHORT_MODES = [mode for mode in MODES if mode != "sustained"]
 SHORT_MODES = {"type": click.Choice(_SHORT_MODES), "help": "Length of a run: rapid, quick, normal or full. Default: quick."}
 _NAMES = {
@@ -34,12 +34,12 @@ _NAMES = {
     "precision_ratio": ("--precision",),
 }
 _METAVARS = {"mode": "MODE", "runtime": "NAME", "backend": "NAME", "task": "NAME", "time_s": "SECONDS", "seconds": "SECONDS"}
-# Options that take several values where their key takes a list of them.
+# Options with several values, if their key has a list.
 _SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
 
 
 def data_options(options: Mapping[str, Any]) -> str:
-    """Return the options that name the data, as they were given, each after a space: a record does not say where its data are."""
+    """Return the options that name the data, as given, each after a space: a record does not contain the path of its data."""
     of_data = {key: options.get(key) for key in ("data", "annotations", "subset", "seed", "questions")}
     # The seed 0 is the default.
     return "".join(f" --{key} {shlex.quote(str(value))}" for key, value in of_data.items() if value)
@@ -52,7 +52,7 @@ on_options = added(
 
 
 def check_on(options: Mapping[str, Any]) -> None:
-    """Raise a usage error if the option of `--on` is given without it."""
+    """Raise a usage error if an option of `--on` is given without it."""
     if options["release"] and not options["on"]:
         raise click.UsageError("--release needs --on: it is for measurements elsewhere")
 
@@ -73,7 +73,7 @@ def power_option(command: _Command) -> _Command:
 
 
 class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
-    """A list of values, each of the type `item`, with commas between them."""
+    """A list of values of the type `item`, separated by commas."""
 
     def __init__(self, item: _Type) -> None:
         self.item = item
@@ -81,7 +81,6 @@ class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
         self.name = f"{word}[,{word}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
-        """Return the values in `value`."""
         return [self.item.convert(part.strip(), param, ctx) for part in value.split(",")]
 
 
@@ -91,7 +90,6 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
     name = "KEY=VALUE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Return the key and the value."""
         key, equals, text = value.partition("=")
         if not (key and equals):
             self.fail(f"{value!r} is not KEY=VALUE: give a setting such as kv_type=q8_0", param, ctx)
@@ -99,7 +97,7 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
 
 
 class SettingOption(click.Option):
-    """The option of a setting. Its help is the setting's text, which is read when somebody asks: to parse it takes longer than all else."""
+    """The option of a setting. Its help is the setting's text, which is parsed only when help is shown: that takes longer than all else."""
 
     def _text(self) -> str | None:
         return self._help_here or setting_texts()[self.name or ""]
@@ -117,7 +115,7 @@ class SettingOption(click.Option):
 
 
 def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command], _Command]:
-    """Return what adds the options of these keys of a case, in this order; `changes` are attributes of an option in this command only."""
+    """Return a decorator that adds the options of these keys, in order; `changes` are attributes of an option in this command only."""
     annotations = get_type_hints(Settings, include_extras=True)
     return added(
         *(
@@ -139,7 +137,7 @@ def _form_of(key: str, annotation: Any) -> dict[str, Any]:
         return {"callback": lambda ctx, param, text: None if text is None else ratio_of(ctx, param, text), "metavar": "PERCENT"}
     if bool in get_args(annotation):
         return {"is_flag": True, "default": None}
-    # A single value stands before a list of them.
+    # A single value comes before a list.
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
     kind = PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])
     return {"type": kind, "metavar": _METAVARS.get(key) or ("N" if isinstance(kind, click.IntRange | click.FloatRange) else None)}

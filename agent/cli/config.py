@@ -30,7 +30,7 @@ COMMANDS: Sections = {
         "schema": ("edgemeter.agent.cli.config:schema", "Print the JSON Schema of a record or of the messages."),
     },
 }
-# By subject: what makes the document.
+# The function that makes each document, by subject.
 SCHEMAS = {
     "record": "edgemeter.agent.contract.record:json_schema",
     "messages": "edgemeter.agent.contract.message_schema:json_schema",
@@ -148,7 +148,7 @@ def schema(*, subject: str) -> None:
 
 
 def _print_settings(rows: list[tuple[str, Any, str]], other_variables: list[tuple[str, str, str]], form: Format) -> None:
-    """Print a table, wide as it is: a value or a path that is cut would be wrong; then the other variables that are set."""
+    """Print a table of full width, as a shortened value or path would be wrong; then the other variables that are set."""
     texts = [(key, "-" if value in (None, []) else json.dumps(value, ensure_ascii=False), source) for key, value, source in rows]
     widths = [max(len(row[column]) for row in texts) for column in (0, 1)]
     if _typeset(("key", "value", "source"), [*texts, *other_variables], form):

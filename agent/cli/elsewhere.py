@@ -1,6 +1,6 @@
-"""`--on ssh://`: measure on boards over SSH; results are shown and kept as if they were measured here.
+"""`--on ssh://`: measure on boards over SSH; results are shown and stored as if they were measured here.
 
-The package `provisioning` does it, and is reached by name.
+The package `provisioning` does the work; it is imported by name.
 """
 
 import shlex
@@ -30,7 +30,7 @@ _HERE = ("broker", "if_no_broker", "device", "fleet", "bundle", "predictions")
 
 
 def measure(written: SuiteFile, folder: Path, options: Mapping[str, Any], report: Callable[[str], None]) -> run_session.SessionOutcome:
-    """Measure a suite, whose paths are relative to `folder`, on the boards of `--on`, keep the records here, and return the outcome.
+    """Measure a suite, with paths relative to `folder`, on the boards of `--on`, store the records here, and return the outcome.
 
     Raises:
         EdgemeterError: nothing was measured.
@@ -59,7 +59,7 @@ def measure(written: SuiteFile, folder: Path, options: Mapping[str, Any], report
 
 
 def in_one_suite(models: Sequence[Path], options: Mapping[str, Any], matters_ratio: float) -> SuiteFile:
-    """Return the cases of models, or of suites of one case each, in one suite that compares them, with paths from the root."""
+    """Return one suite that compares the cases of these models, or suites of one case each, with absolute paths."""
     cases: list[Settings] = []
     for model in models:
         is_suite = run_session.is_suite_file(model)
@@ -74,7 +74,7 @@ def in_one_suite(models: Sequence[Path], options: Mapping[str, Any], matters_rat
 
 
 def _check_options(on: Sequence[str]) -> None:
-    """Raise ConfigError if `--on` names devices of a fleet, or the command line has an option that would change nothing elsewhere."""
+    """Raise ConfigError if `--on` names devices of a fleet, or an option has no effect on another board."""
     for value in on:
         if "://" not in value:
             command = f"edgemeter fleet run SUITE --on {shlex.quote(value)}"

@@ -30,7 +30,7 @@ TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
 def seconds(period: str) -> float:
-    """Return a length of time such as 90s, 5m, 2h or 1d; raises ConfigError if it is not one."""
+    """Return a duration such as 90s, 5m, 2h or 1d in seconds; raises ConfigError if it is not one."""
     match = TIME.fullmatch(period.strip())
     if match is None or float(match.group(1)) <= 0:
         raise ConfigError(f"{period!r} is not a length of time: give 30s, 5m, 2h or 1d")
@@ -45,15 +45,15 @@ def watch_suite(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[SessionOutcome]:
-    """Measure the suite at the start of every period and yield the outcome; a period that was missed is skipped.
+    """Measure the suite at the start of every period and yield the outcome; a missed period is skipped.
 
-    A suite that fails is reported and tried again in the next period; records that could not be delivered stay in the outbox.
+    A suite that fails is reported and tried again in the next period; undelivered records stay in the outbox.
 
     Raises:
-        ConfigError: the suite's file or an option is wrong, which waiting does not mend.
+        ConfigError: the suite's file or an option is wrong, so that waiting does not help.
     """
     session_options = {key: options.get(key) for key in ("power", "broker", "device", "fleet", "config")}
-    # A missing broker does not end it, and delivery does not outlast the period.
+    # A missing broker does not end it, and delivery ends within the period.
     session_options |= {"save": options.get("save", True), "if_no_broker": "keep", "delivery_timeout": min(60.0, period_s)}
     start_s, period = clock(), 0
     for number in count(1):
@@ -134,7 +134,7 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
     from edgemeter.agent.session.energy_watch import EnergyWatch
 
     if shutil.which(command[0]) is None:
-        # Before the machine idles for it.
+        # Before the idle time.
         raise ConfigError(f"cannot run {command[0]!r}, because there is no such command, or it is not executable: correct its name or path")
     settings, repeats = config.read(options["config"]), options["repeat"]
     with EnergyWatch(options["power"], idle_s=options["idle_s"], units=repeats, settings=settings, report=note) as watcher:
@@ -157,10 +157,10 @@ def _print_log(path: Path, options: Mapping[str, Any]) -> None:
 
 
 def _run(command: tuple[str, ...], repeats: int) -> int:
-    """Run the command, its output on standard error, and return the first exit status that is not 0."""
+    """Run the command, with its output on standard error, and return the first exit status that is not 0."""
     for _ in range(repeats):
         try:
-            # Its output must not end up in our document.
+            # Its output must not be mixed with our document.
             status = subprocess.run(command, check=False, stdout=sys.stderr).returncode
         except OSError as error:
             raise ConfigError(f"cannot run {command[0]!r}: {error.strerror}; give a command that is on this machine") from error

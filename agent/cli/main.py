@@ -1,4 +1,4 @@
-"""The command `edgemeter`: its commands by name, each imported when it is called, and how it ends."""
+"""The command `edgemeter`: its commands by name, each imported when it is called, and its exit status."""
 
 import atexit
 import gc
@@ -57,7 +57,7 @@ def cli() -> None:
 
 
 class _Terminated(SystemExit):
-    """A signal came; a command that `edgemeter energy` measures may end with the same status."""
+    """A signal arrived; a command measured by `edgemeter energy` may end with the same status."""
 
 
 def _terminate(*_: object) -> None:
@@ -66,14 +66,14 @@ def _terminate(*_: object) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with one of EXIT_STATUSES; an expected error is one line on standard error."""
-    # Types of structs that are collected at the end may crash: SIGSEGV instead of the status (msgspec 0.22, its issue 717).
+    # Struct types that are garbage collected at exit may crash: SIGSEGV instead of the status (msgspec 0.22, its issue 717).
     atexit.register(gc.freeze)
-    # Ended by a service manager, or with its terminal: unwind, so that no child process, half-written file or changed board stays behind.
+    # Ended by a service manager, or with the terminal: unwind, so that no child process, half-written file or changed board remains.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _terminate)
     try:
-        # A command that has the process for itself may start it anew, in a sandbox.
+        # A command that has the process to itself may start it again, in a sandbox.
         caller = "process" if arguments is None else None
         status = cli.main(args=None if arguments is None else list(arguments), prog_name="edgemeter", standalone_mode=False, obj=caller)
     except click.UsageError as error:
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo(f"edgemeter: {str(error.__cause__ or error) or 'interrupted'}", err=True)
         sys.exit(INTERRUPTED)
     except _Terminated:
-        # The terminal may be what has gone.
+        # The terminal itself may be gone.
         with suppress(OSError):
             click.echo("edgemeter: terminated: what was in progress does not count", err=True)
         raise
@@ -101,26 +101,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _print_usage_error(error: click.UsageError) -> None:
     message = error.format_message()
     if "\n" in message:
-        # A group without a command: its page of help.
+        # A group without a command shows its help.
         error.show()
         return
     if isinstance(error, click.NoSuchOption):
         suggestion = did_you_mean(error.option_name, error.possibilities or (), limit=1, alike=0.75)
         message = f"there is no option {error.option_name}{f': {suggestion}' if suggestion else ''}"
     elif isinstance(error, click.BadParameter):
-        # click calls its types so.
+        # click uses these names for its types.
         message = message.replace("a valid integer range", "a whole number").replace("a valid float range", "a number")
     _print_error(f"{message[:1].lower()}{message[1:].rstrip('.')} (see {error.ctx.command_path if error.ctx else 'edgemeter'} --help)")
 
 
 def _print_error(message: str) -> None:
-    from edgemeter.agent.base.figures import printable  # Here: only an error needs it.
+    from edgemeter.agent.base.figures import printable  # Imported here: only an error needs it.
 
     click.echo(f"edgemeter: {printable(' '.join(message.split()))}", err=True)
 
 
 def _end_without_output(error: OSError) -> None:
-    """Exit with one line where standard output is what failed, raise `error` where it is not."""
+    """Exit with one line if standard output failed, else raise `error`."""
     try:
         # The error may have come from another stream: try once more.
         sys.stdout.write("\n")
@@ -132,7 +132,7 @@ def _end_without_output(error: OSError) -> None:
     # Nothing is left to write, not even at exit.
     sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115 - lives until the process ends
     if not isinstance(error, BrokenPipeError):
-        # A reader that has gone (`| head`) has what it wanted.
+        # A reader that closed the pipe (`| head`) has what it wanted.
         click.echo(f"edgemeter: cannot write to standard output: {error.strerror}", err=True)
     sys.exit(FAILED)
 

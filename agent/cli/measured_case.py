@@ -1,4 +1,4 @@
-"""One case with all its runs: what each figure comes to over them, with its interval, and what the case is called."""
+"""One case with all its runs: the mean of each figure with its interval, and the case's name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ UNITS = {LATENCY: "ms", THROUGHPUT: "/s", DECODING: "t/s", MISSED: "missed"}
 
 @dataclass(frozen=True)
 class MeasuredCase:
-    """The runs of one case in the order of measuring. They count as in every comparison, but for invalid ones where all are."""
+    """The runs of one case in measuring order. Runs count as in every comparison; invalid ones count only if all are invalid."""
 
     runs: tuple[RunRecord, ...]
 
     @cached_property
     def counted(self) -> tuple[RunRecord, ...]:
-        """The runs that its figures are of."""
+        """The runs that its figures are based on."""
         return tuple(counted(self.runs)) or self.runs
 
     @property
@@ -37,38 +37,38 @@ class MeasuredCase:
 
     @property
     def session_sd(self) -> float:
-        """How much sessions are taken to differ on its machine."""
+        """The assumed scatter between sessions on its machine."""
         return self.runs[0].environment.session_sd
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """The verdicts on the runs that count, and on invalid ones."""
+        """The verdicts of the runs that count, and of invalid ones."""
         return [run.verdict for run in self.runs if self.state != "ok" or run.verdict.state != "disturbed"]
 
     @property
     def typical(self) -> RunRecord:
-        """The run with the median of the first figure; the first where none has it."""
+        """The run with the median of the first figure; the first run if none has it."""
         value = figure(self.first_figure).value
         valued = sorted((number, index) for index, run in enumerate(self.counted) if (number := value(run)) is not None)
         return self.counted[valued[(len(valued) - 1) // 2][1]] if valued else self.counted[0]
 
     @property
     def first_figure(self) -> str:
-        """The name of the figure that answers for the case: of text the decoding rate, of a camera the missed frames, else the speed.
+        """The main figure of the case: the decoding rate for text, missed frames for a camera, else latency or throughput.
 
-        Its interval says what differences can be seen.
+        Its interval shows which differences can be detected.
         """
         run = self.counted[0]
         return DECODING if run.generation else MISSED if run.steady else THROUGHPUT if run.scenario == "offline" else LATENCY
 
     def values(self, name: str) -> list[float]:
-        """Return the value of a figure in each run that has it; an energy that several models share is none of theirs."""
+        """Return the value of a figure in each run that has it; energy shared by several models counts for none."""
         entry = figure(name)
         runs = [run for run in self.counted if entry.group != "energy" or energy_provenance(run) != "shared"]
         return [value for run in runs if (value := entry.value(run)) is not None]
 
     def interval(self, name: str) -> IntervalOverRuns | None:
-        """Return the interval of a figure over the runs; None where they are too few or do not show how it varies, or it is a share."""
+        """Return the interval of a figure over the runs; None for too few runs, unknown scatter, or a share."""
         entry = figure(name)
         if entry.is_share or not self._shows_scatter(entry):
             return None
@@ -80,12 +80,12 @@ class MeasuredCase:
         return entry.shows_scatter(values, take_a_minute=all(map(takes_a_minute, self.counted)))
 
     def middle(self, name: str, unit: str = "") -> str:
-        """Return the mean of a figure over the runs without its interval; "-" where it has no value."""
+        """Return the mean of a figure over the runs without its interval; "-" without a value."""
         values = self.values(name)
         return f"{significant(middle_of(values))} {unit}".rstrip() if values else ABSENT
 
     def text(self, name: str, unit: str = "", per: float = 1.0) -> str:
-        """Return a figure as `140 ms ± 4%`: its mean over the runs with its interval; "-" where it has no value."""
+        """Return a figure as `140 ms ± 4%`: its mean over the runs with its interval; "-" without a value."""
         entry, values = figure(name), self.values(name)
         if not values:
             return ABSENT
@@ -103,13 +103,13 @@ class MeasuredCase:
         return ", ".join(text for text in (speed, self.accuracy_text(), self.state) if text != ABSENT)
 
     def accuracy_text(self) -> str:
-        """Return the accuracy, such as `AP 0.404`; "-" where none was scored."""
+        """Return the accuracy, such as `AP 0.404`; "-" without one."""
         scored = self.scored
         return f"{metric_name(scored.accuracy.metric)} {scored.accuracy.value:.3f}" if scored and scored.accuracy else ABSENT
 
     @property
     def scored(self) -> RunRecord | None:
-        """The newest run that was scored: what disturbs its speed leaves its accuracy as it is."""
+        """The newest run with a score: a disturbance of its speed does not change its accuracy."""
         return next((run for run in reversed(self.runs) if run.accuracy), None)
 
 
@@ -122,18 +122,18 @@ def cases_of(runs: Iterable[RunRecord]) -> list[MeasuredCase]:
 
 
 def model_text(run: RunRecord) -> str:
-    """Return the model's name, of a language model with the lengths of prompt and output."""
+    """Return the model's name; for a language model with the lengths of prompt and output."""
     return f"{run.model.name} {run.generation.lengths}" if run.generation else run.model.name
 
 
 def setting_text(run: RunRecord) -> str:
-    """Return precision (where it is known), runtime and threads, of a served load its users or rate, the company."""
+    """Return precision (if known), runtime and threads; for a served load its users or rate, and concurrent models."""
     precision = "" if run.precision == "unknown" else run.precision
     return " ".join(filter(None, (precision, run.runtime.setting_text, load_text(run))))
 
 
 def load_text(run: RunRecord) -> str:
-    """Return users, rate and the models beside it, as far as a run has them."""
+    """Return users, rate and concurrent models, as far as a run has them."""
     users = f"{run.load.concurrency} user{'s' * (run.load.concurrency > 1)}" if run.load and run.load.concurrency else ""
     rate = f"{plain_digits(run.load.target_per_s)} a second" if run.load and run.load.target_per_s else ""
     rate = f"{plain_digits(run.steady.rate_per_s)} frames a second" if run.steady else rate

@@ -81,7 +81,7 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
             shown_notes = [] if is_quiet() else notes
             print_runs(outcome.records, console_for(options["form"]), wide=options["wide"], seconds=outcome.seconds, notes=shown_notes)
     finally:
-        # A full or closed standard output does not take the rest with it.
+        # A full or closed standard output must not stop the rest.
         if options["output"]:
             run_session.write_document(options["output"], document, outcome.errors)
         run_session.end_session(outcome)
@@ -90,7 +90,7 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
 def _measured(
     suite: Path | None, cases: "Suite", models: tuple[Path, ...], options: dict[str, Any], report: Callable[[str], None]
 ) -> "SessionOutcome":
-    """Return the outcome of measuring here, or where `--on` says; `report` takes the notes on a measurement here."""
+    """Return the outcome of measuring here, or on the boards of `--on`; `report` receives the notes on a measurement here."""
     from edgemeter.agent.cli import run_session
 
     for reason in cases.left_out:

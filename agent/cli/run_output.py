@@ -1,4 +1,4 @@
-"""The output of `edgemeter run`: one case is a block of lines, several are a table; below stand verdicts and what is missing."""
+"""The output of `edgemeter run`: one case is a block of lines, several are a table; verdicts and missing parts follow."""
 
 import math
 import statistics
@@ -56,7 +56,7 @@ def print_runs(
     seconds: float | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Print what the runs come to, and then the notes; with `wide` also every run with all its figures. All took so many seconds."""
+    """Print the results of the runs, then the notes; with `wide` also every run with all its figures. `seconds` is the duration of all."""
     if not runs:
         return
     console = console or Console()
@@ -86,7 +86,7 @@ def print_runs(
 
 
 def saved_line(runs: Sequence[RunRecord], of_suite: Sequence[Case], options: Mapping[str, Any]) -> str:
-    """Return the ids of the first runs of the cases, and what to do with them: the other model takes the data of the suite or options."""
+    """Return the ids of the first runs of the cases, and the next command; another model gets the same data options."""
     cases = cases_of(runs)
     ids = [short_id(case.runs[0].id) for case in cases]
     if len(ids) > 1:
@@ -98,7 +98,6 @@ def saved_line(runs: Sequence[RunRecord], of_suite: Sequence[Case], options: Map
 
 
 def print_block(case: MeasuredCase, console: Console) -> None:
-    """Print the heading and the figures of a case, a line each."""
     print_text(console, heading(case.typical))
     print_text(console, "")
     rows = list(block_rows(case))
@@ -113,7 +112,7 @@ def print_block(case: MeasuredCase, console: Console) -> None:
 
 
 def heading(run: RunRecord) -> str:
-    """Return what was measured, and where: `yolov8n.onnx, fp32, ONNX Runtime 1.31 (cpu), 1 thread, on pi5-01`."""
+    """Return model and device: `yolov8n.onnx, fp32, ONNX Runtime 1.31 (cpu), 1 thread, on pi5-01`."""
     precision = "" if run.precision == "unknown" else run.precision
     threads = "" if run.runtime.threads_reason else run.runtime.threads_text
     parts = (model_text(run), precision, _runtime_text(run), threads, mode_text(run), load_text(run))
@@ -126,7 +125,7 @@ def _runtime_text(run: RunRecord) -> str:
 
 
 def block_rows(case: MeasuredCase) -> Iterator[Row]:
-    """Yield the lines of a case: of a language model in the words of its field."""
+    """Yield the lines of a case; for a language model in the words of its field."""
     run = case.typical
     if run.generation:
         yield from _text_rows(case)
@@ -148,7 +147,6 @@ def block_rows(case: MeasuredCase) -> Iterator[Row]:
 
 
 def _has(case: MeasuredCase, level: str) -> bool:
-    """Return whether every run supports a percentile."""
     return len(case.values(f"latency_{level}_ms")) == len(case.counted)
 
 
@@ -195,7 +193,7 @@ def _energy_row(case: MeasuredCase) -> Iterator[Row]:
 
 
 def _over_time(curve: Sustained) -> Iterator[TableColumn]:
-    """Yield the columns of a long run in a few stretches: of each the median of its intervals, and all missed frames."""
+    """Yield the columns of a long run in a few stretches: the median of the intervals in each, and all missed frames."""
     points, number = curve.points, len(curve.points)
     edges = [number * index // STRETCHES for index in range(STRETCHES + 1)]
     stretches = [points[begin:end] for begin, end in pairwise(edges)]
@@ -225,7 +223,6 @@ def _columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
 
 
 def _wide_columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
-    """Yield the columns of every run: all figures of the view."""
     runs = [MeasuredCase((run,)) for case in cases for run in case.runs]
     yield TableColumn("run", [short_id(case.runs[0].id) for case in runs], "left")
     if len(cases) > 1:
@@ -237,7 +234,7 @@ def _wide_columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
 
 
 def _settings(runs: Sequence[RunRecord]) -> list[str]:
-    """Return the settings of cases, with the power mode and the options in which a case differs from those that would have the same row."""
+    """Return the settings of cases, with power mode and options if otherwise two cases would have the same row."""
     modes = [mode_text(run) for run in runs]
     cells = [" ".join(filter(None, (setting_text(run), mode * (len(set(modes)) > 1)))) for run, mode in zip(runs, modes, strict=True)]
     rows = [(model_text(run), cell, run.runtime.options) for run, cell in zip(runs, cells, strict=True)]
@@ -250,7 +247,7 @@ def _settings(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str]:
-    """Yield the lines below the figures: runs and time, what can be seen, answers of several cases, verdicts, and what is missing."""
+    """Yield the lines below the figures: runs and time, detectable difference, several cases' answers, verdicts, and missing parts."""
     runs = [run for case in cases for run in case.runs]
     took = "" if seconds is None else f", {duration(seconds)}"
     yield f"{count(len(runs), 'run')}{took}. {resolution(cases)}".rstrip()
@@ -272,14 +269,14 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
 
 
 def resolution(cases: Sequence[MeasuredCase]) -> str:
-    """Return what difference between two cases can be seen: two intervals of this width, on the log scale, leave out root two of it."""
+    """Return the smallest detectable difference of two cases: the width of their intervals on the log scale, times the root of two."""
     intervals = [(case, case.interval(case.first_figure)) for case in cases if case.first_figure != MISSED]
     if not intervals or any(interval is None for _, interval in intervals):
         return ""
     case, width_ratio = max(((case, interval.half_width_ratio) for case, interval in intervals if interval), key=lambda pair: pair[1])
     text = f"Differences above {percentage((1 + width_ratio) ** math.sqrt(2) - 1)} can be seen."
     values = case.values(case.first_figure)
-    # As many will not count as did not.
+    # The same share will not count.
     further = math.ceil(further_runs([values], PRECISION_RATIO, case.session_sd) * len(case.runs) / len(case.counted))
     precise = percentage(math.expm1(precision_reach(PRECISION_RATIO, case.session_sd)))
     if not 0 < further <= MOST_FURTHER or precise == percentage(width_ratio):

@@ -1,4 +1,4 @@
-"""A session from the command line: options to cases, cases to records, records to the outbox and the broker, progress to the terminal."""
+"""A session from the command line: options to cases, cases to records, records to outbox and broker, progress to the terminal."""
 
 import os
 import sys
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def session_progress() -> Iterator["session.OnEvent"]:
-    """Yield what shows the progress of a session on standard error, unless the command was given `--quiet`."""
+    """Yield a handler that shows the progress of a session on standard error, unless the command was given `--quiet`."""
     if is_quiet():
         yield lambda _: None
         return
@@ -46,14 +46,14 @@ def session_progress() -> Iterator["session.OnEvent"]:
         yield progress
 
 
-HURRIED_S = 5.0  # How long an interrupted session waits for receipts; what has none stays in the outbox.
+HURRIED_S = 5.0  # The time that an interrupted session waits for receipts; other records stay in the outbox.
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOutcome:
-    """The outcome of a session: records, failed runs, why receipts are missing, what the ledger holds now, and how long the runs took.
+    """The outcome of a session: records, failed runs, why receipts are missing, the content of the ledger, and the duration.
 
-    `interruption` is what ended it early (Ctrl-C, SIGTERM): raise it again when the rest is printed.
+    `interruption` ended it early (Ctrl-C, SIGTERM): raise it again after printing the rest.
     """
 
     records: list["RunRecord"]
@@ -75,11 +75,11 @@ def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: 
 
 
 def written_suite(suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]) -> tuple[SuiteFile, Path]:
-    """Return what `suite_of` expands: the suite as one would write it, and the folder to which its paths are relative. Raises as that."""
+    """Return the suite that `suite_of` expands, as you would write it, and the folder of its relative paths. Raises as `suite_of`."""
     case_settings = {key: options[key] for key in CASE_KEYS if options.get(key) is not None}
     if options.get("together"):
         case_settings["together"] = "together"
-    # Paths of a suite are relative to its file, those of options to the working directory.
+    # Paths in a suite are relative to its file, those of options to the working directory.
     case_settings |= {key: str(Path(case_settings[key]).absolute()) for key in PATHS if key in case_settings}
     named = [models] if isinstance(models, Path) else models or ()
     files = [] if suite else [str(model_path(model)) for model in named]
@@ -118,7 +118,7 @@ def run_session(
 ) -> SessionOutcome:
     """Measure the suite, deliver the records if a broker is named, and return the outcome.
 
-    What is worth knowing of the sensors is passed to `report`. The cases of a `plan` were checked before, and it takes their outcomes.
+    Notes on the sensors are passed to `report`. The cases of a `plan` were checked before, and it receives their outcomes.
 
     Raises:
         EdgemeterError: nothing could be measured, or no broker answered at the start.
@@ -153,7 +153,7 @@ def run_session(
             raise keeping.errors[0]
         undelivered = None
         if delivery is not None:
-            # Receipts may take long, and disturb nobody.
+            # Receipts may take long, and waiting disturbs no run.
             timeout_s = options["delivery_timeout"] if interruption is None else min(options["delivery_timeout"], HURRIED_S)
             try:
                 undelivered_count = delivery.publisher.drain(timeout_s)
@@ -173,7 +173,7 @@ def _measure(
     new_recorder: "Callable[[session.OnEvent], BundleRecorder] | None",
     plan: "RunPlan | None",
 ) -> BaseException | None:
-    """Measure the suite while no other run does on this board; return what interrupted it. `keeping` takes the records."""
+    """Measure the suite while no other run is in progress on this board; return the interruption. `keeping` receives the records."""
     from edgemeter.agent.operating.changed_board import quiet_board
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import session, together
@@ -206,7 +206,7 @@ def _measure(
 
 
 def _in_turn(first: "session.OnEvent", second: "session.OnEvent") -> "session.OnEvent":
-    """Return what passes each event to both."""
+    """Return a handler that passes each event to both."""
 
     def follow(event: "session.RunBegins | job.Event | session.RunEnds") -> None:
         first(event)
@@ -217,7 +217,7 @@ def _in_turn(first: "session.OnEvent", second: "session.OnEvent") -> "session.On
 
 @dataclass(slots=True)
 class RecordKeeping:
-    """The runs that have ended, however the session ends; a record that the outbox or the ledger cannot take is still returned."""
+    """The finished runs, however the session ends; a record that neither outbox nor ledger can store is still returned."""
 
     delivery: "Delivery | None"
     own_runs: "OwnRuns | None" = None
@@ -226,7 +226,7 @@ class RecordKeeping:
     seconds: float | None = None
 
     def keep(self, record: "RunRecord") -> "RunRecord":
-        """Return the record as the outbox and the ledger keep it, and note it."""
+        """Return the record as stored in the outbox and the ledger."""
         self.records.append(record)
         try:
             if self.delivery is not None:
@@ -238,7 +238,7 @@ class RecordKeeping:
         return self.records[-1]
 
     def finish(self) -> str | None:
-        """Return what the ledger holds now, in words; note why it is not all, where that is so."""
+        """Return the content of the ledger in words; note why it is incomplete."""
         if self.own_runs is None:
             return None
         saved = self.own_runs.finish()
@@ -247,7 +247,7 @@ class RecordKeeping:
         return saved
 
     def follow(self, outcomes: "Generator[RunRecord | EdgemeterError, None, None]") -> BaseException | None:
-        """Let the session run to its end; return what interrupted it. A session that is closed has put the board back."""
+        """Run the session to its end; return the interruption. A closed session has restored the board's settings."""
         try:
             with closing(outcomes):
                 for outcome in outcomes:
@@ -265,11 +265,11 @@ class RecordKeeping:
 
 
 def publish_outbox(options: Mapping[str, Any]) -> str:
-    """Send what the outbox holds of one device and return, as a sentence, how many records it was.
+    """Send the outbox of one device, and return a sentence with the number of records.
 
     Raises:
-        EdgemeterError: no broker is named or answers, receipts for some records did not come in time, or what is left is of a device
-            that nobody named.
+        EdgemeterError: no broker is named or answers, receipts for some records did not arrive in time, or the rest belongs to a device
+            that was not named.
     """
     from edgemeter.agent.delivery.delivery import open_delivery
     from edgemeter.agent.delivery.outbox_file import OUTBOX, try_again
@@ -279,7 +279,7 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings), settings.role)
     if not (address := options["broker"] or settings.broker):
         raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
-    # Somebody may have raised the broker's limit.
+    # The broker's limit may have been raised.
     try_again(config.home() / OUTBOX)
     delivery = open_delivery(identity, settings, address, "fail")
     try:
@@ -299,7 +299,6 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
 
 
 def session_document(outcome: SessionOutcome) -> bytes:
-    """Return `{"runs": [record, ...]}` as JSON, with the `answer` of power modes."""
     from edgemeter.agent.contract.mode_answer import mode_answers
 
     document: dict[str, object] = {"runs": outcome.records}
@@ -309,7 +308,7 @@ def session_document(outcome: SessionOutcome) -> bytes:
 
 
 def end_session(outcome: SessionOutcome) -> None:
-    """Print what went wrong in a session whose results are shown, and end the command as that says."""
+    """Print the errors of a session whose results are shown, and exit accordingly."""
     for message, times in Counter(map(str, outcome.errors)).items():
         click.echo(f"edgemeter: {message}{f' ({times} times)' if times > 1 else ''}", err=True)
     if outcome.interruption is not None:
@@ -321,12 +320,12 @@ def end_session(outcome: SessionOutcome) -> None:
 
 
 def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) -> None:
-    """Write the document to a file, whole or not at all; a failure is noted in `errors`."""
+    """Write the document to a file, atomically; a failure is added to `errors`."""
     from edgemeter.agent.base.durable_file import replacing
 
     try:
         if path.is_symlink() or (path.exists() and not (path.is_file() and os.access(path.parent, os.W_OK))):
-            # Standard output, a pipe, or what nobody may replace.
+            # Standard output, a pipe, or a file that cannot be replaced.
             path.write_bytes(document + b"\n")
             return
         with replacing(path, S_IMODE(path.stat().st_mode) if path.exists() else 0o644) as file:
@@ -341,7 +340,7 @@ def _undelivered(remaining: int, delivery: "Delivery") -> str:
 
 
 def _new_recorder(options: Mapping[str, Any], settings: config.Config) -> "Callable[[session.OnEvent], BundleRecorder] | None":
-    """Return what makes the writer of bundles, where a folder for them was named; raises ConfigError if they cannot be written there."""
+    """Return a factory of the writer of bundles, if a folder was named; raises ConfigError if they cannot be written there."""
     from edgemeter.agent.bundle import signature
     from edgemeter.agent.bundle.write import BundleRecorder, check_folder
 

@@ -78,7 +78,7 @@ def read_sensor(name: str, config: Path | None, *, form: Format) -> None:
 
 
 def _read(name: str, settings: Mapping[str, Mapping[str, str]]) -> LiveReading:
-    """Return what a sensor shows now, as in a run."""
+    """Return a sensor's present reading, as in a run."""
     with closing(open_sensor(name, settings)) as sensor:
         return read_now(name, sensor)
 

@@ -1,4 +1,4 @@
-"""The progress of a session: one line on a terminal, which is wiped at the end; elsewhere a line for each run that has ended."""
+"""The progress of a session: one line on a terminal, removed at the end; elsewhere a line for each finished run."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ DRAWN_PER_SECOND = 1  # Rarely: drawing a line takes time from the process that 
 
 
 class _Bar(ProgressColumn):
-    """The time that has gone, as a part of the time of the plan."""
+    """The elapsed share of the planned time."""
 
     def render(self, task: Task) -> ProgressBar:
         return ProgressBar(total=task.total, completed=task.elapsed or 0.0)
@@ -32,7 +32,7 @@ class _Times(ProgressColumn):
 
 
 class SessionProgress:
-    """Shows the events of a session: the run, the part that it has come to, and the time of all runs by their settings."""
+    """Shows the events of a session: the run, its current part, and the time of all runs by their settings."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         console = console or Console(stderr=True)
@@ -59,7 +59,6 @@ class SessionProgress:
         self._bars.stop()
 
     def __call__(self, event: "session.RunBegins | job.Event | session.RunEnds") -> None:
-        """Show one event."""
         if isinstance(event, session.RunBegins):
             self._place, self._label = f"[{event.place}/{event.total}]", event.case.label
             self._show("starting", total=event.planned_s)
@@ -72,5 +71,5 @@ class SessionProgress:
             self._bars.console.print(f"{self._place} {self._label}: {ended}", markup=False, highlight=False, soft_wrap=True)
 
     def _show(self, part: str, total: float | None = None) -> None:
-        # The part changes: it is what a narrow terminal still shows.
+        # The part changes: a narrow terminal still shows it.
         self._bars.update(self._task, description=f"{self._place} {part}: {self._label}", total=total)

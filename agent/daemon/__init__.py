@@ -1,1 +1,1 @@
-"""The agent daemon: connected for months, it delivers what the outbox holds and lets its handlers serve the fleet's server."""
+"""The agent daemon: always connected, it delivers the outbox and serves the fleet's commands by its handlers."""

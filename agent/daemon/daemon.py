@@ -1,8 +1,8 @@
-"""The agent daemon: connected for months, it delivers what other processes of the device put into the outbox.
+"""The agent daemon: always connected, it delivers the records that other processes of the device put into the outbox.
 
-It publishes the device's birth, state and Will, and its handlers receive what the server sends. It shares a small board with the
-measurements, so it is a program of its own (`python -m edgemeter.agent.daemon OPTIONS`) that loads neither the command line nor what
-only a measurement needs: it takes 30 MB and 0.1% of a core.
+It publishes the device's birth, state and Will, and its handlers receive the server's messages. It shares a small board with the
+measurements, so it is a program of its own (`python -m edgemeter.agent.daemon OPTIONS`) that loads neither the command line nor the modules
+of a measurement: it takes 30 MB and 0.1% of a core.
 """
 
 import logging
@@ -37,33 +37,32 @@ logger = logging.getLogger(__name__)
 KEPT_LINES = 400
 LONGEST_LINE = 400
 POLL_S = 5.0
-# Boards whose power returns at the same moment connect spread over this time.
+# Boards that are switched on at the same moment connect over this time.
 FIRST_SPREAD_S = 5.0
-# Messages wait in memory for their turn; the sender repeats what is dropped beyond these limits.
+# Messages wait in memory; the sender repeats those dropped beyond these limits.
 LARGEST_MESSAGE_BYTES = 300 << 10
 WAITING_BYTES = 4 << 20
 WAITING_MESSAGES = 1000
 
 
 class RecentLog(logging.Handler):
-    """Keeps the last lines, each with the time (UTC) and the level."""
+    """Stores the last lines, each with the time (UTC) and the level."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one line."""
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
         self._lines.append(f"{when} {record.levelname.lower()} {record.getMessage()}"[:LONGEST_LINE])
 
     def lines(self) -> list[str]:
-        """Return the lines, the oldest first."""
+        """Return the lines, oldest first."""
         return list(self._lines)
 
 
 class Dispatcher:
-    """Passes events to the handlers; `connected`, `received` and `wake` may be called from any thread and signal, the rest from one."""
+    """Passes events to the handlers; `connected`, `received` and `wake` may be called from any thread and signal."""
 
     def __init__(self) -> None:
         self.handlers: Mapping[str, Handler] = {}
@@ -74,7 +73,6 @@ class Dispatcher:
 
     @property
     def topics(self) -> list[str]:
-        """The topics of all handlers."""
         return sorted({topic for handler in self.handlers.values() for topic in handler.topics})
 
     def connected(self) -> None:
@@ -93,7 +91,6 @@ class Dispatcher:
             self._waiting.put(message)
 
     def wake(self) -> None:
-        """Poll every handler now."""
         self._waiting.put("wake")
 
     def serve(self, timeout_s: float) -> None:
@@ -117,7 +114,6 @@ class Dispatcher:
                 self._due_s[name] = time.monotonic() + (IDLE_S if pause_s is None else pause_s)
 
     def close(self) -> None:
-        """Close every handler."""
         for name, handler in self.handlers.items():
             _attempt(name, handler.close)
 
@@ -134,7 +130,7 @@ RECENT_LOG = RecentLog()
 
 
 class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the daemon is, at which broker; `config` is the configuration file."""
+    """The daemon's identity and broker; `config` is the configuration file."""
 
     device: str
     fleet: str
@@ -143,7 +139,7 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Daemon:
-    """The daemon of one device; `run` once, `close` once or more."""
+    """The daemon of one device; `run` once, then `close`."""
 
     def __init__(self, options: DaemonOptions) -> None:
         config_path = Path(options.config) if options.config else None
@@ -172,7 +168,7 @@ class Daemon:
         self._dispatcher.handlers = make_handlers(context)
 
     def run(self, first_spread_s: float = FIRST_SPREAD_S) -> None:
-        """Run until `end`; if no broker answers, try again and again."""
+        """Run until `end`; if no broker answers, retry."""
         notify_service_manager("READY=1")
         connect_s = time.monotonic() + random.uniform(0, first_spread_s)  # noqa: S311 - spreads connections over time, no secret
         while not self._is_over:
@@ -184,7 +180,7 @@ class Daemon:
             notify_service_manager("WATCHDOG=1")
 
     def end(self) -> None:
-        """Let `run` return; may be called from a signal."""
+        """Let `run` return; may be called from a signal handler."""
         self._is_over = True
         self._dispatcher.wake()
 
@@ -211,7 +207,7 @@ def run_daemon(document: str) -> int:
                 signal.signal(number, lambda *_: daemon.end())
             waiting = daemon.outbox.count(options.device)
             logger.info("agent of %r, broker %s, %s waiting", options.device, daemon.address, count(waiting, "record"))
-            # On a terminal somebody has started it by hand, and it alone.
+            # On a terminal, it was started by hand, and nobody else reads its log.
             with ended_by_dead_threads(daemon.end):
                 daemon.run(0.0 if sys.stderr.isatty() else FIRST_SPREAD_S)
         finally:

@@ -1,4 +1,4 @@
-"""A handler: one part of the daemon, which receives some topics of its device and polls for work of its own; and the table of handlers."""
+"""The handler protocol: a part of the daemon that receives some topics of its device and polls for work; and the table of handlers."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -12,28 +12,28 @@ from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.messages import Topic, TopicKind
 
-# Pause of a handler that has nothing to do.
+# The pause of an idle handler.
 IDLE_S = 60.0
 
 
 class Publish(Protocol):
-    """Hands a message to the broker, from any thread, and does not wait.
+    """Passes a message to the broker without waiting; may be called from any thread.
 
-    Returns False when there is no connection or its queue is full. True is not a promise: what a dropped connection loses is lost, so
-    a handler that needs an answer sends again when `connected` is called, or when the answer is overdue.
+    Returns False without a connection or if the queue is full. True is no promise: a dropped connection loses messages, so
+    a handler that needs an answer repeats the message when `connected` is called, or when the answer is overdue.
     """
 
     def __call__(self, topic: str, payload: bytes, *, qos: Literal[0, 1] = 1, lasting: Literal["passing", "retained"] = "passing") -> bool:
-        """Hand over one message."""
+        """Send one message."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerContext:
     """The context of a handler: its device, its data folder, and its connection to the broker.
 
-    `session` is the number under which this process reports; `config` the configuration file, None for the usual places;
-    `report_challenge` states what orders have to repeat, with the device's state; `restart` ends the daemon cleanly, so that the service
-    manager restarts it; `log` returns the last lines of the daemon's log.
+    `session` is the number under which this process reports; `config` is the configuration file, None for the usual places;
+    `report_challenge` reports the value that orders must repeat, with the device's state; `restart` ends the daemon cleanly, so that the
+    service manager restarts it; `log` returns the last lines of the daemon's log.
     """
 
     device: str
@@ -50,33 +50,32 @@ class HandlerContext:
     log: Callable[[], Sequence[str]]
 
     def topic(self, kind: TopicKind) -> str:
-        """Return this device's topic of that kind."""
         return str(Topic(self.fleet, self.device, kind))
 
 
 class Handler(Protocol):
-    """Made once with (HandlerContext); every method is called from the daemon's main thread, in turn with the other handlers'.
+    """Created once with its HandlerContext; every method is called from the daemon's main thread, one handler after the other.
 
-    An EdgemeterError is logged, and the daemon goes on. No method may block longer than a second: the watchdog waits for the loop.
-    What inherits it does nothing in the methods that it does not define.
+    An EdgemeterError is logged, and the daemon continues. No method may block longer than a second: the watchdog waits for the loop.
+    The default of every method does nothing.
     """
 
     topics: Sequence[str]
     """The topics it receives, without wildcards. Payloads above 300 KiB never reach it."""
 
     def connected(self) -> None:
-        """Note that a connection is up, each time: what was published before may be lost."""
+        """Handle a new connection: messages published before may be lost."""
         return
 
     def received(self, message: Message) -> None:  # noqa: ARG002 - ignored here
-        """Take one message on one of `topics`: untrusted bytes; reject what is wrong with a ConfigError."""
+        """Handle one message on one of `topics`: untrusted bytes; reject invalid ones with a ConfigError."""
         return
 
     def poll(self) -> float:
-        """Do what is due; return the seconds to the next poll. Also called at the start, after a message and on `wake`."""
+        """Do the work that is due; return the seconds to the next poll. Also called at the start, after a message and on `wake`."""
 
     def close(self) -> None:
-        """Release what it holds, and end its child processes."""
+        """Release resources, and end child processes."""
         return
 
 
@@ -91,7 +90,7 @@ HANDLERS: Mapping[str, str] = {
 
 
 def make_handlers(context: HandlerContext, table: Mapping[str, str] = HANDLERS) -> dict[str, Handler]:
-    """Return the handlers by name; one that cannot be made is logged and left out: results are delivered in any case."""
+    """Return the handlers by name; one that cannot be created is logged and left out: results are delivered in any case."""
     handlers: dict[str, Handler] = {}
     for name, where in table.items():
         try:

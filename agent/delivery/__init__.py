@@ -1,1 +1,1 @@
-"""From the device to the collector: records are kept in the outbox, sent over MQTT, forgotten on receipt."""
+"""Delivery from device to collector: records are stored in the outbox, sent over MQTT, and deleted on receipt."""

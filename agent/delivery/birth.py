@@ -1,6 +1,6 @@
-"""The birth message: what this device is and what it can run.
+"""The birth message: the device's identity and equipment.
 
-Finding out takes libraries that the daemon should not keep in memory, so it can be had from a process of its own:
+Finding out needs libraries that the daemon should not keep in memory, so this runs in a separate process:
 `python -m edgemeter.agent.delivery.birth DEVICE FLEET SESSION [CONFIG]`.
 """
 
@@ -32,7 +32,7 @@ def read(device: str, fleet: str, session: int, settings: config.Config) -> mess
 
 
 def read_apart(device: str, fleet: str, session: int, path: str | None) -> messages.Birth:
-    """Return the birth of this device as another process finds it; its names alone if that fails. `path` is the configuration."""
+    """Return the birth of this device from a separate process; only its names if that fails. `path` is the configuration."""
     command = [sys.executable, "-m", "edgemeter.agent.delivery.birth", device, fleet, str(session), *([path] if path else [])]
     try:
         completed = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S)

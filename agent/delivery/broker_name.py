@@ -1,13 +1,13 @@
-"""The name under which a process of a device is known to the broker: a state machine with expiry.
+"""The name under which a process of a device connects to the broker: a state machine with timeouts.
 
-    own        it holds the device's lock and carries its name, Will and state
-    beside     another process on this board does; it publishes under a name of its own
-    displaced  a namesake on another board took the name over; it publishes under a name of its own, until the time is over
+    own        it holds the device's lock and uses its name, Will and state
+    beside     another process on this board does; it publishes under another name
+    displaced  a device with the same name on another board took over; it publishes under another name until a timeout
 
-    own -> displaced      the broker says that the name was taken over, or the connection keeps ending while a namesake is about
-    displaced -> own      when the namesake's state says that it has gone, or after minutes, each time twice as many; both boards deliver
+    own -> displaced      the broker reports a takeover, or the connection keeps ending while such a device exists
+    displaced -> own      its state reports offline, or after minutes, each time twice as many; both boards deliver
                           meanwhile
-    beside -> own         the other process has ended, and this one is the resident one
+    beside -> own         the other process has ended, and this one is the daemon
 All times are monotonic seconds given by the caller.
 """
 
@@ -24,12 +24,12 @@ NameState = Literal["own", "beside", "displaced"]
 
 FIRST_DISPLACED_S = 300.0
 LONGEST_DISPLACED_S = 3600.0
-# A namesake that was not heard of for so long is forgotten, as is how often it came.
+# After this time without a message, a device of the same name and the number of its takeovers are forgotten.
 FORGET_S = 600.0
 
 
 class BrokerName:
-    """The name of one process of a device whose session is `session`; any thread may call."""
+    """The broker name of one process of a device, whose session is `session`; any thread may call."""
 
     def __init__(self, lock: DeviceLock, session: int, *, is_resident: bool, spread: Callable[[], float] = retry_spread) -> None:
         self.state: NameState | None = None
@@ -46,7 +46,7 @@ class BrokerName:
         self._rival_s = float("-inf")
 
     def choose(self, now_s: float) -> NameState:
-        """Return under which name to connect now."""
+        """Return the state that decides the name of the next connection."""
         with self._guard:
             if now_s < self._until_s:
                 self.state = "displaced"
@@ -55,7 +55,7 @@ class BrokerName:
             return self.state
 
     def is_due(self, now_s: float) -> bool:
-        """Return whether to connect anew, because another name is ours now."""
+        """Return whether to reconnect, because the name has changed."""
         with self._guard:
             if self.state == "own":
                 return now_s < self._until_s
@@ -69,12 +69,11 @@ class BrokerName:
             return min(60.0, max(0.0, self._until_s - now_s)) if self.state == "displaced" else 60.0
 
     def connected(self, now_s: float) -> None:
-        """Note that a connection is up."""
         with self._guard:
             self._connected_s = now_s
 
     def disconnected(self, reason: str, now_s: float) -> None:
-        """Note the disconnect; give way for a while if a namesake took over, or if one exists and our connections break early."""
+        """Note the disconnect; use another name for a while after a takeover, or if our connections break early and there is a rival."""
         with self._guard:
             lived_s = now_s - self._connected_s
             self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
@@ -88,9 +87,9 @@ class BrokerName:
                 self._short_lives = 0
 
     def state_seen(self, state: DeviceState, now_s: float) -> bool:
-        """Note the state that the broker has under our name; return whether a rival's has replaced ours.
+        """Note the retained state under our name; return whether another device's has replaced ours.
 
-        Until ours has come back, another's is left over from the last time.
+        Before ours has arrived, another's is left from an earlier time.
         """
         with self._guard:
             if state.session == self._session:

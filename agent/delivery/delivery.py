@@ -1,4 +1,4 @@
-"""Delivery of a session's records: each is kept in the outbox before anything else, then sent, then forgotten on receipt."""
+"""Delivery of a session's records: each is stored in the outbox first, then sent, then deleted on receipt."""
 
 import logging
 from dataclasses import dataclass
@@ -19,25 +19,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The outbox of a device with its publisher, which may still be without a connection."""
+    """The outbox of a device with its publisher, which may not be connected yet."""
 
     outbox: Outbox
     publisher: Publisher
     device: str
 
     def keep(self, record: RunRecord) -> RunRecord:
-        """Return the record with its number in the outbox, once it is on disk; it is sent from then on."""
+        """Store the record durably, and return it with its number in the outbox; it is sent from then on."""
         numbered = self.outbox.put(record)
         note_verdict(self.outbox.path.parent, numbered.started_at_ns, numbered.verdict.state)
         self.publisher.wake()
         return numbered
 
     def waiting(self) -> int:
-        """Return how many records of this device have no receipt yet."""
+        """Return the number of this device's records without a receipt."""
         return self.outbox.count(self.device)
 
     def others(self) -> dict[str, int]:
-        """Return how many records of other devices wait in the same outbox, by device."""
+        """Return the number of waiting records of other devices in the same outbox, by device."""
         return {name: count for name, count in self.outbox.waiting().items() if name != self.device}
 
     def close(self) -> None:
@@ -64,6 +64,6 @@ def open_delivery(identity: DeviceIdentity, settings: config.Config, broker: str
             delivery.close()
             raise
         logger.warning("%s; results are kept in %s", error, outbox.path)
-        # From here on it connects by itself.
+        # From here on it reconnects automatically.
         publisher.start()
     return delivery

@@ -1,7 +1,7 @@
-"""How large a message to one broker may be: less than what it announces, where it, or the line, did not let a smaller one through.
+"""The largest message for one broker: its announced limit, or less if the broker or the line failed at a smaller message.
 
 Brokers announce more than they accept (AWS IoT Core), or cannot announce a limit (MQTT 3.1.1). They answer a larger message with DISCONNECT
-0x95, or close the connection without a word, as a line that fails does.
+0x95, or close the connection silently, as a failing line does.
 """
 
 from collections import deque
@@ -14,15 +14,15 @@ from edgemeter.agent.base.mqtt_session import MqttSession
 from edgemeter.agent.delivery.outbox import Outbox, Pending
 from edgemeter.agent.delivery.outbox_file import Refusal
 
-# Topic, properties and header of a packet, generously.
+# A generous size of a packet's topic, properties and header.
 PACKET_OVERHEAD_BYTES = 1024
 # The largest size of a message after one that was too large: half of the records compress to a little more than half.
 SMALLER_RATIO = 0.75
-# A line may fail by itself: a closed connection counts only after so many times.
+# A line may fail by itself: a closed connection counts only after this many times.
 CLOSED_TIMES = 3
-# A message of several records is never larger, so that one which may be is not limited.
+# Messages of several records are never larger, so that a single large record is not limited.
 BATCH_BYTES = 512 << 10
-# Messages that failed again after they had grown grow after so many times as many answers.
+# Messages that failed again after they had grown need this many times as many answers to grow again.
 ANSWERS_PER_FAILURE = 8
 
 
@@ -39,16 +39,16 @@ class _Loss:
 
     @property
     def largest_bytes(self) -> int:
-        """The size of the message that is too large, if any is."""
+        """The size of the too-large message, if there is one."""
         return max(message.size_bytes for message in self.unanswered)
 
 
 class MessageLimit:
     """The limit of messages to `broker`; `lost` is called from the session's thread, the rest from the publisher's.
 
-    A message that was unanswered when the connection was lost makes those of several records smaller; answered ones let them grow
-    again, more slowly each time. Until then one message is sent at a time, so that the next loss shows which it was. A record that was
-    alone when the connection was closed is `deferred`: the others go first. Only if some get through may its size have been the cause.
+    A message that was unanswered when the connection was lost reduces the size of messages with several records; answered ones let it grow
+    again, more slowly each time. Until then one message is sent at a time, so that the next loss shows the cause. A record that was
+    alone when the connection was closed is `deferred`: the others go first. Its size can be the cause only if some of them are accepted.
     """
 
     def __init__(self, outbox: Outbox, broker: str) -> None:
@@ -76,8 +76,8 @@ class MessageLimit:
         records: Sequence[Pending] = (),
         lasting: Literal["passing", "retained"] = "passing",
     ) -> int:
-        """Publish a message of QoS 1 with these records in it; return its number."""
-        # The broker's answer may be here before `publish` returns.
+        """Publish a message of QoS 1 with these records; return its number."""
+        # The broker's answer may arrive before `publish` returns.
         leaving = self._leaving = _SentMessage(len(payload), records)
         number = session.publish(topic, payload, lasting=lasting)
         self._on_the_way[number] = leaving
@@ -85,7 +85,7 @@ class MessageLimit:
         return number
 
     def lost(self, session: MqttSession, reason: str) -> str | None:
-        """Note the end of a connection; return the size of the message that may have ended it, in words."""
+        """Note the end of a connection; return the size of the message that may have caused it, in words."""
         leaving, on_the_way = self._leaving, self._on_the_way
         self._on_the_way = {}
         self._is_lost = True
@@ -101,13 +101,12 @@ class MessageLimit:
         return size_text
 
     def restart(self) -> None:
-        """Note a new connection."""
         self._on_the_way = {}
         self._is_lost = False
         self._refusals = self._outbox.refusals(self._broker)
 
     def learn(self, session: MqttSession) -> None:
-        """Learn from the answers and losses since the last call."""
+        """Process the answers and losses since the last call."""
         on_the_way = self._on_the_way
         answered = [number for number in on_the_way if not session.is_on_its_way(number)]
         # Messages sent on a lost connection look acknowledged on the next one.
@@ -120,13 +119,13 @@ class MessageLimit:
             self._learn_loss(self._losses.popleft())
 
     def alone_bytes(self, session: MqttSession) -> int:
-        """Return how large a message of one record may be."""
+        """Return the size limit of a message with one record."""
         announced_bytes = session.largest_bytes() - PACKET_OVERHEAD_BYTES
         refusal = self.refusal()
         return announced_bytes if refusal is None else min(announced_bytes, refusal.size_bytes - 1)
 
     def together_bytes(self, session: MqttSession) -> int:
-        """Return how large a message of several records may be."""
+        """Return the size limit of a message with several records."""
         refusal = self.refusal()
         limits = [self.alone_bytes(session)] if refusal is None else [self.alone_bytes(session), int(SMALLER_RATIO * refusal.size_bytes)]
         return min(limits if self._together_bytes is None else [*limits, self._together_bytes])
@@ -139,13 +138,13 @@ class MessageLimit:
         return 0 if self._on_the_way else min(room, 1)
 
     def refusal(self) -> Refusal | None:
-        """Return the refusal of the smallest message that this broker is known not to accept."""
+        """Return the refusal of the smallest message that this broker did not accept."""
         closed = sorted(refusal for refusal in self._refusals if refusal.answer == "closed")
         certain = [refusal for refusal in self._refusals if refusal.answer == "0x95"]
         return min([*certain, *closed[CLOSED_TIMES - 1 : CLOSED_TIMES]], default=None)
 
     def why(self, session: MqttSession) -> str:
-        """Return what limits a message of one record, in words."""
+        """Return the reason for the limit of a message with one record, in words."""
         refusal = self.refusal()
         if refusal is None or refusal.size_bytes > session.largest_bytes() - PACKET_OVERHEAD_BYTES:
             return f"a message to the broker at {self._broker} may have at most {session.largest_bytes()} bytes"
@@ -170,7 +169,7 @@ class MessageLimit:
 
     def _learn_loss(self, loss: _Loss) -> None:
         size_bytes = loss.largest_bytes
-        # A broker reads messages in their order.
+        # A broker reads messages in order.
         smaller_bytes = int(SMALLER_RATIO * loss.unanswered[0].size_bytes)
         self._together_bytes = smaller_bytes if self._together_bytes is None else min(smaller_bytes, self._together_bytes)
         self._lost_bytes = max(self._lost_bytes, size_bytes)

@@ -1,6 +1,6 @@
-"""The outbox: every record stays on the device, on its disk, until a collector's receipt confirms it, and then while there is room.
+"""The outbox: every record is stored on the device's disk until a collector's receipt confirms it, and longer if there is room.
 
-One file per device, which several processes may have open at once (not across a fork). It is bounded: see `outbox_file`.
+One file per device, which several processes may open at once (not across a fork). Its size is limited: see `outbox_file`.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 # Some thousand runs with their raw traces.
 LIMIT_BYTES = 512 << 20
-# SQLite's log is brought in after so many pages (1 MB): what the reserve has to be enough for.
+# SQLite writes its log back after this many pages (1 MB), which must fit into the reserve.
 _LOG_PAGES = 250
 _FORGET_RECORDS = 64
 
@@ -38,7 +38,7 @@ _SELECT = (
     "SELECT size_bytes, row, device, fleet, session, seq, record,"
     " (SELECT series FROM samples WHERE samples.row = records.row) FROM waiting JOIN records USING (row)"
 )
-# Requests that are remembered, so that one which the broker retains is answered once.
+# Requests that are remembered, so that a retained one is answered once.
 _REQUESTS_REMEMBERED = 100
 
 
@@ -55,10 +55,10 @@ class Pending:
 
 
 class Outbox(Database):
-    """The outbox at `path`, made when absent, of at most about `limit_bytes`. Its methods may be called from any thread.
+    """The outbox at `path`, created if absent, of at most about `limit_bytes`. Its methods may be called from any thread.
 
-    Opening it starts a session: a number that no other opening has, on this device or on one whose card is a copy of this one's or
-    was rewritten, its `session`; so (device, session, seq) identifies one record for ever.
+    Opening it starts a session: a number that no other opening has, on this device or on one with a copied or rewritten card.
+    So (device, session, seq) identifies one record for ever.
 
     Raises:
         ConfigError: the file is not an outbox, or of another version.
@@ -77,19 +77,19 @@ class Outbox(Database):
         self._reserve.in_need(self._begin_session)
 
     def put(self, record: RunRecord) -> RunRecord:
-        """Keep `record`; return it with its session and its number (1, 2, 3, ... without gaps), once it is on the disk.
+        """Store `record` durably; return it with its session and its number (1, 2, 3, ... without gaps).
 
-        What does not fit beside it goes: receipted records first, then the oldest raw traces, the oldest records last.
+        If there is no room, it deletes receipted records first, then the oldest raw traces, the oldest records last.
 
         Raises:
-            UnavailableError: the disk is full or gone; the record is not kept and its number is not used up.
+            UnavailableError: the disk is full or gone; the record is not stored and its number is not used.
             TransientError: another process holds the file for too long; as above.
         """
         with self._lock:
             try:
                 return self._put(record)
             except UnavailableError:
-                # The disk is full: what a collector has makes room for what it has not.
+                # The disk is full: receipted records make room for the others.
                 if not self._reserve.in_need(self._delete_receipted):
                     raise
                 self._give_back()
@@ -98,7 +98,7 @@ class Outbox(Database):
     def _put(self, record: RunRecord) -> RunRecord:
         self._reserve.keep()
         if self._device not in {None, record.device}:
-            # Gaps are looked for per device, so another device's records need a session of their own.
+            # The collector looks for gaps per device, so another device's records need a session of their own.
             self._begin_session()
         numbered = msgspec.structs.replace(record, session=self.session, seq=self._last_seq + 1)
         dropped = self._insert(numbered)
@@ -110,10 +110,10 @@ class Outbox(Database):
     def pending(
         self, limit_records: int, limit_bytes: int, *, after_row: int = 0, device: str | None = None, fleet: str | None = None
     ) -> list[Pending]:
-        """Return the records to be sent, oldest first, earlier sessions' too; at least one if there is one.
+        """Return the records to be sent, oldest first, of earlier sessions too; at least one if there is one.
 
-        `limit_bytes` counts their JSON; `after_row` goes on where an earlier call ended; `device` picks one device's, `fleet` one
-        fleet's. Records whose stamp may still be set right are not among them.
+        `limit_bytes` counts their JSON; `after_row` continues after an earlier call; `device` selects one device's, `fleet` one
+        fleet's. Records whose timestamp may still be corrected are excluded.
         """
         condition = "row NOT IN (SELECT row FROM unstamped)"
         query = (
@@ -130,7 +130,7 @@ class Outbox(Database):
         return records
 
     def read(self, row: int) -> Pending | None:
-        """Return the record in that row, None when a receipt has named it meanwhile."""
+        """Return the record in that row; None if it has been receipted since."""
         rows = self.query(f"{_SELECT} WHERE row = ?", row)
         return _pending(*rows[0][1:]) if rows else None
 
@@ -158,12 +158,10 @@ class Outbox(Database):
             return outbox_file.too_large(connection, device)
 
     def refusals(self, broker: str) -> list[outbox_file.Refusal]:
-        """Return the messages that a broker did not accept."""
         rows = self.query("SELECT size_bytes, answer FROM refusals WHERE broker = ?", broker)
         return [outbox_file.Refusal(*row) for row in rows]
 
     def add_refusal(self, broker: str, refusal: outbox_file.Refusal) -> None:
-        """Note a message that a broker did not accept."""
         self._reserve.in_need(lambda: self._write("INSERT INTO refusals VALUES (?, ?, ?)", broker, *refusal))
 
     def drop_refusals(self, broker: str, size_bytes: int) -> None:
@@ -175,12 +173,12 @@ class Outbox(Database):
             return connection.execute(statement, values).rowcount
 
     def fleets(self, device: str) -> list[str]:
-        """Return the fleets that the records of `device` belong to: its own, and previous ones."""
+        """Return the fleets of the records of `device`: its own, and previous ones."""
         query = "SELECT DISTINCT fleet FROM waiting JOIN records USING (row) WHERE device = ? ORDER BY fleet"
         return [fleet for (fleet,) in self.query(query, device)]
 
     def forget(self, receipt: Receipt) -> int:
-        """Send the records that `receipt` names no more; return how many there were. While there is room, they stay."""
+        """Mark the records that `receipt` names as delivered; return their number. They are deleted only for room."""
         with self._lock:
             dropped = self._reserve.in_need(lambda: self._forget(receipt))
             if not self._reserve.is_whole():
@@ -188,7 +186,7 @@ class Outbox(Database):
             return dropped
 
     def _forget(self, receipt: Receipt) -> int:
-        # A few at a time: on a full disk there is room for a small change only, after which SQLite can use the same room again.
+        # A few at a time: on a full disk there is room for a small change only, after which SQLite can reuse it.
         dropped = 0
         with self.mapped() as connection:
             # If a power cut undoes this, records are only sent again: no need to wait for the disk.
@@ -205,10 +203,10 @@ class Outbox(Database):
         return dropped
 
     def _place(self, connection: sqlite3.Connection, named: tuple[int, int, int], received_ns: int) -> None:
-        """Give records without a time of their own that of their first receipt, which they have wherever they come again."""
+        """Give records without a time of their own that of their first receipt, which they keep when sent again."""
         rows = "FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ? AND row NOT IN (SELECT row FROM receipted)"
         for row, head in connection.execute(f"SELECT row, record {rows}", named).fetchall():
-            # Nobody changes a time that was measured.
+            # A measured time is not changed.
             if not is_timeless(decode(head), received_ns):
                 continue
             placed = change_fields(head, started_at_ns=received_ns, stamped_by="collector")
@@ -217,7 +215,7 @@ class Outbox(Database):
     def _end_some(self, connection: sqlite3.Connection, named: tuple[int, int, int]) -> int:
         rows = "SELECT row FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ?"
         if not self._reserve.is_whole():
-            # On a disk that is full none stays.
+            # On a full disk none stays.
             statement = f"DELETE FROM records WHERE row IN ({rows} LIMIT {_FORGET_RECORDS})"  # noqa: S608 - our own words
             return connection.execute(statement, named).rowcount
         # Killed between the two, a record is sent again.
@@ -225,7 +223,7 @@ class Outbox(Database):
         return connection.execute(f"DELETE FROM waiting WHERE row IN ({rows} AND row IN (SELECT row FROM receipted))", named).rowcount  # noqa: S608 - as above
 
     def _give_back(self) -> None:
-        # The disk was full: an outbox that is empty by now needs a few pages and holds on to all that it ever had.
+        # The disk was full: an outbox that is empty now needs few pages, but still holds all that it ever had.
         with contextlib.suppress(UnavailableError, TransientError), self.mapped() as connection:
             outbox_file.delete_receipted(connection)
             if connection.execute("SELECT 1 FROM records LIMIT 1").fetchone() is None:
@@ -238,9 +236,9 @@ class Outbox(Database):
             return outbox_file.delete_receipted(connection)
 
     def send_again(self, request: AgainRequest, device: str, fleet: str) -> int | None:
-        """Let the receipted records that `request` asks for wait again; return the row of the first, None if there is none.
+        """Mark the receipted records that `request` names as waiting; return the row of the first, None if there is none.
 
-        A request is answered once, whenever it arrives and after any restart: it is durable when this returns.
+        A request is answered once, whenever it arrives and after any restart: this is durable when the method returns.
         """
         return self._reserve.in_need(lambda: self._send_again(request, device, fleet))
 
@@ -256,52 +254,52 @@ class Outbox(Database):
         return None if first_row is None else int(first_row)
 
     def receipted(self, device: str) -> int:
-        """Return how many records of `device` stay although a receipt has named them, and are not asked for again."""
+        """Return the number of receipted records of `device` that are still stored, and not requested again."""
         query = "SELECT count(*) FROM receipted JOIN records USING (row) WHERE device = ? AND row NOT IN (SELECT row FROM waiting)"
         return int(self.query(query, device)[0][0])
 
     def count(self, device: str | None = None) -> int:
-        """Return how many records are to be sent, of one device or of all."""
+        """Return the number of records to be sent, of one device or of all."""
         with self.mapped() as connection:
             return outbox_file.waiting_count(connection, device)
 
     def waiting(self) -> dict[str, int]:
-        """Return how many records are to be sent, by device."""
+        """Return the number of records to be sent, by device."""
         query = "SELECT device, count(*) FROM waiting JOIN records USING (row) GROUP BY device ORDER BY device"
         return {name: count for name, count in self.query(query)}  # noqa: C416 - rows of sqlite3
 
     def is_empty(self, device: str) -> bool:
-        """Return whether no record of `device` is to be sent."""
+        """Return whether `device` has no record to be sent."""
         return not self.query("SELECT 1 FROM waiting JOIN records USING (row) WHERE device = ? LIMIT 1", device)
 
     def dropped(self, device: str | None = None) -> outbox_file.Dropped:
-        """Return what had to go since the file was made because the outbox or the disk was full, of one device or of all."""
+        """Return what was dropped since the file was created because the outbox or the disk was full, of one device or of all."""
         with self.mapped() as connection:
             return outbox_file.dropped_count(connection, device)
 
     def has_unstamped(self) -> bool:
-        """Return whether a record is held back because its stamp may still be set right."""
+        """Return whether a record is held back because its timestamp may still be corrected."""
         return self.first_unstamped() is not None
 
     def first_unstamped(self) -> int | None:
-        """Return the row of the oldest record that is held back, None if there is none."""
+        """Return the row of the oldest record that is held back; None if there is none."""
         row = self.query("SELECT min(row) FROM unstamped")[0][0]
         return None if row is None else int(row)
 
     def wait_for_clock(self, boot_id: str, until_s: float) -> None:
-        """Let the records of this boot wait until then, seconds since boot; only the first time in a boot counts."""
+        """Hold back the records of this boot until then, in seconds since boot; only the first call in a boot counts."""
         with self.transaction() as connection:
             connection.execute("DELETE FROM patience WHERE boot_id != ?", (boot_id,))
             connection.execute("INSERT OR IGNORE INTO patience VALUES (?, ?)", (boot_id, until_s))
 
     def waits_until_s(self, boot_id: str) -> float:
-        """Return what `wait_for_clock` set in this boot, 0 if nothing did."""
+        """Return the time from `wait_for_clock` in this boot, or 0."""
         return float(self.query("SELECT coalesce(max(until_s), 0) FROM patience WHERE boot_id = ?", boot_id)[0][0])
 
     def stamp(self, boot_id: str, boot_ns: int) -> int:
-        """Compute the stamps of the records held back that were measured in this boot; return how many.
+        """Compute the timestamps of the records held back in this boot; return their number.
 
-        `boot_ns` is when it began: UTC, by a clock that is right.
+        `boot_ns` is the time of the boot: UTC, by a correct clock.
         """
         query = "SELECT row, since_boot_ns, record FROM unstamped JOIN records USING (row) WHERE boot_id = ?"
         with self.transaction() as connection:
@@ -313,7 +311,7 @@ class Outbox(Database):
         return len(rows)
 
     def leave_unstamped(self, all_but_boot_id: str = "") -> int:
-        """Hold back no longer what was measured in other boots than this, or anything; return how many records that frees."""
+        """Release the records of other boots than this, or all; return their number."""
         with self.transaction() as connection:
             return connection.execute("DELETE FROM unstamped WHERE boot_id != ?", (all_but_boot_id,)).rowcount
 
@@ -321,7 +319,7 @@ class Outbox(Database):
         with self.transaction() as connection:
             connection.execute("UPDATE opened SET times = times + 1")
             times = int(connection.execute("SELECT times FROM opened").fetchone()[0])
-        # The counter alone repeats on a copied card, the random bits alone could repeat here; the counter is never 0, nor is a session.
+        # The counter alone repeats on a copied card, and random bits alone could repeat here; neither the counter nor a session is ever 0.
         self.session = secrets.randbits(_RANDOM_BITS) << _COUNTER_BITS | (times % ((1 << _COUNTER_BITS) - 1) + 1)
         self._last_seq = 0
 
@@ -336,7 +334,7 @@ class Outbox(Database):
             if samples != NO_SAMPLES:
                 connection.execute("INSERT INTO samples VALUES (?, ?)", (row, samples))
             if record.clock_synchronised is False and record.stamped_by == "device" and record.environment.boot_id:
-                # The monotonic clock stands still while the machine is suspended, the time since boot goes on.
+                # The monotonic clock stops while the machine is suspended, the time since boot does not.
                 suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
                 since_boot_ns = record.monotonic_ns + suspended_ns
                 connection.execute("INSERT INTO unstamped VALUES (?, ?, ?)", (row, record.environment.boot_id, since_boot_ns))

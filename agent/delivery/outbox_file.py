@@ -1,4 +1,4 @@
-"""The outbox's file: its tables, what is dropped when it is full, and a reserve on the disk for a full one."""
+"""The outbox's file: its tables, the order in which it drops records when full, and a reserve on the disk."""
 
 import os
 import sqlite3
@@ -15,25 +15,24 @@ from edgemeter.agent.base.sqlite_file import FileFormat
 # The most space that SQLite needs before it can reuse free pages: a write-ahead log that is due for a checkpoint, and one more.
 RESERVE_BYTES = 4 << 20
 
-# On a disk of a few megabytes it is less.
+# On a disk of a few megabytes it is smaller.
 RESERVE_SHARE_OF_DISK = 4
 
 _Result = TypeVar("_Result")
 
 
 class DiskReserve:
-    """The reserve of the outbox at `outbox`, shared by all who have it open."""
+    """The reserve of the outbox at `outbox`, shared by all processes that have it open."""
 
     def __init__(self, outbox: Path) -> None:
         self.path = outbox.with_name(f"{outbox.name}.reserve")
         self._outbox = outbox
 
     def is_whole(self) -> bool:
-        """Return whether it is there."""
         return self.path.exists()
 
     def keep(self) -> None:
-        """Make it whole where it is not; raises UnavailableError if the disk has no room for it."""
+        """Create the reserve if needed; raises UnavailableError if the disk has no room for it."""
         if self.is_whole():
             return
         making = self.path.with_name(f"{self.path.name}.{os.getpid()}")
@@ -41,7 +40,7 @@ class DiskReserve:
             disk = os.statvfs(making.parent)
             size_bytes = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_SHARE_OF_DISK)
             with making.open("wb") as file:
-                # Not a hole: room that nobody else gets.
+                # Not a sparse file: space that nobody else gets.
                 os.posix_fallocate(file.fileno(), 0, max(1, size_bytes))
             making.replace(self.path)
         except OSError as error:
@@ -51,10 +50,10 @@ class DiskReserve:
             ) from error
 
     def in_need(self, write: Callable[[], _Result]) -> _Result:
-        """Return what `write` returns; when the disk is too full for it, give the reserve up and try once more.
+        """Return the result of `write`; if the disk is too full for it, delete the reserve and try once more.
 
         Raises:
-            UnavailableError: it is not possible without the reserve either.
+            UnavailableError: it fails without the reserve too.
         """
         try:
             return write()
@@ -67,12 +66,12 @@ class DiskReserve:
         try:
             self.path.unlink()
         except OSError:
-            # It was not there; or nothing can be changed here, as on a card that has gone read-only, or in somebody else's folder.
+            # There was none; or nothing can be changed here, as on a card that has become read-only, or in another user's folder.
             return False
         return True
 
 
-# More goes than must, so that not every further record has to look for room.
+# More is dropped than needed, so that not every further record has to make room.
 SLACK_RATIO = 0.05
 
 # Receipted records stay for days, in case a collector loses its ledger: while the file is below a share of its limit and the disk has room.
@@ -80,7 +79,7 @@ KEPT_DAYS = 14.0
 KEPT_RATIO = 0.5
 KEPT_SLACK_RATIO = 0.005
 KEPT_DISK_RATIO = 0.1
-# So many at a time, where the age or the disk asks for it.
+# Deleted at a time, for age or lack of disk space.
 KEPT_STEP = 64
 
 
@@ -100,14 +99,14 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """How much went: raw traces (of records that stayed) and whole records."""
+    """The number of dropped raw traces (of records that stayed) and whole records."""
 
     traces: int = 0
     records: int = 0
 
 
 def drop_receipted(connection: sqlite3.Connection, limit_bytes: int, now_ns: int, *, has_disk: bool) -> None:
-    """Delete receipted records, the oldest first, within the caller's transaction: the old ones, and those that there is no room for."""
+    """Delete receipted records, oldest first, within the caller's transaction: expired ones, and those for which there is no room."""
     excess_bytes = sqlite_file.space_bytes(connection)[0] - int(KEPT_RATIO * limit_bytes)
     if excess_bytes > 0:
         sizes = "SELECT row, size_bytes FROM receipted JOIN records USING (row) ORDER BY row"
@@ -121,7 +120,7 @@ def drop_receipted(connection: sqlite3.Connection, limit_bytes: int, now_ns: int
 
 
 def delete_receipted(connection: sqlite3.Connection) -> int:
-    """Delete every receipted record, a few at a time, which a full disk has room for; return how many."""
+    """Delete every receipted record, a few at a time to fit on a full disk; return the number."""
     statement = f"DELETE FROM records WHERE row IN (SELECT row FROM receipted LIMIT {KEPT_STEP})"  # noqa: S608 - a number
     deleted = 0
     while count := connection.execute(statement).rowcount:
@@ -145,7 +144,7 @@ def is_delivered(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
 
 
 def withdraw(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
-    """Delete the records of these numbers (device, session, seq) from the outbox at `path`; return whether one of them was to be sent.
+    """Delete these records (device, session, seq) from the outbox at `path`; return whether one of them was to be sent.
 
     Raises:
         EdgemeterError: there is an outbox, and it cannot be written.
@@ -164,7 +163,7 @@ def withdraw(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
 
 
 def try_again(path: Path) -> None:
-    """Forget which messages were too large, so that what the outbox at `path` holds is tried again, if there is an outbox.
+    """Forget which messages were too large, so that the outbox at `path`, if there is one, sends its records again.
 
     Raises:
         EdgemeterError: it cannot be written.
@@ -176,19 +175,19 @@ def try_again(path: Path) -> None:
 
 
 def too_large(connection: sqlite3.Connection, device: str | None) -> list[str]:
-    """Return why records that wait are not sent, one reason for each that is too large for a message, of one device or of all."""
+    """Return why waiting records are not sent, one reason for each that is too large for a message, of one device or of all."""
     query = "SELECT reason FROM too_large JOIN records USING (row) WHERE ?1 IS NULL OR device = ?1 ORDER BY row"
     return [reason for (reason,) in connection.execute(query, (device,))]
 
 
 def waiting_count(connection: sqlite3.Connection, device: str | None = None) -> int:
-    """Return how many records no receipt has named, or were asked for again, of one device or of all."""
+    """Return the number of records without a receipt, or requested again, of one device or of all."""
     query = "SELECT count(*) FROM waiting JOIN records USING (row) WHERE ? IS NULL OR device = ?"
     return int(connection.execute(query, (device, device)).fetchone()[0])
 
 
 def drop_down_to(connection: sqlite3.Connection, limit_bytes: int) -> Dropped:
-    """Drop what does not fit, within the caller's transaction; no receipted record is left then (`drop_receipted`)."""
+    """Drop records until the rest fits, within the caller's transaction; call `drop_receipted` first."""
     excess_bytes = sqlite_file.space_bytes(connection)[0] - limit_bytes
     if excess_bytes <= 0:
         return Dropped()
@@ -213,7 +212,7 @@ def _drop_records(connection: sqlite3.Connection, size_bytes: int, newest: int) 
 
 
 def _oldest(connection: sqlite3.Connection, query: str, size_bytes: int) -> tuple[int, int]:
-    """Return the row up to which the oldest make `size_bytes`, and how many bytes they are."""
+    """Return the row up to which the oldest have `size_bytes`, and their size in bytes."""
     up_to = found_bytes = 0
     for row, length in connection.execute(query):
         up_to, found_bytes = row, found_bytes + length
@@ -230,7 +229,7 @@ def _add_dropped(connection: sqlite3.Connection, column: str, which: str, up_to:
 
 
 def dropped_count(connection: sqlite3.Connection, device: str | None) -> Dropped:
-    """Return what went so far, of one device or of all."""
+    """Return the dropped records so far, of one device or of all."""
     query = "SELECT coalesce(sum(traces), 0), coalesce(sum(records), 0) FROM dropped WHERE ? IS NULL OR device = ?"
     return Dropped(*connection.execute(query, (device, device)).fetchone())
 

@@ -1,7 +1,7 @@
-"""The publisher: brings the outbox to a collector over MQTT; what a receipt names is sent no more, unless a collector asks for it again.
+"""The publisher: brings the outbox to a collector over MQTT; receipted records are not sent again unless a collector requests them.
 
-The broker's own acknowledgement counts for nothing here: no broker in use keeps what it acknowledged through every crash. A record
-is sent again after a reconnect, and when its receipt is overdue; the collector drops what comes twice.
+The broker's own acknowledgement does not count: no broker in use keeps acknowledged messages through every crash. A record
+is sent again after a reconnect, and when its receipt is overdue; the collector drops duplicates.
 """
 
 import logging
@@ -31,38 +31,38 @@ logger = logging.getLogger(__name__)
 
 GOODBYE_S = 2.0
 IDLE_S = 1.0
-# By then the broker may allow what it refused.
+# After this time the broker may accept a refused message.
 REFUSED_PAUSE_S = 60.0
-# The state is published again at most this often, where another process's has replaced it.
+# The state is published again at most this often, after another process has replaced it.
 RESTATED_S = 10.0
-# Messages of handlers (`publish`) that wait for room in the broker's window.
+# Handlers' messages (`publish`) that wait for room in the broker's window.
 WAITING_MESSAGES = 100
 
 
 class PublisherListener(Protocol):
-    """Receives what arrives for the device besides receipts; called from the publisher's threads, may not block."""
+    """Receives the device's messages other than receipts; called from the publisher's threads, may not block."""
 
     @property
     def topics(self) -> Sequence[str]:
-        """The topics to subscribe to with every connection under the name of the device."""
+        """The topics to subscribe to with every connection under the device's name."""
 
     def connected(self) -> None:
-        """Note that a connection is up and `topics` are subscribed to."""
+        """Handle a new connection, subscribed to `topics`."""
 
     def received(self, message: mqtt_session.Message) -> None:
-        """Take one message on one of `topics`."""
+        """Handle one message on one of `topics`."""
 
 
 class Publisher:
     """Publishes the outbox's records of one device; use it as: connect or start, (put, wake)*, drain, close.
 
-    `birth` describes the device; `lasting` is whether the broker keeps its subscriptions, and their messages, while it is away.
+    `birth` describes the device; `lasting` is whether the broker keeps its subscriptions and messages while it is away.
 
-    A second process of the same device publishes under a client id of its own, without birth, state and Will (see `DeviceLock`).
+    A second process of the same device publishes under another client id, without birth, state and Will (see `DeviceLock`).
     If both share an outbox both may send the same record: the collector drops one.
     """
 
-    # The transport, and monotonic seconds.
+    # The transport, and the clock (monotonic seconds).
     make_session = mqtt_session.MqttSession
     clock = staticmethod(time.monotonic)
 
@@ -109,30 +109,30 @@ class Publisher:
         self._was_offline = False
 
     def connect(self, timeout_s: float = mqtt_session.CONNECT_TIMEOUT_S) -> None:
-        """Return when the broker has accepted this device, and `is_connected`; from then on the outbox empties by itself.
+        """Connect; return when the broker has accepted this device. From then on the outbox is sent automatically.
 
         Raises:
             UnavailableError: no broker answers within `timeout_s`.
             ConfigError: the broker refuses our user, password or certificate.
         """
         self._open_session(timeout_s)
-        # The thread tries again, and says why.
+        # The thread retries, and logs the reason.
         with suppress(EdgemeterError):
             self._welcome()
         self.start()
 
     def start(self) -> None:
-        """Start without waiting for a broker: connecting is retried, and the outbox empties when a broker answers."""
+        """Start without waiting for a broker: connecting is retried, and the outbox is sent when a broker answers."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="edgemeter-publisher", daemon=True)
             self._thread.start()
 
     def wake(self) -> None:
-        """Read the outbox now: a record was put there."""
+        """Read the outbox now: it has a new record."""
         self._wake.set()
 
     def drain(self, timeout_s: float) -> int:
-        """Wait until the outbox holds no record of this device that can be sent, at most `timeout_s`; return how many are left.
+        """Wait until every record of this device that can be sent is receipted, at most `timeout_s`; return the number of the others.
 
         Raises:
             UnavailableError: the broker refuses this device's records or its subscription (MQTT 5; a 3.1.1 broker does not report it).
@@ -174,16 +174,16 @@ class Publisher:
         return f"the connection to the broker at {self.address} was {self._limit.trouble}" if self._limit.trouble else None
 
     def report_activity(self, measuring: messages.Measuring | None) -> None:
-        """Report what is measured now, at once or not at all: nothing may be sent later, while a query is timed.
+        """Report the current measurement, at once or not at all: nothing may be sent later, while a query is timed.
 
-        That nothing is measured any more is reported with the next connection, where there is none now.
+        Without a connection, the end of a measurement is reported with the next one.
         """
         self._activity = messages.Activity(session=self._birth.session, measuring=measuring)
         if self._session is not None and self.is_connected():
             self._publish_activity(self._session, self._activity)
 
     def report_challenge(self, challenge: str) -> None:
-        """Report in this device's state what orders have to repeat, now and with every connection."""
+        """Report the value that orders must repeat in this device's state, now and with every connection."""
         self._challenge = challenge
         self._restate()
 
@@ -206,16 +206,15 @@ class Publisher:
         return True
 
     def is_connected(self) -> bool:
-        """Return whether the connection is up."""
         return self._session is not None and self._session.is_connected() and not self._is_new_connection
 
     @property
     def resent(self) -> int:
-        """How many records were sent again."""
+        """The number of records sent again."""
         return self._sender.window.resent
 
     def close(self) -> None:
-        """Disconnect and end the threads; what is left stays in the outbox. May be called twice."""
+        """Disconnect and end the threads; other records stay in the outbox. May be called twice."""
         self._closing = True
         self._wake.set()
         if self._thread is not None:
@@ -240,14 +239,14 @@ class Publisher:
         self._name.disconnected(reason, self.clock())
         self._was_offline = True
         size_text = None if self._session is None else self._limit.lost(self._session, reason)
-        # A client that is not let in again retries for ever, and logs it once.
+        # A client that is refused retries for ever, and logs it once.
         if not self._closing and reason != self._reported_reason:
             self._reported_reason = reason
             logger.info("connection to the broker at %s lost%s: %s", self.address, f" {size_text}" if size_text else "", reason)
         self._wake.set()
 
     def received(self, message: mqtt_session.Message) -> None:
-        """Session event: a receipt, or the device's state; anything else is ignored (amqtt sends retained messages to all clients)."""
+        """Session event: a receipt, or the device's state; other messages are ignored (amqtt sends retained messages to all clients)."""
         suffix = f"/{self._birth.device}/"
         try:
             if message.topic.endswith(f"{suffix}receipt"):
@@ -265,7 +264,7 @@ class Publisher:
             logger.warning("ignored a message on %s: %s", message.topic, error)
 
     def _see_state(self, state: messages.DeviceState, now_s: float) -> None:
-        """Another's state has replaced ours: who looks later has to find that this device is here."""
+        """Another's state has replaced ours: publish ours again."""
         if self._name.state_seen(state, now_s) and now_s - self._restated_s >= RESTATED_S:
             self._restated_s = now_s
             self._restate()
@@ -275,7 +274,7 @@ class Publisher:
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's answer to a publish or a subscription."""
         if self._concerns_handlers(refusal):
-            # A broker whose ACL is older than this agent: results are still delivered.
+            # The broker's ACL may be older than this agent: results are still delivered.
             logger.warning("the broker at %s refuses: %s; update its ACL to that of this version", self.address, refusal)
         # Any other failure concerns one message, which is sent again when its receipt is overdue.
         elif refusal is not None and "uthorized" in refusal and not self._concerns_previous_fleet(refusal):
@@ -343,7 +342,7 @@ class Publisher:
                 pause_s = self.step()
                 failures = 0
             except EdgemeterError as error:
-                # Logged once, not with every try.
+                # Logged once, not at every attempt.
                 logger.log(logging.DEBUG if failures else logging.WARNING, "cannot publish now: %s", error)
                 pause_s = mqtt_session.backoff_s(failures)
                 failures += 1
@@ -351,7 +350,7 @@ class Publisher:
             self._wake.wait(pause_s)
 
     def step(self) -> float:
-        """Do what is due now, as the thread does again and again; return the seconds until something is due.
+        """Do the work that is due; return the seconds until the next. The thread calls it repeatedly.
 
         Raises:
             EdgemeterError: no broker answers, or the outbox cannot be used.
@@ -381,7 +380,7 @@ class Publisher:
         return pause_s if held_s is None else min(pause_s, held_s)
 
     def _welcome(self) -> None:
-        """Greet on a new connection, before anything else is sent on it."""
+        """Send the first messages of a new connection."""
         if self._session is None or not self._is_new_connection:
             return
         self._is_new_connection = False
@@ -394,7 +393,7 @@ class Publisher:
             self._listener.connected()
 
     def _settle_stamps(self) -> float | None:
-        # Another process that has the outbox open may settle them too.
+        # Another process with the outbox open may settle them too.
         rows = [row for row in (self._first_held, self._outbox.first_unstamped()) if row is not None]
         held_s = self._stamping.settle()
         self._first_held = self._outbox.first_unstamped()
@@ -430,7 +429,7 @@ class Publisher:
             try:
                 row = self._outbox.send_again(request, self._birth.device, fleet)
             except (UnavailableError, TransientError) as error:
-                # The broker retains it; what waits goes out meanwhile.
+                # The broker retains it; waiting messages are sent meanwhile.
                 logger.warning("a collector's request for records is answered with the next connection: %s", error)
                 return
             if row is not None:

@@ -1,7 +1,7 @@
-"""Decides which records of the outbox are sent over a connection now, in which batches, which are repeated, and which wait.
+"""Decides which records of the outbox are sent now, in which batches, which are repeated, and which wait.
 
-One record travels as its JSON, several of one fleet (a topic) as a JSON array of them, either compressed (zlib) above a size; the first
-byte tells which. Records that wait together travel together, so that a device that is behind catches up in few messages.
+One record is sent as its JSON, several of one fleet (a topic) as a JSON array, either compressed (zlib) above a size; the first
+byte tells the form. Waiting records are sent together, so that a device that is behind catches up in few messages.
 """
 
 import logging
@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 WINDOW_RECORDS = 1000
 WINDOW_BYTES = 8 << 20
 BATCH_RECORDS = 100
-# Below a record's size: a message of fewer records is the smaller one.
+# Smaller than a record: a message of fewer records.
 COMPRESS_ABOVE_BYTES = 1 << 10
 
-# Measured on records with and without raw samples: the next levels take twice the time for a twentieth of the size.
+# Measured on records with and without raw samples: higher levels take twice the time for a twentieth of the size.
 COMPRESSION_LEVEL = 3
 
-# Reason in a record that is delivered without its samples.
+# The reason in a record that is delivered without its samples.
 
 FIRST_TIMEOUT_S = 5.0
 LONGEST_TIMEOUT_S = 60.0
@@ -39,7 +39,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records for one topic, and the payload that carries them; `fits`: whether the broker accepts that much."""
+    """Records for one topic, and their payload; `fits`: whether the broker accepts its size."""
 
     records: Sequence[Pending]
     payload: bytes
@@ -53,7 +53,7 @@ def packed(encoded: list[bytes]) -> bytes:
 
 
 def batches(pending: Sequence[Pending], alone_bytes: int, together_bytes: int) -> Iterator[Batch]:
-    """Yield the records in their order in few batches: those of several have at most `together_bytes`, one above `alone_bytes` stays."""
+    """Yield the records in order in few batches: those of several have at most `together_bytes`, one above `alone_bytes` stays alone."""
     for _, together in groupby(pending, key=lambda record: record.fleet):
         yield from _batches_of(list(together), alone_bytes, together_bytes)
 
@@ -78,16 +78,16 @@ class _SentRecord:
 
 
 def retry_spread() -> float:
-    """Return a factor around 1, so that many devices do not do the same at the same time."""
+    """Return a random factor around 1, so that many devices do not act at the same time."""
     return random.uniform(0.75, 1.25)  # noqa: S311 - spreads repeats over time, no secret
 
 
 class SendWindow:
-    """The records sent without a receipt yet, bounded in number and bytes. All times are monotonic seconds given by the caller.
+    """The sent records without a receipt, limited in number and bytes. All times are monotonic seconds given by the caller.
 
-    If no receipt arrives at all, there is no collector: everything waits, longer each time, and starts again at the oldest record. If
-    receipts arrive but not for some records, the collector rejected these: each of them is sent again, later and later, and does not
-    hold up those behind it.
+    Without any receipt, there is no collector: everything waits, longer each time, and starts again at the oldest record. If only some
+    records get no receipt, the collector rejected them: each of them is sent again, later and later, and does not
+    delay those behind it.
     """
 
     def __init__(
@@ -108,21 +108,21 @@ class SendWindow:
         self._delay_s: float | None = None
 
     def timeout_s(self) -> float:
-        """Return how long to wait for a receipt: a collector that is slow now is given longer."""
+        """Return how long to wait for a receipt: longer for a collector that is slow now."""
         return self.first_timeout_s if self._delay_s is None else max(self.first_timeout_s, 4 * self._delay_s)
 
     def room(self, now_s: float) -> int:
-        """Return how many records may be sent on now."""
+        """Return how many more records may be sent now."""
         if now_s < self._paused_until_s or self._bytes >= self.limit_bytes:
             return 0
         return max(0, self.limit_records - len(self._sent))
 
     def room_bytes(self) -> int:
-        """Return how many bytes may be sent on."""
+        """Return how many more bytes may be sent."""
         return max(0, self.limit_bytes - self._bytes)
 
     def sent(self, pending: Iterable[Pending], now_s: float, message: int = 0) -> None:
-        """Note records that were sent on, in the order of the outbox, and the number of the message that carries them."""
+        """Add sent records, in the order of the outbox, and the number of their message."""
         for record in pending:
             self.after_row = max(self.after_row, record.row)
             self._sent[record.session, record.seq] = _SentRecord(record.row, len(record.payload), now_s, message)
@@ -138,7 +138,6 @@ class SendWindow:
         return key in self._sent or key in self._repeats
 
     def receipted(self, receipt: Receipt, now_s: float) -> None:
-        """Drop the records that `receipt` names."""
         self._receipt_s = now_s
         self._timeouts = 0
         self._paused_until_s = 0.0
@@ -157,7 +156,7 @@ class SendWindow:
             del self._repeats[key]
 
     def restart(self) -> None:
-        """Start again at the oldest record: the connection is new, and what was in transit on the old one may be lost."""
+        """Start again at the oldest record: messages in flight on the old connection may be lost."""
         self.resent += len(self._sent)
         self._sent.clear()
         self._repeats.clear()
@@ -166,7 +165,7 @@ class SendWindow:
         self._paused_until_s = 0.0
 
     def expire(self, now_s: float, is_on_its_way: Callable[[int], bool] = lambda _: False) -> None:
-        """Find records whose receipt is overdue; those still in transit (`is_on_its_way`, minutes on a slow line) cannot have one."""
+        """Find records whose receipt is overdue; those in flight (`is_on_its_way`, minutes on a slow line) cannot have one."""
         for sent in (*self._sent.values(), *self._repeats.values()):
             if is_on_its_way(sent.message):
                 sent.at_s = max(sent.at_s, now_s)
@@ -184,7 +183,7 @@ class SendWindow:
             sent.at_s = now_s + self._pause_s(sent.tries, LONGEST_REPEAT_S)
 
     def sent_again(self, pending: Iterable[Pending], message: int) -> None:
-        """Note the number of the message that carries single records again."""
+        """Note the number of the message that repeats single records."""
         for record in pending:
             if (sent := self._repeats.get((record.session, record.seq))) is not None:
                 sent.message = message
@@ -218,10 +217,10 @@ class SendWindow:
 
 
 class Sender:
-    """Sends the records of `device` that lie in `outbox`, within a window of unreceipted ones; called from one thread.
+    """Sends the records of `device` in `outbox`, within a window of unreceipted ones; for one thread.
 
-    Records of a previous fleet of the device are held back for as long as a connection lasts on which the broker refused one. `too_large`
-    are the rows that were passed over on this connection.
+    If the broker refuses a record of a previous fleet of the device, such records are held back until the next connection. `too_large`
+    contains the rows that were skipped on this connection.
     """
 
     def __init__(self, outbox: Outbox, device: str, fleet: str, limit: MessageLimit, window: SendWindow) -> None:
@@ -236,7 +235,7 @@ class Sender:
         self._must_restart = False
 
     def send(self, session: MqttSession, now_s: float) -> float:
-        """Send what is due; return the seconds until something is due again."""
+        """Send the records that are due; return the seconds until something is due again."""
         if self._must_restart:
             self._must_restart = False
             self.window.restart()
@@ -254,11 +253,10 @@ class Sender:
         return bool(answered)
 
     def receipted(self, receipt: messages.Receipt, now_s: float) -> None:
-        """Drop the records that `receipt` names."""
         self.window.receipted(receipt, now_s)
 
     def restart(self) -> None:
-        """Begin again at the oldest record: what was on the way may be lost."""
+        """Start again at the oldest record: messages in flight may be lost."""
         self.holds_previous = False
         self.too_large.clear()
         self._previous.clear()
@@ -266,7 +264,7 @@ class Sender:
         self.window.restart()
 
     def look_back(self, row: int) -> None:
-        """Look again at the records from that row on: some were held back, and are not any more."""
+        """Read the records from that row on again: some were held back, and no longer are."""
         self.window.after_row = min(self.window.after_row, row - 1)
 
     def _send_again(self, session: MqttSession, now_s: float) -> None:
@@ -309,7 +307,7 @@ class Sender:
         return batches(records, self.limit.alone_bytes(session), self.limit.together_bytes(session))
 
     def _look_back_at_deferred(self) -> bool:
-        """Look again at the records that the others went before; return whether there are any."""
+        """Read the deferred records again; return whether there are any."""
         if not self.limit.deferred:
             return False
         self.look_back(min(self.limit.deferred))

@@ -1,4 +1,4 @@
-"""The verdicts of the last runs, in a small text file beside the outbox, which forgets a record once it is delivered."""
+"""The verdicts of the last runs, in a small text file next to the outbox, which deletes delivered records."""
 
 import contextlib
 import os
@@ -10,13 +10,13 @@ from edgemeter.agent.contract.health import RecentRuns
 VERDICTS_FILE = "verdicts"
 VERDICTS_KEPT = 100
 
-# A line has some 30 bytes; the file is rewritten when it has twice what is kept.
+# A line has some 30 bytes; the file is rewritten at twice the number of lines that are kept.
 REWRITE_BYTES = 2 * VERDICTS_KEPT * 30
 VERDICTS = frozenset({"ok", "disturbed", "invalid"})
 
 
 def note_verdict(home: Path, started_at_ns: int, verdict: str) -> None:
-    """Keep the verdict of one run; if the disk is full or missing, only this line is lost."""
+    """Append the verdict of one run; if the disk is full or missing, only this line is lost."""
     path = home / VERDICTS_FILE
     with contextlib.suppress(OSError):
         with path.open("a", encoding="ascii") as file:
@@ -39,7 +39,7 @@ def recent_runs(home: Path) -> RecentRuns:
 
 
 def verdicts_changed_ns(home: Path) -> int | None:
-    """Return when the file was last written, None where there is none."""
+    """Return when the file was last written; None if there is none."""
     try:
         return (home / VERDICTS_FILE).stat().st_mtime_ns
     except OSError:

@@ -1,1 +1,1 @@
-"""The examination of a device: its hardware and software, its problems, and how to solve them."""
+"""The examination of a device: its hardware and software, its problems, and their remedies."""

@@ -1,4 +1,4 @@
-"""Checks of delivery for `edgemeter doctor`: space on the disk, where ledger and outbox are, and the broker if one is configured."""
+"""Checks of delivery for `edgemeter doctor`: disk space, ledger and outbox, and the broker if one is configured."""
 
 import contextlib
 import secrets
@@ -36,7 +36,7 @@ def check(home: Path, broker: str | None) -> Iterator[Finding]:
 
 
 def _place(name: str, path: Path, absent: str) -> Finding:
-    """Return where results lie, and how large that file is with its log."""
+    """Return the path of a file of results, and its size with its write-ahead log."""
     if not path.exists():
         return _finding(name, "ok", f"{path}: {absent}")
     sizes_bytes = [part.stat().st_size for part in (path, path.with_name(f"{path.name}-wal")) if part.exists()]
@@ -54,13 +54,12 @@ def _room(home: Path) -> Finding:
 
 
 def _of_error(name: str, error: EdgemeterError) -> Finding:
-    """Return the finding of an error, whose message ends with its remedy."""
     cause, _, remedy = str(error).rpartition(": ")
     return _finding(name, "bad", cause or remedy, remedy)
 
 
 def outbox_finding(path: Path) -> Finding:
-    """Return what waits in the outbox at `path`, and what keeps it there."""
+    """Return the number of records that wait in the outbox at `path`, and the reason."""
     if not path.exists():
         return _finding("outbox", "ok", "empty")
     try:

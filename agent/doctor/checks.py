@@ -26,12 +26,12 @@ from edgemeter.agent.verdict.words import remedy_of, sentence_of
 
 FindingArea = Literal["machine", "software", "power", "delivery"]
 
-# bad: nothing can be measured or delivered so; warn: figures suffer; absent: not here, and not needed by everyone.
+# bad: nothing can be measured or delivered; warn: figures suffer; absent: optional and not present.
 FindingState = Literal["ok", "warn", "bad", "absent"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check; `remedy` is what to do, null if nothing has to be done."""
+    """The result of one check; `remedy` is null if nothing has to be done."""
 
     area: FindingArea
     name: str
@@ -42,7 +42,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 _machine = partial(Finding, "machine")
 _software = partial(Finding, "software")
-# Rules of the verdict on the machine, and the checks that they are here.
+# Checks that correspond to rules of the verdict on the machine.
 _NOTED = {"shared-machine": "virtualisation", "swap-in-use": "swap", "clock-unknown": "wall clock", "governor": "governor"}
 # Boards throttle from 80 C on (Raspberry Pi: soft limit 60 to 80 C by model).
 HOT_C = 75.0
@@ -51,7 +51,6 @@ BUSY_RATIO = 0.25  # Share of the cores; above it runs are disturbed.
 
 
 def check_machine(machine: Machine) -> Iterator[Finding]:
-    """Yield the findings about the machine."""
     notes = {note.rule: _machine(_NOTED[note.rule], "warn", sentence_of(note), remedy_of(note)) for note in environment_notes(machine)}
     yield from _identity(machine, notes)
     yield _system(machine)
@@ -78,7 +77,7 @@ def _identity(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Findin
     yield _machine("processor", "ok", f"{board.cpu(machine) or machine.arch}, {cores or 'an unknown number of'} cores")
     if "shared-machine" in notes:
         yield notes["shared-machine"]
-    # Source: proc_loadavg(5): the tasks that ran or waited, averaged over a minute, stand first.
+    # Source: proc_loadavg(5): the first number is the tasks that ran or waited, averaged over a minute.
     load = re.match(r"\d+\.\d+", machine.line("proc/loadavg") or "")
     if cores and load and float(load[0]) > BUSY_RATIO * cores:
         text = f"other processes are busy: load {load[0]} on {cores} cores in the last minute"
@@ -172,13 +171,13 @@ found = load_edgetpu_library(sys.argv[1], Path(sys.argv[2]))
 sys.stdout.write(f"{found.package or 'libedgetpu'}, {found.version or 'version unknown'}, clock {found.clock or 'unknown'}")
 """
 
-# A large library on a small board's SD card takes its time.
+# A large library takes long to read from a small board's SD card.
 IMPORT_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimePackage:
-    """A distribution, the module it provides, our extra that installs it, and what does not work without it."""
+    """A distribution, its module, the extra that installs it, and the feature that needs it."""
 
     distribution: str
     module: str
@@ -229,7 +228,7 @@ def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterato
         if package is not None:
             yield library_finding(name, package, _end(imports[name], import_timeout_s)[1])
         elif name != "tensorrt" or not board.is_jetson(Machine()):
-            # A Jetson's TensorRT is not the package index's.
+            # A Jetson's TensorRT does not come from the package index.
             yield _absent(name)
     yield from _edge_tpu(Machine())
     yield from _gpu(Machine())
@@ -241,7 +240,7 @@ def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterato
 
 
 def _sandbox() -> Finding:
-    """Return what protects this machine from the models that it runs."""
+    """Return the protection of this machine from the models that it runs."""
     gap = no_sandbox()
     if gap is None:
         return _software("sandbox", "ok", "models run under bubblewrap")
@@ -250,9 +249,9 @@ def _sandbox() -> Finding:
 
 
 def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Finding]:
-    """Yield whether a Coral Edge TPU can be used, or that neither it nor its library is here."""
+    """Yield whether a Coral Edge TPU can be used, or that it and its library are absent."""
     plugged = ", ".join(edge_tpus(machine))
-    # In a process of its own, which a library that does not fit may end.
+    # In a separate process, which an incompatible library may crash.
     output, problem = _end(_begin([_EDGE_TPU, shared_library, str(machine.root)]))
     state: FindingState
     if problem is not None and plugged:
@@ -271,7 +270,7 @@ def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Fi
 
 
 def _mismatch(library: str) -> tuple[FindingState, str] | None:
-    """Return how far a version of libedgetpu does not fit the interpreter here, and why; None if it fits, or if one of them is unknown."""
+    """Return how a version of libedgetpu does not match the installed interpreter, and why; None if it matches, or if one is unknown."""
     interpreter = next((name for name in setups.INTERPRETERS if version(name)), None)
     if not library or interpreter is None:
         return None
@@ -296,7 +295,7 @@ def _gpu(machine: Machine) -> Iterator[Finding]:
 
 
 def _set_up(machine: Machine, accelerator: str) -> str:
-    """Return how to install what an accelerator needs on this system and Python."""
+    """Return how to install an accelerator's packages on this system and Python."""
     python = ".".join(platform.python_version_tuple()[:2])
     fitting = setups.setups_for(machine, accelerator, python)
     if not any(setup.install for setup in fitting):
@@ -317,7 +316,7 @@ def _absent(name: str) -> Finding:
 
 
 def library_finding(name: str, package: RuntimePackage, problem: str | None) -> Finding:
-    """Return the finding about a library that is installed; `problem` is why it cannot be imported."""
+    """Return the finding about an installed library; `problem` is its import error."""
     named = f"{package.distribution} {version(package.distribution)}"
     if problem is None:
         return _software(name, "ok", f"{named}{untried_part(name)}")
@@ -326,14 +325,14 @@ def library_finding(name: str, package: RuntimePackage, problem: str | None) -> 
 
 
 def _begin(code: Sequence[str]) -> subprocess.Popen[str]:
-    # From a folder without Python files: whatever lies where the user stands must not be imported in its place.
+    # From a folder without Python files: a file in the current folder must not be imported instead.
     return subprocess.Popen(
         [sys.executable, "-c", *code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd="/"
     )
 
 
 def _end(process: subprocess.Popen[str], timeout_s: float | None = IMPORT_TIMEOUT_S) -> tuple[str, str | None]:
-    """Return what a process printed, and the last line of its errors; None if it succeeded."""
+    """Return a process's output, and the last line of its errors; None if it succeeded."""
     try:
         output, errors = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""The doctor: checks everything that a run needs, and reports what is here, what is wrong, and how to fix it."""
+"""The doctor: checks everything that a run needs, and reports the equipment, problems and their remedies."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,18 +28,18 @@ MARKS: Mapping[FindingState, tuple[str, str]] = {
     "absent": ("-", "dim"),
 }
 NEW_LINE = "\n"
-# Findings that the brief report names even where nothing is wrong with them; what is installed and no runtime; what disturbs runs.
+# Findings that the brief report shows even if they are fine; installed packages that are not runtimes; disturbances of runs.
 NAMED = ("board", "processor", "memory", "accelerator", "power mode", "energy", "ledger", "broker")
 TOOLS = ("python", "edgemeter", "sandbox", "images")
 SHARED = ("virtualisation", "load")
 
 
 def examine(*, broker: str | None, home: Path, settings: Config) -> list[Finding]:
-    """Return all findings, which takes as long as importing the installed runtimes.
+    """Return all findings; this takes as long as importing the installed runtimes.
 
-    `broker` is the address to check, None for none, and `settings` names its files and the sensors; `home` holds the outbox.
+    `broker` is the address to check or None, `settings` names its files and the sensors; `home` contains the outbox.
     """
-    # Imported late: a damaged MQTT library is a finding, not the end of the doctor.
+    # Imported late: a damaged MQTT library is a finding, and must not stop the doctor.
     from edgemeter.agent.doctor import check_delivery  # noqa: PLC0415 - as above
 
     return [
@@ -56,7 +56,7 @@ def _power(settings: Mapping[str, Mapping[str, str]], root: Path = ROOT) -> Iter
     for sensor in sensors:
         if sensor.description is None:
             usual: FindingState = "absent" if sensor.is_absent and not sensor.is_configured else "warn"
-            # A run refuses wrong settings, where an unconfigured sensor without what it needs is just not used.
+            # A run refuses wrong settings, but skips an unconfigured sensor that lacks its hardware.
             state: FindingState = "bad" if sensor.is_misconfigured and sensor.is_configured else usual
             where = f"correct [sensors.{sensor.name}] in the configuration, then " if sensor.is_configured else "once that is mended, "
             remedy = None if state == "absent" else f"{where}`edgemeter energy sensors` shows what it reads"
@@ -79,7 +79,7 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def from_json(text: str) -> list[Finding]:
-    """Return the findings that `as_json` wrote; raises ConfigError if it is not such a report."""
+    """Return the findings in the text from `as_json`; raises ConfigError if it is not such a report."""
     try:
         return decode_json(text, dict[str, list[Finding]])["findings"]
     except (msgspec.MsgspecError, KeyError) as error:
@@ -87,7 +87,7 @@ def from_json(text: str) -> list[Finding]:
 
 
 def render(findings: Sequence[Finding], *, is_whole: bool = False) -> "Table":
-    """Return the findings as a table for a terminal: what is wrong, what is here, and in one row what is absent; or the `is_whole` list."""
+    """Return the findings as a table: problems, equipment, and one row for absent parts; or, with `is_whole`, the full list."""
     from rich.table import Table  # noqa: PLC0415 - only where a table is shown
     from rich.text import Text  # noqa: PLC0415 - as above
 
@@ -105,7 +105,7 @@ def render(findings: Sequence[Finding], *, is_whole: bool = False) -> "Table":
 
 
 def _brief(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield what is wrong, what is here, the runtimes in one finding, and what is absent in another."""
+    """Yield the problems, the equipment, the runtimes in one finding, and the absent parts in another."""
     runtimes = [f for f in findings if f.area == "software" and f.state == "ok" and f.name not in TOOLS]
     for state in ("bad", "warn"):
         yield from (finding for finding in findings if finding.state == state)

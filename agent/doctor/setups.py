@@ -1,6 +1,6 @@
-"""Set-ups of board, system, runtime and accelerator that fit together (`setups.toml` beside this file).
+"""Compatible combinations of board, system, runtime and accelerator (`setups.toml` next to this file).
 
-A set-up names exact packages; that it is listed does not mean that anybody ran it.
+A set-up names exact packages; it is not necessarily tested.
 """
 
 import re
@@ -19,7 +19,7 @@ INTERPRETERS = ("ai-edge-litert", "tflite-runtime")
 
 
 class SetupPackage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A package of a set-up: where it comes from, and its file where that is known."""
+    """A package of a set-up: its source, and its file if known."""
 
     name: str
     version: str
@@ -30,7 +30,7 @@ class SetupPackage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Packages that belong together on a board and its system, and the commands that install them.
 
-    `models` are patterns of the board's model, `os` begins the name of its system, `accelerator` begins the name of what is attached.
+    `models` are patterns of the board's model, `os` begins the name of its system, `accelerator` begins the name of the attached device.
     """
 
     os: str
@@ -44,27 +44,26 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     note: str | None = None
 
     def fits(self, model: str | None, system: str | None, arch: str, python: str) -> bool:
-        """Return whether it is for this board, system and Python."""
         is_for_board = any(fnmatchcase(model or "", pattern) for pattern in self.models)
         return is_for_board and (system or "").startswith(self.os) and (self.arch, self.python) == (arch, python)
 
 
 @lru_cache(maxsize=1)
 def all_setups() -> tuple[Setup, ...]:
-    """Return every set-up, with what it shares with the others of its system."""
+    """Return every set-up, merged with the part shared by its system."""
     systems = msgspec.toml.decode(files(__package__).joinpath("setups.toml").read_bytes())["system"]
     shared = ({**system, **setup} for system in systems for setup in system["setup"])
     return tuple(msgspec.convert({name: value for name, value in fields.items() if name != "setup"}, Setup) for fields in shared)
 
 
 def setups_for(machine: Machine, accelerator: str, python: str) -> list[Setup]:
-    """Return the set-ups of this machine and this Python (`3.13`) for an accelerator by the beginning of its name."""
+    """Return the set-ups of this machine and this Python (`3.13`) for an accelerator, by the beginning of its name."""
     model, system = board.model(machine), fingerprint.operating_system(machine)
     return [setup for setup in all_setups() if setup.accelerator == accelerator and setup.fits(model, system, machine.arch, python)]
 
 
 def interpreters() -> Mapping[str, str]:
-    """Return the interpreter that belongs to each known version of libedgetpu, as a requirement: `16.0tf2.19.1-1` to `NAME==VERSION`."""
+    """Return the matching interpreter of each known version of libedgetpu, as a requirement: `16.0tf2.19.1-1` to `NAME==VERSION`."""
     pairs: dict[str, str] = {}
     for setup in all_setups():
         library = next((package for package in setup.packages if package.name.startswith("libedgetpu1-")), None)
@@ -75,6 +74,6 @@ def interpreters() -> Mapping[str, str]:
 
 
 def interpreter_of(libedgetpu: str) -> str | None:
-    """Return the interpreter that belongs to a version of libedgetpu, None if none is known."""
-    # Its package's version ends with the system that it was built for.
+    """Return the matching interpreter of a version of libedgetpu; None if unknown."""
+    # The package's version ends with the system that it was built for.
     return interpreters().get(re.sub(r"\.(?:trixie|bookworm|bullseye|ubuntu[0-9.]+)\Z", "", libedgetpu))

@@ -1,1 +1,1 @@
-"""The state of the device, as it reports it: the `health` message, how it is collected, and when it is sent again."""
+"""The device's health: its collection, the `health` message, and when it is sent."""

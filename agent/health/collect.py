@@ -1,4 +1,4 @@
-"""Collects the health of this device, in a process of its own: `python -m edgemeter.agent.health.collect ORDER`, JSON to stdout."""
+"""Collects the health of this device, in a separate process: `python -m edgemeter.agent.health.collect ORDER`, JSON to stdout."""
 
 import math
 import os
@@ -31,7 +31,6 @@ URGENT = 3
 
 
 def read_disk(home: Path, machine: Machine) -> Disk:
-    """Return the state of the file system that `home` is on."""
     try:
         file_system = os.statvfs(home)
         number = home.stat().st_dev
@@ -49,7 +48,7 @@ def read_disk(home: Path, machine: Machine) -> Disk:
 
 
 def wear(block: str, machine: Machine) -> tuple[float | None, bool | None]:
-    """Return how much of its life an eMMC has used at most, and whether its end is announced; None where the medium does not tell."""
+    """Return the used share of an eMMC's lifetime, and whether its end is announced; None if the medium does not report it."""
     for device in (f"{block}/device", f"{block}/../device"):
         used = [stage for word in (machine.text(f"{device}/life_time") or "").split() if (stage := whole_number(word, 16))]
         end = whole_number(machine.text(f"{device}/pre_eol_info"), 16)
@@ -69,7 +68,7 @@ def _written_mb(block: str, machine: Machine) -> int | None:
 
 
 def other_release(prefix: Path) -> str | None:
-    """Return the other release that is kept here."""
+    """Return the other installed release."""
     folder = prefix.resolve().parent
     if folder.name != RELEASES_FOLDER:
         return None
@@ -95,7 +94,7 @@ PANIC = "the kernel crashed (a record of it lies in /sys/fs/pstore)"
 
 
 def read_reset_reason(machine: Machine) -> str | None:
-    """Return the reason in words, None where nothing tells."""
+    """Return the reason in words; None if unknown."""
     # The kernel's crash record is more precise than the hardware's reason.
     if any(path.name.startswith("dmesg-") for path in machine.find("sys/fs/pstore/*")):
         return PANIC
@@ -114,7 +113,7 @@ def _raspberry_pi(machine: Machine) -> str | None:
             continue
         if value & POWER_ON:
             return "power on"
-        # A Raspberry Pi restarts itself through its watchdog: told to, or because it hung.
+        # A Raspberry Pi restarts itself through its watchdog: on request, or because it hung.
         if value & (WATCHDOG | SOFTWARE):
             return "restart or watchdog"
     return None
@@ -124,7 +123,7 @@ LONGEST_LINE = 500
 
 
 class CollectOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose health, and what only the daemon knows; `config` is the file of the configuration, None for the usual places."""
+    """The device, and the facts that only the daemon knows; `config` is the configuration file, None for the usual places."""
 
     device: str
     fleet: str
@@ -135,7 +134,7 @@ class CollectOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
-    """Return the health of this device; what cannot be had is None."""
+    """Return the health of this device; unknown parts are None."""
     settings = config.read(Path(order.config) if order.config else None)
     home = config.home()
     environment = fingerprint.read(machine)
@@ -193,7 +192,7 @@ def _clock(machine: Machine, floor_ns: int, now_ns: int) -> Clock:
     is_right = clock.synchronised(machine)
     return Clock(
         is_synchronised=is_right,
-        # A kernel that nobody corrects knows neither.
+        # Without clock synchronisation the kernel knows neither.
         offset_ms=kernel.offset_ms if kernel and is_right and math.isfinite(kernel.offset_ms) else None,
         error_ms=kernel.error_ms if kernel and is_right else None,
         floor_ns=floor_ns or None,
@@ -202,7 +201,7 @@ def _clock(machine: Machine, floor_ns: int, now_ns: int) -> Clock:
 
 
 def _outbox(path: Path, device: str) -> tuple[int | None, Dropped | None, str | None]:
-    """Return how many records wait, what was dropped, and why neither is known where the outbox cannot be read."""
+    """Return the number of waiting records, the dropped ones, and an error if the outbox cannot be read."""
     if not path.exists():
         return 0, Dropped(), None
     try:
@@ -221,7 +220,7 @@ def _identity(home: Path) -> Identity | None:
 
 
 def _serial(identity: Identity | None, machine: Machine) -> str | None:
-    """Return the serial number by which the fleet knows this board, else the one that it has; None where it has none."""
+    """Return the serial number by which the fleet knows this board, else its own; None without one."""
     if identity is not None:
         return identity.board.serial
     board_serial = read_board_serial(machine)
@@ -249,8 +248,8 @@ def _line(text: str | None) -> str | None:
 
 
 def main() -> int | str:
-    """Write the health that the order in the first argument asks for; return the exit status, or the error in one line."""
-    # Where the agent has ended, nobody reads: the process ends too, without a word.
+    """Write the health that the order in the first argument requests; return the exit status, or the error in one line."""
+    # If the agent has ended, nobody reads the output: exit silently.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         payload = encode_health(read_health(msgspec.json.decode(sys.argv[1], type=CollectOrder)))

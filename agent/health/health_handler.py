@@ -30,13 +30,13 @@ from edgemeter.agent.machine.throttling import PI_SYSFS
 
 
 def certificate_path(settings: Config, home: Path) -> Path:
-    """Return where the device's certificate lies: as its configuration says, else where joining a fleet puts it."""
+    """Return the path of the device's certificate: from the configuration, else where joining a fleet puts it."""
     named = files_of(settings.broker).get("certificate") if settings.broker else None
     return named or home / "identity" / "device.crt"
 
 
 def certificate_end_ns(path: Path, machine: Machine) -> int | None:
-    """Return the end of the certificate at `path` (UTC, ns), None where there is none or nothing here reads it."""
+    """Return the end of the certificate at `path` (UTC, ns); None if it is absent, or there is no tool to read it."""
     if not path.is_file():
         return None
     output = machine.output(["openssl", "x509", "-noout", "-enddate", "-in", str(path)]) or ""
@@ -54,7 +54,7 @@ LONGEST_LINE = 400
 
 
 class StopMarkerContent(msgspec.Struct, frozen=True, kw_only=True):
-    """The marker of a running agent: its boot, the number of out-of-memory kills so far, and when it was last written."""
+    """The marker of a running agent: its boot, the number of out-of-memory kills, and the time of writing."""
 
     boot_id: str | None
     oom_kills: int | None
@@ -64,7 +64,7 @@ class StopMarkerContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopMarker:
-    """The marker below `home`; make it when the agent starts, `touch` it now and then, `end` it once."""
+    """The marker below `home`: created when the agent starts, touched regularly, and ended once."""
 
     def __init__(self, home: Path, machine: Machine = THIS_MACHINE) -> None:
         self._path = home / STOP_MARKER_FILE
@@ -75,11 +75,11 @@ class StopMarker:
         self.touch()
 
     def touch(self) -> None:
-        """Mark the agent as running; the latest time that the clock ever showed is kept."""
+        """Mark the agent as running; the latest time that the clock ever showed is stored."""
         self._write(None)
 
     def end(self, error: BaseException | None, line: str | None = None) -> None:
-        """Mark the agent as ended: on request, or by `error`; `line` is the last that it logged."""
+        """Mark the agent as ended: on request, or by `error`; `line` is its last log line."""
         if error is None or isinstance(error, (SystemExit, KeyboardInterrupt)):
             self._write(LastStop(kind="clean", text=line, at_ns=time.time_ns()))
         else:
@@ -92,7 +92,7 @@ class StopMarker:
         marker = StopMarkerContent(
             boot_id=clock.boot_id(self._machine), oom_kills=oom_kills(self._machine), seen_ns=now_ns, floor_ns=self.floor_ns, ended=ended
         )
-        # It only tells the next start more: an agent on a full disk goes on without it.
+        # It only informs the next start: an agent on a full disk goes on without it.
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with durable_file.replacing(self._path, 0o644) as file:
@@ -100,7 +100,7 @@ class StopMarker:
 
 
 def last_stop(before: StopMarkerContent | None, machine: Machine) -> LastStop:
-    """Return how the agent that left `before` ended, judged on the machine as it is now."""
+    """Return how the agent that left `before` ended, by the present state of the machine."""
     if before is None:
         return LastStop(kind="first")
     if before.ended is not None:
@@ -118,7 +118,7 @@ def last_stop(before: StopMarkerContent | None, machine: Machine) -> LastStop:
 
 
 def oom_kills(machine: Machine) -> int | None:
-    """Return how many processes the kernel has killed since boot, out of memory; None where it does not count (before 4.13)."""
+    """Return the number of processes that the kernel killed since boot, out of memory; None if it does not count (before 4.13)."""
     count = re.search(r"^oom_kill (\d+)$", machine.text("proc/vmstat") or "", re.MULTILINE)
     return int(count[1]) if count else None
 
@@ -141,12 +141,12 @@ DAILY_S = 86_400.0
 AT_MOST_EVERY_S = 600.0
 REFUSED_EVERY_S = 60.0
 
-# A board that just started, or a slow one, may need longer than this: the next try comes after a pause and has twice as long, and so on.
+# A board that just started, or a slow one, may need longer than this: the next try comes after a pause with twice the time, and so on.
 COLLECT_TIMEOUT_S, LONGEST_COLLECT_TIMEOUT_S = 120.0, 1920.0
 PAUSE_S = 60.0
 TOUCH_S = 3600.0
 
-# Shares of the disk that are free; crossing one is worth a message.
+# Shares of free disk space; crossing one triggers a message.
 DISK_STEPS = (0.02, 0.05, 0.1, 0.2)
 
 
@@ -156,14 +156,14 @@ ImportantState = tuple[bool | None, int | None, int | None, tuple[str | None, ..
 
 
 def begin_collecting(order: str) -> "subprocess.Popen[bytes]":
-    """Start the process that collects; its output is the message."""
+    """Start the collecting process; its output is the message."""
     command = [sys.executable, "-m", "edgemeter.agent.health.collect", order]
-    # In a session of its own: Ctrl-C is for the agent, which ends it.
+    # In a session of its own: Ctrl-C is for the agent, which ends the process.
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
 
 
 class HealthHandler(Handler):
-    """Reports health; `is_busy`: whether a run is being measured."""
+    """Reports health; `is_busy` returns whether a run is in progress."""
 
     topics = ()
 
@@ -193,12 +193,12 @@ class HealthHandler(Handler):
         self._refused_s = float("-inf")
 
     def connected(self) -> None:
-        """Repeat the last report: a broker that lost its memory has lost that too."""
+        """Repeat the last report: a broker that lost its state has lost that too."""
         if self._reported is not None:
             self._publish(self._reported)
 
     def poll(self) -> float:
-        """Collect when it is due; publish when that is done."""
+        """Collect when it is due; publish the result."""
         now_s = self._now_s()
         if now_s - self._touched_s >= TOUCH_S:
             self._touched_s = now_s
@@ -213,7 +213,7 @@ class HealthHandler(Handler):
         return POLL_S
 
     def close(self) -> None:
-        """End the child, and note how the agent ends."""
+        """End the child, and store how the agent ends."""
         if self._child is not None:
             self._end_child(self._child)
         lines = self._context.log()
@@ -238,14 +238,14 @@ class HealthHandler(Handler):
             disk = os.statvfs(self._context.home)
             free_ratio = disk.f_bavail / max(1, disk.f_blocks)
             step = sum(free_ratio >= limit_ratio for limit_ratio in DISK_STEPS)
-        # A renewed certificate is worth a message.
+        # A renewed certificate triggers a message.
         with contextlib.suppress(OSError):
             certificate_ns = certificate_path(self._context.settings, self._context.home).stat().st_mtime_ns
         flags = tuple(THIS_MACHINE.line(path) for path in THIS_MACHINE.find(PI_SYSFS))
         return clock.synchronised(), step, certificate_ns, flags
 
     def _report_runs(self, now_s: float) -> None:
-        """Report the verdicts of the last runs: that needs no child."""
+        """Report the verdicts of the last runs, which needs no child process."""
         runs_ns = verdicts_changed_ns(self._context.home)
         if self._reported is None or runs_ns == self._runs_ns or now_s - self._runs_s < AT_MOST_EVERY_S:
             return
@@ -253,7 +253,7 @@ class HealthHandler(Handler):
         self._publish(encode_health(msgspec.structs.replace(decode_health(self._reported), runs=recent_runs(self._context.home))))
 
     def _report_refused(self, now_s: float) -> None:
-        """Report orders that were refused since: somebody has to look at it today."""
+        """Report newly refused orders: a person has to look at them today."""
         refused = read_refused_orders(self._context.home)
         if self._reported is None or refused is None or refused == self._refused or now_s - self._refused_s < REFUSED_EVERY_S:
             return
@@ -288,7 +288,7 @@ class HealthHandler(Handler):
             self._end_child(child)
             self._failed(f"collecting the health of this device took more than {timeout_s:.0f} s", now_s)
             return POLL_S
-        # Its output fits into a pipe that nobody reads meanwhile.
+        # Its output fits into the pipe buffer.
         payload, _ = child.communicate()
         self._child = None
         try:

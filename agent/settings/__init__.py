@@ -1,1 +1,1 @@
-"""Settings: where each value comes from, the samples of every file, and all mistakes of a file at once."""
+"""Settings: the source of each value, the samples of every file, and all mistakes in a file at once."""

@@ -1,4 +1,4 @@
-"""The keys of a case: the meaning of each, as the help of its option and the sample have it, and the check of their values."""
+"""The keys of a case: their texts, for option help and the sample, and the validation of their values."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -16,7 +16,7 @@ from edgemeter.agent.contract.suite import Case
 
 @cache
 def setting_texts() -> Mapping[str, str]:
-    """Return what each key of a case means, with its default."""
+    """Return the text of each key of a case, with its default."""
     texts = field_texts(case_settings)["Settings"]
     defaults = {field.name: field.default for field in msgspec.structs.fields(Case)}
     for key, text in texts.items():
@@ -27,7 +27,7 @@ def setting_texts() -> Mapping[str, str]:
 
 
 def checked_settings(values: Mapping[str, Any]) -> Settings:
-    """Return the settings of a case; raises ConfigError, with the choices that there are, if one has a wrong value."""
+    """Return the settings of a case; raises ConfigError, with the valid choices, if a value is wrong."""
     if wrong := mistakes(values, Settings):
         raise ConfigError("; ".join(map(str, wrong)))
     return msgspec.convert(dict(values), Settings)

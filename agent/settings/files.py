@@ -1,6 +1,6 @@
-"""The files that people write (configuration, suite, rules, fleet): a sample of each, and all mistakes of one at once.
+"""The files that people write (configuration, suite, rules, fleet): a sample of each, and all mistakes in one at once.
 
-And every setting of this machine with its value, and where that came from: option, environment, file or default.
+Also every setting of this machine with its value and source: option, environment, file or default.
 """
 
 import os
@@ -28,7 +28,7 @@ from edgemeter.agent.settings.case_keys import setting_texts
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """One kind of file, as `module:attribute`: its document, its sample, and what finds faults in one whose keys are right, if any do."""
+    """One kind of file, as `module:attribute`: its document, its sample, and a function that checks a file with valid keys."""
 
     what: str
     document: str
@@ -84,10 +84,10 @@ def sample(kind: str) -> str:
 
 
 def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]:
-    """Return the kind of file (None: the one whose keys it has), and every mistake in it.
+    """Return the kind of file (None: detected by its keys), and every mistake in it.
 
     Raises:
-        ConfigError: it cannot be read, is no TOML (the line is named), or there is no such kind.
+        ConfigError: it cannot be read, is not TOML (the line is named), or there is no such kind.
     """
     content = parse_toml(path, "file")
     kind = kind or _kind_of(content)
@@ -99,14 +99,14 @@ def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]
     try:
         remaining = msgspec.convert(without(content, all_mistakes), document)
     except msgspec.ValidationError:
-        # Something is missing: what the whole of it means is unknown until it is there.
+        # A required key is missing: the whole can be checked only with it.
         return kind, all_mistakes
     faults: Iterable[Mistake | str] = resolve_name(file_kind.faults)(remaining, path) if file_kind.faults else ()
     return kind, [*all_mistakes, *(fault if isinstance(fault, Mistake) else Mistake("", "", fault) for fault in faults)]
 
 
 def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
-    """Yield what keeps each case from being measured: a missing model or data set, an unknown runtime, keys that exclude each other."""
+    """Yield the faults of each case: a missing model or data set, an unknown runtime, keys that exclude each other."""
     for number, case in enumerate(document.case, start=1):
         section = f"[[case]] number {number}"
         try:
@@ -126,7 +126,7 @@ def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
 
 
 def _wrong_choice(content: Mapping[str, Any]) -> Iterator[Mistake]:
-    """Yield the names of sensors in `power` that there are not."""
+    """Yield the unknown sensors in `power`."""
     tables, power_names = content.get("sensors"), content.get("power")
     table_names = list(tables) if isinstance(tables, dict) else []
     names = [*power.names(), *(name for name in table_names if name not in power.names())]
@@ -136,7 +136,7 @@ def _wrong_choice(content: Mapping[str, Any]) -> Iterator[Mistake]:
 
 
 def _wrong_sensors(tables: object) -> Iterator[Mistake]:
-    """Yield the keys of [sensors.NAME] that the sensor does not know, and the values that it refuses."""
+    """Yield the keys of [sensors.NAME] that the sensor does not know, and invalid values."""
     for name, table in tables.items() if isinstance(tables, dict) else ():
         if not isinstance(table, dict):
             continue
@@ -159,7 +159,7 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
 
 
 def _explained(text: str) -> str:
-    """Return the sample of a suite with the meaning of each key above its first line."""
+    """Return the sample of a suite with the text of each key above its first line."""
     meanings, annotations = {**setting_texts()}, get_type_hints(case_settings.Settings)
     head, mark, tables = text.partition("[defaults]\n")
     lines = []
@@ -189,7 +189,7 @@ def _kind_of(content: Mapping[str, Any]) -> str:
     return max(FILES, key=likeness)
 
 
-# The variable of a setting; the others are set by the file only.
+# The environment variable of a setting; others are set by the file only.
 VARIABLE_OF: Mapping[str, str] = {
     "device": "EDGEMETER_DEVICE",
     "fleet": "EDGEMETER_FLEET",
@@ -202,7 +202,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: `value` as TOML has it, None where nothing sets it; `source` is an option, a variable, a file, or `default`."""
+    """One setting: `value` as in TOML, None if unset; `source` is an option, a variable, a file, or `default`."""
 
     key: str
     value: Any
@@ -210,7 +210,7 @@ class Setting:
 
 
 def settings(path: Path | None, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> list[Setting]:
-    """Return every setting, those of sensors as `sensors.NAME.KEY`; `options` are those that the command line gave.
+    """Return every setting, those of sensors as `sensors.NAME.KEY`; `options` are those of the command line.
 
     Raises:
         ConfigError: the configuration cannot be read, or has a wrong or unknown key.
