@@ -1,1 +1,1 @@
-"""Who this device is to its fleet: a key made here, a certificate for it, and the board they belong to."""
+"""The identity of this device in its fleet: its own key, a certificate, and the board that they belong to."""

@@ -1,4 +1,4 @@
-"""Requests to the fleet's service over HTTPS: for a first certificate or a renewed one, and that a certificate arrived."""
+"""Requests to the fleet's service over HTTPS: for a first or renewed certificate, and the confirmation that it arrived."""
 
 import logging
 import ssl
@@ -14,7 +14,7 @@ from edgemeter.agent.contract.identity import LARGEST_BYTES, CertificateRequest,
 
 logger = logging.getLogger(__name__)
 
-# An answer takes a second; a board that waits for approval asks again less and less often.
+# An answer takes a second; a board that waits for approval asks less and less often.
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 60.0
 TIMEOUT_S = 15.0
@@ -23,7 +23,7 @@ _FOR_GOOD = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND,
 
 
 class EnrolmentClient:
-    """Asks the service at `service` (https://HOST:PORT), whose certificate the authority in `files` has signed.
+    """A client of the service at `service` (https://HOST:PORT), whose certificate the authority in `files` has signed.
 
     `alive` is called every second while it waits.
     """
@@ -47,7 +47,7 @@ class EnrolmentClient:
             try:
                 answer = self.ask(path, question)
             except (TransientError, UnavailableError) as error:
-                # Logged once, not with every try.
+                # Logged once, not at every attempt.
                 logger.log(logging.DEBUG if str(error) == reason else logging.WARNING, "%s", error)
                 reason, wait_s = str(error), backoff_s(failures)
                 failures += 1
@@ -68,7 +68,7 @@ class EnrolmentClient:
                 time.sleep(min(left_s, POLL_S))
 
     def confirm(self) -> bool:
-        """Confirm that the certificate with which this connects is on the disk; return whether the service knows: no harm if not."""
+        """Confirm that the certificate of this connection is on the disk; return whether the service knows. A failure does no harm."""
         try:
             self._post("/confirm", b"")
         except EdgemeterError as error:
@@ -77,7 +77,7 @@ class EnrolmentClient:
         return True
 
     def ask(self, path: str, question: CertificateRequest) -> EnrolmentAnswer:
-        """Return the answer to a request as it is now.
+        """Return the present answer to a request.
 
         Raises:
             ConfigError: the service refuses the request, or our certificate.

@@ -1,4 +1,4 @@
-"""Who this device is: the files of its identity, its own key, the serial number of its board, and the earliest that it can be."""
+"""The identity of this device: its files, its own key, the serial number of its board, and the earliest possible time."""
 
 import re
 import secrets
@@ -19,7 +19,7 @@ from edgemeter.agent.contract.identity import Serial, SerialSource
 from edgemeter.agent.machine.board import PLACEHOLDERS
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
-# An SD card has a number too, but it is the card's: only what is soldered on (type MMC) is the board's.
+# An SD card's number belongs to the card: only a soldered medium (type MMC) identifies the board.
 _PLACES: tuple[tuple[SerialSource, str], ...] = (
     ("device-tree", "proc/device-tree/serial-number"),
     ("device-tree", "sys/firmware/devicetree/base/serial-number"),
@@ -33,7 +33,7 @@ _LONGEST = 128
 
 
 class BoardSerial(msgspec.Struct, frozen=True):
-    """A serial number, and where it was found: `path` below the root, None where it was drawn."""
+    """A serial number and its source: `path` below the root, None for a random one."""
 
     serial: Serial
     source: SerialSource
@@ -41,7 +41,7 @@ class BoardSerial(msgspec.Struct, frozen=True):
 
 
 def read_board_serial(machine: Machine = THIS_MACHINE) -> BoardSerial:
-    """Return the surest serial number that this board has; one drawn at random where it has none at all."""
+    """Return the most reliable serial number of this board; a random one if it has none."""
     for source, path in _places(machine):
         if (serial := _serial(machine, path)) is not None:
             return BoardSerial(serial, source, path)
@@ -49,16 +49,16 @@ def read_board_serial(machine: Machine = THIS_MACHINE) -> BoardSerial:
 
 
 def differs_from_board(board: BoardSerial, machine: Machine = THIS_MACHINE) -> bool:
-    """Return whether this board is surely another than the `board` one.
+    """Return whether this board is certainly another than `board`.
 
-    A number that may not be read (some are root's) or was drawn at random proves nothing: the board counts as the same.
+    A number that cannot be read (some need root) or is random proves nothing: then the board counts as the same.
     """
     if board.path is None:
         return False
     serial = _serial(machine, board.path)
     if serial is not None:
         return serial != board.serial
-    # The number is gone, not hidden: a Pi's card in a board without a device tree, an eMMC's image on a card.
+    # The number is absent, not unreadable: a Pi's card in a board without a device tree, an eMMC's image on a card.
     return not (machine.root / board.path).exists() and read_board_serial(machine).source not in {"made", "installation"}
 
 
@@ -85,13 +85,13 @@ class _Built(msgspec.Struct):
 
 
 def clock_floor_ns(issued_ns: int | None, release: Path = Path(sys.prefix)) -> int:
-    """Return when the installed release was built, or the certificate issued (`issued_ns`), whichever is later; 0 for unknown."""
+    """Return when the installed release was built, or the certificate issued (`issued_ns`), whichever is later; 0 if unknown."""
     built = durable_file.read_if_any(release / "manifest.json", _Built)
     return max(built.built_ns if built else 0, issued_ns or 0)
 
 
 def make_key(path: Path) -> None:
-    """Write a new P-256 key to `path`, for its owner alone.
+    """Write a new P-256 key to `path`, readable only by its owner.
 
     Raises:
         UnavailableError: there is no openssl, it fails, or the file cannot be written.
@@ -101,12 +101,12 @@ def make_key(path: Path) -> None:
 
 
 def certificate_request(path: Path, common_name: str | None) -> str:
-    """Return a certificate signing request, PEM, for the key in `path`; without a name where there is none yet.
+    """Return a certificate signing request, PEM, for the key in `path`; `common_name` is None before the fleet has given a name.
 
     Raises:
         UnavailableError: there is no openssl, it fails, or the key cannot be read.
     """
-    # A configuration of our own: a board's own one may be missing or ask for countries and cities.
+    # Our own configuration: the board's may be missing, or ask for countries and cities.
     with tempfile.NamedTemporaryFile("w", suffix=".cnf") as settings:
         escaped = (common_name or "").replace("\\", "\\\\").replace("$", "\\$").replace("#", "\\#")
         name, subject = (f'CN = "{escaped}"\n', []) if common_name else ("", ["-subj", "/"])
@@ -117,21 +117,21 @@ def certificate_request(path: Path, common_name: str | None) -> str:
 
 
 def belong_together(certificate: Path, key: Path) -> bool:
-    """Return whether the certificate is one for that key; False where either cannot be read."""
+    """Return whether the certificate is for that key; False if either cannot be read."""
     try:
         return run_openssl("x509", "-in", str(certificate), "-noout", "-pubkey") == run_openssl("pkey", "-in", str(key), "-pubout")
     except UnavailableError:
         return False
 
 
-# A device asks for its next certificate when this part of the present one's life has passed.
+# A device requests its next certificate after this share of the present one's lifetime.
 RENEW_AT_RATIO = 2 / 3
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity that a device stores: `claim` is the id of its enrolment token; times are the server's.
+    """The stored identity of a device: `claim` is the id of its enrolment token; times are the server's.
 
-    `board` is the one that it was made on; `service` is where it renews its certificate and fetches content, https://HOST:PORT.
+    `board` is the board that created it; `service` is where it renews its certificate and fetches content, https://HOST:PORT.
     """
 
     device: Name
@@ -145,15 +145,14 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     not_after_ns: int
 
     def is_due(self, now_ns: int) -> bool:
-        """Return whether it is time for the next certificate."""
         return now_ns >= self.issued_ns + int((self.not_after_ns - self.issued_ns) * RENEW_AT_RATIO)
 
 
 class IdentityFiles:
     """The files of an identity in the agent's `home`.
 
-    `key`, `certificate` and `ca` (the fleet's authority) are PEM, `identity` is JSON. For `next_key` a certificate was asked and has not
-    come yet; `joined` is the marker that the first boot waits for.
+    `key`, `certificate` and `ca` (the fleet's authority) are PEM, `identity` is JSON. `next_key` is the key of a certificate that was
+    requested and has not arrived; `joined` is the marker that the first boot waits for.
     """
 
     def __init__(self, home: Path) -> None:
@@ -168,11 +167,11 @@ class IdentityFiles:
 
     @property
     def tls(self) -> TlsFiles:
-        """The files by which this device and its fleet's servers know each other."""
+        """The files for TLS between this device and its fleet's servers."""
         return TlsFiles(self.ca, self.certificate, self.key)
 
 
 def read_identity(home: Path) -> Identity | None:
-    """Return the identity in the agent's home, None where it has joined no fleet; raises ConfigError if it cannot be read."""
+    """Return the identity in the agent's home, None if it has joined no fleet; raises ConfigError if it cannot be read."""
     remedy = "join its fleet again with `edgemeter agent join`"
     return durable_file.read_struct(IdentityFiles(home).identity, Identity, "identity of this device", remedy)

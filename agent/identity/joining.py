@@ -1,4 +1,4 @@
-"""How a device joins a fleet: a key made here, a certificate for it against a token, a configuration to measure and deliver with."""
+"""Joining a fleet: a new key, a certificate for it in exchange for a token, and a configuration."""
 
 import logging
 import os
@@ -31,18 +31,18 @@ logger = logging.getLogger(__name__)
 
 JOIN_TIMEOUT_S = 600.0
 _TRIES = 3
-# The secret of a join file; its value is a string on one line, as `join_file_text` and people write it.
+# The secret of a join file; its value is a string on one line, as both `join_file_text` and people write it.
 _SECRET = re.compile(rb"""^([ \t]*token[ \t]*=[ \t]*)("(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')""", re.MULTILINE)
 _LINE = re.compile(rb"^[ \t]*token[ \t]*=.*(?:\r?\n|\Z)", re.MULTILINE)
 
 
 def join_fleet(path: Path, home: Path, config: Path, machine: Machine = THIS_MACHINE, timeout_s: float = JOIN_TIMEOUT_S) -> Identity:
-    """Join the fleet of the join file at `path`, or find that this board has; wipe the file's secrets; return who the device is now.
+    """Join the fleet of the join file at `path`, unless this board has; wipe the file's secrets; return the device's name.
 
-    The identity is kept in the agent's `home`; `config` is its configuration.
+    The identity is stored in the agent's `home`; `config` is its configuration.
 
     Raises:
-        ConfigError: the join file is wrong or has no token any more, or the fleet refuses this board.
+        ConfigError: the join file is wrong or its token is gone, or the fleet refuses this board.
         TransientError: no broker answers, or this board is not approved yet: try again later.
         UnavailableError: a file cannot be written, or there is no openssl.
     """
@@ -52,7 +52,7 @@ def join_fleet(path: Path, home: Path, config: Path, machine: Machine = THIS_MAC
     if identity is None or (join_file.token and token_id(join_file.token) != identity.claim):
         identity = _enrol(join_file, files, machine, timeout_s)
     configure(files, config, identity)
-    # The token has served: were it wiped later than the marker is made, a power cut between would leave it on the card for ever.
+    # The token is used: if it were wiped after the marker is made, a power cut in between would leave it on the card for ever.
     try:
         wipe_secrets(path)
     except EdgemeterError as error:
@@ -65,10 +65,10 @@ def join_fleet(path: Path, home: Path, config: Path, machine: Machine = THIS_MAC
 def take_certificate(
     files: IdentityFiles, answer: EnrolmentAnswer, serial: BoardSerial, broker: str, service: str, claim: str | None
 ) -> Identity:
-    """Keep the certificate of an accepting answer for the key in `files.next_key`, or the device's own key; return who the device is now.
+    """Store the certificate of an accepting answer for the key in `files.next_key`, or the device's own key; return the device's name.
 
     Raises:
-        ConfigError: the fleet did not accept; the answer holds no certificate, or one of another key.
+        ConfigError: the fleet did not accept; the answer contains no certificate, or one for another key.
         UnavailableError: a file cannot be written.
     """
     if answer.state != "accepted":
@@ -97,7 +97,7 @@ def take_certificate(
 
 
 def settle_identity(files: IdentityFiles) -> None:
-    """Put what arrived, if anything did, in the place of what was, also when the power went in between.
+    """Replace the old files by the new ones, if any arrived, also after a power cut in between.
 
     Raises:
         UnavailableError: a file cannot be moved.
@@ -106,7 +106,7 @@ def settle_identity(files: IdentityFiles) -> None:
     if not arrived.exists():
         return
     with os_error_as(UnavailableError, f"cannot put the new certificate into {str(files.folder)!r}", "check its owner"):
-        # `next.json` goes last: as long as it is there, this is done again.
+        # `next.json` goes last: while it exists, this is repeated.
         for name, target in (("next.key", files.key), ("next.crt", files.certificate)):
             if (files.folder / name).exists():
                 (files.folder / name).replace(target)
@@ -116,7 +116,7 @@ def settle_identity(files: IdentityFiles) -> None:
 
 
 def configure(files: IdentityFiles, config: Path, identity: Identity) -> None:
-    """Write who the device is, and how it reaches the broker and the fleet's content, into the configuration; its other settings stay.
+    """Write the device's name, the broker and the fleet's content address into the configuration; its other settings stay.
 
     Raises:
         UnavailableError: it cannot be written.
@@ -136,7 +136,7 @@ def configure(files: IdentityFiles, config: Path, identity: Identity) -> None:
         raise UnavailableError(
             f"cannot read the configuration {str(config)!r} ({error}): correct it, or name another with --config"
         ) from error
-    # Only above the first table: below it the same words are keys of that table.
+    # Only above the first table: below it the same names are keys of that table.
     head, table, tail = re.match(r"(.*?)(^[ \t]*\[|\Z)(.*)", before, re.DOTALL | re.MULTILINE).groups()  # type: ignore[union-attr]
     managed = re.compile(rf"^[ \t]*(?:{'|'.join(settings)})[ \t]*=.*(?:\n|\Z)", re.MULTILINE)
     unmanaged = managed.sub("", head)
@@ -183,7 +183,7 @@ def _enrol(join_file: JoinFile, files: IdentityFiles, machine: Machine, timeout_
 def ask_certificate(
     client: EnrolmentClient, path: str, files: IdentityFiles, request: CertificateRequest, common_name: str | None, timeout_s: float
 ) -> EnrolmentAnswer:
-    """Return the answer to `request` with a CSR for the key in `files.next_key`; a key that came with a copied card is made anew.
+    """Return the answer to `request` with a CSR for the key in `files.next_key`; a key from a copied card is replaced.
 
     Raises:
         UnavailableError: there is no openssl, or a file cannot be written.
@@ -202,7 +202,6 @@ def ask_certificate(
 
 
 def board_name(machine: Machine) -> str | None:
-    """Return the board's model as a request names it."""
     return (board.model(machine) or "")[:200] or None
 
 
@@ -210,7 +209,7 @@ def _serial(files: IdentityFiles, machine: Machine) -> BoardSerial:
     serial = read_board_serial(machine)
     if serial.path is not None:
         return serial
-    # Drawn once: a board without any number is the same one with the next try.
+    # Drawn once: a board without any number keeps it for the next attempt.
     path = files.folder / "drawn-serial"
     if not path.exists():
         durable_file.write(path, serial.serial.encode())
@@ -218,12 +217,12 @@ def _serial(files: IdentityFiles, machine: Machine) -> BoardSerial:
 
 
 def wipe_secrets(path: Path) -> bool:
-    """Overwrite the secrets in `path` where they stand on the disk, then take their lines out; return whether there were any.
+    """Overwrite the secrets in `path` in place, then delete their lines; return whether there were any.
 
-    A file system may still hold copies elsewhere (flash moves what is rewritten): the token serves nobody after it has served.
+    A file system may still have copies elsewhere (flash moves rewritten data): a used token is worthless.
 
     Raises:
-        UnavailableError: the file cannot be written: its medium is read-only, or belongs to somebody else.
+        UnavailableError: the file cannot be written: its medium is read-only, or it belongs to another user.
     """
     with os_error_as(UnavailableError, f"cannot wipe the secrets from {str(path)!r}", "make its medium writable, or delete it yourself"):
         content = path.read_bytes()

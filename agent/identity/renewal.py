@@ -1,7 +1,7 @@
 """A new certificate for a known device.
 
-When two thirds of the present one's life have passed, and when its card was copied or moved to another board, which makes a key of its
-own and asks for a name by the certificate that it came with.
+After two thirds of the present one's lifetime, or if the card was copied or moved to another board, which creates its own
+key and asks for a name with the certificate that it came with.
 """
 
 import functools
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def settle_moved_card(home: Path, machine: Machine = THIS_MACHINE, alive: Callable[[], object] = lambda: None) -> None:
-    """Return when the identity in `home` is this board's, or there is none; `alive` is called while it waits.
+    """Return when the identity in `home` belongs to this board, or there is none; `alive` is called while it waits.
 
     Raises:
         ConfigError: the fleet refuses this board.
@@ -66,7 +66,7 @@ def _begin(work: Callable[[], None]) -> None:
 
 
 class RenewalHandler(Handler):
-    """A handler (see `Handler`), whose requests run in a thread; a device that has joined no fleet has nothing to renew."""
+    """Renews the certificate, with requests in a thread; a device that has joined no fleet has nothing to renew."""
 
     topics: Sequence[str] = ()
 
@@ -93,7 +93,7 @@ class RenewalHandler(Handler):
             )
 
     def poll(self) -> float:
-        """Ask for a certificate when that is due, and report that the present one is here, once after each start."""
+        """Request a certificate when that is due, and confirm the present one, once after each start."""
         identity = self._identity
         if identity is None or (self._is_confirmed and not _is_due(identity)):
             return POLL_S
@@ -117,7 +117,7 @@ class RenewalHandler(Handler):
                     self._files, answer, identity.board, identity.broker, identity.service, identity.claim
                 )
                 logger.info("the certificate was renewed: number %s", self._identity.number)
-            # The service lets the earlier certificates end then.
+            # The service then revokes the earlier certificates.
             self._is_confirmed = client.confirm()
         except EdgemeterError as error:
             logger.warning("the certificate is not renewed: %s", error)

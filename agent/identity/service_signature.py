@@ -1,4 +1,4 @@
-"""Whether a message comes from the service of this device's fleet: what a broker makes up by itself, or changes, is none."""
+"""Verifies that a message comes from the service of this device's fleet, and was not forged or changed by a broker."""
 
 import ssl
 from pathlib import Path
@@ -12,32 +12,32 @@ from edgemeter.agent.contract.health import RefusedOrders
 from edgemeter.agent.contract.sealed import SERVICE_NAME, SealedMessage
 from edgemeter.agent.identity.identity import IdentityFiles
 
-# In the agent's data folder, from its orders' check to its health report.
+# In the agent's data folder, written by the check of orders and read by the health report.
 REFUSED_ORDERS_FILE = "refused-orders.json"
 
 
 def read_refused_orders(home: Path) -> RefusedOrders | None:
-    """Return what the agent with that data folder has noted, None where it refused none; damage counts as none."""
+    """Return the refused orders noted in that data folder, None if there are none; damage counts as none."""
     return durable_file.read_if_any(home / REFUSED_ORDERS_FILE, RefusedOrders)
 
 
 class _NewestService(msgspec.Struct, frozen=True, kw_only=True):
-    """The end (s, UTC) of the newest certificate of the service that came here, and the authority (PEM) that it is of."""
+    """The end (s, UTC) of the newest known certificate of the service, and its authority (PEM)."""
 
     authority: str
     not_after_s: int
 
 
 class ServiceSignature:
-    """Verifies messages of the service by the fleet's authority, which came here with the join file.
+    """Verifies messages of the service by the fleet's authority, which came with the join file.
 
-    A service whose certificate was renewed is trusted at once, and its earlier certificate not any more: the newest is kept on the disk.
+    A renewed certificate of the service is trusted at once, and its earlier one no longer: the newest is stored on the disk.
     """
 
     def __init__(self, files: IdentityFiles) -> None:
         self._authority = files.ca
         self._newest_file = files.folder / "service.json"
-        # The certificate verified last, and its public key: a board hears the same one for years.
+        # The certificate verified last, and its public key: a board sees the same one for years.
         self._certificate: str | None = None
         self._key = b""
 

@@ -1,1 +1,1 @@
-"""Jobs: what the fleet's server orders of this device, carried out once each, however often it is ordered."""
+"""Jobs: the orders of the fleet's service, each carried out once, however often it is delivered."""

@@ -1,4 +1,4 @@
-"""Carries one order out and writes its end into the journal, whatever becomes of the daemon meanwhile.
+"""Carries one order out and writes the result into the journal, even if the daemon ends meanwhile.
 
 Answers the orders `doctor` and `logs`.
 """
@@ -25,7 +25,7 @@ from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.execution import ANSWER_NS, Doing, ExecutionTask
 from edgemeter.agent.jobs.journal import Journal
 
-# Where an order's files stand while it is carried out.
+# The folder of an order's files while it is carried out.
 WORK_FOLDER = "job-work"
 _WITHIN = re.compile(rf"/[^'\"\s]*/{WORK_FOLDER}/[^'\"/\s]+/")
 
@@ -39,13 +39,13 @@ class OrderOutcome:
     text: str | None = None
 
 
-# Reports what is done now, how much of the order is done (0..1), and which run begins now.
+# Reports the current step, the completed share (0..1), and the run that begins now.
 ReportProgress = Callable[[str, float | None, Measuring | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class OrderContext:
-    """The context of the work: the task, the configuration, and how to note a kept run (and whether it is the last), and progress."""
+    """The context of the work: the task, the configuration, and callbacks for a stored run (and whether it is the last), and progress."""
 
     task: ExecutionTask
     settings: config.Config
@@ -53,11 +53,10 @@ class OrderContext:
     report: ReportProgress
 
     def content(self, content: Content) -> Path:
-        """Return where that content stands."""
         return Path(self.task.contents[content.sha256])
 
 
-# By kind of work: what carries it out, given the context and the work.
+# The function that carries out each kind of work, given the context and the work.
 WORK_FUNCTIONS: Mapping[type, str] = {
     Measure: "edgemeter.agent.jobs.measuring:measure",
     Doctor: "edgemeter.agent.jobs.carry_out:doctor",
@@ -66,13 +65,13 @@ WORK_FUNCTIONS: Mapping[type, str] = {
 
 
 def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | None = None) -> None:
-    """Do what the order says and write its end into the journal; `answered` is set when the owner has reported the run that begins."""
+    """Carry out the order and write the result into the journal; `answered` is set when the owner has reported the run that begins."""
 
     def report(doing: str, done_ratio: float | None, measuring: Measuring | None) -> None:
         note = Doing(doing=doing, done_ratio=done_ratio, measuring=measuring, begun_ns=time.monotonic_ns())
         if answered is not None:
             answered.clear()
-        # The daemon is gone: this process is about to end.
+        # The daemon has ended: this process is about to end.
         with contextlib.suppress(BrokenPipeError):
             notes.write(msgspec.json.encode(note) + b"\n")
             notes.flush()
@@ -85,12 +84,12 @@ def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | 
             context = OrderContext(task, settings, lambda run, is_last: book.kept(task.place, run, is_last=is_last), report)
             outcome: OrderOutcome = resolve_name(WORK_FUNCTIONS[type(task.order.work)])(context, task.order.work)
         except (ConfigError, UnavailableError) as error:
-            # Where nothing was measured, the order cannot be carried out on this board.
+            # If nothing was measured, the order cannot be carried out on this board.
             entry = book.read(task.place)
             outcome = OrderOutcome("failed" if entry and entry.runs else "rejected", str(error))
         except EdgemeterError as error:
             outcome = OrderOutcome("failed", str(error))
-        # Files are named as in the order, not by their paths on this board.
+        # Files have the names in the order, not their paths on this board.
         reason = None if outcome.reason is None else _WITHIN.sub("", outcome.reason)
         book.ends(task.place, outcome.state, reason, text=outcome.text)
 
@@ -119,7 +118,7 @@ def doctor(context: OrderContext, _work: Doctor) -> OrderOutcome:
 
 
 def logs(context: OrderContext, work: Logs) -> OrderOutcome:
-    """Return the last lines of the agent's log: systemd's journal where it may be read, else what the agent kept in memory."""
+    """Return the last lines of the agent's log: systemd's journal if it can be read, else the agent's own from memory."""
     lines, where = _of_systemd(work.lines), f"journal of {UNIT}"
     if not lines:
         lines, where = list(context.task.log[-work.lines :]), "kept by the agent since its start"
@@ -127,7 +126,7 @@ def logs(context: OrderContext, work: Logs) -> OrderOutcome:
 
 
 def redacted(text: str) -> str:
-    """Return the text without what looks like a secret; a sha256 is none."""
+    """Return the text without likely secrets; a sha256 is none."""
     for pattern in _SECRETS:
         text = pattern.sub(lambda match: match[0] if _HEX.match(match[0]) else "[redacted]", text)
     return text

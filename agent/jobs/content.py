@@ -1,6 +1,6 @@
-"""Content on the device: files named by their sha256 in `content/`, whole and checked, or `.part` while they are fetched over HTTPS.
+"""Content on the device: files named by their sha256 in `content/`, complete and verified, or `.part` during the download over HTTPS.
 
-A child process fetches one at a time, so that the daemon stays small; what has arrived survives a restart.
+A child process downloads one at a time, so that the daemon stays small; a part survives a restart.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ CONTENT_FOLDER = "content"
 PART = ".part"
 DATA = ".data"
 
-# Twice the size: what is written next to it (a release that is built, results) needs room too.
+# Twice the size: the files made from it (an installed release, results) need room too.
 FREE_RATIO = 2
 
-# The exit status of the child; with any other one, a later try may succeed.
+# The exit status of the child; after any other, a later attempt may succeed.
 HERE, REFUSED = 0, 3
 CHILD_POLL_S = 0.2
 FIRST_PAUSE_S = 5.0
@@ -37,42 +37,42 @@ LONGEST_PAUSE_S = 120.0
 
 
 class DeviceContent:
-    """The contents below `home`, of at most about `limit_bytes` besides what is in use."""
+    """The contents below `home`, of at most about `limit_bytes` besides those in use."""
 
     def __init__(self, home: Path, limit_bytes: int) -> None:
         self.folder = home / CONTENT_FOLDER
         self._limit_bytes = limit_bytes
 
     def path(self, content: Content) -> Path:
-        """Return where the content is once it is here."""
+        """Return the path of the complete content."""
         return self.folder / content.sha256
 
     def part(self, content: Content) -> Path:
-        """Return where it is while it is fetched."""
+        """Return the path during the download."""
         return self.folder / f"{content.sha256}{PART}"
 
     def is_here(self, content: Content) -> bool:
-        """Return whether it is here, whole, as its name says: it was put in place only after its hash was right."""
+        """Return whether it is complete: it gets its final name only after its hash was verified."""
         try:
             return self.path(content).stat().st_size == content.size_bytes
         except OSError:
             return self._unpacked(content).is_dir()
 
     def used(self, content: Content) -> None:
-        """Note that it is used now."""
+        """Mark it as used now."""
         for path in (self.path(content), self._unpacked(content)):
             with contextlib.suppress(OSError):
                 os.utime(path)
 
     def arrived_bytes(self, content: Content) -> int:
-        """Return how much of it has arrived."""
+        """Return how many bytes have arrived."""
         try:
             return self.part(content).stat().st_size
         except OSError:
             return 0
 
     def make_room(self, content: Content, in_use: Collection[str]) -> None:
-        """Remove what is used least until `content` fits.
+        """Remove the least recently used until `content` fits.
 
         Raises:
             UnavailableError: the disk has not twice its size free, or the folder cannot be written.
@@ -119,7 +119,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     if path.suffix == DATA:
-        # Half of it must not be taken for the whole.
+        # Half of it must not look like the whole.
         part = path.with_name(f"{path.name}{PART}")
         shutil.rmtree(part, ignore_errors=True)
         path = path.rename(part)
@@ -127,7 +127,7 @@ def _remove(path: Path) -> None:
 
 
 class FetchTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A content to fetch from `url`, and the files to write; `tls` are CA, certificate and key."""
+    """A content to download from `url`, and the files to write; `tls` are CA, certificate and key."""
 
     content: Content
     part: str
@@ -140,13 +140,13 @@ BeginFetch = Callable[[FetchTask], "subprocess.Popen[str]"]
 
 
 def begin_fetch(task: FetchTask) -> "subprocess.Popen[str]":
-    """Return the process that does it: its exit status is the outcome, and its output the reason for a failure."""
+    """Start the download; the exit status is the outcome, and the output the reason for a failure."""
     command = [sys.executable, "-m", "edgemeter.agent.jobs.fetch", msgspec.json.encode(task).decode()]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONSAFEPATH": "1"})
 
 
 class ContentFetcher:
-    """Fetches one content at a time; called from one thread."""
+    """Downloads one content at a time; called from one thread."""
 
     def __init__(
         self,
@@ -166,10 +166,10 @@ class ContentFetcher:
         self._failure = ""
 
     def fetch(self, contents: Iterable[Content], in_use: Collection[str]) -> float | None:
-        """Continue fetching; return None when all of `contents` are here, else the seconds to the next poll.
+        """Continue; return None when all of `contents` are complete, else the seconds to the next poll.
 
         Raises:
-            UnavailableError: there is no space, no address to fetch from, or the server refuses, or sends another file.
+            UnavailableError: there is no space or no address, or the server refuses, or sends another file.
         """
         missing = next((content for content in contents if not self._store.is_here(content)), None)
         if missing is None:
@@ -187,7 +187,7 @@ class ContentFetcher:
         return CHILD_POLL_S
 
     def progress(self) -> str | None:
-        """Return the progress as text, None while nothing is fetched."""
+        """Return the progress as text, None without a download."""
         content = self._content
         if content is None:
             return None
@@ -195,7 +195,7 @@ class ContentFetcher:
         return f"fetching {content.name}, {arrived_bytes / 1e6:.1f} of {content.size_bytes / 1e6:.1f} MB{self._failure}"
 
     def stop(self) -> None:
-        """Stop; what was fetched so far stays."""
+        """Stop; the part stays."""
         self._content = None
         child, self._child = self._child, None
         if child is not None:

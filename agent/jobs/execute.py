@@ -1,7 +1,7 @@
-"""The process that carries one order out: `python -m edgemeter.agent.jobs.execute`, a Task on its standard input.
+"""The process that carries one order out: `python -m edgemeter.agent.jobs.execute`, with a task on its standard input.
 
-It reports its progress on standard output; a line comes back when it is reported that a run begins. When its standard input closes, the
-daemon is gone: it ends with all that it started, and the journal shows that the job was interrupted.
+It reports its progress on standard output; a line on its standard input acknowledges the report of a run's start. When its standard input
+closes, the daemon has ended: the process ends with all its children, and the journal shows that the job was interrupted.
 """
 
 import contextlib
@@ -17,19 +17,18 @@ import msgspec
 from edgemeter.agent.jobs.carry_out import carry_out
 from edgemeter.agent.jobs.execution import ExecutionTask
 
-# Above the daemon's: when memory runs out, the kernel kills what measures.
+# Higher than the daemon's: if memory runs out, the kernel kills the measurement.
 _FIRST_TO_GO = "500"
 
 
 def _end_with_owner(lifeline: int, answered: threading.Event) -> None:
-    # Unbuffered: a thread that waits in a buffered read ends the interpreter with an error of its own.
+    # Unbuffered: a thread waiting in a buffered read ends the interpreter with an error.
     while os.read(lifeline, 1):
         answered.set()
     os.killpg(0, signal.SIGKILL)
 
 
 def main() -> None:
-    """Carry out the task on standard input."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
@@ -38,7 +37,7 @@ def main() -> None:
     threading.Thread(target=_end_with_owner, args=(sys.stdin.fileno(), answered), daemon=True).start()
     os.environ["EDGEMETER_HOME"] = task.home
     carry_out(task, sys.stdout.buffer, answered)
-    # Without waiting for the thread that watches the standard input.
+    # Without waiting for the thread that reads standard input.
     sys.stdout.flush()
     os._exit(0)
 

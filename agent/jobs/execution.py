@@ -1,6 +1,6 @@
-"""The process that carries an order out, as the daemon sees it.
+"""The process that carries an order out, as seen by the daemon.
 
-Started, listened to, ended with all that it started; a task in, notes out.
+The daemon starts it with a task, reads its notes, and ends it with all its children.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from edgemeter.agent.contract.orders import Order
 
 
 class ExecutionTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Carry out `order`, which stands in the journal at `place`; `contents` says by hash where each content of it stands."""
+    """Carry out `order`, whose number in the journal is `place`; `contents` maps each hash to the path of that content."""
 
     order: Order
     place: int
@@ -35,7 +35,7 @@ class ExecutionTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Doing(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The current work, for people; `done_ratio` where known; `measuring` is the run that begins now, at `begun_ns` (monotonic)."""
+    """The current work, for people; `done_ratio` if known; `measuring` is the run that begins now, at `begun_ns` (monotonic)."""
 
     doing: str
     done_ratio: float | None = None
@@ -54,12 +54,12 @@ def decode_note(line: bytes) -> Doing | None:
 logger = logging.getLogger(__name__)
 
 _LINE_CHARACTERS = 300
-# So long a run that begins waits until it is reported; later nothing is sent, which might meet a timed query.
+# The time that a starting run waits for its report; nothing is sent later, which might disturb a timed query.
 ANSWER_NS = 5_000_000_000
 
 
 class ExecutionProcess:
-    """A process group of its own, which ends with its owner; `end` it once or more."""
+    """A process group that ends with its owner; call `end` when done."""
 
     def __init__(self, task: ExecutionTask, wake: Callable[[], None], begun: Callable[[Measuring], None], lock: int | None = None) -> None:
         """Start it; `lock` is the descriptor of the run lock, which it holds from then on.
@@ -87,13 +87,13 @@ class ExecutionProcess:
             )
         except OSError as error:
             raise UnavailableError(f"cannot start a process for the job {task.order.job!r}: {error.strerror}") from error
-        # The pipe stays open: when it closes the process knows that its owner is gone.
+        # The pipe stays open: when it closes, the process knows that its owner has ended.
         self._send(msgspec.json.encode(task) + b"\n")
         self._thread = threading.Thread(target=self._listen, name="edgemeter-job", daemon=True)
         self._thread.start()
 
     def status(self) -> int | None:
-        """Return its exit status once it has ended and all its output was read, None before."""
+        """Return its exit status once it has ended and all output was read, else None."""
         return None if self._thread.is_alive() else self._process.wait()
 
     def failure(self) -> str:
@@ -103,8 +103,8 @@ class ExecutionProcess:
         return f"the process of the job {how}" + (f"; its last output: {self._last_line}" if self._last_line else "")
 
     def end(self) -> None:
-        """End it and all that it has started, at once."""
-        # The group outlives its first process; one that is gone needs no signal.
+        """End it and all its children at once."""
+        # The group outlives its first process; if it is gone, it needs no signal.
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):

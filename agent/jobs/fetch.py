@@ -1,6 +1,6 @@
-"""Fetches one content over HTTPS and checks its hash, in a process of its own: `python -m edgemeter.agent.jobs.fetch TASK`.
+"""Downloads one content over HTTPS and verifies its hash, in a separate process: `python -m edgemeter.agent.jobs.fetch TASK`.
 
-A download that was cut is continued; a file has its final name only when its hash is right.
+An interrupted download is continued; a file gets its final name only when its hash is right.
 """
 
 import fcntl
@@ -16,17 +16,17 @@ from edgemeter.agent.base.errors import EdgemeterError, TransientError, Unavaila
 from edgemeter.agent.base.tls import TlsFiles, tls_context
 from edgemeter.agent.jobs.content import HERE, REFUSED, FetchTask
 
-# A part that a power cut damaged is fetched again from its beginning.
+# A part damaged by a power cut is downloaded again from its beginning.
 TRIES = 2
 FAILED = 1
 
 
 def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
-    """Put the content at its final path.
+    """Download the content to its final path.
 
     Raises:
-        TransientError: the connection broke, or the file cannot be written now, or another process writes it; what has arrived stays.
-        UnavailableError: the server refuses, or has another file: also one whose hash is wrong twice.
+        TransientError: the connection broke, or the file cannot be written now, or another process writes it; the part stays.
+        UnavailableError: the server refuses, or has another file, or the hash is wrong twice.
         ConfigError: the address or its certificates cannot be used.
     """
     part, content = Path(task.part), task.content
@@ -34,7 +34,7 @@ def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
     context = tls_context(files) if task.url.startswith("https://") else None
     try:
         with part.open("ab") as locked:
-            # The child of an agent that was killed may still be at it.
+            # The child of a killed agent may still be running.
             fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for _ in range(TRIES):
                 if part.stat().st_size < content.size_bytes:
@@ -53,7 +53,7 @@ def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
 
 
 def outcome(task: FetchTask, download: Callable[..., None] = download) -> tuple[int, str]:
-    """Fetch; return the exit status and the reason for a failure."""
+    """Download; return the exit status and the reason for a failure."""
     try:
         fetch(task, download)
     except EdgemeterError as error:

@@ -1,4 +1,4 @@
-"""Takes the server's orders: each into the journal first, then in its turn to a process of its own, and its reports back."""
+"""Receives the service's orders: each is written to the journal, then carried out in turn by a separate process, and reported."""
 
 import logging
 import time
@@ -34,15 +34,15 @@ class ReportSender:
         self._context = context
         self._journal = journal
         self._clock_s = clock_s
-        # By place and content of the report: when it is sent again, and the pause after that.
+        # By number and content of the report: when it is sent again, and the pause after that.
         self._repeats: dict[tuple[int, int], tuple[float, float]] = {}
 
     def connected(self) -> None:
-        """Send all of them again: what was in transit may be lost."""
+        """Send all of them again: reports in flight may be lost."""
         self._repeats.clear()
 
     def send(self) -> float:
-        """Send what is due; return the seconds until something is due again."""
+        """Send the reports that are due; return the seconds until the next."""
         if not self._context.is_connected() or not self._journal.has_due():
             return IDLE_S
         now_s = self._clock_s()
@@ -63,14 +63,14 @@ MOST_WAITING = 20
 LOCK_POLL_S = 2.0
 RUNNING_POLL_S = 5.0
 
-# How often the progress of fetching is reported, which may take hours.
+# How often the progress of a download is reported, which may take hours.
 FETCHING_REPORT_S = 2.0
 GATHERED = "has fetched everything the order needs"
 INTERRUPTED = "interrupted by a restart"
 
 
 class JobsHandler:
-    """Carries out the server's orders; see `Handler`. `execute` and `begin_fetch` start processes, `signature` verifies orders."""
+    """Carries out the service's orders; see `Handler`. `execute` and `begin_fetch` start processes, `signature` verifies orders."""
 
     def __init__(
         self,
@@ -102,14 +102,13 @@ class JobsHandler:
         self._recover()
 
     def connected(self) -> None:
-        """Resend unanswered reports, and report that no measurement is in progress if none is."""
+        """Resend unacknowledged reports, and report that no measurement is in progress if none is."""
         self._check.connected()
         self._reporting.connected()
         if self._running is None and not is_locked(self._lock.path):
             self._report_activity(None)
 
     def received(self, message: Message) -> None:
-        """Handle an order or an acknowledgement."""
         # A command that the service has not signed for this device changes nothing and gets no answer.
         signed = self._check.command(message.payload)
         if signed is None:
@@ -125,11 +124,11 @@ class JobsHandler:
             self._accept(command)
 
     def poll(self) -> float:
-        """Start, follow and end what is due; send reports."""
+        """Start, follow and end orders; send reports."""
         return min(self._check.poll(), self._repeated.poll(), self._advance(), self._reporting.send())
 
     def close(self) -> None:
-        """End the running order: the journal knows that it was interrupted."""
+        """End the running order, which the journal will show as interrupted."""
         self._fetching.stop()
         if self._running is not None:
             self._running.end()
@@ -148,11 +147,11 @@ class JobsHandler:
                 self._end_cut_off(entry, INTERRUPTED)
 
     def _end_cut_off(self, entry: journal.JournalEntry, reason: str) -> None:
-        """End an order whose process did not: once its last run is in the outbox it is done, and not to be measured again."""
+        """End an order whose process did not report: if its last run is in the outbox it is done, and is not measured again."""
         self._journal.ends(entry.place, "done" if entry.is_measured else "failed", reason)
 
     def _refuse(self, payload: bytes, error: ConfigError) -> None:
-        """Report to the server which order is rejected, if that can be read at all; nothing of it is kept."""
+        """Report a rejected order to the service, if it can be decoded at all; nothing of it is stored."""
         try:
             outline = decode_json(payload[: orders.LARGEST_ORDER_BYTES], _OrderOutline)
         except msgspec.MsgspecError:
@@ -300,7 +299,7 @@ class JobsHandler:
         return RUNNING_POLL_S
 
     def _gather(self, entry: journal.JournalEntry) -> float | None:
-        """Fetch what the order needs; return None when all of it is here, else the seconds to the next poll."""
+        """Download the order's content; return None when it is complete, else the seconds to the next poll."""
         contents = orders.contents_of(entry.order.work)
         needing = (*self._journal.open_ones(), *self._journal.repeating())
         in_use = {content.sha256 for waiting in needing for content in orders.contents_of(waiting.order.work)}
@@ -339,11 +338,11 @@ class JobsHandler:
         if isinstance(work, orders.Restart):
             restart.request(work, self._context.home, self._context.restart)
             if work.what == "board":
-                # The supervisor takes it before it acts.
+                # The supervisor reads it before it acts.
                 self._lock.release()
             return
         task = ExecutionTask(
-            # Runs of a repetition belong to the job that was ordered.
+            # Runs of a repetition belong to the ordered job.
             order=entry.order if entry.repeats is None else msgspec.structs.replace(entry.order, job=entry.repeats),
             place=entry.place,
             home=str(self._context.home.absolute()),

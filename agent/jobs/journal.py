@@ -1,7 +1,7 @@
-"""The journal: what this device was ordered, how far each order is, and which report of it the server has not acknowledged yet.
+"""The journal: the orders of this device, the progress of each, and the reports that the service has not acknowledged yet.
 
-An order stands here, on the disk, before anything of it is done; so it is done once, however often it comes and whenever the power goes.
-The process that carries an order out writes its end here by itself: what it measured counts even when the daemon has died.
+An order is stored here, on the disk, before any work on it; so it is carried out once, however often it arrives and whenever the power
+fails. The process that carries an order out writes the result here itself: its measurements count even if the daemon has died.
 """
 
 import sqlite3
@@ -16,9 +16,9 @@ from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
 from edgemeter.agent.contract.orders import FINAL, ExecutionReport, JobState, Order, ReportReceipt, decode_report, encode_order
 
 JOURNAL_FILE = "jobs.sqlite"
-# Orders that have ended and been acknowledged are kept for so many, so that one that comes again is answered and not done again.
+# This many ended and acknowledged orders are kept, so that a repeated one is answered and not carried out again.
 KEPT_EXECUTIONS = 2000
-# Output of a doctor or a log is long: it is kept for this many orders once the server has it.
+# A doctor's or log's output is long: it is kept for this many orders once the service has it.
 KEPT_TEXTS = 20
 _REASON_CHARACTERS = 2000
 _TEXT_CHARACTERS = 200_000
@@ -58,9 +58,9 @@ FORMAT = FileFormat(
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One order as it stands; `is_measured` when its last run is in the outbox.
+    """The present state of an order; `is_measured` when its last run is in the outbox.
 
-    `repeats` names the job that this device repeats here, None where the server ordered it; `next_ns` is when a repeating one is due.
+    `repeats` names the job that this device repeats, None if the service ordered it; `next_ns` is when a repetition is due.
     """
 
     place: int
@@ -79,7 +79,7 @@ class JournalEntry:
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether the order has ended and is acknowledged."""
         return self.state in FINAL
 
 
@@ -90,35 +90,35 @@ class Journal(Database):
         super().__init__(path, FORMAT, access)
 
     def find(self, job: str, attempt: int) -> JournalEntry | None:
-        """Return that execution, None when it never came."""
+        """Return that execution, None if it never arrived."""
         return next(iter(self._select("WHERE job = ? AND attempt = ?", job, attempt)), None)
 
     def read(self, number: int) -> JournalEntry | None:
-        """Return the execution at that place."""
+        """Return the execution with that number."""
         return next(iter(self._select("WHERE place = ?", number)), None)
 
     def open_ones(self) -> list[JournalEntry]:
-        """Return what has not ended, in the order of arrival."""
+        """Return the orders that have not ended, in order of arrival."""
         return self._select("WHERE state IN ('accepted', 'running') ORDER BY place")
 
     def repeating(self) -> list[JournalEntry]:
-        """Return what is repeated until it is cancelled, in the order of arrival."""
+        """Return the repeated orders that are not cancelled, in order of arrival."""
         return self._select("WHERE state = 'repeating' ORDER BY place")
 
     def last_repetition(self, job: str) -> JournalEntry | None:
-        """Return the latest order by which that job was repeated, None before the first."""
+        """Return the latest repetition of that job, None before the first."""
         return next(iter(self._select("WHERE repeats = ? ORDER BY place DESC LIMIT 1", job)), None)
 
     def last_attempt(self, job: str) -> int:
-        """Return the highest attempt known of that job, 0 for none."""
+        """Return the highest known attempt of that job, 0 if there is none."""
         return int(self.query("SELECT COALESCE(MAX(attempt), 0) AS n FROM executions WHERE job = ?", job)[0]["n"])
 
     def latest(self, limit: int) -> list[JournalEntry]:
-        """Return the executions that came last, the latest first."""
+        """Return the latest executions, newest first."""
         return self._select("ORDER BY place DESC LIMIT ?", limit)
 
     def add(self, order: Order, state: JobState = "accepted", reason: str | None = None, repeats: str | None = None) -> int:
-        """Keep an order that came for the first time, and return its place."""
+        """Store a new order, and return its number."""
         ended_ns = time.time_ns() if state in FINAL else None
         with self.transaction() as connection:
             number = (
@@ -140,7 +140,7 @@ class Journal(Database):
         return number
 
     def begins(self, number: int, boot_id: str | None) -> bool:
-        """Note that it begins now, in this boot; return whether it still was to."""
+        """Note that it begins now, in this boot; return whether it was still to begin."""
         changes = "state = 'running', reason = NULL, boot_id = ?, started_ns = ?"
         return self._change(number, changes, boot_id, time.time_ns(), states=("accepted",))
 
@@ -149,28 +149,28 @@ class Journal(Database):
         return self._change(number, "reason = ?", _cut(reason))
 
     def repeat(self, number: int, next_ns: int, reason: str) -> bool:
-        """Note that it is repeated from now on, the first time at `next_ns`."""
+        """Note that it is repeated from now on, first at `next_ns`."""
         return self._change(number, "state = 'repeating', reason = ?, next_ns = ?", reason, next_ns, states=("accepted",))
 
     def repeat_next(self, number: int, next_ns: int) -> None:
-        """Note when it is due next, which is not reported."""
+        """Note when it is due next, without a report."""
         with self.transaction() as connection:
             connection.execute("UPDATE executions SET next_ns = ? WHERE place = ?", (next_ns, number))
 
     def kept(self, number: int, run: str, *, is_last: bool = False) -> None:
-        """Note a run that is in the outbox; with the last one all is done, whatever becomes of the process before it ends."""
+        """Note a run that is in the outbox; after the last one the order is done, even if its process dies."""
         statement = "UPDATE executions SET runs = json_insert(runs, '$[#]', ?), is_measured = ? WHERE place = ?"
         with self.transaction() as connection:
             connection.execute(statement, (run, is_last, number))
 
     def ends(self, number: int, state: JobState, reason: str | None = None, *, text: str | None = None) -> bool:
-        """Note how it ended; return False when that was settled already."""
+        """Note how it ended; return False if it had ended before."""
         values = (state, _cut(reason), None if text is None else text[-_TEXT_CHARACTERS:])
         changes = "state = ?, reason = ?, text = ?, ended_ns = ?"
         return self._change(number, changes, *values, time.time_ns())
 
     def answer_again(self, number: int, version: int) -> None:
-        """Report the state again, to a server that holds the execution at `version` and asks."""
+        """Report the state again, to a service that has the execution at `version` and asks."""
         with self.transaction() as connection:
             connection.execute(
                 "UPDATE executions SET version = ?, report = NULL, report_change = NULL, noted_change = 0 WHERE place = ?",
@@ -178,7 +178,7 @@ class Journal(Database):
             )
 
     def due(self, session: int) -> list[tuple[int, bytes]]:
-        """Return places and reports of the executions whose state the server does not have; each is framed when it is first sent."""
+        """Return numbers and reports of the executions whose state the service does not have; each is encoded when first sent."""
         with self.transaction() as connection:
             for row in connection.execute(
                 "SELECT * FROM executions WHERE repeats IS NULL AND report IS NULL AND noted_change < change ORDER BY place"
@@ -189,19 +189,19 @@ class Journal(Database):
         return [(number, report) for number, report in self.query("SELECT place, report FROM executions WHERE report IS NOT NULL")]
 
     def has_due(self) -> bool:
-        """Return whether there is a report that the server does not have."""
+        """Return whether there is a report that the service does not have."""
         condition = "repeats IS NULL AND (report IS NOT NULL OR noted_change < change)"
         return bool(self.query(f"SELECT 1 FROM executions WHERE {condition} LIMIT 1"))  # noqa: S608 - our own text
 
     def noted(self, noted: ReportReceipt) -> None:
-        """Take the server's acknowledgement; a report of another state than it holds is sent again, expecting its version."""
+        """Process an acknowledgement; if the service has another state, the report is sent again, expecting its version."""
         rows = self.query("SELECT place, report FROM executions WHERE job = ? AND attempt = ?", noted.noted, noted.attempt)
         if not rows:
             return
         number, report = rows[0]["place"], rows[0]["report"]
         statement = "UPDATE executions SET version = ?1, report = NULL, report_change = NULL WHERE place = ?2 AND version < ?1"
         if report is None or noted.state in {None, decode_report(report).state, *FINAL}:
-            # An outstanding report that expected an earlier version is with the server.
+            # The service has an outstanding report that expected an earlier version.
             statement = (
                 "UPDATE executions SET noted_change = report_change, report = NULL, report_change = NULL, version = ?1"
                 " WHERE place = ?2 AND report IS NOT NULL AND version < ?1"
@@ -231,5 +231,5 @@ def _runs(row: sqlite3.Row) -> tuple[str, ...]:
 def _cut(reason: str | None) -> str | None:
     if reason is None:
         return None
-    # One line, which no terminal reads as anything else.
+    # One line, without control characters.
     return "".join(letter for letter in " ".join(reason.split()) if letter.isprintable())[:_REASON_CHARACTERS]

@@ -1,4 +1,4 @@
-"""Measures what an order names: a suite with the order's models and data sets."""
+"""Measures an order: a suite with the order's models and data sets."""
 
 import logging
 import os
@@ -39,22 +39,22 @@ from edgemeter.agent.verdict.words import none_ok_text
 
 logger = logging.getLogger(__name__)
 
-# Their model is a file with an address, and the path of a key that is sent there.
+# Such a model is a file with an address, and the path of a key that is sent there.
 SERVERS = ("server", "served")
 
 
 def open_data(archive: Path) -> DataFolder:
-    """Return where the data set of the archive at that place in the content stands, unpacked: whole or not at all.
+    """Return the unpacked data set of an archive in the content, complete or not at all.
 
     Raises:
-        ConfigError: it is not an archive of images, or holds what it may not.
+        ConfigError: it is not an archive of images, or contains files that are not allowed.
         UnavailableError: there is no space, or the folder cannot be written.
     """
     folder = archive.with_name(f"{archive.name}{DATA}")
     try:
         if not folder.is_dir():
             _unpack_data(archive, folder)
-        # Its place is needed more than it is.
+        # Its space is needed more.
         archive.unlink(missing_ok=True)
         return unpacking.find(folder)
     except OSError as error:
@@ -74,7 +74,7 @@ def _unpack_data(archive: Path, folder: Path) -> None:
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    # Thousands of files at once: one wait for the disk instead of one each.
+    # Thousands of files at once: one sync instead of one each.
     os.sync()
     part.rename(folder)
     durable_file.sync(folder.parent)
@@ -83,10 +83,10 @@ def _unpack_data(archive: Path, folder: Path) -> None:
 def expand_order(
     written: SuiteFile, models: Mapping[FileName, Path], folder: Path, data: Mapping[FileName, DataFolder] | None = None
 ) -> Suite:
-    """Return the cases of a suite from `order_suite.read`; the models stand in `folder` by their names (as links), which is made for this.
+    """Return the cases of a suite from `order_suite.read`; `folder` is created with links to the models by their names.
 
     Raises:
-        ConfigError: a case names a model that is neither in the order nor shipped, or photographs that are not in the order, or leaves
+        ConfigError: a case names a model that is neither in the order nor shipped, or photographs that are not in the order, or there is
             nothing to measure.
     """
     for name, path in models.items():
@@ -125,7 +125,7 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
     """Measure the suite of the order; every record is in the outbox, and its run noted, before the next run begins.
 
     Raises:
-        EdgemeterError: the suite is refused, also where nothing confines its models, or nothing could be measured.
+        EdgemeterError: the suite is refused, also without a sandbox for its models, or nothing could be measured.
     """
     if context.settings.unconfined_orders == "refuse" and (gap := no_sandbox()):
         raise UnavailableError(
@@ -146,7 +146,7 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
         suite = expand_order(ordered, models, folder, data=data)
         records, errors = _run(context, suite)
     if errors and not records:
-        # A runtime that is not installed, a model that none reads: the order is not for this board.
+        # A missing runtime, a model that no runtime reads: the order is not for this board.
         raise errors[0]
     notes = [*suite.left_out, *map(str, errors)]
     if (none_ok := none_ok_text([record.verdict for record in judged_together(records)])) or notes:
@@ -155,13 +155,13 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
 
 
 def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[EdgemeterError]]:
-    """Return the records that are in the outbox, and the errors of the runs that gave none."""
+    """Return the records that are in the outbox, and the errors of the runs without one."""
     settings = context.settings
     identity = session.DeviceIdentity(context.task.device, context.task.fleet, settings.role)
     records: list[RunRecord] = []
     suite, refused = checks.runnable(suite)
     notes = ProgressNotes(context, suite.name)
-    # The daemon holds the run lock, and has handed it on.
+    # The daemon holds the run lock, and has passed it on.
     if why := restore_leftover(Path(context.task.home), holds_run_lock=True):
         logger.warning("%s", why)
     with (
@@ -172,22 +172,22 @@ def _run(context: OrderContext, suite: Suite) -> tuple[list[RunRecord], list[Edg
         def keep(record: RunRecord) -> RunRecord:
             records.append(record)
             numbered = outbox.put(msgspec.structs.replace(record, job=context.task.order.job))
-            # At once: killed between the two, the order is measured once more.
+            # At once: if the process is killed between the two, the order is measured once more.
             context.kept(numbered.id, not refused and len(records) == notes.planned)
             note_verdict(outbox.path.parent, numbered.started_at_ns, numbered.verdict.state)
             return numbered
 
-        # Closed, a board that was set is put back before the lock is given up.
+        # Closing the session restores the board's settings before the lock is released.
         with closing(together.measure(suite, identity, sensors, why_no_power, notes, keep)) as outcomes:
             errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
     return records, [*refused, *errors]
 
 
 class ProgressNotes:
-    """Reports what a session does, and how much of it is done; nothing while a query is timed."""
+    """Reports the progress of a session; nothing while a query is timed."""
 
     def __init__(self, context: OrderContext, suite: str) -> None:
-        # The number of runs of the session, as far as it is known.
+        # The number of runs of the session, if known.
         self.planned = 0
         self._context = context
         self._run = ""
@@ -195,7 +195,6 @@ class ProgressNotes:
         self._activity = ActivityReport(suite, self._begin, context.task.order.job)
 
     def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
-        """Report one event."""
         self._activity(event)
         if isinstance(event, job.Phase) and event.name != "timed":
             self._context.report(f"{self._run}, {event.name}", self._ratio, None)

@@ -1,7 +1,7 @@
-"""Which orders are obeyed: those that the fleet's service signed, for this device, in answer to its present challenge.
+"""Verifies orders: signed by the fleet's service, for this device, in answer to its present challenge.
 
-An order that somebody recorded answers an earlier challenge: neither a clock nor a number on the disk is needed, so a board without a
-clock, after a power cut or with the card's image of last year refuses it as well. Within the life of a challenge, the journal knows it.
+A recorded order answers an earlier challenge: neither a clock nor a number on the disk is needed, so a board without a
+clock, after a power cut or with last year's card image refuses it too. Within the life of a challenge, the journal knows the order.
 """
 
 import logging
@@ -25,15 +25,15 @@ logger = logging.getLogger(__name__)
 CHALLENGE_S = 3600.0
 # An order that was sent before the service knew the new challenge arrives within this time.
 GRACE_S = 60.0
-# Each signature is verified by a process: so many that are wrong are checked at once, then one a second. The service sends again.
+# Each signature is verified by a process: this many wrong ones at once, then one a second. The service sends again.
 MOST_WRONG = 30
 TITLE = "an order"
-# A flood of refused orders costs one write in this time, and as often the state is reported again.
+# A flood of refused orders costs one write in this time, and one report of the state.
 NOTE_S = 10.0
 
 
 class OrderCheck:
-    """Verifies commands, and notes what was refused, for `edgemeter fleet list`."""
+    """Verifies commands, and notes refused ones for `edgemeter fleet list`."""
 
     def __init__(
         self, context: HandlerContext, clock_s: Callable[[], float] = time.monotonic, signature: ServiceSignature | None = None
@@ -54,13 +54,13 @@ class OrderCheck:
         context.report_challenge(self._challenge)
 
     def connected(self) -> None:
-        """A device that was away for long answers to nothing that was sent before."""
+        """A device that was away for long refuses everything that was sent before."""
         if self._clock_s() - self._made_s >= CHALLENGE_S:
             self._renew()
             self._previous = None
 
     def poll(self) -> float:
-        """Make a challenge that is due, and note refusals; return the seconds to the next poll."""
+        """Create a challenge when due, and note refusals; return the seconds to the next poll."""
         now_s = self._clock_s()
         if not self._is_noted and now_s - self._noted_s >= NOTE_S:
             self._note(now_s)
@@ -71,7 +71,7 @@ class OrderCheck:
         return max(1.0, self._made_s + CHALLENGE_S - now_s) if self._is_noted else 1.0
 
     def command(self, payload: bytes) -> bytes | None:
-        """Return the order or receipt in the payload, None for a request of the state, which is reported again.
+        """Return the order or acknowledgement in the payload, None for a request of the state, which is reported again.
 
         Raises:
             ConfigError: it is refused: not signed by the service, for another device, or recorded earlier.

@@ -1,4 +1,4 @@
-"""Repeated orders: what this device measures by itself each day or at an interval, through restarts and weeks without a connection.
+"""Repeated orders: measurements that this device makes each day or at an interval, through restarts and weeks without a connection.
 
 A time that passed while the power was off is made up for once. While the wall clock may be wrong nothing starts.
 """
@@ -17,15 +17,15 @@ from edgemeter.agent.jobs.journal import Journal, JournalEntry
 from edgemeter.agent.machine import clock
 
 POLL_S = 60.0
-# With the time of the repetition it is the name of a job, which has 64 characters at most.
+# With the time of the repetition this is the name of a job, which has 64 characters at most.
 _LONGEST_NAME = 50
 _CLOCK_REASON = "waits: the clock of this board may be wrong (no time server reached since it started)"
 
 
 def next_time_ns(work: Measure, due_ns: int, now_ns: int) -> int:
-    """Return when a repeated measurement that was due at `due_ns` is due after `now_ns` (UTC).
+    """Return when a repeated measurement that was due at `due_ns` is next due after `now_ns` (UTC).
 
-    A local time that summer time skips comes an hour off that day, one that it shows twice comes once.
+    A local time skipped by summer time is an hour off that day; one that occurs twice counts once.
     """
     if work.every_s is not None:
         period_ns = work.every_s * NS_PER_S
@@ -42,7 +42,7 @@ def repetition_text(work: Measure) -> str:
 
 
 class RepeatedOrders:
-    """Those in `journal`; called from one thread."""
+    """The repeated orders in `journal`; called from one thread."""
 
     def __init__(self, journal: Journal, is_right: Callable[[], bool] | None = None, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._journal = journal
@@ -56,7 +56,7 @@ class RepeatedOrders:
         self._journal.repeat(number, first_ns, repetition_text(work) if self._is_right() else _CLOCK_REASON)
 
     def poll(self) -> float:
-        """Put what is due into the journal as an order of our own; return the seconds to the next poll."""
+        """Add the due repetitions to the journal as orders; return the seconds to the next poll."""
         now_ns = self._now_ns()
         next_ns = now_ns + int(POLL_S * NS_PER_S)
         for entry in self._journal.repeating():
@@ -103,7 +103,7 @@ class RepeatedOrders:
 
 
 class ClockTrust:
-    """Whether the wall clock may start something: it was set by a time server since the start, or a clock chip or hypervisor set it."""
+    """Whether the wall clock is reliable: it was set by a time server since the start, or by a clock chip or hypervisor."""
 
     def __init__(
         self,
@@ -114,15 +114,16 @@ class ClockTrust:
     ) -> None:
         self._synchronised = synchronised
         self._rtc = rtc
-        # There the kernel sets its clock by CMOS or hypervisor before any driver is there; a virtual machine or container shows no chip.
+        # The kernel sets its clock by CMOS or hypervisor before any driver is loaded; a virtual machine or container shows no chip. A clock
+        # that was never set shows 1970. Source: read_persistent_clock64 in Linux arch/x86/kernel/rtc.c.
         # One that was never set shows 1970. Source: read_persistent_clock64 in Linux arch/x86/kernel/rtc.c.
         self._is_set_at_boot = arch in {"x86_64", "i386", "i586", "i686"}
         self._was_synchronised = False
-        # No clock that is right shows less than when this file was made.
+        # A correct clock is later than the time of this file.
         self._oldest_ns = oldest_ns or Path(__file__).stat().st_mtime_ns
 
     def is_right(self) -> bool:
-        """Return whether it is; once it was right it stays so until the power goes: it drifts by seconds a day."""
+        """Return whether the clock is reliable; it then stays so until the power goes, as it drifts by seconds a day."""
         if time.time_ns() < self._oldest_ns:
             return False
         self._was_synchronised = self._was_synchronised or self._synchronised() is True
@@ -134,5 +135,5 @@ class ClockTrust:
 
 
 def local(time_ns: int) -> str:
-    """Return a time as people here write it."""
+    """Return a time in local notation."""
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(time_ns / NS_PER_S))

@@ -1,4 +1,4 @@
-"""Orders to restart the agent or the board, which end this process: the next one knows that they are done."""
+"""Orders to restart the agent or the board, which end this process: the next process knows that they are done."""
 
 import contextlib
 import os
@@ -10,12 +10,12 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.orders import Restart
 from edgemeter.agent.machine import clock
 
-# The supervisor, which is root, reboots the board when this file names the present boot.
+# The supervisor, which is root, reboots the board if this file names the present boot.
 REQUEST = Path("update") / "reboot"
 
 
 def check(work: Restart, home: Path) -> None:
-    """Check that a service manager would restart the process after it ends; raises UnavailableError if nothing would."""
+    """Check that a service manager would restart the process; raises UnavailableError if not."""
     if work.what == "agent" and not ({"INVOCATION_ID", "NOTIFY_SOCKET"} & set(os.environ)):
         raise UnavailableError("not allowed: no service manager would restart this agent (it was started by hand)")
     if work.what == "board" and not os.access(home / REQUEST.parent, os.W_OK):
@@ -23,7 +23,7 @@ def check(work: Restart, home: Path) -> None:
 
 
 def request(work: Restart, home: Path, restart: Callable[[], None]) -> None:
-    """Ask for it; raises UnavailableError if the request cannot be written."""
+    """Request the restart; raises UnavailableError if the request cannot be written."""
     if work.what == "agent":
         restart()
     else:
@@ -31,14 +31,14 @@ def request(work: Restart, home: Path, restart: Callable[[], None]) -> None:
 
 
 def withdraw(home: Path) -> None:
-    """Ask no more for the board's restart, if that was asked for and is still to come."""
+    """Withdraw the request for the board's restart, if it is still to come."""
     # The supervisor may have been quicker.
     with contextlib.suppress(OSError):
         (home / REQUEST).unlink()
 
 
 def came_of(work: Restart, asked_in: str | None, boot_id: str | None) -> str | None:
-    """Return what was restarted, given the boot in which it was asked for and the present one; None when that is still to come."""
+    """Return what was restarted, from the boot of the request and the present one; None if it is still to come."""
     if work.what == "agent":
         return "the agent was restarted"
     return "the board was restarted" if asked_in != boot_id or boot_id is None else None

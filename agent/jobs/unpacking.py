@@ -1,7 +1,7 @@
-"""Takes a data set out of its archive: plain new files in a new folder.
+"""Unpacks a data set's archive: plain new files in a new folder.
 
-A link, a path that leads out of it, a name that stands there twice or more bytes than the archive has refuse all of it, before anything is
-written.
+The whole archive is refused, before anything is written, for a link, a path that leads out of it, a duplicate name, or more bytes than the
+archive has.
 """
 
 import shutil
@@ -23,17 +23,17 @@ BLOCK_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
-    """Where photographs and their ground truth stand."""
+    """The folders of photographs and ground truth."""
 
     images: Path
     annotations: Path | None
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Take all that is in the archive out of it, into `folder`, which is there and empty.
+    """Unpack the archive into `folder`, which exists and is empty.
 
     Raises:
-        ConfigError: it is not an archive of images, or holds what it may not.
+        ConfigError: it is not an archive of images, or contains files that are not allowed.
         UnavailableError: there is no space, or the files cannot be written.
     """
     try:
@@ -53,7 +53,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def find(folder: Path) -> DataFolder:
-    """Return where photographs and ground truth stand in a folder that an archive was unpacked to; raises ConfigError if they do not."""
+    """Return photographs and ground truth in an unpacked folder; raises ConfigError if they are missing."""
     images, annotations = (sorted((folder / name).iterdir()) if (folder / name).is_dir() else [] for name in (IMAGES, ANNOTATIONS))
     if len(images) != 1 or len(annotations) > 1:
         raise ConfigError(f"the archive of images is refused: it holds {len(images)} folders of them and {len(annotations)} of annotations")

@@ -1,1 +1,1 @@
-"""The ledger: a SQLite file of runs, those that this machine measures and those that a collector receives."""
+"""The ledger: a store of runs, measured on this machine or received by a collector."""

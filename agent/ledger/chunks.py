@@ -1,6 +1,6 @@
-"""The rows of a ledger and how records are packed into them, for every database.
+"""The rows of a ledger and how records are packed into them, for both databases.
 
-A chunk is a compressed JSON array of records, stored as received, so that fields of newer versions are kept.
+A chunk is a compressed JSON array of records, stored as received, so that fields of newer versions survive.
 """
 
 import logging
@@ -24,7 +24,7 @@ _Read = TypeVar("_Read")
 
 
 class Arrival(NamedTuple):
-    """The row of a record that arrived, its JSON text and its topic. A tuple, because there are many."""
+    """The row of a received record, its JSON text and its topic. A tuple, because there are many."""
 
     run: RunRow
     payload: bytes
@@ -46,8 +46,8 @@ class ArrivedBatch(NamedTuple):
     received_ns: int
 
 
-REMOVED = b"{}"  # Stands in a chunk for a record that was excluded or deleted.
-# A chunk composed here is full at this size; a message of many records becomes one chunk, and a larger record has one to itself.
+REMOVED = b"{}"  # Replaces an excluded or deleted record in a chunk.
+# A chunk built here is closed at this size; a message of many records becomes one chunk, and a larger record has its own.
 CHUNK_TEXT_BYTES = 256 << 10
 # Records are limited in size when they arrive: a longer chunk is damaged.
 _LONGEST_TEXT_BYTES = 1 << 30
@@ -55,12 +55,10 @@ _chunk_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def pack_array(text: bytes) -> bytes:
-    """Return a chunk of a JSON array of records."""
     return deflate.compress(text)
 
 
 def pack_chunk(payloads: Sequence[bytes]) -> bytes:
-    """Return a chunk of records' JSON texts."""
     return deflate.compress(b"[", b",".join(payloads), b"]")
 
 
@@ -95,7 +93,7 @@ UNREADABLE = (ConfigError, msgspec.MsgspecError, ArithmeticError, AttributeError
 
 @dataclass(frozen=True, slots=True)
 class SkippedRecord:
-    """A record of the ledger, in row `row`, that a reader cannot take, and why; the `reference` is None where it is none at all."""
+    """A record in row `row` that a reader does not understand, and why; the `reference` is None if it is not a record at all."""
 
     row: int
     reference: RecordReference | None
@@ -103,17 +101,15 @@ class SkippedRecord:
 
     @property
     def device(self) -> str:
-        """The device that sent it."""
         return self.reference.device if self.reference else ""
 
     @property
     def run(self) -> str | None:
-        """The id of the run."""
         return self.reference.id if self.reference else None
 
 
 def skipped_record(row: int, payload: bytes | msgspec.Raw, error: Exception) -> SkippedRecord:
-    """Return the record with this JSON as one that a reader cannot take, which raised `error`."""
+    """Return the record with this JSON as one that a reader does not understand; the reader raised `error`."""
     try:
         reference = quarantine.read_reference(payload)
     except ConfigError:
@@ -123,7 +119,6 @@ def skipped_record(row: int, payload: bytes | msgspec.Raw, error: Exception) -> 
 
 
 def warn_of_skipped(skipped: SkippedRecord) -> None:
-    """Log which run is skipped, and why."""
     at = skipped.reference
     run = f"run {at.id} of device {at.device!r} (session {at.session}, seq {at.seq})" if at else f"the record in row {skipped.row}"
     logger.warning("skipped %s, which is in the ledger but cannot be read: %s", run, skipped.reason, extra=about(skipped.device))
@@ -131,7 +126,7 @@ def warn_of_skipped(skipped: SkippedRecord) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldChunk:
-    """Records that a ledger holds in one JSON array, `text`: the row of each and its place in the array, in the order of commits."""
+    """Records stored in one JSON array, `text`: the row of each and its index in the array, in the order of commits."""
 
     rows: Sequence[tuple[int, int]]
     received_ns: int
@@ -152,7 +147,7 @@ class HeldChunk:
     def read_each(
         self, read: Callable[[msgspec.Raw], _Read], skipped: Callable[[SkippedRecord], object] = warn_of_skipped
     ) -> Iterator[tuple[int, _Read | None]]:
-        """Yield row and what `read` makes of each record, None of one that it cannot take: `skipped` is called with it."""
+        """Yield each row with the result of `read`, or None for a record that it does not understand: `skipped` is called with it."""
         for row, raw in self.raw_records():
             value = None
             try:
@@ -177,7 +172,7 @@ Source = ArrivedBatch | list[Arrival]
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The outcome of a commit. `held` are the keys (fleet, device, session, seq) that the ledger now holds, new or not."""
+    """The outcome of a commit. `held` are the keys (fleet, device, session, seq) that the ledger now contains, new or not."""
 
     inserted: int = 0
     duplicates: int = 0
@@ -186,7 +181,7 @@ class Committed:
 
 
 def portions(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
-    """Yield arrivals by the chunk that each portion becomes: received together, and not too large."""
+    """Yield arrivals by future chunk: received together, and not too large."""
     portion: list[Arrival] = []
     size_bytes = 0
     for arrival in arrivals:
@@ -200,7 +195,7 @@ def portions(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
 
 
 def rejections_of(source: Source, places: Iterable[int]) -> list[Rejection]:
-    """Return the records of `source` at `places`, rejected because their numbers belong to other records."""
+    """Return the records of `source` at the indexes `places`, rejected because their numbers belong to other records."""
     if isinstance(source, ArrivedBatch):
         payloads = unpack_chunk(source.body)
         rejections = [Rejection(source.topic, payloads[index], COLLISION, source.received_ns) for index in places]
@@ -209,17 +204,14 @@ def rejections_of(source: Source, places: Iterable[int]) -> list[Rejection]:
 
 
 def runs_of(source: Source) -> Sequence[RunRow]:
-    """Return the rows of what arrived together."""
     return source.runs if isinstance(source, ArrivedBatch) else [arrival.run for arrival in source]
 
 
 def received_ns_of(source: Source) -> int:
-    """Return when it was received."""
     return source.received_ns if isinstance(source, ArrivedBatch) else source[0].received_ns
 
 
 def body_of(source: Source) -> bytes:
-    """Return its chunk."""
     return source.body if isinstance(source, ArrivedBatch) else pack_chunk([arrival.payload for arrival in source])
 
 

@@ -1,7 +1,7 @@
-"""The ledger: where runs are kept, those that this machine measures and those that a collector receives.
+"""The ledger: the store of runs, measured on this machine or received by a collector.
 
-A collector sends a receipt only for what it has committed. `SqliteLedger` is a file of one machine; `PostgresLedger` is a database server
-that several collectors share. The statements that both understand stand here.
+A collector sends a receipt only for committed records. `SqliteLedger` is a file of one machine; `PostgresLedger` is a database server
+shared by several collectors. This module has the statements that both understand.
 """
 
 import operator
@@ -38,7 +38,7 @@ from edgemeter.agent.ledger.run_row import RecordKey
 _Opened = TypeVar("_Opened", bound="Ledger")
 
 GROWTH_DAYS = 7  # The growth per day is the mean over this many of the last days.
-# How long a lease lasts that is not prolonged.
+# The duration of a lease without renewal.
 LEASE_S = 10.0
 _POSITIONS = "SELECT name, position FROM sinks ORDER BY name"
 _SET_POSITION = "INSERT INTO sinks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
@@ -76,7 +76,7 @@ class LedgerPart:
 class LedgerStats:
     """A ledger in numbers. Times are None if it is empty; `growth_bytes_per_day` is the mean of the days before the newest record.
 
-    `safety` says on how many disks a record is when its receipt is sent.
+    `safety` states on how many disks a record is when its receipt is sent.
     """
 
     path: str
@@ -102,17 +102,17 @@ class LedgerStats:
 
 
 class Ledger(ABC):
-    """A ledger, open; `where` is its path or address in words. Use one object per thread; readers and writers do not block each other.
+    """An open ledger; `where` is its path or address in words. Use one object per thread; readers and writers do not block each other.
 
     Every method may block for the time of a database's transaction, and raises:
-        ConfigError: it is damaged, of another version, or may not be used in this way: somebody has to fix it.
+        ConfigError: it is damaged, of another version, or not accessible in this way.
         UnavailableError: its disk is full, or its server does not answer; nothing is committed.
-        TransientError: somebody else holds it; nothing is committed, retry.
+        TransientError: another process holds it; nothing is committed, retry.
     """
 
-    # Whether `commit` waits for another process most of the time: the caller may do something else meanwhile, in another thread.
+    # Whether `commit` mostly waits for another process, so that the caller may work meanwhile, in another thread.
     is_server = False
-    # The statement that gives a chunk another body: body, number of the chunk.
+    # The statement that replaces the body of a chunk: body, number of the chunk.
     set_body = "UPDATE chunks SET body = ? WHERE chunk = ?"
     where: str
 
@@ -132,11 +132,11 @@ class Ledger(ABC):
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[Statements]:
-        """Give what executes statements in one transaction that no other writer's runs beside, durable when the block ends."""
+        """Return a context that executes statements in one transaction, alone among writers, durable when the block ends."""
 
     @abstractmethod
     def identity(self) -> str:
-        """Return the id of the ledger: random, created with it, 16 hexadecimal digits."""
+        """Return the random id of the ledger, created with it: 16 hexadecimal digits."""
 
     @abstractmethod
     def commit(
@@ -146,38 +146,38 @@ class Ledger(ABC):
         changes: Sequence[presence.PresenceChange | presence.RetainedMessage] = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
-        """Commit what arrived in one transaction, durable when this returns; return the outcome.
+        """Commit the arrivals in one transaction, durable when this returns; return the outcome.
 
-        A record whose number belongs to another record goes to the quarantine, as do the `rejections`; `changes` is what devices
-        reported about themselves.
+        A record whose number belongs to another record is quarantined, as are the `rejections`; `changes` are the devices'
+        reports about themselves.
         """
 
     @abstractmethod
     def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
-        """Remove one slice of what `retention` does not keep; call again until all is removed."""
+        """Remove one slice of the data that `retention` does not keep; call again until all is removed."""
 
     @abstractmethod
     def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
-        """Yield the records after `after_row` in the order of commits, as many together as are stored together."""
+        """Yield the records after `after_row` in the order of commits, grouped as they are stored."""
 
     @abstractmethod
     def chunks_at(self, rows: Sequence[int]) -> Iterator[HeldChunk]:
-        """Yield the records of these rows, in their order, without what else is stored together with them."""
+        """Yield the records of these rows, in order, without others in the same chunk."""
 
     @abstractmethod
     def parts(self) -> tuple[LedgerPart, ...]:
-        """Return what takes how much of a disk."""
+        """Return the parts of the ledger with their disk space."""
 
     @abstractmethod
     def size_bytes(self) -> int:
-        """Return how much of a disk it takes."""
+        """Return the disk space of the ledger."""
 
     def safety(self) -> str:
         """Return when a record is acknowledged, in words: on how many disks it is then."""
         return "once written to this disk (no replica)"
 
     def received_ns_of(self, keys: Iterable[RecordKey]) -> dict[RecordKey, int]:
-        """Return when each of these records was received, UTC; without those that are not here any more."""
+        """Return when each of these records was received, UTC; removed records are missing."""
         sequences: dict[tuple[str, str, int], set[int]] = defaultdict(set)
         for fleet, device, session, seq in keys:
             sequences[fleet, device, session].add(seq)
@@ -190,7 +190,7 @@ class Ledger(ABC):
         }
 
     def lease(self, work: str) -> bool:  # noqa: ARG002 - of a ledger that several collectors share
-        """Return whether this object has the `work` for the next `LEASE_S`, which one at a time does; call again to prolong it."""
+        """Return whether this object has the lease on `work` for the next `LEASE_S`; one object has it at a time. Call again to renew."""
         return True
 
     def records(
@@ -201,9 +201,9 @@ class Ledger(ABC):
         rows: Sequence[int] | None = None,
         skipped: Callable[[SkippedRecord], object] = warn_of_skipped,
     ) -> Iterator[HeldRecord]:
-        """Yield the records after `after_row`, or those of the `rows`, in the order of commits; without samples unless asked for.
+        """Yield the records after `after_row`, or those of the `rows`, in the order of commits; samples on request.
 
-        One that cannot be read is left out, and `skipped` is called with it.
+        A record that cannot be read is left out, and `skipped` is called with it.
         """
         for chunk in self.chunks(after_row=after_row) if rows is None else self.chunks_at(rows):
             for row, record in chunk.records(skipped):
@@ -223,12 +223,11 @@ class Ledger(ABC):
         return next((unpack_chunk(body)[index] for index, body in rows), None)
 
     def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
-        """Return the ranges of sequence numbers (inclusive) that the ledger holds of one session, in order."""
+        """Return the ranges of sequence numbers (inclusive) of one session, in order."""
         query = "SELECT seq FROM runs WHERE device = ? AND session = ? ORDER BY seq"
         return coalesce(seq for (seq,) in self.query(query, device, session))
 
     def count(self) -> int:
-        """Return how many records the ledger holds."""
         return int(self._value("SELECT count(*) FROM runs"))
 
     def last_row(self) -> int:
@@ -236,18 +235,18 @@ class Ledger(ABC):
         return int(self._value("SELECT coalesce(max(row), 0) FROM runs"))
 
     def positions(self) -> dict[str, int]:
-        """Return the row that each sink has reached, by its name."""
+        """Return the position of each sink, by its name."""
         return dict(self.query(_POSITIONS))
 
     def position(self, sink: str) -> int:
-        """Return the row up to which `sink` has every record, 0 at first."""
+        """Return the row up to which `sink` has every record; 0 at first."""
         return self.positions().get(sink, 0)
 
     def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = (), *, after: int | None = None) -> bool:
         """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
 
-        If `after` is given and is not the position now, another one drained, or somebody has set it back meanwhile: it stays, and False is
-        returned.
+        If `after` is given and is not the present position, another collector has drained, or it was set back: it is unchanged, and False
+        is returned.
         """
         with self.writing() as statements:
             quarantine.add(statements, rejections)
@@ -257,7 +256,7 @@ class Ledger(ABC):
         return is_expected
 
     def set_back(self, name: str, since_ns: int | None) -> int:
-        """Set the position `name` back to before what was received since then (None: to the beginning); return how many records follow."""
+        """Set the position `name` back before records received since then (None: to the beginning); return how many records follow."""
         query = "SELECT coalesce(min(row) - 1, (SELECT max(row) FROM runs), 0) FROM runs JOIN chunks USING (chunk) WHERE received_ns >= ?"
         row = 0 if since_ns is None else int(self._value(query, since_ns))
         with self.writing() as statements:
@@ -265,7 +264,7 @@ class Ledger(ABC):
         return self.behind(name)
 
     def behind(self, name: str) -> int:
-        """Return how many records lie behind the position `name`."""
+        """Return how many records follow the position `name`."""
         return int(self._value("SELECT count(*) FROM runs WHERE row > (SELECT position FROM sinks WHERE name = ?)", name))
 
     def waiting_since_ns(self, position: int) -> int | None:
@@ -279,11 +278,10 @@ class Ledger(ABC):
         return [quarantine.QuarantinedMessage(*row) for row in self.query(query)]
 
     def quarantined_count(self) -> int:
-        """Return how many messages are quarantined."""
         return int(self._value("SELECT count(*) FROM quarantine"))
 
     def sessions(self) -> list[presence.SessionHeld]:
-        """Return what is stored of every session of every device, and how many of its numbers are missing."""
+        """Return every session of every device, with its stored records and the number of missing ones."""
         forgotten: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for device, session, first, last in self.query("SELECT device, session, first, last FROM forgotten"):
             forgotten.setdefault((device, session), []).append((first, last))
@@ -300,11 +298,11 @@ class Ledger(ABC):
         return [presence.present_device(*row) for row in self.query(query)]
 
     def backlogs(self) -> list[presence.DeviceBacklog]:
-        """Return the state and the backlog of every device, without the rest of what it reported."""
+        """Return the state and the backlog of every device, without the rest of its reports."""
         return [presence.backlog(*row) for row in self.query("SELECT state, health FROM presence")]
 
     def retained(self) -> list[presence.RetainedMessage]:
-        """Return what is measured now: the latest message of each topic, by topic."""
+        """Return the current activities: the latest message of each topic, by topic."""
         return [presence.RetainedMessage(*row) for row in self.query("SELECT topic, payload, received_ns FROM retained ORDER BY topic")]
 
     def stats(self) -> LedgerStats:

@@ -90,7 +90,7 @@ class LedgerWriter:
         self._subjects = StoredSubjects()
 
     def keep(self, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch]) -> tuple[Committed, list[Rejection]]:
-        """Store what arrived; return the outcome, and the records rejected because their number belongs to another record."""
+        """Store the arrivals; return the outcome, and the records rejected because their number belongs to another record."""
         inserted = 0
         keys: list[RecordKey] = []
         collisions: list[Rejection] = []
@@ -111,13 +111,13 @@ class LedgerWriter:
                     collisions += chunks.rejections_of(source, sorted(collided))
             judge_siblings(self._connection, touched)
         except BaseException:
-            # The subjects inserted in this transaction are rolled back with it.
+            # A rollback removes the subjects inserted in this transaction too.
             self._subjects.forget()
             raise
         return Committed(inserted, len(keys) - inserted, len(collisions), tuple(keys)), collisions
 
     def _insert(self, runs: Sequence[RunRow], chunk: int, left_out: frozenset[int]) -> tuple[int, set[int]]:
-        """Return how many rows are new, and the indexes of those whose number belongs to another record."""
+        """Return the number of new rows, and the indexes of those whose number belongs to another record."""
         rows = [(*run.values, chunk, index) for index, run in enumerate(runs) if index not in left_out]
         self._connection.executemany(ADD_SUBJECT, self._subjects.new_among(runs))
         inserted = self._connection.executemany(_INSERT, rows).rowcount if rows else 0

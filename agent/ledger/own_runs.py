@@ -1,7 +1,7 @@
-"""This machine's own runs: each is stored in its ledger as it ends, so that nothing measured is lost with the terminal.
+"""This machine's own runs: each is stored in its ledger when it ends, so that no measurement is lost with the terminal.
 
 The ledger is the one in $EDGEMETER_HOME, which `report`, `trend` and `compare` read by default; a collector on this machine uses the same
-file. A run that is also delivered has the numbers of the outbox here too, so a collector's ledger holds it once.
+file. A run that is also delivered has the numbers of the outbox here too, so that a collector's ledger has it once.
 """
 
 import os
@@ -20,16 +20,16 @@ from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 
 _SESSION_BITS = 53
-# Less does not hold a short run with its samples.
+# The least that fits a short run with its samples.
 _LEAST_FREE_BYTES = 256 << 10
 _ID_LETTERS = 8
 _NAMED = 2
 
 
 class OwnRuns:
-    """Stores runs in the ledger at `path`, of which they take at most `limit_bytes`.
+    """Stores runs in the ledger at `path`, in at most `limit_bytes`.
 
-    No failure ends a measurement: what cannot be stored is tried again by `finish`, and `error` is why it is missing then.
+    No failure ends a measurement: `finish` tries again to store a run, and `error` is the reason if it cannot.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
@@ -42,7 +42,7 @@ class OwnRuns:
         self._saved: list[str] = []
 
     def check(self) -> None:
-        """Create the ledger where it is missing, and check that it can be written and has space; raises EdgemeterError if it cannot."""
+        """Create the ledger if needed, and check that it can be written and has space; raises EdgemeterError if not."""
         SqliteLedger(self.path).close()
         if shutil.disk_usage(self.path.parent).free < _LEAST_FREE_BYTES:
             raise UnavailableError(f"the disk of {str(self.path.parent)!r} is full: free some space, or set another EDGEMETER_HOME")
@@ -51,7 +51,7 @@ class OwnRuns:
                 raise UnavailableError(f"cannot write to {str(path)!r}: set EDGEMETER_HOME to a folder that can be written")
 
     def keep(self, record: RunRecord) -> RunRecord:
-        """Return the record with its numbers in the ledger, once it is stored or has been tried."""
+        """Return the record with its numbers in the ledger, stored if possible."""
         if record.session is None or record.seq is None:
             self._seq += 1
             record = msgspec.structs.replace(record, session=self._session, seq=self._seq)
@@ -61,7 +61,7 @@ class OwnRuns:
         return record
 
     def finish(self) -> str | None:
-        """Store what is left; return what was stored, in words, None if nothing was."""
+        """Store the remaining runs; return the stored ones in words, None if there are none."""
         if self._waiting:
             self.error = None
             self._store_waiting()
@@ -85,9 +85,9 @@ class OwnRuns:
 
 @contextmanager
 def saving(settings: config.Config, report: Callable[[str], None], *, is_wanted: bool = True) -> Iterator[Callable[[RunRecord], RunRecord]]:
-    """Yield what stores a run in the ledger in $EDGEMETER_HOME and returns it numbered; nothing is stored unless `is_wanted`.
+    """Yield a function that stores a run in the ledger in $EDGEMETER_HOME and returns it numbered; nothing is stored unless `is_wanted`.
 
-    What was stored is reported at the end, however the block ends: measure and print within it.
+    The stored runs are reported at the end, however the block ends: measure and print within it.
 
     Raises:
         ConfigError: at the beginning, the ledger cannot be written.
@@ -107,7 +107,7 @@ def saving(settings: config.Config, report: Callable[[str], None], *, is_wanted:
 
 
 def open_own_runs(settings: config.Config) -> OwnRuns:
-    """Return what stores this machine's runs in the ledger in $EDGEMETER_HOME; raises ConfigError where it cannot be written."""
+    """Return the store of this machine's runs in $EDGEMETER_HOME; raises ConfigError if it cannot be written."""
     own_runs = OwnRuns(default_path(), settings.ledger_limit_mb << 20)
     try:
         own_runs.check()

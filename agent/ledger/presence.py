@@ -1,6 +1,6 @@
-"""Presence: which devices there are, what they do, which need attention, and which record numbers are missing.
+"""Presence: the devices, their state, whether they need attention, and missing record numbers.
 
-It comes from what devices and the fleet's service publish retained. The outbox numbers a session's records 1, 2, 3, ... without gaps.
+It comes from retained messages of devices and of the fleet's service. The outbox numbers a session's records 1, 2, 3, ... without gaps.
 """
 
 from collections.abc import Iterable
@@ -35,8 +35,8 @@ RETAINED_SCHEMA = """CREATE TABLE IF NOT EXISTS retained (
     received_ns INTEGER NOT NULL
 );
 """
-# A late Will of an earlier session does not apply to the present one; a revocation applies to every session. What a broker brings again
-# after a restart, or what every collector of a group hears, is no change.
+# A late Will of an earlier session does not apply to the present one; a revocation applies to every session. A message that a broker
+# repeats after a restart, or that several collectors of a group receive, is no change.
 _STATE = """INSERT INTO presence (fleet, device, state, session, changed_ns) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (fleet, device) DO UPDATE SET state = excluded.state, session = excluded.session, changed_ns = excluded.changed_ns
 WHERE (excluded.state IN ('online', 'revoked') OR presence.session IS NULL OR presence.session = excluded.session)
@@ -52,7 +52,7 @@ WHERE retained.payload <> excluded.payload"""
 
 @dataclass(frozen=True, slots=True)
 class PresenceChange:
-    """A state that a device reported, and when the report was received."""
+    """A state reported by a device, and when the report was received."""
 
     fleet: str
     device: str
@@ -62,7 +62,7 @@ class PresenceChange:
 
 @dataclass(frozen=True, slots=True)
 class RetainedMessage:
-    """The latest message of a topic, and when its content was first received; an empty one takes the topic away."""
+    """The latest message of a topic, and when its content was first received; an empty one removes the topic."""
 
     topic: str
     payload: bytes
@@ -71,7 +71,7 @@ class RetainedMessage:
 
 @dataclass(frozen=True, slots=True)
 class DevicePresence:
-    """A device as last reported; None is what it has not reported."""
+    """A device as last reported; None is not reported."""
 
     fleet: str
     device: str
@@ -83,14 +83,14 @@ class DevicePresence:
 
 
 class DeviceBacklog(NamedTuple):
-    """The last reported state of a device, and how many records wait in its outbox; None is what it has not reported."""
+    """The last reported state of a device, and the number of records in its outbox; None is not reported."""
 
     state: str | None
     waiting_records: int | None
 
 
 class _OutboxHealth(msgspec.Struct, frozen=True):
-    """The part of a `Health` that is decoded of thousands of devices."""
+    """The part of a `Health` that is decoded for thousands of devices."""
 
     waiting_records: int | None = None
 
@@ -99,7 +99,6 @@ _decode_outbox = msgspec.json.Decoder(_OutboxHealth).decode
 
 
 def note_presence(statements: Statements, changes: Iterable[PresenceChange | RetainedMessage]) -> None:
-    """Store `changes`, within the caller's transaction."""
     for change in changes:
         if isinstance(change, RetainedMessage):
             if change.payload:
@@ -118,12 +117,12 @@ def note_presence(statements: Statements, changes: Iterable[PresenceChange | Ret
 def present_device(
     fleet: str, device: str, state: str | None, session: int | None, birth: bytes | None, changed_ns: int, health: bytes | None
 ) -> DevicePresence:
-    """Return a device of a row of the table."""
+    """Return the device in a row of the table."""
     return DevicePresence(fleet, device, state, session, _decoded(birth, Birth), changed_ns, _decoded(health, Health))
 
 
 def backlog(state: str | None, health: bytes | None) -> DeviceBacklog:
-    """Return the backlog of a device of a row of the table."""
+    """Return the backlog of the device in a row of the table."""
     return DeviceBacklog(state, _decode_outbox(health).waiting_records if health else None)
 
 
@@ -144,7 +143,7 @@ def certificate_days(health: Health, now_ns: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class SessionHeld:
-    """The records of one session that a ledger holds; `missing` counts absent numbers below the highest."""
+    """The stored records of one session; `missing` counts absent numbers below the highest."""
 
     fleet: str
     device: str

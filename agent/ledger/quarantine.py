@@ -1,4 +1,4 @@
-"""The quarantine: rejected messages with the reason; bounded, so that a flood of garbage cannot fill the disk."""
+"""The quarantine: rejected messages with the reason, limited in size so that a flood of garbage cannot fill the disk."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ROWS_LIMIT = 10_000
 TOTAL_LIMIT_BYTES = 64 << 20
 # Above a limit, entries are dropped down to this share of it, so that a flood does not cost a deletion at every commit.
 KEPT_RATIO = 0.9
-MOST_OF_A_MESSAGE = 100  # More rejected records of one message than this are one entry: the message.
+MOST_OF_A_MESSAGE = 100  # More rejected records of one message become one entry: the message.
 
 QUARANTINE_SCHEMA = """CREATE TABLE quarantine (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -32,15 +32,15 @@ QUARANTINE_SCHEMA = """CREATE TABLE quarantine (
 CREATE INDEX quarantine_kept ON quarantine (kept_bytes);
 """
 
-# A repeated message (a device resends until it has a receipt) is counted, not stored twice.
+# A repeated message (a device resends until it has a receipt) is counted, not stored again.
 _ADD = """INSERT INTO quarantine (digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns, times)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)
 ON CONFLICT (digest) DO UPDATE SET times = quarantine.times + 1, last_ns = excluded.last_ns"""
 _FROM_DEVICES = f"substr(topic, 1, {len(TOPIC_ROOT) + 1}) = '{TOPIC_ROOT}/'"
 _TOTAL = f"SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine WHERE {_FROM_DEVICES}"  # noqa: S608 - our own words
 
-# The share of an entry is what its device would fill of the limits with it and its newer ones. Entries are kept by rising share until
-# the limits are full. The sender is the topic without its last part.
+# The share of an entry is the part of the limits that its device uses with it and its newer ones. Entries are kept by rising share until
+# the limits are reached. The sender is the topic without its last part.
 _DROP = f"""DELETE FROM quarantine WHERE row IN (
     SELECT row FROM (
         SELECT row,
@@ -65,7 +65,7 @@ RejectionKind = Literal["topic", "presence", "payload", "record", "origin"]
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A rejected message, or record in one, and the reason."""
+    """A rejected message, or a record in one, and the reason."""
 
     topic: str
     payload: bytes
@@ -75,7 +75,7 @@ class Rejection:
 
 
 class RecordReference(msgspec.Struct, frozen=True):
-    """Which record of the ledger a sink rejected."""
+    """The record of the ledger that a sink rejected."""
 
     fleet: str
     device: str
@@ -84,7 +84,7 @@ class RecordReference(msgspec.Struct, frozen=True):
     id: str
 
 
-# A whole record is one too.
+# The JSON of a whole record decodes as a reference too.
 read_reference = decoder_of(RecordReference, "a reference to a record", None)
 
 
@@ -103,7 +103,7 @@ class QuarantinedMessage:
 
 
 def of_one_message(rejections: Sequence[Rejection], payload: bytes) -> list[Rejection]:
-    """Return the rejections of one message with the given payload; if there are very many, one that holds the message."""
+    """Return the rejections of one message with the given payload; if there are very many, one rejection of the whole message."""
     if len(rejections) <= MOST_OF_A_MESSAGE:
         return list(rejections)
     first = rejections[0]
@@ -114,8 +114,8 @@ def of_one_message(rejections: Sequence[Rejection], payload: bytes) -> list[Reje
 def add(statements: Statements, rejections: Sequence[Rejection]) -> None:
     """Add `rejections`, within the caller's transaction; beyond the limits entries are dropped, oldest first.
 
-    Those of the device with the most entries or bytes are dropped first, so that no device drops those of others. What a sink rejected is
-    never dropped: it is a few words about a record that the ledger holds.
+    Those of the device with the most entries or bytes are dropped first, so that no device displaces the others. A sink's rejection is
+    never dropped: it is a few words about a record in the ledger.
     """
     if not rejections:
         return

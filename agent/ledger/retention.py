@@ -1,7 +1,7 @@
-"""Retention: what is removed from a ledger for its age or its size; raw samples are removed before records.
+"""Retention: the removal of data for age or size; raw samples are removed before records.
 
-Whole chunks are removed, oldest first. What the sinks in use do not have yet stays, whatever its age. The numbers of removed records are
-kept as ranges, so that a repeated one is not taken for new. A file does not shrink; free space is reused.
+Whole chunks are removed, oldest first. Records that an active sink does not have yet stay, whatever their age. The numbers of removed
+records are kept as ranges, so that a repeated one does not count as new. A file does not shrink; free space is reused.
 """
 
 import sqlite3
@@ -23,7 +23,7 @@ _TOUCHING = "FROM forgotten WHERE device = ? AND session = ? AND last >= ? AND f
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long and how much is kept; None is unlimited. `sink` is the name of what must have a record before it is removed."""
+    """How long and how much is kept; None is unlimited. A record is removed only once the sink named `sink` has it."""
 
     records_days: float | None = None
     samples_days: float | None = None
@@ -33,7 +33,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class RetentionRemoved:
-    """The removed data: records, and the samples of chunks; `is_all` if nothing more is due now."""
+    """The removed records, and chunks whose samples were removed; `is_all` if nothing more is due now."""
 
     records: int
     stripped_chunks: int
@@ -42,7 +42,7 @@ class RetentionRemoved:
 
 def before_ns(days: float | None, now_ns: int) -> int:
     """Return the time before which data kept for this many days are removed, -1 for never."""
-    # Longer than the clock counts is for ever.
+    # Beyond the range of the clock is for ever.
     return -1 if days is None else max(-1, now_ns - int(days * NS_PER_DAY))
 
 
@@ -52,7 +52,7 @@ def drained_row(positions: Mapping[str, int], sink: str | None) -> int:
 
 
 def apply_retention(connection: sqlite3.Connection, retention: Retention, now_ns: int) -> RetentionRemoved:
-    """Remove what is due in one slice of chunks, within the caller's transaction."""
+    """Remove the due data in one slice of chunks, within the caller's transaction."""
     drained = drained_row(dict(connection.execute("SELECT name, position FROM sinks")), retention.sink)
     is_too_large = retention.limit_bytes is not None and space_bytes(connection)[0] > retention.limit_bytes
     stripped = _strip(connection, before_ns(retention.samples_days, now_ns), drained, is_any=is_too_large)
@@ -62,9 +62,9 @@ def apply_retention(connection: sqlite3.Connection, retention: Retention, now_ns
 
 
 def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
-    """Remove the oldest of the runs that this machine stored itself, within the caller's transaction: raw samples first, then records.
+    """Remove the oldest of this machine's own runs, within the caller's transaction: raw samples first, then records.
 
-    What a collector received is not touched; the newest run stays whole. What is removed makes room for some runs to come.
+    Received records are not removed; the newest run stays whole. Some more than needed is removed, as room for further runs.
     """
     query = "SELECT chunk, last_row, length(body), has_samples FROM chunks WHERE is_own ORDER BY chunk"
     chunks = connection.execute(query).fetchall()
@@ -101,7 +101,7 @@ def _strip(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_a
 
 
 def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:
-    # Rows and chunks rise together, so that the oldest chunks are the lowest rows.
+    # Rows and chunks increase together: the oldest chunks have the lowest rows.
     query = "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
     up_to: tuple[int, int] | None = None
     for chunk, last_row, received_ns in connection.execute(query, (drained, SLICE_CHUNKS)):
@@ -117,7 +117,7 @@ def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_
 
 
 def remove_rows(statements: Statements, last_row: int) -> int:
-    """Remove the rows up to `last_row`; return how many. The siblings that remain are judged anew."""
+    """Remove the rows up to `last_row`; return how many. The remaining siblings are judged again."""
     query = "SELECT DISTINCT session_started_at_ns, case_number FROM runs WHERE row <= ? AND session_started_at_ns IS NOT NULL"
     touched = statements.execute(query, (last_row,)).fetchall()
     removed: int = statements.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
@@ -126,7 +126,7 @@ def remove_rows(statements: Statements, last_row: int) -> int:
 
 
 def recall(statements: Statements, device: str, session: int, seq: int) -> None:
-    """Take the number of one record out of the kept ranges, so that the record may come again."""
+    """Remove the number of one record from the kept ranges, so that the record may come again."""
     values = (device, session, seq, seq)
     for first, last in statements.execute(f"SELECT first, last {_TOUCHING}", values).fetchall():
         statements.execute(f"DELETE {_TOUCHING}", values)
@@ -136,7 +136,7 @@ def recall(statements: Statements, device: str, session: int, seq: int) -> None:
 
 
 def remember(statements: Statements, removed: Iterable[tuple[str, int, int]]) -> None:
-    """Keep the numbers (device, session, seq) of removed records as ranges; those that touch a kept range become part of it."""
+    """Keep the numbers (device, session, seq) of removed records as ranges, merged with adjacent ones."""
     sessions: dict[tuple[str, int], list[int]] = {}
     for device, session, seq in removed:
         sessions.setdefault((device, session), []).append(seq)

@@ -1,4 +1,4 @@
-"""Makes the rows of a ledger anew from its records, where another version of Edgemeter made them: of other figures, or of other facts."""
+"""Rebuilds the rows of a ledger from its records, if another version of Edgemeter made them with other figures or facts."""
 
 from math import isnan
 
@@ -16,7 +16,7 @@ DROP TABLE subjects;
 
 
 def make_rows_anew(statements: Statements, tables: str) -> None:
-    """Replace the rows and their subjects, whose `tables` these are, within the caller's transaction.
+    """Replace the rows and subjects in `tables`, within the caller's transaction.
 
     A record that cannot be read is skipped with a warning.
     """

@@ -1,8 +1,8 @@
-"""The history of a ledger's runs: notes, and which runs people excluded, included again or deleted; who did it, when and why.
+"""The history of a ledger's runs: notes, exclusions, inclusions and deletions; by whom, when and why.
 
-A run that is excluded or deleted leaves the rows that every statistic, page and export reads. Its number is remembered, as those that
-retention removes: a device that delivers the record again gets a receipt, and the record does not come back. The record of an excluded run
-stays here until it is included again or deleted.
+An excluded or deleted run has no row, so no statistic, page or export reads it. Its number is remembered, like those that
+retention removes: a device that delivers the record again gets a receipt, and the record does not return. The record of an excluded run
+is kept until it is included again or deleted.
 """
 
 import re
@@ -31,12 +31,12 @@ RunState = Literal["counted", "excluded"]
 # The conditions that filter a list, each a column of the rows.
 NARROWED = ("device", "fleet", "model", "runtime", "precision")
 _COLUMN = {name: "runs.device" if name == "device" else name for name in NARROWED}
-# Shorter beginnings of an id are taken by `edgemeter runs` only: they may as well be a mistyped file.
+# Shorter beginnings of an id are accepted by `edgemeter runs` only: elsewhere they could be a mistyped file.
 ID = re.compile(r"[A-Za-z0-9-]{4,}")
-_NAMED = 5  # So many candidates are named where an id is ambiguous.
+_NAMED = 5  # Candidates that are listed for an ambiguous id.
 _EVENT_COLUMNS = ("number", "action", "id", "device", "model", "author", "at_ns", "text")
 _EVENTS = f"SELECT {', '.join(_EVENT_COLUMNS)} FROM run_events"  # noqa: S608 - our own names
-# Which run it was, kept with each event.
+# The identity of the run, kept with each event.
 _ABOUT = "id, device, session, seq, model, started_at_ns, stamped_by, received_ns"
 _ADD = f"INSERT INTO run_events (action, {_ABOUT}, author, at_ns, text, body) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - our own names
 _JOINED = "FROM runs JOIN subjects USING (subject) JOIN chunks USING (chunk)"
@@ -47,7 +47,7 @@ _EXCLUDED = "SELECT number, id, received_ns, body FROM run_events WHERE body IS 
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that `author` did with a run; `text` is a note, or the reason."""
+    """An action of `author` on a run; `text` is a note, or the reason."""
 
     number: int
     action: RunAction
@@ -61,7 +61,7 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """A run of the ledger without its samples, at the time of its receipt where its own cannot be true; `events` are oldest first."""
+    """A run of the ledger without its samples, with the time of its receipt if its own cannot be true; `events` are oldest first."""
 
     record: RunRecord
     state: RunState
@@ -69,7 +69,7 @@ class ListedRun:
 
 
 class WithdrawnRun(NamedTuple):
-    """A run that was excluded or deleted: what tells where a sink has it."""
+    """An excluded or deleted run, with the facts by which a sink finds it."""
 
     id: str
     device: str
@@ -82,7 +82,7 @@ class WithdrawnRun(NamedTuple):
 
 
 def nothing_called(text: str) -> str:
-    """Return what to do where `text` is neither a file nor a run: what it may have been meant as."""
+    """Return a remedy for `text` that is neither a file nor a run: a suggestion."""
     if Path(text).expanduser() == default_path():
         return f"no run is kept in {text!r} yet: measure with `edgemeter run MODEL`, or name another file with --ledger"
     if text.isalnum() and not ID.fullmatch(text):
@@ -106,9 +106,9 @@ class LedgerRuns:
     def runs(
         self, conditions: Mapping[str, str], since_ns: int | None = None, limit: int | None = None, rows: Container[int] | None = None
     ) -> list[ListedRun]:
-        """Return the runs that fulfil `conditions` (columns of `NARROWED`) and are not older, newest first, with those excluded.
+        """Return the runs that match `conditions` (columns of `NARROWED`) and are not older, newest first, including excluded ones.
 
-        With `rows` only the runs of these rows; those excluded have none.
+        With `rows`, only the runs of these rows; excluded runs have none.
         """
         # A name with a suffix that is not a model's name is a file name, which is not a column: read records until enough match.
         is_file = bool(PurePath(conditions.get("model", "")).suffix) and conditions["model"] not in self.models()
@@ -136,7 +136,7 @@ class LedgerRuns:
         return [name for (name,) in self._ledger.query("SELECT DISTINCT model FROM runs JOIN subjects USING (subject) ORDER BY model")]
 
     def find(self, prefix: str) -> str:
-        """Return the id that begins with `prefix`, of a run that is counted or excluded.
+        """Return the id that begins with `prefix`, of a counted or excluded run.
 
         Raises:
             ConfigError: there is none, or several.
@@ -146,7 +146,7 @@ class LedgerRuns:
         return run_id
 
     def lookup(self, prefix: str) -> str | None:
-        """Return the id as `find`, None if no run has it or had it; raises ConfigError if there are several, or it was deleted."""
+        """Return the id as `find`, None if no run has or had it; raises ConfigError if there are several, or it was deleted."""
         query = "SELECT DISTINCT id FROM runs WHERE substr(id, 1, ?) = ?"
         ids = {run_id for (run_id,) in self._ledger.query(query, len(prefix), prefix)}
         ids |= {entry.record.id for entry in self._excluded() if entry.record.id.startswith(prefix)}
@@ -164,7 +164,7 @@ class LedgerRuns:
         return None
 
     def entry(self, run_id: str, *, with_samples: bool = False) -> HeldRecord:
-        """Return the record of a run as it is stored; the row of an excluded one is 0. Raises ConfigError if it cannot be read."""
+        """Return the stored record of a run; the row of an excluded one is 0. Raises ConfigError if it cannot be read."""
         for row, *_ in self._ledger.query(_ROWS, run_id):
             for entry in self._entries(row, with_samples=with_samples):
                 return entry
@@ -178,13 +178,12 @@ class LedgerRuns:
         return bool(self._ledger.query("SELECT 1 FROM runs WHERE id = ? LIMIT 1", run_id))
 
     def note(self, run_id: str, text: str, author: str) -> None:
-        """Add a note to a run, counted or excluded."""
         entry = self.entry(run_id)
         with self._ledger.writing() as statements:
             _add(statements, "noted", _about(entry.record, entry.received_ns), author, text)
 
     def withdraw(self, run_id: str, action: Literal["excluded", "deleted"], author: str, reason: str) -> list[tuple[str, int, int]]:
-        """Take a run out of every statistic; return its numbers (device, session, seq). Of a deleted one the record is gone for good."""
+        """Remove a run from every statistic; return its numbers (device, session, seq). The record of a deleted run is gone for good."""
         numbers = []
         with self._ledger.writing() as statements:
             bodies = [] if action == "excluded" else statements.execute(f"{_EXCLUDED} AND id = ?", (run_id,)).fetchall()
@@ -206,12 +205,12 @@ class LedgerRuns:
         """Count an excluded run again. It gets a new row, so that every sink receives it.
 
         Raises:
-            ConfigError: its number belongs to another record meanwhile.
+            ConfigError: its number has been given to another record.
         """
         for number, _, received_ns, body in self._ledger.query(f"{_EXCLUDED} AND id = ?", run_id):
             (payload,) = unpack_chunk(bytes(body))
             record = decode(payload)
-            # Ended in between, the run is still excluded, and included by the same call again.
+            # If interrupted in between, the run is still excluded, and the same call includes it again.
             with self._ledger.writing() as statements:
                 recall(statements, record.device, record.session or 0, record.seq or 0)
             committed = self._ledger.commit([arrived(record, payload, str(Topic(record.fleet, record.device, "result")), received_ns)])
@@ -222,19 +221,19 @@ class LedgerRuns:
                 _add(statements, "included", _about(record, received_ns), author, reason)
 
     def withdrawn(self, sink: str) -> list[tuple[int, WithdrawnRun]]:
-        """Return the runs that the `sink` may still have although they were excluded or deleted, by the number of the event."""
+        """Return the excluded or deleted runs that the `sink` may still have, by the number of the event."""
         remaining = [
             (number, WithdrawnRun(*about)) for number, sinks, *about in self._ledger.query(_WITHDRAWN) if sink not in sinks.split("\n")
         ]
         return [(number, run) for number, run in remaining if not self.is_counted(run.id)]
 
     def note_removed(self, number: int, sink: str) -> None:
-        """Note that the sink has the run of an event no more."""
+        """Note that the sink no longer has the run of an event."""
         with self._ledger.writing() as statements:
             statements.execute("UPDATE run_events SET left_sinks = left_sinks || ? WHERE number = ?", (f"{sink}\n", number))
 
     def _take_out(self, statements: Statements, chunk: int, index: int) -> bytes:
-        """Return the JSON text of a record, which is in its chunk no more."""
+        """Remove a record from its chunk, and return its JSON text."""
         payloads = unpack_chunk(bytes(statements.execute("SELECT body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()[0]))
         payload, payloads[index] = payloads[index], REMOVED
         statements.execute(self._ledger.set_body, (pack_chunk(payloads), chunk))

@@ -1,6 +1,6 @@
-"""The row of a run: its figures as columns, made from the table of figures, and the number of its subject, what it shares with others.
+"""The row of a run: its figures as columns, made from the table of figures, and the number of its subject, which it shares with other runs.
 
-Both kinds of ledger write and read the same columns, in the commit that stores the record.
+Both kinds of ledger write and read the same columns, in the transaction that stores the record.
 """
 
 import math
@@ -37,8 +37,8 @@ RUN_TYPES = {
     **dict.fromkeys(VALUE_COLUMNS, "REAL"), "chunk": "INTEGER", "place": "INTEGER",
 }  # fmt: skip
 RUN_COLUMNS = tuple(RUN_TYPES)
-# A ledger with another number was written by another version of Edgemeter. A test works it out from the rows of records, so that it
-# changes with the tables, with what a subject consists of, and with whatever works out a figure or a fact.
+# A ledger with another number was written by another version of Edgemeter. A test computes it from the rows of records, so that it changes
+# with the tables, with the parts of a subject, and with the code that computes a figure or a fact.
 ROWS_VERSION = 1638325946
 _MAY_BE_ABSENT = {"rules", "session_started_at_ns", "temperature_before_c", "job", *VALUE_COLUMNS}
 _DEFINITIONS = [f"{name} {kind}{'' if name in _MAY_BE_ABSENT else ' NOT NULL'}" for name, kind in RUN_TYPES.items()]
@@ -64,13 +64,13 @@ SUBJECTS_SCHEMA = f"""CREATE TABLE subjects (
 );
 """
 ADD_SUBJECT = f"INSERT INTO subjects VALUES (?, {', '.join('?' * len(SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
-# The runs that can have siblings, of these sessions and cases. By CROSS JOIN SQLite looks each up, of however many, and reads no others.
+# The runs that can have siblings, of these sessions and cases. CROSS JOIN makes SQLite look each up, and read no others.
 SIBLINGS = """SELECT session_started_at_ns, case_number, row, latency_p50_ms, siblings_p50_ms, siblings
 FROM (VALUES {sessions}) AS touched CROSS JOIN runs WHERE session_started_at_ns = column1 AND case_number = column2
 AND is_usable = 1 AND latency_p50_ms > 0 ORDER BY session_started_at_ns, case_number, row"""
 _ID, _CASE, _SESSION = map(RUN_COLUMNS.index, ("id", "case_number", "session_started_at_ns"))
 _CASE_OF_SUBJECT = 1 + SUBJECT_COLUMNS.index("case_number")
-# So many subjects are remembered, of records whose like parts are not longer.
+# The limit of remembered subjects, for records whose shared parts are not longer.
 _MOST, _LONGEST_BYTES = 2_000, 16 << 10
 _encode = msgspec.msgpack.Encoder().encode
 decode_subject = msgspec.msgpack.Decoder(RunSubject).decode
@@ -83,9 +83,9 @@ _accuracy = attrgetter("metric", "better", "images", "dataset_sha256", "normalis
 
 
 class RunRow(NamedTuple):
-    """The row of a numbered record: values of `RUN_COLUMNS` but for chunk and place, and of `ADD_SUBJECT`.
+    """The row of a numbered record: values of `RUN_COLUMNS` except chunk and place, and of `ADD_SUBJECT`.
 
-    The stated time of what `is_wrong_time` cannot be true; it has that of its receipt.
+    If `is_wrong_time`, the run's own time cannot be true; it has that of its receipt.
     """
 
     key: RecordKey
@@ -95,12 +95,11 @@ class RunRow(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The id of the run."""
         return str(self.values[_ID])
 
 
 class _Shared(NamedTuple):
-    """The facts that all runs of one subject share: values of `ADD_SUBJECT`, and what of them was not measured."""
+    """The facts shared by all runs of one subject: values of `ADD_SUBJECT`, and the parts that were not measured."""
 
     subject: tuple[Any, ...]
     is_timed: bool
@@ -111,13 +110,13 @@ _shared_facts: dict[bytes, _Shared] = {}
 
 
 class StoredSubjects:
-    """The subjects that a ledger has; `forget` where a transaction failed."""
+    """The subjects that a ledger has; call `forget` after a failed transaction."""
 
     def __init__(self) -> None:
         self._numbers: set[int] = set()
 
     def new_among(self, rows: Iterable[RunRow]) -> list[tuple[Any, ...]]:
-        """Return those of the rows' subjects that are to be stored, as values of `ADD_SUBJECT`; from now on the ledger has them."""
+        """Return the subjects of the rows that are to be stored, as values of `ADD_SUBJECT`; from now on they count as stored."""
         new = {row.subject[0]: row.subject for row in rows if row.subject[0] not in self._numbers}
         if len(self._numbers) >= _MOST:
             self._numbers.clear()
@@ -125,7 +124,6 @@ class StoredSubjects:
         return [*new.values()]
 
     def forget(self) -> None:
-        """Forget which the ledger has."""
         self._numbers.clear()
 
 
@@ -166,7 +164,7 @@ def row_of(run: RunRecord, received_ns: int) -> RunRow:
 
 
 def _likeness(run: RunRecord) -> bytes:
-    """Return what is equal only for runs of one subject, in less time than it takes to work the subject out."""
+    """Return a key that only runs of one subject share, in less time than computing the subject."""
     is_plain = run.load is None and run.steady is None and run.together is None and run.generation is None
     energy, accuracy = run.energy, run.accuracy
     return _encode(
@@ -192,12 +190,12 @@ def _remember(likeness: bytes, run: RunRecord) -> _Shared:
 
 
 def cases_in_sessions(rows: Iterable[RunRow]) -> set[tuple[int, int]]:
-    """Return the start of the session and the case of those of the rows that are of a session."""
+    """Return the session's start and the case of those rows that belong to a session."""
     return {(session_ns, row.values[_CASE]) for row in rows if not math.isnan(session_ns := row.values[_SESSION])}
 
 
 def judge_siblings(statements: Statements, touched: Collection[tuple[int, int]]) -> None:
-    """Note which runs lie apart from their siblings, in the sessions (by their start) and cases from which runs came or went."""
+    """Mark the runs that differ from their siblings, in the changed sessions (by their start) and cases."""
     if not touched:
         return
     sessions = ", ".join(["(CAST(? AS bigint), CAST(? AS bigint))"] * len(touched))

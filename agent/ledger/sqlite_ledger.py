@@ -1,4 +1,4 @@
-"""The ledger in a SQLite file: of this machine's own runs, and of a collector that shares its ledger with no other.
+"""The ledger in a SQLite file: of this machine's own runs, or of a collector that does not share its ledger.
 
 One `SqliteLedger` is one connection: use one object per thread. Readers and the one writer do not block each other (WAL).
 """
@@ -33,14 +33,14 @@ class SqliteLedger(sqlite_file.Database, Ledger):
     """The ledger file at `path`; access `write` creates it if absent, `read` changes nothing. For its methods see `Ledger`.
 
     Raises:
-        ConfigError: the file is no ledger, or of another version (or absent, with access `read`).
+        ConfigError: the file is not a ledger, or of another version (or absent, with access `read`).
         UnavailableError: it cannot be opened, or the disk is full.
     """
 
     def __init__(self, path: Path, access: sqlite_file.Access = "write") -> None:
         super().__init__(path, LEDGER_FORMAT, access)
         self.where = str(path)
-        # Tuples take less time than named rows, and a ledger has many.
+        # Tuples are faster than named rows, and a ledger has many.
         self.connection.row_factory = None
         self._writer = LedgerWriter(self.connection)
         try:
@@ -50,7 +50,7 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             raise
 
     def _check_rows(self, access: sqlite_file.Access) -> None:
-        """Make the rows anew where another version of Edgemeter made them; raises ConfigError where nothing may be written."""
+        """Rebuild the rows if another version of Edgemeter made them; raises ConfigError if nothing may be written."""
         query = "SELECT rows FROM identity"
         if self.query(query)[0][0] == ROWS_VERSION:
             return
@@ -58,18 +58,17 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             remedy = "`edgemeter collector up`, or a run that is kept here, makes them anew from the records"
             raise ConfigError(f"the figures in the ledger {str(self.path)!r} are of another version of edgemeter: {remedy}")
         with self.transaction() as connection:
-            # Another process may have made them meanwhile.
+            # Another process may have rebuilt them meanwhile.
             if connection.execute(query).fetchone()[0] != ROWS_VERSION:
                 logger.warning("the figures in %s are of another version of edgemeter, and are made anew from the records", self.path)
                 (highest,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'").fetchone()
                 make_rows_anew(connection, SUBJECTS_SCHEMA + RUNS_SCHEMA)
-                # A row that was removed is not given again.
+                # The number of a removed row is not used again.
                 connection.execute("DELETE FROM sqlite_sequence WHERE name = 'runs'")
                 connection.execute("INSERT INTO sqlite_sequence VALUES ('runs', ?)", (highest,))
                 connection.execute("UPDATE identity SET rows = ?", (ROWS_VERSION,))
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """See `Ledger`."""
         return self.transaction()
 
     def commit(
@@ -79,7 +78,6 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         changes: Sequence[presence.PresenceChange | presence.RetainedMessage] = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
-        """See `Ledger`; `TransientError`: another process has locked the file."""
         with self.transaction() as connection:
             committed, collisions = self._writer.keep(arrivals, batches)
             quarantine.add(connection, [*rejections, *collisions])
@@ -87,9 +85,9 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         return committed
 
     def keep_own(self, record: RunRecord, limit_bytes: int) -> None:
-        """Commit a run of this machine (numbered), durable when this returns; of its own runs the oldest beyond `limit_bytes` are removed.
+        """Commit a run of this machine (numbered), durable when this returns; the oldest of its own runs beyond `limit_bytes` are removed.
 
-        A run that the ledger holds already, because a collector received it, is not stored twice.
+        A run that the ledger already received as a collector is not stored twice.
 
         Raises:
             ConfigError: another record has its number, or the file is damaged.
@@ -101,23 +99,20 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             if collisions:
                 raise ConfigError(f"run {record.id} is not stored in {str(self.path)!r}: {collisions[0].reason}")
             if committed.inserted:
-                # Its chunk holds nothing else.
+                # Its chunk contains nothing else.
                 chunk = "(SELECT chunk FROM runs WHERE device = ? AND session = ? AND seq = ?)"
                 key = (record.device, record.session, record.seq)
                 connection.execute(f"UPDATE chunks SET is_own = 1 WHERE chunk = {chunk}", key)  # noqa: S608 - our own words
                 bound_own(connection, limit_bytes)
 
     def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
-        """See `Ledger`."""
         with self.transaction() as connection:
             return apply_retention(connection, retention, now_ns)
 
     def identity(self) -> str:
-        """See `Ledger`."""
         return str(self.query("SELECT collector FROM identity")[0][0])
 
     def parts(self) -> tuple[LedgerPart, ...]:
-        """See `Ledger`."""
         used_bytes, free_bytes = sqlite_file.space_bytes(self.connection)
         query = "SELECT has_samples, sum(length(body)) FROM chunks GROUP BY has_samples"
         sizes: dict[int, int] = {has_samples: size_bytes for has_samples, size_bytes in self.query(query)}  # noqa: C416 - typed as rows
@@ -131,19 +126,16 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         )
 
     def size_bytes(self) -> int:
-        """Return the size of the file."""
         return self.path.stat().st_size
 
     def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
-        """See `Ledger`."""
         return self._chunks("row > ?", after_row)
 
     def chunks_at(self, rows: Sequence[int]) -> Iterator[HeldChunk]:
-        """See `Ledger`."""
         return self._chunks("row IN (SELECT value FROM json_each(?))", msgspec.json.encode(rows).decode())
 
     def _chunks(self, condition: str, *values: object) -> Iterator[HeldChunk]:
-        # Not `self.mapped`: whoever goes on with the iteration must not hold the file.
+        # Not `self.mapped`: a caller that stops iterating must not hold the file.
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
             matches = self.connection.execute(f"SELECT row, place, chunk FROM runs WHERE {condition} ORDER BY row", values)  # noqa: S608 - our own words
             for chunk, rows in itertools.groupby(matches, operator.itemgetter(2)):

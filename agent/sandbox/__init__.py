@@ -1,1 +1,1 @@
-"""The sandbox of processes that open models, pictures and sounds of others, and the code of the user's that they run."""
+"""The sandbox of processes that open other people's models, pictures and sounds, and run the user's code."""

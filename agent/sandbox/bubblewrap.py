@@ -1,7 +1,7 @@
-"""The sandbox of a process that opens models, pictures and code of others: bubblewrap (`bwrap`), which Flatpak rests on.
+"""The sandbox of a process that opens other people's models, pictures and code: bubblewrap (`bwrap`), which Flatpak uses.
 
-The process sees the system's programs, Python, what it was granted and a scratch folder; its processes, its loopback and its /tmp are its
-own. Nothing here filters system calls: what the process may not reach does not exist for it. Source: bwrap(1), user_namespaces(7).
+The process sees the system's programs, Python, the granted paths and a scratch folder; its processes, its loopback and its /tmp are its
+own. System calls are not filtered: files and hosts outside do not exist for it. Source: bwrap(1), user_namespaces(7).
 """
 
 import os
@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-# Programs, libraries and what these look up; nothing below holds a key or a home.
+# Programs, libraries and their configuration; no keys and no homes are below these.
 _SYSTEM = (
     "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/sys", "/run/udev",
     "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/etc/timezone", "/etc/os-release",
@@ -38,7 +38,7 @@ _ACCELERATORS = (
     "rknpu", "mpp_service", "rga", "galcore", "adsprpc*", "fastrpc*", "apusys", "mali*", "ethosu*", "kgsl-3d0", "metis*", "davinci*",
 )  # fmt: skip
 _USB = "bus/usb"
-# Variables that say how programs, Python and the libraries that compute are to run.
+# Variables that configure programs, Python and the libraries that compute.
 _VARIABLES = re.compile(
     r"PATH|LANG|LANGUAGE|TZ|TERM|LD_LIBRARY_PATH|LD_PRELOAD|SOURCE_DATE_EPOCH|(LC|PYTHON|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|MALLOC|GLIBC"
     r"|TF|TORCH|TORCHINDUCTOR|PYTORCH|JAX|XLA|KERAS|CUDA|CUDNN|CUBLAS|NVIDIA|NCCL|TRT|ORT|OV|OPENVINO|NCNN|GGML|LLAMA|HAILO|HAILORT|EDGETPU"
@@ -50,7 +50,7 @@ _FOLDERS = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOM
 _WIDE = ("/", "/home", "/root", "/etc", "/var", "/run", "/tmp")  # noqa: S108 - not written to
 _MARK = "IN_EDGEMETER_SANDBOX"
 _NAMESPACES = ("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent")
-# Root keeps the right to read and write what belongs to others, among the files that it sees.
+# Root keeps the right to read and write files of other users, among the visible ones.
 _CAPABILITIES = ("--cap-drop", "ALL", "--cap-add", "CAP_DAC_OVERRIDE")
 _READ, _WRITE, _DEVICE = "--ro-bind-try", "--bind", "--dev-bind-try"
 _MOST_LINKS, _MOST_PROCESSES = 40, 4096
@@ -59,9 +59,9 @@ _ENDING_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class SandboxGrant:
-    """The needs of one job beyond the system, Python and its scratch folder: what it reads and writes, and the devices it uses.
+    """The needs of one job beyond the system, Python and its scratch folder: readable and writable paths, and devices.
 
-    `network` is the host's; without it the process has a loopback of its own.
+    With `network` it uses the host's; otherwise the process has only a loopback of its own.
     """
 
     read: tuple[Path, ...] = ()
@@ -73,24 +73,24 @@ class SandboxGrant:
 
 @dataclass(frozen=True, slots=True)
 class NoSandbox:
-    """Why this machine confines nothing, and what to do about it."""
+    """Why this machine has no sandbox, and the remedy."""
 
     reason: str
     remedy: str
 
 
 class SandboxProcess(subprocess.Popen[bytes]):
-    """The process that `started` yields: bubblewrap's, which waits for the one in the sandbox."""
+    """The bubblewrap process that `started` yields; it waits for the process in the sandbox."""
 
     def __init__(self, command: Sequence[str], *, is_confined: bool, **options: Any) -> None:
         self.is_confined = is_confined
-        # Before it exists: a parent that has to wait for a core afterwards would read its clock after the process did.
+        # Before the process exists: a parent that waits for a core afterwards would read its clock too late.
         self.spawned_ns = time.monotonic_ns()
         super().__init__(command, **options)
 
     @property
     def inner_pid(self) -> int:
-        """The process in the sandbox, by its number outside; ask once it has answered something."""
+        """The pid outside of the process in the sandbox; valid once that has answered something."""
         if not self.is_confined:
             return self.pid
         # Bubblewrap's own process, its first one inside, and then the program.
@@ -98,12 +98,12 @@ class SandboxProcess(subprocess.Popen[bytes]):
 
     @property
     def status(self) -> int:
-        """The exit status once it has ended, negative for a signal; bubblewrap returns 128 and the signal."""
+        """The exit status after its end, negative for a signal; bubblewrap returns 128 plus the signal."""
         status = self.returncode
         return 128 - status if self.is_confined and status > 128 else status
 
     def end(self) -> None:
-        """End it, with everything that it started."""
+        """End it and all its child processes."""
         for first in _children(self.pid) if self.is_confined and self.poll() is None else ():
             # All other processes inside end with it, and bubblewrap after them.
             with suppress(ProcessLookupError):
@@ -116,12 +116,11 @@ class SandboxProcess(subprocess.Popen[bytes]):
 
 
 def is_inside() -> bool:
-    """Return whether this process is in a sandbox."""
     return os.environ.get(_MARK) == "yes"
 
 
 def is_started() -> bool:
-    """Return whether `started` began this process, in a sandbox or where there is none."""
+    """Return whether `started` created this process, with or without a sandbox."""
     return _MARK in os.environ
 
 
@@ -136,9 +135,9 @@ def started(
     stdout: int | None = None,
     stderr: int | None = None,
 ) -> Iterator[SandboxProcess]:
-    """Start `python -m MODULE ARGUMENTS` in the sandbox, where there is one; when the block ends, so has it, with all that it started.
+    """Start `python -m MODULE ARGUMENTS` in the sandbox, if there is one; the end of the block ends it and all its children.
 
-    `scratch` is a folder of the caller's instead of one of its own; `stdin`, `stdout` and `stderr` are as `subprocess.Popen` takes them.
+    `scratch` is a folder of the caller instead of a temporary one; `stdin`, `stdout` and `stderr` are those of `subprocess.Popen`.
     """
     # A program that a conversion starts is inside the sandbox already, and within the conversion's limits; it cannot set others.
     is_confined = not is_inside() and no_sandbox() is None
@@ -151,7 +150,7 @@ def started(
         if is_confined:
             command = [*_bubblewrap(grant, scratch), "--", *command]
         elif shutil.which("setpriv"):
-            # As bubblewrap sees to: it ends with this process, however that ends.
+            # As bubblewrap does: it ends with this process, however that ends.
             command = ["setpriv", "--pdeathsig", "KILL", *command]
         limits = [] if is_inside() else _limits(grant)
         process = _launch(
@@ -175,7 +174,7 @@ def started(
 
 @cache
 def no_sandbox() -> NoSandbox | None:
-    """Return why nothing can be confined here, None where bubblewrap starts a program as a run needs it; tried once."""
+    """Return why there is no sandbox here, None if bubblewrap starts a program as a run needs it; tried once."""
     if shutil.which("bwrap") is None:
         return NoSandbox("bubblewrap is not installed", "`sudo apt install bubblewrap`")
     words = ["bwrap", *_namespaces(network=False), "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "true"]
@@ -192,7 +191,7 @@ def no_sandbox() -> NoSandbox | None:
 
 
 def note_of(grant: SandboxGrant) -> str | None:
-    """Return what a record says of a sandbox that is not whole; None of one that is."""
+    """Return the note of a record on an incomplete sandbox, else None."""
     if gap := None if is_inside() else no_sandbox():
         return f"none: {gap.reason}"
     return "with the network of the host" if grant.network else None
@@ -203,7 +202,7 @@ def _namespaces(*, network: bool) -> tuple[str, ...]:
     words = _NAMESPACES if network else (*_NAMESPACES, "--unshare-net")
     if os.geteuid() == 0:
         return (*words, *_CAPABILITIES)
-    # Nobody opens a namespace inside; from bubblewrap 0.8 on.
+    # Nothing inside can create a namespace; from bubblewrap 0.8 on.
     supported = subprocess.run(["bwrap", "--help"], capture_output=True, check=False).stdout
     return (*words, "--disable-userns") if b"--disable-userns" in supported else words
 
@@ -222,7 +221,7 @@ def _launch(command: list[str], *, is_confined: bool, **options: Any) -> Sandbox
         os.close(info_end)
         os.close(mapped_end)
     with os.fdopen(info, "rb") as answer, os.fdopen(mapped, "wb", buffering=0) as ready:
-        # Whatever fails here, bubblewrap says so on its standard error.
+        # If anything fails here, bubblewrap reports it on its standard error.
         if first := re.search(rb'"child-pid": (\d+)', answer.read()):
             with suppress(OSError):
                 for ids in ("uid_map", "gid_map"):
@@ -232,7 +231,7 @@ def _launch(command: list[str], *, is_confined: bool, **options: Any) -> Sandbox
 
 
 def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
-    """Return the command line of bubblewrap, to which the program is added."""
+    """Return the command line of bubblewrap, without the program."""
     working_folder = os.getcwd()  # noqa: PTH109 - as text
     devices = [path for name in (_ACCELERATORS if grant.accelerator else ()) for path in map(str, sorted(Path("/dev").glob(name)))]
     words = ["bwrap", *_namespaces(network=grant.network), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108 - its own
@@ -240,7 +239,8 @@ def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
         words += [kind, path, path]
     for device in (*devices, *([f"/dev/{_USB}"] if grant.usb else [])):
         words += [_DEVICE, device, device]
-    # libcuda names its threads below /proc, and fails where it cannot; others could undo there that memory is taken from them first.
+    # libcuda names its threads below /proc, and fails if it cannot; other processes could undo their order for the out-of-memory killer
+    # there.
     has_nvidia = any(device.startswith("/dev/nv") for device in devices)
     settings = [f"/proc/{name}" for name in sorted(os.listdir("/proc")) if not name.isdigit()] if has_nvidia else []  # noqa: PTH208 - names
     for setting in settings:
@@ -251,7 +251,7 @@ def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
 
 
 def _mounts(grant: SandboxGrant, scratch: Path) -> list[tuple[str, str]]:
-    """Return the paths to show, those above first, each with its kind."""
+    """Return the paths to mount, parents first, each with its kind."""
     reads = map(str, (*_SYSTEM, *(_NAMES_AND_TLS if grant.network else ()), *_python(tuple(sys.path), *_libraries()), *grant.read))
     granted = {os.path.abspath(path): _READ for path in reads if os.path.exists(path)}  # noqa: PTH100, PTH110 - `..` of the text
     granted |= {os.path.abspath(path): _WRITE for path in (*grant.write, scratch)}  # noqa: PTH100 - as above
@@ -265,7 +265,7 @@ def _mounts(grant: SandboxGrant, scratch: Path) -> list[tuple[str, str]]:
 
 
 def _target(path: str, mounts: Mapping[str, str]) -> str | None:
-    """Return where a path has to be shown: a link in a folder that is shown stays one, so that its target is."""
+    """Return where to mount a path: a link in a visible folder stays a link, so that its target is mounted."""
     for _ in range(_MOST_LINKS):
         above = _above(path, mounts)
         parts = [] if above is None else path[len(above) :].strip("/").split("/")
@@ -278,12 +278,12 @@ def _target(path: str, mounts: Mapping[str, str]) -> str | None:
 
 
 def _above(path: str, mounts: Mapping[str, str]) -> str | None:
-    """Return the folder that is shown and that a path lies in, the nearest."""
+    """Return the nearest visible folder that contains a path."""
     return next((folder for folder in map(str, Path(path).parents) if folder in mounts), None)
 
 
 def _limits(grant: SandboxGrant) -> list[str]:
-    """Leave a tenth of the memory and half of the free disk to others; if memory runs out, the kernel ends this process first.
+    """Leave a tenth of the memory and half of the free disk to others; if memory runs out, the kernel kills this process first.
 
     A conversion writes files of any size, on another disk than its scratch folder, and may use swap, which would spoil a run's figures.
     """
@@ -313,7 +313,7 @@ def _swap_bytes() -> int:
 
 @cache
 def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
-    """Return where modules and libraries of this interpreter lie, with those of plug-ins and of a development install; no home."""
+    """Return the paths of this interpreter's modules and libraries, of plug-ins and of a development install; no home."""
     packages = {"edgemeter.agent", "edgemeter.models", "edgemeter.collector", "edgemeter.provisioning"}
     from importlib.metadata import entry_points  # noqa: PLC0415 - the process that is started reads this module too, and needs no mails
 
@@ -326,19 +326,19 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
         *modules, sys.prefix, sys.base_prefix, sys.exec_prefix, *map(str, Path(sys.executable).resolve().parents[:2]),
         *further,
     ]  # fmt: skip
-    # `python -m` puts the working directory first, which the sandboxed process does not.
+    # `python -m` puts the working directory first, unlike the sandboxed process.
     absolute = [os.path.abspath(folder) for folder in folders if folder and (folder != os.getcwd() or folder in further)]  # noqa: PTH100, PTH109
-    # Not resolved: the interpreter goes by the links on the way.
+    # Not resolved: the interpreter follows the links on the way.
     return tuple(dict.fromkeys(folder for folder in absolute if is_narrow(Path(folder).resolve())))
 
 
 def _libraries() -> list[str]:
-    """Return what the variables of Python and of the loader of libraries name."""
+    """Return the paths in the variables of Python and of the dynamic loader."""
     return [folder for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD") for folder in os.environ.get(name, "").split(":") if folder]
 
 
 def is_narrow(folder: Path) -> bool:
-    """Return whether a folder may be opened as a whole: neither a home, nor above one, nor the configuration or state of the system."""
+    """Return whether a folder may be made visible as a whole: not a home, a parent of one, or configuration or state of the system."""
     home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() fails where there is none
     return folder != home and folder not in home.parents and folder not in {Path(name) for name in _WIDE}
 
@@ -349,13 +349,13 @@ def _environment(scratch: Path, *, is_confined: bool) -> Mapping[str, str]:
 
     variables = {name: value for name, value in os.environ.items() if _VARIABLES.fullmatch(name) and not _SECRET.search(name)}
     folders = dict.fromkeys(_FOLDERS, str(scratch))
-    # Where the user's own packages lie was found from the real home. A module of the working directory must not shadow a library.
+    # The user's own packages were located in the real home. A module of the working directory must not shadow a library.
     fixed = {"PYTHONUSERBASE": site.getuserbase(), "LOGNAME": "edgemeter", "PYTHONSAFEPATH": "1", _MARK: "yes" if is_confined else "no"}
     return {**variables, **folders, **fixed}
 
 
 def _children(pid: int) -> list[int]:
-    """Return the processes that a process started and that have not ended. Source: proc_pid_stat(5): the parent follows the state."""
+    """Return the living child processes of a process. Source: proc_pid_stat(5): the parent follows the state."""
     children = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -365,5 +365,5 @@ def _children(pid: int) -> list[int]:
 
 
 def existing(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the paths that are there."""
+    """Return the paths that exist."""
     return tuple(path for path in paths if path.exists())

@@ -1,4 +1,4 @@
-"""Code of the user's: a file or module that a command names, run as Python runs it, with its errors in one line."""
+"""The user's code: a file or module named by a command, run as Python runs it, with its errors on one line."""
 
 import errno
 import inspect
@@ -25,10 +25,10 @@ _SANDBOXED = "; in the sandbox of a run code reads its folder and what options n
 
 
 def plugin_class(kind: str, address: str, protocol: type) -> Any:
-    """Return the class that `FILE.py:NAME` names, None of a name without a file; `kind` is for the error.
+    """Return the class `FILE.py:NAME`, None for a name without a file; `kind` is for the error.
 
     Raises:
-        EdgemeterError: as `attribute_of`, or it is no class with the methods of the protocol, or not derived from one that is a base class.
+        EdgemeterError: as `attribute_of`, or it is not a class with the methods of the protocol, or not a subclass of a base class.
     """
     target = python_target.of_file(address)
     if target is None:
@@ -51,7 +51,7 @@ def plugin_class(kind: str, address: str, protocol: type) -> Any:
 
 
 def forget() -> None:
-    """Forget the modules that were run from files, so that a file is run anew."""
+    """Forget the modules that were run from files, so that a file is run again."""
     for name, (module, _) in _READ.items():
         if module.__spec__ is None and sys.modules.get(name) is module:
             del sys.modules[name]
@@ -59,10 +59,10 @@ def forget() -> None:
 
 
 def attribute_of(target: PythonTarget, address: str) -> Any:
-    """Return what `target` names; `address` is its text.
+    """Return the attribute that `target` names; `address` is its text.
 
     Raises:
-        UnavailableError: what it imports is not installed.
+        UnavailableError: an imported module is not installed.
         ConfigError: there is no such file, module or attribute, or running it raised.
     """
     with user_errors(address, "running its module"):
@@ -75,7 +75,7 @@ def attribute_of(target: PythonTarget, address: str) -> Any:
 
 
 def _run_file(source: Path, address: str) -> ModuleType:
-    """Return the module of a file, whose folder is where it finds others, as of `python FILE.py`."""
+    """Return the module of a file, which imports from its own folder, as in `python FILE.py`."""
     file = source.resolve()
     for module, read in _READ.values():
         if read == source:
@@ -108,7 +108,7 @@ def _imported(name: str, source: Path) -> ModuleType:
 
 
 def compiled(source: Path, address: str) -> Any:
-    """Return the code of a file, which is not run; raises ConfigError if it is not Python."""
+    """Return the compiled code of a file without running it; raises ConfigError if it is not Python."""
     try:
         return compile(source.read_bytes(), str(source), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -121,10 +121,10 @@ def compiled(source: Path, address: str) -> Any:
 
 @contextmanager
 def user_errors(address: str, step: str, advice: str = "") -> Iterator[None]:
-    """Raise what the user's code raises in the block as an error of `address` in one line; `advice` follows it.
+    """Raise errors of the user's code in the block as errors of `address` on one line, followed by `advice`.
 
     Raises:
-        UnavailableError: what it imports is not installed.
+        UnavailableError: an imported module is not installed.
         ConfigError: it raised anything else.
     """
     try:
@@ -143,7 +143,7 @@ def user_errors(address: str, step: str, advice: str = "") -> Iterator[None]:
 
 
 def raised(error: BaseException) -> str:
-    """Return an error of the user's code in words, with the last line of theirs that ran; of a refusal, what the sandbox allows."""
+    """Return an error of the user's code in words, with its last executed line; for a refusal, the limits of the sandbox."""
     frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
     files = {str(source): source.name for _, source in _READ.values()}
     lines = [f" (line {frame.lineno} of {files[frame.filename]})" for frame in frames if frame.filename in files]
@@ -152,13 +152,13 @@ def raised(error: BaseException) -> str:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether a sandbox may have caused an error: what it hides is absent, what it shows is read-only."""
+    """Return whether the sandbox may have caused an error: hidden files are absent, visible ones read-only."""
     refusals = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS, errno.ENETUNREACH}
     return isinstance(error, socket.gaierror) or (isinstance(error, OSError) and error.errno in refusals)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that it came of: libraries wrap what the system refused in words of their own."""
+    """Yield an error and its causes: libraries wrap the system's errors in their own words."""
     for _ in range(_MOST_CAUSES):
         if error is None:
             return
