@@ -104,7 +104,7 @@ def test_the_page_about_the_collector_does_what_it_promises(environments, tmp_pa
 def test_the_page_about_a_fleet_brings_a_result_to_its_collector(environments, tmp_path):
     """Broker, service and collector from the files of `fleet init`; a board joins and delivers."""
     page = DOCS / "tasks" / "fleet.md"
-    ports = {"18883": str(free_port()), "18884": str(free_port())}
+    ports = {"18883": str(free_port()), "18443": str(free_port())}
     with walk.walk(tmp_path, ports, environments.programs(walk.extras(page))) as reader:
         printed = "".join(output for _, output in reader.page(page))
         runs = list(csv.DictReader((reader.folder / "trial.csv").read_text().splitlines()))
