@@ -28,7 +28,7 @@ def release() -> None:
 
 @release.command(short_help="Build a signed release for a board.")
 @in_folder
-@click.option("--board", required=True, metavar="NAME", help="Board to build for, as in docs/boards.md: pi5, jetson-orin, arm64, pc, ...")
+@click.option("--board", required=True, metavar="NAME", help="Board to build for, as in docs/tasks/fleet.md: pi5, jetson-orin, arm64, pc, ...")
 @click.option("--python", metavar="X.Y", help="Python version on the board. Default: that of its usual system.")
 @click.option("--glibc", metavar="X.Y", help="glibc version on the board. Default: that of the system with this Python.")
 @click.option("--extras", default="litert", show_default=True, metavar="A,B", help="Runtimes and other extras to include.")
@@ -72,7 +72,7 @@ def build(*, folder: FleetFolder, board: str, python: str | None, glibc: str | N
         click.echo(f"{size_bytes / 1e6:9.2f} MB  {built.path}")
         click.echo(f"release {manifest.version} for {target.words}")
     if key is None:
-        click.echo("not signed yet: sign manifest.json where the release key is, by the command in docs/tasks/fleet-keys.md", err=True)
+        click.echo("not signed yet: sign manifest.json where the release key is, by the command in docs/tasks/fleet-security.md", err=True)
 
 
 @release.command(short_help="Verify releases, add them to the fleet, and list its releases.")

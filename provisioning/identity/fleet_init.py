@@ -27,7 +27,7 @@ SERVICE_CERTIFICATES = {"collector": COLLECTOR_USER, "fleet": SERVICE_USER, "ope
 
 _RELEASE_KEY_HERE = (
     "for a trial only: anyone who can read {path!r} can install code on every device. For a fleet, keep the key pair on a machine that "
-    "stays offline, and only its public half here (--release-public-key, docs/tasks/fleet-keys.md)"
+    "stays offline, and only its public half here (--release-public-key, docs/tasks/fleet-security.md)"
 )
 
 
@@ -120,7 +120,7 @@ class FleetInit:
         folder, path = self.folder, self.folder.release_public_key
         if path.exists():
             if given_keys is not None and given_keys not in path.read_bytes():
-                raise ConfigError(f"the fleet has another release key already: docs/tasks/fleet-keys.md shows how {str(path)!r} changes")
+                raise ConfigError(f"the fleet has another release key already: docs/tasks/fleet-security.md shows how {str(path)!r} changes")
         elif given_keys is not None:
             self._write(path, given_keys, "the public key of releases, which are signed elsewhere", 0o644)
         else:

@@ -1,4 +1,4 @@
-"""Facts about the page on Mender, RAUC and balena images: what it says to run does what it says."""
+"""Facts about the script for Mender on the page about fleets."""
 
 import fcntl
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "fleet-own-image.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tasks" / "fleet.md"
 
 
 def block(kind):

@@ -101,8 +101,9 @@ def test_the_page_about_the_collector_does_what_it_promises(environments, tmp_pa
 
 @pytest.mark.nightly
 @pytest.mark.mosquitto
+@pytest.mark.needs("bwrap")
 def test_the_page_about_a_fleet_brings_a_result_to_its_collector(environments, tmp_path):
-    """Broker, service and collector from the files of `fleet init`; a board joins and delivers."""
+    """Broker, service and collector from the files of `fleet init`; a board joins, measures what was ordered, and delivers."""
     page = DOCS / "tasks" / "fleet.md"
     ports = {"18883": str(free_port()), "18443": str(free_port())}
     with walk.walk(tmp_path, ports, environments.programs(walk.extras(page))) as reader:

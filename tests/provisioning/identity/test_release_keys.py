@@ -46,7 +46,7 @@ def test_a_release_key_is_offline_from_the_start(server, offline):
     assert not folder.release_key.exists()
     assert "nothing to make" in run_fleet(server, *command).stdout
     make_keys(offline)
-    with pytest.raises(ConfigError, match=r"fleet-keys\.md"):
+    with pytest.raises(ConfigError, match=r"fleet-security\.md"):
         run_fleet(server, *command)
 
 
