@@ -3,32 +3,24 @@
 python -m tests.site.screenshots                      runs the demo first (two minutes), and makes those of the README
 python -m tests.site.screenshots readme               makes those of the README only: a trend of a simulated fleet
 python -m tests.site.screenshots report-fleet.html    of a page that is there
-python -m tests.site.screenshots ledger.sqlite        of the page served while a suite is measured into that ledger; the demo's has it too
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 from PIL import Image
 
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.compare.case_book import book_of
 from edgemeter.collector.demo.simulated_fleet import records_of
-from edgemeter.collector.receive.collector import Collector
-from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.runs.contents import oldest_first
-from edgemeter.collector.runs.store import LedgerStore, MemoryStore
+from edgemeter.collector.runs.store import MemoryStore
 from edgemeter.collector.web import one_file
-from edgemeter.collector.web.events import TrendEvents
-from edgemeter.collector.web.server import PageServer
 from edgemeter.models.catalogue.shipped_models import write_sample
 from tests.fixtures.browser import Browser, find_chromium
 
@@ -84,37 +76,6 @@ def take(page: Path, folder: Path, views: Mapping[str, tuple[str, int]] = VIEWS)
     return pictures
 
 
-def take_live(ledger: Path, folder: Path) -> list[Path]:
-    """Return the pictures of the overview while this machine measures: a real broker, collector, run and page on a copy of the ledger."""
-    pictures = []
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, ExitStack() as stack:
-        copy = Path(name) / "ledger.sqlite"
-        shutil.copy(ledger, copy)
-        broker = EmbeddedBroker()
-        address = broker.start()
-        stack.callback(broker.stop)
-        collector = Collector(address, copy)
-        collector.start()
-        stack.callback(collector.stop)
-        server = PageServer(book_of(LedgerStore(copy)), TrendEvents())
-        server.start()
-        stack.callback(server.stop)
-        run = subprocess.Popen(
-            [*EDGEMETER, "run", str(MODEL), "--mode", "normal", "--repeats", "3", "--broker", f"{address.host}:{address.port}", "--quiet"],
-            env={**os.environ, "EDGEMETER_HOME": f"{name}/home"},
-        )
-        stack.callback(run.wait)
-        stack.callback(run.kill)
-        browser = stack.enter_context(Browser(find_chromium(), Path(name) / "profile"))
-        for theme in ("light", "dark"):
-            tab = browser.open(server.url, width=WIDTH, height=800, dark=theme == "dark")
-            tab.until("document.querySelector('#now') !== null")
-            tab.drawn()
-            pictures.append(_small(tab.screenshot(folder / f"now-{theme}.png")))
-            assert tab.complaints() == [], tab.complaints()
-    return pictures
-
-
 def _small(path: Path) -> Path:
     """Keep a picture in 256 colours: a third of the size, and the same to the eye."""
     with Image.open(path) as picture:
@@ -134,9 +95,7 @@ def main(arguments: list[str]) -> None:
             command = [*EDGEMETER, "collector", "demo", "--output", f"{folder}/report.html", "--home", f"{folder}/home"]
             subprocess.run(command, check=True, timeout=1200)
         page = page_path or Path(folder) / "report-fleet.html"
-        pictures += [] if page.suffix == ".sqlite" else take(page, IMAGES)
-        if page_path is None or page.suffix == ".sqlite":
-            pictures += take_live(page_path or Path(folder) / "home" / "ledger.sqlite", IMAGES)
+        pictures += take(page, IMAGES)
         for path in pictures:
             print(path.relative_to(IMAGES.parents[1]), path.stat().st_size)
 
