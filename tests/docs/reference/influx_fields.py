@@ -8,7 +8,7 @@ from tests.docs.reference.tables import table
 HEAD = """# InfluxDB fields
 
 Names, types and units are stable: a field is never renamed, and never changes its type. New ones may come. What is one series, and what
-limits names: [InfluxDB and Grafana](../influxdb.md).
+limits names: [Collector](../tasks/collector.md#copy-results-into-influxdb).
 
 ## Measurement run
 
