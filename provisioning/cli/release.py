@@ -28,7 +28,9 @@ def release() -> None:
 
 @release.command(short_help="Build a signed release for a board.")
 @in_folder
-@click.option("--board", required=True, metavar="NAME", help="Board to build for, as in docs/tasks/fleet.md: pi5, jetson-orin, arm64, pc, ...")
+@click.option(
+    "--board", required=True, metavar="NAME", help="Board to build for, as in docs/tasks/fleet.md: pi5, jetson-orin, arm64, pc, ..."
+)
 @click.option("--python", metavar="X.Y", help="Python version on the board. Default: that of its usual system.")
 @click.option("--glibc", metavar="X.Y", help="glibc version on the board. Default: that of the system with this Python.")
 @click.option("--extras", default="litert", show_default=True, metavar="A,B", help="Runtimes and other extras to include.")

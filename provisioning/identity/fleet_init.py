@@ -120,7 +120,9 @@ class FleetInit:
         folder, path = self.folder, self.folder.release_public_key
         if path.exists():
             if given_keys is not None and given_keys not in path.read_bytes():
-                raise ConfigError(f"the fleet has another release key already: docs/tasks/fleet-security.md shows how {str(path)!r} changes")
+                raise ConfigError(
+                    f"the fleet has another release key in {str(path)!r}: docs/tasks/fleet-security.md tells how to rotate it"
+                )
         elif given_keys is not None:
             self._write(path, given_keys, "the public key of releases, which are signed elsewhere", 0o644)
         else:
