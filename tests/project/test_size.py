@@ -69,12 +69,12 @@ LINES = {
     "models/fetch": 208,
     "provisioning": 1,
     "provisioning/apply": 881,
-    "provisioning/cli": 1160,
+    "provisioning/cli": 1162,
     "provisioning/content": 117,
     "provisioning/elsewhere": 416,
     "provisioning/health": 411,
     "provisioning/https": 249,
-    "provisioning/identity": 1192,
+    "provisioning/identity": 1194,
     "provisioning/image": 566,
     "provisioning/inventory": 305,
     "provisioning/jobs": 1293,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80342,
+    "tests": 80302,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
