@@ -108,6 +108,8 @@ def _run(template: RunRecord, plan: _Drawn, draw: random.Random) -> RunRecord:
         fleet=FLEET,
         role="reference" if kind is SERVER else "device",
         session=1,
+        session_started_at_ns=0,
+        repeat=0,
         seq=plan.seq,
         started_at_ns=started_at_ns,
         suite="simulated fleet",

@@ -3,8 +3,8 @@
 A round is a run: its latency is the time in which ours does what the peer does in 1 ms. A slower machine slows both and changes no ratio,
 and no row of the comparison is the peer's own. What both took is kept beside the records.
 
-`python -m tests.benchmarks.history` adds the ratios that were measured here to those that are published with the documentation, and draws
-all of them by commit.
+`python -m tests.benchmarks.history` adds the ratios that were measured here to those that are published with the documentation. Then
+`python -m tests.docs.pictures ratios` draws them.
 """
 
 import csv
@@ -16,24 +16,22 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from edgemeter.agent.contract import record, record_conditions, record_figures
-from edgemeter.collector.charts import parts, vega
-from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
+from edgemeter.collector.charts.chart import rows_table
 from tests.benchmarks.comparison import ROOT, Comparison, as_rows
 from tests.fixtures.replay_case import replay_model
 
 # Characters that a model's name in a record cannot contain.
 NO_NAME = re.compile(r"[^A-Za-z0-9._:@-]+")
 MS = {"ms": 1.0, "us": 1e-3, "s": 1e3}
-RATIOS, CHART = ROOT / "docs" / "internals" / "ratios.csv", ROOT / "docs" / "images" / "ratios.svg"
+RATIOS = ROOT / "docs" / "internals" / "ratios.csv"
 BOUNDS = ("ratio", "low", "high", "limit")
-HEIGHT_PX = 44
 
 
 def write(path: Path, results: list[Comparison]) -> None:
@@ -111,32 +109,10 @@ def measured(folder: Path) -> Iterator[dict[str, Any]]:
             yield {"day": path.stem, "commit": path.parent.name, "benchmark": name, **dict(zip(BOUNDS, bounds, strict=True))}
 
 
-def chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    """Return each ratio with its interval by commit, in the order of measuring, and its limit across."""
-    commit = parts.channel("commit", "ordinal", sort=None, title=None)
-    layers = [
-        {"mark": {"type": "rule", "strokeDash": [3, 3]}, "encoding": {"y": parts.channel("limit")}},
-        {"mark": {"type": "rule", "stroke": "var(--s0)"}, "encoding": {"x": commit, "y": parts.channel("low"), "y2": {"field": "high"}}},
-        {
-            "mark": {"type": "point", "filled": True, "fill": "var(--s0)"},
-            "encoding": {"x": commit, "y": parts.channel("ratio", title=None, scale={"zero": False}, axis={"tickCount": 3})},
-        },
-    ]
-    header = {"title": None, "labelOrient": "top", "labelAnchor": "start", "labelLimit": WIDTH_PX}
-    spec = {
-        "facet": {"row": parts.channel("benchmark", "nominal", sort=None, header=header)},
-        "spec": {"width": WIDTH_PX, "height": HEIGHT_PX, "layer": layers},
-        "resolve": {"scale": {"y": "independent"}},
-    }
-    return Chart("Ratios of `make bench`, with 95% intervals and goals", spec, rows_table(rows))
-
-
 def main() -> None:
-    """Write table and chart again, with what was measured here; a day's later measurement of a commit replaces the earlier."""
+    """Write the table again, with what was measured here; a day's later measurement of a commit replaces the earlier."""
     rows = {(row["day"], row["commit"], row["benchmark"]): row for row in (*published(), *measured(ROOT / ".bench" / "history"))}
-    table = rows_table(list(rows.values()))
-    RATIOS.write_text(table.to_csv(), encoding="utf-8", newline="")
-    CHART.write_text(vega.svg(chart(table.dicts())), encoding="utf-8")
+    RATIOS.write_text(rows_table(list(rows.values())).to_csv(), encoding="utf-8", newline="")
 
 
 if __name__ == "__main__":

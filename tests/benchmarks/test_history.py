@@ -15,15 +15,6 @@ def test_a_rate_is_the_time_of_one_unit():
     assert history.unit_of_work_ms("of a core", 0.1) is None
 
 
-def test_published_ratios_are_drawn_by_commit():
-    """Every commit of the table is in the chart; a new ratio is a new row of it."""
-    chart_text = history.CHART.read_text(encoding="utf-8")
-    rows = history.published()
-    assert rows
-    assert all(f">{row['commit']}<" in chart_text for row in rows)
-    assert set(history.BOUNDS) < set(rows[0]) == set(history.chart(rows).table.columns)
-
-
 def test_what_was_measured_of_a_changed_commit_is_not_published(tmp_path):
     """A comparison without a goal has no limit."""
     pairs = [(2.0, 1.0), (2.1, 1.0), (1.9, 1.0), (2.0, 1.0)]
