@@ -49,7 +49,7 @@ LINES = {
     "collector/cli": 2326,
     "collector/compare": 2439,
     "collector/datacenter": 490,
-    "collector/demo": 363,
+    "collector/demo": 365,
     "collector/export": 109,
     "collector/influx": 745,
     "collector/ledgers": 65,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80302,
+    "tests": 80644,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
