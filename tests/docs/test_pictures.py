@@ -17,24 +17,24 @@ SHOWN = re.compile(r"""(?:!\[[^\]]*\]\(|src="|srcset=")(?!https?:)([^)"]+)""")
 
 def test_pages_show_every_picture_and_none_that_is_missing():
     """A picture that no page shows has no reader."""
-    shown = {(page.parent / target).resolve() for page in PAGES for target in SHOWN.findall(page.read_text(encoding="utf-8"))}
-    assert shown == set(IMAGES.iterdir())
+    shown_paths = {(page.parent / target).resolve() for page in PAGES for target in SHOWN.findall(page.read_text(encoding="utf-8"))}
+    assert shown_paths == set(IMAGES.iterdir())
 
 
 def test_one_command_makes_the_pictures():
     """Those of the reference come from its own generator."""
-    made = {f"{name}.svg" for name in DRAWN} | {f"{name}-{theme}.png" for name in PHOTOGRAPHED for theme in ("light", "dark")}
-    assert made == {path.name for path in IMAGES.iterdir() if not path.name.startswith(("resize-", "compare-", "now-"))}
+    made_names = {f"{name}.svg" for name in DRAWN} | {f"{name}-{theme}.png" for name in PHOTOGRAPHED for theme in ("light", "dark")}
+    assert made_names == {path.name for path in IMAGES.iterdir() if not path.name.startswith(("resize-", "compare-", "now-"))}
 
 
 def test_the_energies_of_the_picture_hold_their_truths():
     """The caption states the truths, which the simulation knows and the method does not."""
     trial = draw_trial(known_truth.BOARD, np.random.default_rng(known_truth.SEED), gain_z=0.0)
-    stated, reason = assess(trial.trace, trial.run)
-    assert stated is not None, reason
+    result, reason = assess(trial.trace, trial.run)
+    assert result is not None, reason
     whole_mj = trial.run.timed.length_ns / 1e6 / trial.run.inferences
     truths_j = [round(power_w * whole_mj / 1000, 2) for power_w in (trial.gross_w, trial.net_w)]
-    assert abs(stated.gross_mj / 1000 - truths_j[0]) <= stated.gross_u_mj / 1000
-    assert abs(stated.net_mj / 1000 - truths_j[1]) <= stated.net_u_mj / 1000
+    assert abs(result.gross_mj / 1000 - truths_j[0]) <= result.gross_u_mj / 1000
+    assert abs(result.net_mj / 1000 - truths_j[1]) <= result.net_u_mj / 1000
     caption = Path(ROOT / "docs" / "explain" / "energy.md").read_text(encoding="utf-8")
     assert f"{truths_j[0]} J gross and {truths_j[1]} J net" in caption

@@ -43,11 +43,11 @@ UPDATE = simulated_fleet.UPDATE_RATIO
 def energy() -> str:
     """Return the picture of a sensor's readings, of the areas that are an energy, and of the result beside the truth."""
     trial = draw_trial(BOARD, np.random.default_rng(SEED), gain_z=0.0)
-    stated, reason = assess(trial.trace, trial.run)
-    assert stated is not None, reason
+    result, reason = assess(trial.trace, trial.run)
+    assert result is not None, reason
     canvas = Canvas(860, 400)
     _areas(canvas, trial)
-    _against_truth(canvas, trial, stated)
+    _against_truth(canvas, trial, result)
     return canvas.svg()
 
 
@@ -89,12 +89,12 @@ def _areas(canvas: Canvas, trial: Trial) -> None:
     canvas.text("a fan runs on: stated apart", (x(end_s + 1.4), y(1.3)))
 
 
-def _against_truth(canvas: Canvas, trial: Trial, stated: Energy) -> None:
+def _against_truth(canvas: Canvas, trial: Trial, result: Energy) -> None:
     """Draw the gross and the net energy per query with their intervals, and the truth that was put in."""
     each_s = trial.run.timed.length_ns / 1e9 / trial.run.inferences
     results = (
-        ("gross: grey + blue + orange", stated.gross_mj, stated.gross_u_mj, trial.gross_w, 400),
-        ("net: blue + orange", stated.net_mj, stated.net_u_mj, trial.net_w, 846),
+        ("gross: grey + blue + orange", result.gross_mj, result.gross_u_mj, trial.gross_w, 400),
+        ("net: blue + orange", result.net_mj, result.net_u_mj, trial.net_w, 846),
     )
     for name, value_mj, u_mj, truth_w, right in results:
         assert value_mj is not None

@@ -82,10 +82,10 @@ def _phases(canvas: Canvas, run: RunRecord) -> None:
         ("timed", f"{timed_s:.0f} s, {run.latency.count:,} queries"),
     )  # fmt: skip
     canvas.text("One run of the fp32 model: its phases (not to scale) and its timed queries", (20, 26), "title")
-    for (name, took), (left, width) in zip(phases, ((20, 110), (134, 110), (248, 110), (362, 120), (486, 160), (650, 190)), strict=True):
-        canvas.rect((left, 40), (width, 46), "box")
-        canvas.text(name, (left + width / 2, 59), "", "middle")
-        canvas.text(took, (left + width / 2, 77), "small soft", "middle")
+    for (name, took), (left_px, width) in zip(phases, ((20, 110), (134, 110), (248, 110), (362, 120), (486, 160), (650, 190)), strict=True):
+        canvas.rect((left_px, 40), (width, 46), "box")
+        canvas.text(name, (left_px + width / 2, 59), "", "middle")
+        canvas.text(took, (left_px + width / 2, 77), "small soft", "middle")
 
 
 def _duration(milliseconds: float | None) -> str:
@@ -122,14 +122,14 @@ def _runs(canvas: Canvas) -> None:
     """Draw the p50 of each run in the order of measuring, and the interval over runs of each model, on a scale of latency."""
     canvas.text("p50 of all runs, and its interval", (730, 116), "title", "middle")
     session_sd = runs()[0].environment.session_sd
-    for precision, kind, left, right in (("fp32", "a", 620, 720), ("int8", "b", 740, 840)):
+    for precision, kind, left_px, right_px in (("fp32", "a", 620, 720), ("int8", "b", 740, 840)):
         values_ms = [run.latency.p50_ms or math.nan for run in counted(of_precision(precision))]
         within, over = interval_over_runs(values_ms, 0.0), interval_over_runs(values_ms, session_sd)
         assert within is not None
         assert over is not None
-        _intervals(canvas, (left, right), values_ms, within, over, kind)
-        canvas.text(f"{precision}: {over.middle:.3g} ms", ((left + right) / 2, 142), "", "middle")
-        canvas.text(f"{over.low:.3g} to {over.high:.3g}", ((left + right) / 2, 160), "small soft", "middle")
+        _intervals(canvas, (left_px, right_px), values_ms, within, over, kind)
+        canvas.text(f"{precision}: {over.middle:.3g} ms", ((left_px + right_px) / 2, 142), "", "middle")
+        canvas.text(f"{over.low:.3g} to {over.high:.3g}", ((left_px + right_px) / 2, 160), "small soft", "middle")
     canvas.text("dots: runs; thick: 95% over these runs;", (730, 452), "small soft", "middle")
     canvas.text(f"thin: with {100 * session_sd:.3g}% between sessions", (730, 470), "small soft", "middle")
 
@@ -138,16 +138,16 @@ def _intervals(
     canvas: Canvas, sides: tuple[float, float], values_ms: Sequence[float], within: IntervalOverRuns, over: IntervalOverRuns, kind: str
 ) -> None:
     y = Scale(over.middle / 1.18, over.middle * 1.18, 430, 172, is_log=True)
-    left, right = sides
+    left_px, right_px = sides
     for percent in (-15, -10, -5, 0, 5, 10, 15):
         at = y(over.middle * (1 + percent / 100))
-        canvas.line((left, at), (right, at), kind="grid")
-        if left < 700:
-            canvas.text(f"{percent:+d}%" if percent else "0", (left - 6, at + 4), "small soft", "end")
+        canvas.line((left_px, at), (right_px, at), kind="grid")
+        if left_px < 700:
+            canvas.text(f"{percent:+d}%" if percent else "0", (left_px - 6, at + 4), "small soft", "end")
     for number, value_ms in enumerate(values_ms):
-        canvas.dot((left + 10 + number * 34 / max(1, len(values_ms) - 1), y(value_ms)), kind)
-    canvas.line((left + 75, y(over.low)), (left + 75, y(over.high)), kind=kind)
-    canvas.line((left + 75, y(within.low)), (left + 75, y(within.high)), kind=f"{kind} thick")
+        canvas.dot((left_px + 10 + number * 34 / max(1, len(values_ms) - 1), y(value_ms)), kind)
+    canvas.line((left_px + 75, y(over.low)), (left_px + 75, y(over.high)), kind=kind)
+    canvas.line((left_px + 75, y(within.low)), (left_px + 75, y(within.high)), kind=f"{kind} thick")
 
 
 def accuracy() -> str:
