@@ -1,10 +1,10 @@
-"""The cost of a model or a function on this device, from Python: six names, and `edgemeter.plugin` for what is added to Edgemeter.
+"""Measure what a model or a function costs on this device. Six names, and `edgemeter.plugin` for plug-ins.
 
-- `measure(model, data=..., ...)` measures one model, `measure(function, inputs)` a function, and returns its `Record`.
+- `measure(model, data=..., ...)` measures a model, `measure(function, inputs)` a function; both return a `Record`.
 - `measured` is a decorator that measures a function at its first call.
-- `compare(a, b, ...)` measures models in turn and says which is faster, more accurate and more frugal, and how sure that is.
-- `energy()` is a context that measures the energy of any block of code.
-- `load(...)` reads stored runs as columns that pandas and polars take.
+- `compare(a, b, ...)` measures models in turn and decides which is faster, more accurate and more frugal.
+- `energy()` is a context that measures the energy of a block of code.
+- `load(...)` reads stored runs as columns for pandas and polars.
 
 These names, their parameters and the fields of what they return follow semantic versioning; everything below `edgemeter.agent`,
 `edgemeter.collector`, `edgemeter.models` and `edgemeter.provisioning` is internal. Errors are `edgemeter.plugin.EdgemeterError`.

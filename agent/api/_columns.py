@@ -17,19 +17,25 @@ logger = logging.getLogger(__name__)
 
 
 def load(*sources: str | Path, columns: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Return stored runs as columns, oldest run first: `pandas.DataFrame(load())` and `polars.DataFrame(load())` are tables of them.
+    """Return stored runs as columns, oldest run first. `pandas.DataFrame` and `polars.DataFrame` accept the result.
 
     Args:
-        sources: ledgers, documents of `edgemeter run --format json`, bundles, folders of these; a file may select runs, as in
-            `ledger.sqlite?device=pi-1&since=2026-01-01`. Without any: this device's own ledger.
-        columns: names of columns, as `edgemeter report --columns all` writes them. Without: the usual ones.
+        sources: ledgers, documents of `edgemeter run --format json`, bundles, or folders of these. A source may select runs, as in
+            `ledger.sqlite?device=pi-1&since=2026-01-01`. Default: this device's ledger.
+        columns: names of columns, as `edgemeter report --columns all` writes them. Default: the usual ones.
 
     Returns:
-        By name an array [runs]: `started_at` as datetime64[ns] in UTC, floats (and integers of which one is absent) as float64 with NaN
-        for absent, integers as int64, truths and texts as objects with None for absent; lists are JSON texts.
+        An array [runs] for each column: `started_at` as datetime64[ns] in UTC; numbers as float64 with NaN for absent, or as int64 where
+        all are integers; truths and texts as objects with None for absent; lists as JSON texts.
 
     Raises:
-        EdgemeterError: a source is absent, not ours or not reachable, or a column is unknown.
+        EdgemeterError: a source is absent, in another format or not reachable, or a column is unknown.
+
+    Example:
+        import edgemeter
+
+        runs = edgemeter.load(columns=["device", "model", "latency_p50_ms"])
+        print(runs["latency_p50_ms"].mean())
     """
     if isinstance(columns, str):
         raise TypeError(f"columns is a list of names, as in columns=[{columns!r}]")

@@ -20,14 +20,17 @@ from edgemeter.agent.base.progress import quietly
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.terminal import TABLE_WIDTH
 from edgemeter.agent.cli import run_session
-from edgemeter.agent.cli.run_output import print_runs
+from edgemeter.agent.cli.measured_case import MeasuredCase
+from edgemeter.agent.cli.run_output import block_lines, block_rows, heading
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine.function_subject import FunctionCall
 from edgemeter.agent.ledger.own_runs import saving
 from edgemeter.agent.session import in_process
+from edgemeter.agent.verdict.words import verdict_lines
 from edgemeter.collector.cli import compared_sides
 from edgemeter.collector.compare.comparison import Comparison
-from edgemeter.collector.show.compare_table import show_comparison
+from edgemeter.collector.show.compare_table import show_answer
+from edgemeter.collector.show.words import headline
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +40,13 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Record(RunRecord, frozen=True, kw_only=True):
-    """The record of a run; as text the block that `edgemeter run` prints."""
+    """The record of a run; as text its figures and its verdict, in at most ten lines."""
 
     def __str__(self) -> str:
-        text = io.StringIO()
-        print_runs([self], Console(file=text, width=TABLE_WIDTH))
-        return text.getvalue().rstrip()
+        reason, *further = [line.partition(": ")[2] for line in verdict_lines([self.verdict], with_notes=False)] or [""]
+        if further:
+            reason = f"{reason} {len(further)} more in record.verdict."
+        return "\n".join(block_lines(heading(self), [*block_rows(MeasuredCase((self,))), ("Verdict", self.verdict.state, reason)]))
 
 
 @overload
@@ -85,27 +89,33 @@ def measure(
     progress: bool = False,
     **settings: Any,
 ) -> Record:
-    """Measure a model once, in a process of its own, or a function, in this process, and return the record of the run.
+    """Measure a model once in its own process, or a function in this process, and return the record of the run.
 
     Args:
-        model: path of the model, or its name in the catalogue; or a function, a module of PyTorch, or anything else that can be called.
-            Results of JAX and of accelerators are waited for; a run of a function has the backend `in-process`.
-        inputs: what a function is called with: a tuple is its arguments, a dict its keyword arguments, anything else its one argument.
-        data: of any kind: a folder of images or recordings, or one file; without it the model runs on random inputs and has no
-            accuracy.
+        model: path of the model, or its name in the catalogue; or a function, a PyTorch module, or any other callable.
+            Results of JAX and of accelerators are waited for. The backend of a function's run is `in-process`.
+        inputs: inputs of a function: a tuple becomes its arguments, a dict its keyword arguments, anything else its only argument.
+        data: a folder of images or recordings, or one file. Without data the model runs on random inputs and has no accuracy.
         annotations: ground truth of the data: COCO JSON, YOLO labels, or an index of classes.
-        mode: how long: `rapid` 64 queries, `quick` 10 s, `normal` 60 s, `full` 600 s.
-        power: power sensors by name (`NAME[,NAME]`), or `none`; without it the one of the widest scope, if there is one.
-        save: whether the run is kept in this device's ledger too.
-        progress: whether progress is shown on standard error.
-        settings: any other key of a case in a suite: `runtime`, `backend`, `threads`, `scenario`, `subset`, `seed`, ...; of a function
+        mode: length of the run: `rapid` 64 queries, `quick` 10 s, `normal` 60 s, `full` 600 s.
+        power: power sensors by name (`NAME[,NAME]`), or `none`. Default: the sensor with the widest scope, if there is one.
+        save: whether this device's ledger keeps the run.
+        progress: whether standard error shows progress.
+        settings: other keys of a case in a suite: `runtime`, `backend`, `threads`, `scenario`, `subset`, `seed`, ...; for a function
             `name`, `seed`, `seconds` and `idle_seconds`.
 
     Returns:
-        The record; absent figures are None and have a reason (`reasons["energy"]`). Read `verdict` before you use them.
+        The record. A figure that was not measured is None, and `record.reasons` says why. Read `verdict` before you use a figure.
 
     Raises:
         EdgemeterError: the model, the data or a setting is wrong, or the run failed.
+
+    Example:
+        import edgemeter
+
+        record = edgemeter.measure("model.tflite", data="photos", annotations="instances.json", mode="rapid")
+        print(record)
+        print(record.latency.p50_ms, record.accuracy.value, record.verdict.state)
     """
     if callable(model):
         if wrong := "data" if data is not None else "annotations" if annotations is not None else None:
@@ -161,14 +171,14 @@ def measured(**options: Any) -> Callable[[Callable[P, T_co]], MeasuredFunction[P
 
 
 def measured(function: Callable[P, T_co] | None = None, /, **options: Any) -> Any:
-    """Measure the decorated function with the arguments of its first call, which is repeated for that; later calls are as without it.
+    """Measure a function at its first call, which is repeated for that; later calls are not measured.
 
     Args:
-        function: what is decorated, as in `@edgemeter.measured`.
-        options: keywords of `measure`, as in `@edgemeter.measured(mode="rapid", name="decode")`.
+        function: the function, where the decorator has no parentheses: `@edgemeter.measured`.
+        options: keywords of `measure`: `@edgemeter.measured(mode="rapid", name="decode")`.
 
     Returns:
-        The function; its attribute `record` is the run, None before the first call.
+        The function. Its attribute `record` is the run, and None before the first call.
     """
     if function is None:
         return partial(measured, **options)
@@ -194,8 +204,11 @@ class ModelComparison(Comparison):
 
     def __str__(self) -> str:
         text = io.StringIO()
-        show_comparison(self, Console(file=text, width=TABLE_WIDTH))
+        show_answer(self, Console(file=text, width=TABLE_WIDTH))
         return text.getvalue().rstrip()
+
+    def __repr__(self) -> str:
+        return f"<ModelComparison: {headline(self)}>"
 
 
 def compare(
@@ -212,22 +225,30 @@ def compare(
     """Measure models in turn (AB BA BA AB ...) until each is known precisely enough, and compare each with the first.
 
     Args:
-        models: two or more: paths, names of the catalogue, suites (.toml) of one case, or ids of runs that are there already.
-        data: as for `measure`, and so are `annotations`, `mode`, `power`, `save` and `settings`.
-        annotations: see there.
-        mode: see there.
-        power: see there.
-        save: see there.
+        models: two or more: paths, names in the catalogue, suites (.toml) of one case, or ids of stored runs.
+        data: as for `measure`.
+        annotations: as for `measure`.
+        mode: as for `measure`.
+        power: as for `measure`.
+        save: as for `measure`.
         matters_ratio: smallest difference of latency and energy that matters.
         progress: as for `measure`.
-        settings: see there; `repeats` is the number of runs of each, `time_s` how long a case may take.
+        settings: as for `measure`; also `repeats`, the number of runs of each model, and `time_s`, the longest time for a case.
 
     Returns:
-        `rows`, one for each model: its `case` with `figures` and `runs`, and `decisions` by the name of the figure, each with `outcome`
-        (better, worse, no difference, inconclusive), `value`, `low` and `high`. What is missing is in `left_out`, with the reason.
+        The comparison. Each of its `rows` has a `case` with `figures` and `runs`, and `decisions` by the name of the figure. A decision
+        has an `outcome` (better, worse, no difference, inconclusive), `value`, `low` and `high`. `left_out` lists missing runs with the
+        reason.
 
     Raises:
         EdgemeterError: as for `measure`, or no two models can be compared.
+
+    Example:
+        import edgemeter
+
+        comparison = edgemeter.compare("model.tflite", "model_int8.tflite", mode="rapid", repeats=3)
+        print(comparison)
+        print(comparison.rows[1].decisions["latency_p50_ms"].outcome)
     """
     options = _options(settings, data=data, annotations=annotations, mode=mode, power=power) | {"save": save}
     for model in models:

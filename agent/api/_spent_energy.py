@@ -12,11 +12,11 @@ logger = logging.getLogger(__name__)
 
 
 class SpentEnergy:
-    """The energy of a block in joules; set when the block has ended. A figure that the readings do not support is None.
+    """The energy of a block in joules, set when the block has ended. A figure that the readings do not support is None.
 
-    `joules` is everything that the sensor saw, `net_joules` what is above idle power; `*_low` and `*_high` are their 95% bounds, None
-    where a part of the uncertainty is unknown. `sensor` read it at `scope`, which leaves out `excludes`. `reason`, `net_reason` and
-    `bounds_reason` are why there is none of each; `doubts` are what makes it disturbed, such as another job that ran meanwhile.
+    `joules` is the energy at the sensor, `net_joules` the part above idle power. `*_low` and `*_high` are their 95% bounds, None where a
+    part of the uncertainty is unknown. `scope` says what part of the machine the sensor sees, `excludes` what it does not see. `reason`,
+    `net_reason` and `bounds_reason` say why a figure is None. `doubts` lists disturbances, such as another job at the same time.
     """
 
     seconds: float | None = None
@@ -45,20 +45,31 @@ class SpentEnergy:
         )
         return f"{self.joules:.4g} J{bounds}, {self.sensor}, {self.scope}"
 
+    def __repr__(self) -> str:
+        return f"<SpentEnergy: {self}>"
+
 
 @contextmanager
 def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator[SpentEnergy]:
-    """Measure the energy of a block of code: `with edgemeter.energy() as spent: ...`, then `spent.joules`.
+    """Measure the energy of a block of code.
 
-    The machine idles before and after the block, because net energy needs idle power.
+    The machine idles before and after the block, because net energy is the energy above idle.
 
     Args:
-        power: power sensors by name (`NAME[,NAME]`); without it the one of the widest scope.
-        idle_s: seconds of idle before and after; without it 10 s, or what the slowest sensor needs. 0: no idle, and no net energy.
+        power: power sensors by name (`NAME[,NAME]`). Default: the sensor with the widest scope.
+        idle_s: seconds of idle before and after. Default: 10 s, or longer if a slow sensor needs it. 0: no idle, and no net energy.
 
     Raises:
-        UnavailableError: there is no power sensor, or not the one that was named.
+        UnavailableError: there is no power sensor, or not the named one.
         ConfigError: a sensor's settings are wrong.
+
+    Example:
+        import edgemeter
+
+        with edgemeter.energy() as spent:
+            sum(number * number for number in range(50_000_000))
+        print(spent)
+        print(spent.joules, spent.net_joules)
     """
     spent = SpentEnergy()
     options = unset_options()

@@ -1,7 +1,7 @@
-"""The names that a plug-in imports: protocols, what they pass, and helpers, of every kind of plug-in.
+"""The names that plug-ins import: protocols, the types of their arguments, and helpers.
 
-The names stand in `plugin.pyi`, and follow semantic versioning as those of `edgemeter` do. A module is imported when a name of it is used:
-a plug-in for a sensor imports nothing that decodes photographs.
+`plugin.pyi` lists the names, which follow semantic versioning like those of `edgemeter`. A module is imported when one of its names is
+used, so that a sensor's plug-in does not import what decodes images.
 """
 
 import ast

@@ -98,17 +98,20 @@ def saved_line(runs: Sequence[RunRecord], of_suite: Sequence[Case], options: Map
 
 
 def print_block(case: MeasuredCase, console: Console) -> None:
-    print_text(console, heading(case.typical))
-    print_text(console, "")
-    rows = list(block_rows(case))
-    name_width = max(len(name) for name, _, _ in rows)
-    value_width = max((len(value) for _, value, detail in rows if detail), default=0)
-    for name, value, detail in rows:
-        print_text(console, f"  {name:{name_width}}  {value:{value_width}}  {detail}".rstrip())
+    first, *figures = block_lines(heading(case.typical), list(block_rows(case)))
+    for line in (first, "", *figures):
+        print_text(console, line)
     if (curve := case.typical.sustained) and len(curve.points) >= STRETCHES:
         print_text(console, "")
         console.print(fitted_table(list(_over_time(curve)), console.width))
     print_text(console, "")
+
+
+def block_lines(title: str, rows: Sequence[Row]) -> list[str]:
+    """Return a title and an indented line for each row, with aligned columns."""
+    name_width = max(len(name) for name, _, _ in rows)
+    value_width = max((len(value) for _, value, detail in rows if detail), default=0)
+    return [title, *(f"  {name:{name_width}}  {value:{value_width}}  {detail}".rstrip() for name, value, detail in rows)]
 
 
 def heading(run: RunRecord) -> str:

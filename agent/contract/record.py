@@ -132,7 +132,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Return one line instead of the hundreds of fields: a failing assertion is to be readable."""
-        return f"<RunRecord {self.id} of case {self.case}: {self.verdict.state}>"
+        return f"<{type(self).__name__} {self.id} of case {self.case}: {self.verdict.state}>"
 
 
 class _SchemaOnly(msgspec.Struct):

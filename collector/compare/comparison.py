@@ -203,8 +203,9 @@ def in_order(cases: Sequence[CaseSummary], matters_ratio: float = MATTERS_RATIO,
 def of_choice(choice: Choice, matters_ratio: float = MATTERS_RATIO) -> Comparison:
     """Return the comparison of the candidates of a choice with the recommended one, or else with the first."""
     best = choice.recommended or choice.candidates[0]
+    chosen_as = RECOMMENDED if choice.recommended else "the first"
     rows = [
-        ComparedCase(candidate.case, best.case, candidate.name, RECOMMENDED, candidate.out or None, matters_ratio)
+        ComparedCase(candidate.case, best.case, candidate.name, chosen_as, candidate.out or None, matters_ratio)
         for candidate in choice.candidates
     ]
     return with_choice(Comparison(best.name, tuple(rows)), choice)

@@ -36,8 +36,8 @@ REASONS_SHOWN = 8
 ROWS_SHOWN, ROWS_OF_ALL, FEWEST_ROWS = 60, 120, 12
 
 
-def show_comparison(comparison: Comparison, console: Console) -> None:
-    """Print the comparison; of many cases those that differ most from the reference."""
+def show_answer(comparison: Comparison, console: Console) -> None:
+    """Print the sentence and the table of a comparison; of many cases those that differ most from the reference."""
     letters = words.has_letters(comparison)
     print_text(console, words.headline(comparison), "bold")
     short = shortened(comparison)
@@ -50,7 +50,13 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
         columns = list(_columns(lines, [row.name if letters else _label(row) for row in lines], console))
         console.print(fitted_table(columns, table_width(console)), width=table_width(console))
     print_text(console, "")
-    if letters:
+
+
+def show_comparison(comparison: Comparison, console: Console) -> None:
+    """Print the comparison: its answer, and what limits it."""
+    show_answer(comparison, console)
+    short = shortened(comparison)
+    if words.has_letters(comparison):
         print_text(console, _shared(short.rows), "dim")
     if hidden := len(comparison.rows) - len(short.rows):
         print_text(console, f"{hidden} cases that differ less from the reference are not shown: see --format json or csv", "dim")

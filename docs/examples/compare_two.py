@@ -1,4 +1,4 @@
-"""Compare two models on this device, and draw their latencies run by run.
+"""Compare two models on this device and draw the latency of each run.
 
 python docs/examples/compare_two.py A B [RUNS]
 """
@@ -11,7 +11,7 @@ WIDTH = 50
 
 
 def main(a: str, b: str, runs: str = "5") -> None:
-    """Measure A and B in turn; the first line says what differs, and how sure that is."""
+    """Measure A and B in turn. The first line of the comparison says what differs."""
     comparison = edgemeter.compare(a, b, repeats=int(runs), mode="rapid")
     print(comparison)
     sides = {f"{row.name}: {row.case.key.model}": [run.latency.p50_ms for run in row.case.runs] for row in comparison.rows}

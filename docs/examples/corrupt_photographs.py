@@ -1,10 +1,10 @@
-"""Write corrupted copies of a folder of photographs, each a data set like any other: the same names, so the same annotations.
+"""Write corrupted copies of a folder of images. The names stay, so the same annotations fit every copy.
 
 python docs/examples/corrupt_photographs.py PHOTOGRAPHS OUT
 edgemeter accuracy MODEL --data OUT/gaussian_noise-3 --annotations ANNOTATIONS
 
-Kinds and severities are those of ImageNet-C that need numpy and Pillow alone (D. Hendrycks and T. Dietterich, arXiv:1903.12261; constants
-from hendrycks/robustness, make_imagenet_c.py). The noise of a photograph follows from its name and is the same on every machine.
+The kinds and severities are those of ImageNet-C that need only NumPy and Pillow (D. Hendrycks and T. Dietterich, arXiv:1903.12261;
+constants from hendrycks/robustness, make_imagenet_c.py). The noise of an image depends only on its name, so it is the same everywhere.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[Image.Image, float, np.random.RandomState
 
 
 def main(photographs: str, out: str) -> None:
-    """Write OUT/KIND-SEVERITY for each kind and the severities 1 to 5; folders below (classes) keep their names."""
+    """Write a folder OUT/KIND-SEVERITY for each kind and each severity from 1 to 5, with the same folders of classes."""
     for path in sorted(path for path in Path(photographs).rglob("*") if path.suffix.lower() in SUFFIXES):
         name = path.relative_to(photographs)
         photo = ImageOps.exif_transpose(Image.open(path)).convert("RGB")

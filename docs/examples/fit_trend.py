@@ -1,4 +1,4 @@
-"""Load a ledger into columns, and fit a straight line to the latency of each case over time.
+"""Load a ledger into columns and fit a straight line to the latency of each case over time.
 
 python docs/examples/fit_trend.py [LEDGER]
 """
@@ -9,12 +9,12 @@ import numpy as np
 
 import edgemeter
 
-# The columns are a table for others too: pandas.DataFrame(edgemeter.load()), polars.DataFrame(edgemeter.load()).
+# pandas and polars make a table of the columns: pandas.DataFrame(edgemeter.load()).
 NAMED_BY = ("device", "model", "precision", "runtime")
 
 
 def main(*sources: str) -> None:
-    """Print the change of p50 in percent a week, by case, with its standard error; `edgemeter trend` finds steps too."""
+    """Print the change of p50 per week for each case, with its standard error. `edgemeter trend` finds steps too."""
     runs = edgemeter.load(*sources, columns=[*NAMED_BY, "verdict_state", "latency_p50_ms"])
     weeks = (runs["started_at"] - runs["started_at"].min()) / np.timedelta64(7, "D")
     cases = np.array([" ".join(map(str, names)) for names in zip(*(runs[name] for name in NAMED_BY), strict=True)])

@@ -1,4 +1,4 @@
-"""A function of JAX through jax.jit; its results are waited for: `edgemeter run jax_jit.py:make`."""
+"""Measure a JAX function: `edgemeter run jax_jit.py:make`. A query ends when its result is there."""
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,6 @@ WEIGHTS = jax.random.normal(jax.random.key(0), (16, 3, 3, 3))
 
 
 def make() -> PythonModel:
-    """Return the model; inputs are put on the device before a query is timed."""
+    """Return the model. `place` puts the inputs on the device before a query is timed."""
     call = jax.jit(lambda images: jnp.maximum(jax.lax.conv(images, WEIGHTS, (2, 2), "SAME"), 0).mean((2, 3)))
     return PythonModel(call=call, inputs={"images": ("float32", (1, 3, 224, 224))}, place=jax.device_put, backend="jit")

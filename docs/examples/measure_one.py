@@ -1,4 +1,4 @@
-"""Measure one model on this device, and print what it costs.
+"""Measure one model on this device and print its figures.
 
 python docs/examples/measure_one.py MODEL [IMAGES ANNOTATIONS]
 """
@@ -9,7 +9,7 @@ import edgemeter
 
 
 def main(model: str, images: str | None = None, annotations: str | None = None) -> None:
-    """Measure for a moment (`rapid`); take `normal` for a figure that you will quote."""
+    """Measure for a moment (`rapid`). Use `normal` for a figure that you will quote."""
     record = edgemeter.measure(model, data=images, annotations=annotations, mode="rapid")
     print(f"{record.model.name} on {record.environment.board or record.device}: {record.verdict.state}")
     for rule in record.verdict.rules:
@@ -24,7 +24,7 @@ def main(model: str, images: str | None = None, annotations: str | None = None) 
     if record.energy is None:
         print(f"no energy: {record.reasons['energy']}")
     else:
-        print(f"energy: {record.energy.gross_mj:.4g} mJ per inference, seen by {record.energy.sensor} ({record.energy.scope})")
+        print(f"energy: {record.energy.gross_mj:.4g} mJ per inference, measured by {record.energy.sensor} ({record.energy.scope})")
 
 
 if __name__ == "__main__":

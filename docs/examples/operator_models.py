@@ -1,4 +1,4 @@
-"""Write the shapes of DeepBench's inference set for devices as ONNX files of one operator each, which `edgemeter run` measures.
+"""Write ONNX models of one operator each, in the shapes that DeepBench uses for inference on devices.
 
 pip install onnx; python docs/examples/operator_models.py FOLDER; edgemeter run FOLDER/operators.toml
 """
@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save
 
-# Source: DeepBench, code/kernels/gemm_problems.h and conv_problems.h, inference_device_set: m, n, k, of which n is the batch; and side,
-# channels, filters and stride of a 1x1 convolution.
+# Source: DeepBench, code/kernels/gemm_problems.h and conv_problems.h, inference_device_set. A product is m, n, k, where n is the batch.
+# A 1x1 convolution is the side of the image, channels, filters and stride.
 PRODUCTS = [
     (5124, 700, 2048), (35, 700, 2048), (3072, 1, 1024), (64, 1, 1216), (3072, 1500, 1024), (128, 1500, 1280), (3072, 1500, 128),
     (128, 1, 1024), (3072, 1, 128), (176, 1500, 1408), (4224, 1500, 176), (128, 1, 1408), (4224, 1, 128),
@@ -38,7 +38,7 @@ def write(kind: str, first: list[int], second: list[int], output: list[int], fol
 
 
 def main(folder: Path) -> None:
-    """Write all of them, and a suite that measures each."""
+    """Write all models, and a suite that measures them."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [write("MatMul", [n, k], [k, m], [n, m], folder) for m, n, k in PRODUCTS]
     for side, channels, filters, stride in CONVOLUTIONS:

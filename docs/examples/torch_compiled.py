@@ -1,13 +1,16 @@
-"""A PyTorch module through torch.compile, whose first call compiles: `edgemeter run torch_compiled.py:make`."""
+"""Measure a compiled PyTorch module: `edgemeter run torch_compiled.py:make`, or with `--option compiled=no` one that is not compiled."""
 
 import torch
 
 from edgemeter.plugin import PythonModel
 
 
-def make(threads: int = 1) -> PythonModel:
-    """Return the model; `backend` says that it compiles, so that the record holds how long that took."""
+def make(compiled: str = "yes", threads: int = 1) -> PythonModel:
+    """Return the model. Options arrive as text; with the backend `compile`, the record has the time of compilation."""
     torch.set_num_threads(threads)
-    net = torch.compile(torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)).eval())
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)).eval()
+    if compiled == "yes":
+        net = torch.compile(net)
     call = torch.inference_mode()(lambda images: net(torch.from_numpy(images)))
-    return PythonModel(call=call, inputs={"images": ("float32", (1, 3, 224, 224))}, backend="compile,cpu")
+    backend = "compile,cpu" if compiled == "yes" else "callable,cpu"
+    return PythonModel(call=call, inputs={"images": ("float32", (1, 3, 224, 224))}, backend=backend)

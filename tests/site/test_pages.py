@@ -31,7 +31,8 @@ DOCS = ROOT / "docs"
 IN_DOCS = [path for path in DOCS.rglob("*.md") if DOCS / "examples" not in path.parents]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(path for path in IN_DOCS if path.parent.name != "reference")])
 WALKED = sorted(path for path in PAGES if path.parent.name in ("start", "tasks", "explain") or path.stem == "completion")
-WITHOUT_BROKER = [path for path in WALKED if "broker.example" not in path.read_text()]
+# The reader of the page about Python has a power sensor.
+ALONE = [path for path in WALKED if "broker.example" not in path.read_text() and path.stem != "python"]
 # Whose page judges times: beside other tests they may differ sixfold.
 TIMED = "pull-requests"
 
@@ -72,9 +73,7 @@ def test_a_page_whose_commands_run_states_its_extras_and_the_table_has_each_once
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "page", [pytest.param(path, marks=pytest.mark.alone if path.stem == TIMED else ()) for path in WITHOUT_BROKER], ids=name_of
-)
+@pytest.mark.parametrize("page", [pytest.param(path, marks=pytest.mark.alone if path.stem == TIMED else ()) for path in ALONE], ids=name_of)
 def test_a_page_does_what_it_promises(page, environments, tmp_path):
     """From the first command to the last, in an environment with the extras that the page names, and no others."""
     extras = walk.extras(page)
@@ -82,6 +81,24 @@ def test_a_page_does_what_it_promises(page, environments, tmp_path):
         executed = list(reader.page(page))
     blocks = (block for block in walk.blocks(page) if block.language in ("console", "python") and not block.title)
     assert len(executed) == sum(not block.mark.startswith(("not run", "until stopped")) for block in blocks)
+
+
+@pytest.mark.nightly
+def test_the_page_about_python_does_what_it_promises(environments, tmp_path):
+    """With a recorded power trace in the place of the reader's sensor."""
+    page, trace = DOCS / "tasks" / "python.md", ROOT / "tests" / "fixtures" / "power" / "replay" / "trace.json"
+    settings = tmp_path / "settings" / "edgemeter" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f'[sensors.replay]\npath = "{trace}"\n')
+    sensor = {"XDG_CONFIG_HOME": str(tmp_path / "settings"), "EDGEMETER_POWER": "replay"}
+    with walk.walk(tmp_path, programs=environments.programs(walk.extras(page)), **sensor) as reader:
+        printed = [output for _, output in reader.page(page)]
+    model, function, comparison, energy, runs = printed
+    assert "Energy" in model
+    assert comparison.startswith("B: ")
+    assert " J (95% " in energy
+    assert float(function) > 0
+    assert float(runs) > 0
 
 
 @pytest.mark.nightly

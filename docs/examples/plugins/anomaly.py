@@ -1,9 +1,9 @@
-"""Anomalies, scored by scikit-learn: `edgemeter run ad01_int8.tflite --data ad01 --annotations y_labels.csv --task anomaly.py:Anomaly`.
+"""A task that finds anomalies: `edgemeter run ad01_int8.tflite --data ad01 --annotations y_labels.csv --task anomaly.py:Anomaly`.
 
-Model: an autoencoder, a window of features in, the same reconstructed out. What it reconstructs badly is unusual: the score of an item is
-the mean over its windows of the mean squared difference (MLPerf Tiny, benchmark/training/anomaly_detection).
-Data: features as arrays (.npy, or .bin of float32), one row of BANDS values after the other; a window begins with each row.
-Ground truth: class 1 is an anomaly, 0 is not. Metric: auc, with the partial one up to a false positive rate of 0.1.
+Model: an autoencoder, which reconstructs a window of features. An unusual item is reconstructed badly, so its score is the mean squared
+error over all its windows (MLPerf Tiny, benchmark/training/anomaly_detection).
+Data: arrays of features (.npy, or .bin of float32) with rows of BANDS values. A window begins with each row.
+Ground truth: class 1 is an anomaly, class 0 is not. Metric: AUC by scikit-learn, and the partial AUC up to a false positive rate of 0.1.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ BANDS = 128
 
 
 class Anomaly:
-    """Keeps how badly each item was reconstructed; the contract is `edgemeter.plugin.Task`."""
+    """Keeps the error of each item. The contract is `edgemeter.plugin.Task`."""
 
     def __init__(self, _model: em.Card, loaded: em.Loaded, data: em.Dataset) -> None:
         self._loaded, self._data, self._scores = loaded, data, {}

@@ -1,8 +1,8 @@
-"""GLUE's tables, scored as GLUE does: `edgemeter run model.onnx --data dev.tsv --task glue.py:Glue`.
+"""A task that scores text classification on GLUE: `edgemeter run model.onnx --data dev.tsv --task glue.py:Glue`.
 
-Model: BERT's inputs (ids, mask, token types, told apart by their names) in, a score for each class out; of STS-B one number. Texts are cut
-into word pieces as uncased BERT has them: the model's vocab.txt lies beside this file.
-Tables with a heading: SST-2, MRPC, QQP, STS-B, QNLI, RTE, MNLI. Metric: accuracy; of MRPC and QQP F1 of class 1, of STS-B Pearson's r.
+Model: inputs as BERT has them (ids, mask and token types, known by their names); a score for each class as output, or one number for STS-B.
+Texts become word pieces of uncased BERT. Put the model's vocab.txt into the folder of this file.
+Data: a table of SST-2, MRPC, QQP, STS-B, QNLI, RTE or MNLI with its heading. Metric: accuracy; F1 for MRPC and QQP; Pearson's r for STS-B.
 """
 
 import re
@@ -23,7 +23,7 @@ FIGURES = {
 
 
 class Tables:
-    """Reads a table: an item a line, with its one or two texts as an array; its target is the label, and the metric."""
+    """Reads a table. An item is a line with one or two texts; its target is the label and the metric."""
 
     def read(self, folder: Path, _annotations: Path | None) -> em.GroundTruth:
         heading, *rows = (line.split("\t") for line in folder.read_text(encoding="utf-8").rstrip("\n").split("\n"))
@@ -35,7 +35,7 @@ class Tables:
 
 
 def pieces(text: str, vocabulary: dict[str, int]) -> Iterator[int]:
-    """Yield the ids of the word pieces of a text, each the longest that there is; a word that has none is unknown."""
+    """Yield the ids of the longest word pieces of a text. A word without pieces is unknown."""
     for word in re.findall(r"\w+|[^\w\s]", text.lower()):
         ids, begin = [], 0
         while begin < len(word):
@@ -46,7 +46,7 @@ def pieces(text: str, vocabulary: dict[str, int]) -> Iterator[int]:
 
 
 class Glue:
-    """Keeps the best class of every text, or the number that the model gives it; the contract is `edgemeter.plugin.Task`."""
+    """Keeps the best class of every text, or its number. The contract is `edgemeter.plugin.Task`."""
 
     reader = Tables
 

@@ -1,4 +1,4 @@
-"""A runtime of your own in 40 lines: a dense layer in NumPy, `edgemeter run net.npy --runtime runtime.py:DenseLayer`."""
+"""A runtime for a dense layer in NumPy: `edgemeter run net.npy --runtime runtime.py:DenseLayer`."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,11 +10,11 @@ from edgemeter.plugin import Array, ConfigError, Loaded, Options, Runtime, Tenso
 
 
 class DenseLayer(Runtime):
-    """Runs an `.npy` that holds the weights and, as its last row, the bias."""
+    """Runs an .npy file that holds the weights and, in its last row, the bias."""
 
     def load(self, model: Path, options: Options) -> Loaded:
         check_options("dense layer", options, backends=("cpu",))
-        started_ns = time.monotonic_ns()  # Import a heavy library before this, and state what that took instead of the 0 below.
+        started_ns = time.monotonic_ns()  # Import a heavy library before this line, and return the time instead of 0.
         try:
             self.weights = np.load(model)
             rows, columns = self.weights.shape
@@ -31,10 +31,10 @@ class DenseLayer(Runtime):
         def call() -> None:
             self.output = x @ self.weights[:-1] + self.weights[-1]
 
-        return call  # It is all that is timed: it returns when the results are there, and does nothing else.
+        return call  # Only this call is timed. It must return when the results are there.
 
     def outputs(self) -> list[Array]:
         return [self.output.copy()]
 
     def close(self) -> None:
-        self.weights = None  # Release everything; this may come at any time, and twice.
+        self.weights = None  # Release everything. This may be called at any time, and twice.

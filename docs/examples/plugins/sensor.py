@@ -1,7 +1,7 @@
-"""A power sensor of one's own: what a laptop's battery gives, `edgemeter run model.onnx --power sensor.py:Battery`.
+"""A power sensor that reads a laptop's battery: `edgemeter run model.onnx --power sensor.py:Battery`.
 
-What it is: `power_now` of the kernel's power-supply class, in uW, of the first battery that discharges; the charger is not seen.
-Source: Linux, Documentation/ABI/testing/sysfs-class-power. Gain and resolution: unknown, which None states.
+It reads `power_now` in uW from the kernel's power-supply class, while the first battery discharges. It does not see the charger.
+Source: Linux, Documentation/ABI/testing/sysfs-class-power. Its gain and its resolution are unknown, so they are None.
 """
 
 import time
@@ -11,14 +11,14 @@ from edgemeter.plugin import AbsentError, Description, PowerSensor, Reading, Una
 
 
 class Battery(PowerSensor):
-    """Reads the battery; the contract is `edgemeter.plugin.PowerSensor`."""
+    """Reads the battery. The contract is `edgemeter.plugin.PowerSensor`."""
 
     def __init__(self, supplies: str = "/sys/class/power_supply") -> None:
-        # A setting is a text: `[sensors.mine]`, `type = "sensor.py:Battery"`, `supplies = "..."`. Nothing is read here.
+        # The configuration may set it: `[sensors.mine]`, `type = "sensor.py:Battery"`, `supplies = "..."`. Do not read the sensor here.
         self._supplies = Path(supplies)
 
     def describe(self) -> Description:
-        """Return what the sensor is; it must be here and readable."""
+        """Return the sensor's properties. It must be present and readable."""
         self._power_w()
         return Description(
             id="battery",

@@ -1,7 +1,8 @@
-"""Answers in a passage, scored by SQuAD's F1 of their words: `edgemeter run model.onnx --data dev-v2.0.json --task squad.py:Squad`.
+"""A task that scores answers on SQuAD: `edgemeter run model.onnx --data dev-v2.0.json --task squad.py:Squad`.
 
-Model: BERT's inputs (ids, mask, token types, told apart by their names) in, the scores of each token as start and as end of the answer out.
-Texts are cut into word pieces as uncased BERT has them, by the model's vocab.txt beside this file; what is too long is cut off.
+Model: inputs as BERT has them (ids, mask and token types, known by their names); as outputs the scores of each token as the start and as
+the end of the answer. Texts become word pieces of uncased BERT. Put the model's vocab.txt into the folder of this file. A passage that is
+too long for the model is cut off. Metric: F1 of the words of the answer.
 """
 
 import json
@@ -16,7 +17,7 @@ import edgemeter.plugin as em
 
 
 class Questions:
-    """Reads SQuAD's JSON: an item a question, with its passage, as an array; its target are the right answers."""
+    """Reads SQuAD's JSON. An item is a question with its passage; its target is the list of right answers."""
 
     def read(self, folder: Path, _annotations: Path | None) -> em.GroundTruth:
         parts = [part for article in json.loads(folder.read_bytes())["data"] for part in article["paragraphs"]]
@@ -27,7 +28,7 @@ class Questions:
 
 
 def pieces(text: str, vocabulary: dict[str, int]) -> Iterator[tuple[int, int, int]]:
-    """Yield the word pieces of a text, each the longest that there is: id, begin and end in the text."""
+    """Yield the longest word pieces of a text: id, begin and end in the text."""
     for word in re.finditer(r"\w+|[^\w\s]", text.lower()):
         begin = word.start()
         while begin < word.end():
@@ -44,7 +45,7 @@ def f1(answer: str, right: str) -> float:
 
 
 class Squad:
-    """Keeps the F1 of the best span of every question, of 30 pieces at most; the contract is `edgemeter.plugin.Task`."""
+    """Keeps the F1 of the best span of at most 30 pieces for every question. The contract is `edgemeter.plugin.Task`."""
 
     reader = Questions
 

@@ -1,7 +1,7 @@
-"""A task of one's own: top-3 accuracy, `edgemeter run model.onnx --data photos/ --annotations index.csv --task task.py:TopThree`.
+"""A task that scores top-3 accuracy: `edgemeter run model.onnx --data photos/ --annotations index.csv --task task.py:TopThree`.
 
-Model: one photograph in, a score for each class out. Ground truth: a class for each photograph.
-Metric: top_3, the share of photographs whose class is among the three of the highest scores.
+Model: an image as input, a score for each class as output. Ground truth: a class for each image.
+Metric: top_3, the share of images whose class is among the three highest scores.
 """
 
 from collections.abc import Sequence
@@ -26,36 +26,36 @@ from edgemeter.plugin import (
 
 
 class TopThree:
-    """Prepares inputs and scores outputs of one model on one data set; the contract is `edgemeter.plugin.Task`."""
+    """Prepares inputs and scores outputs of a model on a data set. The contract is `edgemeter.plugin.Task`."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.classes is None:
-            raise ConfigError(f"{data.name!r} has no classes of its photographs: give an index `file,class`")
+            raise ConfigError(f"{data.name!r} has no classes for its images: give an index `file,class`")
         self._loaded, self._data = loaded, data
         self._input = input_of(model, loaded)
         self._preprocessor = Preprocessor(model.image, self._input)
         self._best: dict[int, set[int]] = {}
 
     def prepare(self, index: int) -> Sequence[Inputs]:
-        """Return the calls of the model for photograph `index`, one, each with its inputs by their names: one."""
+        """Return the inputs of each call of the model for image `index`: one call."""
         return [{self._input.name: self._preprocessor.load(self._data.items[index].file)[0]}]
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> None:
-        """Keep the best classes."""
+        """Keep the classes with the highest scores."""
         self._best[index] = self._best_of(calls)
 
     def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
-        """Return the share of the best classes that two raw outputs have in common."""
+        """Return the share of the best classes that two outputs have in common."""
         del index
         return len(self._best_of(calls) & self._best_of(other)) / 3
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
-        """Return the share of photographs whose class is among the best; None without ground truth."""
+        """Return the share of images whose class is among the best, or None without ground truth."""
         if self._data.classes is None or not self._best:
             return None
         truth = list(self._data.classes.values())
         right = {index: truth[index] in best for index, best in self._best.items()}
-        # With bounds. For a metric that is no share there is `Jackknifed`.
+        # `Share` gives the bounds of a share. For another metric use `Jackknifed`.
         return item_accuracy("top_3", Share(right), sorted(right), self._data, parts=parts)
 
     def _best_of(self, calls: Sequence[Outputs]) -> set[int]:

@@ -1,8 +1,8 @@
-"""Speech, scored by jiwer: `edgemeter run model.onnx --data recordings/ --annotations text.tsv --task word_error_rate.py:Words`.
+"""A task that scores speech: `edgemeter run model.onnx --data recordings/ --annotations text.tsv --task word_error_rate.py:Words`.
 
-Model: the samples of a recording (-1..1) in, a score for each frame and character out (CTC); output.labels in its card names the
-characters, `|` for a space and `<blank>` for none. Recordings are WAV files of 16 bits, one channel, at the model's rate.
-Ground truth: lines `FILE<tab>what is said`. Metric: wer, of which less is better, with the character error rate.
+Model: the samples of a recording (-1..1) as input, a score for each frame and character as output (CTC). `output.labels` in its card names
+the characters: `|` is a space, `<blank>` is no character. Recordings are WAV files of 16 bits and one channel, at the model's rate.
+Ground truth: lines `FILE<tab>TEXT`. Metric: word error rate by jiwer (lower is better), and the character error rate.
 """
 
 import math
@@ -26,7 +26,7 @@ class Transcripts:
 
 
 class Words:
-    """Keeps the text that is heard in every recording; the contract is `edgemeter.plugin.Task`."""
+    """Keeps the recognised text of every recording. The contract is `edgemeter.plugin.Task`."""
 
     reader = Transcripts
 

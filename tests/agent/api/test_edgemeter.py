@@ -2,19 +2,32 @@
 
 import inspect
 import re
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 import edgemeter
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from tests.fixtures.camera_hour import camera_hour
 from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.played_session import play, run_of
-from tests.fixtures.record_factory import STARTED_AT_NS
+from tests.fixtures.record_factory import (
+    STARTED_AT_NS,
+    make_accuracy,
+    make_generation,
+    make_generation_energy,
+    make_model,
+    make_record,
+    make_runtime,
+)
 from tests.fixtures.replay_case import replay_case, write_replay
+from tests.fixtures.rows import table_row
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -36,13 +49,44 @@ def test_there_are_six_names_sorted_and_each_is_there():
         _ = edgemeter.mesure
 
 
+@pytest.mark.parametrize("name", ["measure", "compare", "energy", "load"])
+def test_the_example_of_a_docstring_is_on_the_page(name):
+    """The page's blocks are run by its walk (tests/site/test_pages.py)."""
+    example = inspect.getdoc(getattr(edgemeter, name)).partition("Example:\n")[2]
+    page = (ROOT / "docs" / "tasks" / "python.md").read_text()
+    assert f"```python\n{textwrap.dedent(example)}\n```" in page
+
+
+BUSY = [Violation(rule="busy-machine", numbers={"other_load_ratio": 0.4}), Violation(rule="throttled")]
+NO_ACCURACY = {"accuracy": None, "reasons": {"accuracy": "no ground truth"}}
+RECORDS = {
+    "a detector with an energy": {},
+    "a classifier": {"accuracy": make_accuracy(metric="top1", low=0.6, high=0.65), "energy": None, "reasons": {"energy": "no sensor"}},
+    "a language model": {"generation": make_generation(energy=make_generation_energy()), **NO_ACCURACY},
+    "a Python function": {"model": make_model(name="step", file="step"), "runtime": make_runtime(name="python"), **NO_ACCURACY},
+    "a disturbed run": {"verdict": Verdict(state="disturbed", violations=tuple(BUSY))},
+    "an hour of a camera": asdict(camera_hour()),
+}
+
+
+def test_a_record_is_ten_lines_as_text_and_one_line_as_repr():
+    """At most, for every kind of model; the verdict is the last line."""
+    for name, changes in RECORDS.items():
+        with table_row(name):
+            record = edgemeter.Record(**asdict(make_record(**changes)))
+            lines = str(record).splitlines()
+            assert len(lines) <= 10
+            assert lines[-1].split()[:2] == ["Verdict", record.verdict.state]
+            assert repr(record) == f"<Record {record.id} of case {record.case}: {record.verdict.state}>"
+
+
 @pytest.mark.services
 def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
     """One run, in the ledger too; its reasons name what was not measured."""
     replay_case(tmp_path, "a", 1.0)
     record = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid")
     assert isinstance(record, edgemeter.Record)
-    heading, _, latency, *_ = str(record).splitlines()
+    heading, latency, *_ = str(record).splitlines()
     assert (heading.partition(",")[0], latency.split()[0]) == ("a.replay", "Latency")
     assert record.latency.p50_ms >= 1.0
     assert (record.mode, record.reasons["accuracy"][:12]) == ("rapid", "no photograp")
@@ -99,7 +143,9 @@ def test_compare_returns_the_comparison(tmp_path, monkeypatch):
     comparison = edgemeter.compare(*models, repeats=3, save=False)
     assert [(row.name, row.case.key.model, len(row.case.runs)) for row in comparison.rows] == [("A", "a", 3), ("B", "b", 3)]
     assert comparison.rows[1].decisions["latency_p50_ms"].outcome == "better"
-    assert str(comparison).startswith("B: ")
+    sentence, *_, row = str(comparison).splitlines()
+    assert (sentence[:3], row[:3], len(str(comparison).splitlines())) == ("B: ", "B  ", 6)
+    assert repr(comparison) == f"<ModelComparison: {sentence}>"
     with pytest.raises(ConfigError, match="no run is kept in"):
         edgemeter.load()
     with pytest.raises(TypeError, match="runs"):

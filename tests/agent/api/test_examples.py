@@ -1,4 +1,8 @@
-"""Facts about `docs/examples/`: each runs as it stands, and is short enough to read; and the test that docs/python.md shows passes."""
+"""Facts about `docs/examples/`: the index has each file, and each file runs; the test that docs/tasks/python.md shows passes.
+
+Other tests of examples: tests/agent/tasks/test_task_plugins.py (tasks), tests/contract/test_plugins.py (plug-ins) and
+tests/docs/test_corrupt_photographs.py.
+"""
 
 import json
 import os
@@ -137,6 +141,32 @@ def test_a_card_or_an_order_names_no_code(tmp_path):
             order_suite.read(f'name = "own"\n[[case]]\nmodel = "net.npy"\n{line}\n'.encode())
 
 
+def test_the_index_has_one_sentence_for_each_example():
+    """No file is without an entry, and no entry without a file."""
+    entries = re.findall(r"^- \[(.+?)\]\((.+?)\): ([^.]+(?:\.\w[^.]*)*\.)$", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*") if path.suffix not in (".md", ".pyc") and path.is_file()}
+    assert sorted(name for name, _, _ in entries) == sorted(files)
+    assert all(name == path for name, path, _ in entries)
+
+
+@pytest.mark.nightly
+def test_two_models_are_compared_and_drawn(tmp_path):
+    """A bar for each run of each model, below the sentence that says what differs."""
+    printed = run("compare_two.py", SHIPPED_FOLDER / FP32, SHIPPED_FOLDER / INT8, 3, home=tmp_path)
+    assert printed.startswith("B: ")
+    assert len(re.findall(r"^  #+ +[\d.]+ ms$", printed, re.MULTILINE)) == 6
+
+
+@pytest.mark.needs(module="onnx")
+def test_models_of_one_operator_are_written_and_run(tmp_path):
+    """As many as DeepBench has shapes, in a suite; the smallest of them is measured."""
+    run("operator_models.py", tmp_path / "models", home=tmp_path)
+    names = re.findall(r'^model = "(.+)"$', (tmp_path / "models" / "operators.toml").read_text(), re.MULTILINE)
+    assert sorted(names) == sorted(path.name for path in (tmp_path / "models").glob("*.onnx"))
+    record = edgemeter.measure(tmp_path / "models" / "MatMul_1x1216_by_1216x64.onnx", mode="rapid", save=False)
+    assert (len(names), record.latency.p50_ms > 0) == (27, True)
+
+
 @pytest.mark.services
 def test_one_model_is_measured(tmp_path):
     """Latency and accuracy of a shipped model on the shipped scenes; no sensor is here."""
@@ -159,8 +189,8 @@ def test_a_trend_is_fitted_to_a_ledger(tmp_path):
 
 @pytest.mark.nightly
 def test_the_test_of_the_page_passes(tmp_path):
-    """The one that `docs/python.md` shows, by a pytest of its own."""
-    page = (EXAMPLES.parent / "python.md").read_text()
+    """The one that `docs/tasks/python.md` shows, by a pytest of its own."""
+    page = (EXAMPLES.parent / "tasks" / "python.md").read_text()
     (source,) = re.findall(r'```python title="test_speed.py"\n(.*?)```', page, re.DOTALL)
     (tmp_path / "test_speed.py").write_text(source)
     environment = os.environ | {"EDGEMETER_HOME": str(tmp_path / "home")}
@@ -169,17 +199,17 @@ def test_the_test_of_the_page_passes(tmp_path):
     assert "1 passed" in completed.stdout, completed.stdout + completed.stderr
 
 
-FRAMEWORKS = {
-    "torch_eager": ("torch", "callable,cpu", pytest.mark.torch),
-    "torch_compiled": ("torch", "compile,cpu", pytest.mark.torch),
-    "jax_jit": ("jax", "jit", pytest.mark.needs(module="jax")),
-    "tensorflow_function": ("tensorflow", "function,cpu", pytest.mark.needs(module="tensorflow")),
-}
+FRAMEWORKS = [
+    pytest.param("torch_compiled", {}, ("torch", "compile,cpu"), marks=pytest.mark.torch),
+    pytest.param("torch_compiled", {"compiled": "no"}, ("torch", "callable,cpu"), marks=pytest.mark.torch),
+    pytest.param("jax_jit", {}, ("jax", "jit"), marks=pytest.mark.needs(module="jax")),
+    pytest.param("tensorflow_function", {}, ("tensorflow", "function,cpu"), marks=pytest.mark.needs(module="tensorflow")),
+]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, (_, _, mark) in FRAMEWORKS.items()])
-def test_a_model_of_a_framework_is_measured(name):
+@pytest.mark.parametrize(("name", "options", "expected"), FRAMEWORKS)
+def test_a_model_of_a_framework_is_measured(name, options, expected):
     """By its factory, in a few lines; the record names the framework."""
-    record = edgemeter.measure(f"{EXAMPLES / name}.py:make", mode="rapid")
-    assert (record.runtime.package, record.runtime.backend) == FRAMEWORKS[name][:2]
+    record = edgemeter.measure(f"{EXAMPLES / name}.py:make", mode="rapid", options=options)
+    assert (record.runtime.package, record.runtime.backend) == expected
     assert record.latency.p50_ms > 0

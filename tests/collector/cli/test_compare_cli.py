@@ -107,6 +107,8 @@ def test_the_exit_status_of_a_choice_tells_whether_a_case_is_recommended(choices
         with table_row(limits):
             result = run("--ledger", choices, "--require", limits)
             assert (result.exit_code, f"recommended: {recommended or 'none'}" in result.stdout) == (status, True)
+            # Also in the table: the first case is only the reference there.
+            assert bool(re.search(r"^recommended ", result.stdout, re.MULTILINE)) == (recommended is not None)
     rows = json.loads(run("--ledger", choices, "--cheapest", "p50", "--format", "json").stdout)["rows"]
     assert [(row["precision"], row["reference_precision"]) for row in rows] == [("int8", "int8"), ("fp32", "int8")]
     result = run("--ledger", choices, "--require", "p50<=8ms", "--reference", "pi-1")
