@@ -12,10 +12,10 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 # Lines of Python, blank ones and comments too.
 LINES = {
     "agent": 6,
-    "agent/api": 483,
+    "agent/api": 521,
     "agent/base": 5960,
     "agent/bundle": 634,
-    "agent/cli": 2477,
+    "agent/cli": 2480,
     "agent/contract": 4003,
     "agent/daemon": 344,
     "agent/datasets": 1561,
@@ -47,7 +47,7 @@ LINES = {
     "collector/alerts": 721,
     "collector/charts": 492,
     "collector/cli": 2326,
-    "collector/compare": 2439,
+    "collector/compare": 2440,
     "collector/datacenter": 490,
     "collector/demo": 365,
     "collector/export": 109,
@@ -57,7 +57,7 @@ LINES = {
     "collector/published": 883,
     "collector/receive": 1190,
     "collector/runs": 1081,
-    "collector/show": 1094,
+    "collector/show": 1100,
     "collector/trend": 3443,
     "collector/units": 83,
     "collector/upkeep": 206,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80644,
+    "tests": 80739,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
