@@ -1,6 +1,6 @@
-"""Which power sensors are here, which of them a run uses, and what one reads now.
+"""The power sensors of this machine, the one that a run uses, and what a sensor reads now.
 
-Without a choice by the user it is the sensor with the widest scope.
+If you choose none, a run uses the sensor with the widest scope.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""Attached devices outside a sensor's scope: a run on such a device has no energy, runs on other devices have a note.
+"""Attached devices outside a sensor's scope: a run on such a device has no energy, and runs on other devices get a note.
 
-Rails and processors' counters lie behind the branches to USB ports, to M.2 and PCIe slots and to HATs; whatever is in the board's supply
-passes them all.
+Rails and processors' counters lie behind the branches to USB ports, M.2 and PCIe slots, and HATs. A sensor in the board's supply sees
+them all.
 """
 
 import re

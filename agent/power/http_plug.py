@@ -1,7 +1,7 @@
 """The common part of plugs and relays that measure power and answer over HTTP on the local network.
 
-They see all that the plug feeds, the power supply's loss included. Several measuring channels are added up unless `channel` names one.
-The energy counters are not used: their steps (0.21 Wh, which is 766 J, or 1 Wh) are too coarse.
+A plug sees everything that it feeds, including the loss in the power supply. Several measuring channels are added up unless `channel`
+names one. The energy counters are not used, because their steps (0.21 Wh, which is 766 J, or 1 Wh) are too coarse.
 """
 
 import base64

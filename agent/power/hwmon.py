@@ -1,24 +1,24 @@
-"""Chips that the kernel shows in /sys/class/hwmon with a power: INA2xx current monitors, POWER-Z meters in a USB-C lead, graphics cards.
+"""Chips with a power reading in /sys/class/hwmon: INA2xx current monitors, POWER-Z USB-C meters, graphics cards.
 
-Of current monitors (INA219/220/226/230/231/234/260, SY24655, INA228/237/238/700/780, SQ52206) and of POWER-Z KM002C and KM003C voltage
-and current are multiplied: the INA219's power register has no sign, and those of the others have coarser steps. Any other chip but a
-Jetson's INA3221 or a battery is read by its own powerN or energyN. What a chip measures is known for a few drivers; of any other no energy
-is given until you set `scope`. Where a chip counts energy, its counter is read; that of a current monitor has no sign, and is read only
-while current flows forwards.
+To connect a current monitor, load its driver: `echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device`. The overlay
+`i2c-sensor,ina219` does nothing. The driver assumes a shunt of 10 mOhm, but most boards have 100 mOhm, which makes the current ten times
+too high. Set `shunt_ohm` to correct it: without it there is no energy. If the meter is wired the wrong way round, set `gain = -1`.
 
-A current monitor needs its driver: `echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device` (the stock overlay
-`i2c-sensor,ina219` does nothing). The driver takes a shunt of 10 mOhm unless another is set; common boards have 100 mOhm, which
-makes its current ten times too high. So a shunt that nobody set gives no energy until you confirm it, and one that you confirm
-rescales the current. A POWER-Z has its driver since Linux 6.7. If a meter sits the wrong way round, set `gain = -1`.
+A POWER-Z KM002C or KM003C needs Linux 6.7. For most other chips you must set `scope`, because the driver does not tell what they measure.
 
     [sensors.hwmon]
-    device = "1-0040"          # the chip, where there are several: its name, hwmonN or bus address
-    channel = "power1"         # which power of a chip that has several, or its label
-    shunt_ohm = 0.1            # what is printed on a current monitor's shunt (R100)
+    device = "1-0040"          # which chip, if there are several: name, hwmonN or bus address
+    channel = "power1"         # which power, if the chip has several: powerN or its label
+    shunt_ohm = 0.1            # printed on the shunt of a current monitor (R100)
     scope = "board-input"      # what the chip measures; for a current monitor your wiring decides
 
-Gain: 2% standard uncertainty of a current monitor (a 1% shunt and 0.5 to 1% of the chip, added), 0.5% where the shunt is in the chip; both
-are a class. Of other chips it is unknown: set `gain` and `gain_u_ratio`. A current at the last step of a chip's range is no reading.
+The gain's uncertainty defaults to 2% for a current monitor, and to 0.5% if the shunt is inside the chip. For other chips it is unknown.
+
+Protocol: voltage times current is the power of current monitors (INA219/220/226/230/231/234/260, SY24655, INA228/237/238/700/780,
+SQ52206) and of POWER-Z, because the INA219's power register has no sign and those of the others have coarser steps. Other chips are read
+by their powerN or energyN, except a Jetson's INA3221 and batteries. An energy counter is read where there is one; that of a current
+monitor has no sign, so it is read only while current flows forwards. A current at the last step of a chip's range is no reading. The 2%
+are the sum of a 1% shunt and 0.5 to 1% of the chip.
 Source: Linux Documentation/hwmon, Documentation/gpu/amdgpu/thermal.rst, Documentation/ABI/testing/sysfs-driver-intel-{i915,xe}-hwmon and
 drivers/hwmon/{ina2xx,ina238,powerz}.c; the chips' data sheets.
 Tested with: a capture of an INA219 in a UPS, and trees of the drivers' form.

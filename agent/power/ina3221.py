@@ -1,17 +1,16 @@
-"""The INA3221 monitors of a Jetson under JetPack 5, 6 and 7, through Linux hwmon.
+"""INA3221 monitors of a Jetson with JetPack 5, 6 or 7, read through hwmon.
 
-Where: /sys/class/hwmon/hwmonN (name `ina3221`); AGX modules have two. in1..3_label; power = in1..3_input (mV) x curr1..3_input (mA); there
-is no power1_input. in4..6 are shunt voltages in uV, in7 and curr4 sums over channels: not read. A channel that is off answers ENODATA or
-EIO.
+A step is 40 mW at 5 V on Orin Nano and NX, and 400 mW on the 20 V rail of an AGX Orin. The gain's uncertainty defaults to 5% (k = 1),
+because nobody has measured it. If only root may read the files, run `sudo chmod a+r` on those that the error names.
 
-Timing: by default a cycle over three channels takes 6.6 ms (`update_interval`); voltage and current of a channel are measured one after
-the other, each for 1.1 ms of it. A periodic load of 30-100 Hz can alias, which the sampler's jittered moments spread.
-Resolution: 40 uV over the shunt (`shuntN_resistor`, else the board's usual one) at the present voltage: 8 mA or 40 mW at 5 V on Orin
-Nano and NX, 20 mA on AGX Orin, where a rail at 20 V moves in steps of 400 mW. Offset: a step either way; a negative reading is kept.
-Range: 163.8 mV over the shunt, 32.76 A on 5 mOhm; a current at its end is no reading.
-Gain: 5% (k = 1) by default: nobody has measured it. On some releases only root may read the files: run as root, or `sudo chmod a+r` the
-files that the error names.
-
+Where: /sys/class/hwmon/hwmonN (name `ina3221`); AGX modules have two. in1..3_label; power = in1..3_input (mV) x curr1..3_input (mA);
+there is no power1_input. in4..6 are shunt voltages in uV, in7 and curr4 sums over channels: not read. A channel that is off answers
+ENODATA or EIO.
+Timing: by default a cycle over three channels takes 6.6 ms (`update_interval`). Voltage and current of a channel are measured one after
+the other, each for 1.1 ms of it. A periodic load of 30-100 Hz can alias; the sampler's random moments spread the error.
+Resolution: 40 uV over the shunt (`shuntN_resistor`, else the board's usual one) at the present voltage: 8 mA on Orin Nano and NX, 20 mA
+on AGX Orin. Offset: one step either way; a negative reading is kept. Range: 163.8 mV over the shunt, which is 32.76 A on 5 mOhm; a
+current at its end is no reading.
 Source: Linux drivers/hwmon/ina3221.c and Documentation/hwmon/ina3221.rst.
 Tested with: trees of the forms of JetPack 5 to 7; a partial one recorded on an Orin Nano.
 """

@@ -1,7 +1,7 @@
 """The common part of the sensors that read a Jetson's monitors in sysfs; `jetson_rails` defines which rails make the total of a board.
 
-Gain: 5% (k = 1) by default, see `jetson_rails`. On some releases only root may read the files: run as root, or `sudo chmod a+r` the files
-that the error names.
+The gain's uncertainty defaults to 5% (k = 1), see `jetson_rails`. If only root may read the files, run as root, or `sudo chmod a+r` the
+files that the error names.
 """
 
 import dataclasses

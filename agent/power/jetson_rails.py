@@ -1,8 +1,8 @@
 """A Jetson's rails: which of them add up to its total, which lie inside others, and what that total leaves out.
 
-Every reader of a Jetson (hwmon, IIO, jtop, a log of tegrastats) gives rails by name, and comes here for the total. A rail that is none of
-the total's is shown and never added: on AGX Orin `VDDQ_VDD2_1V8AO` lies inside `VIN_SYS_5V0`. Where a rail of the total is missing, or no
-row of the table fits, there is no total.
+Every reader of a Jetson (hwmon, IIO, jtop, a log of tegrastats) passes the rails by name and gets the total. A rail that is not part of
+the total is shown and never added: on AGX Orin `VDDQ_VDD2_1V8AO` lies inside `VIN_SYS_5V0`. If a rail of the total is missing, or no row
+of the table fits, there is no total.
 
 Source: NVIDIA Jetson Linux Developer Guide r36.4.3 and 32.6.1, the pages on power; L4T 32.6.1 device trees for TX1 and TX2 NX. Shunts:
 Linux arch/arm64/boot/dts/nvidia (Tegra234: 5 mOhm on p3767, 2 mOhm on p3701).

@@ -1,12 +1,10 @@
-"""The input of a Jetson Thor: the INA238 of its carrier board, with the module's INA3221 rails inside it.
+"""Input of a Jetson Thor, measured by the INA238 of its carrier board.
 
-Where: the hwmon folder with the name `ina238`, `power1_input` in uW, labelled VIN; most kernels give no label, and on a Thor (by its
-device tree, or the rail VDD_CPU_SOC_MSS of its INA3221) the only INA238 is taken.
+It sees carrier and USB devices, but not the loss in the power supply. The module's rails VDD_GPU, VDD_CPU_SOC_MSS and VIN_SYS_5V0 are
+shown too; they are part of the input. Resolution and gain are unknown, because NVIDIA publishes neither the shunt nor the range.
 
-It sees what the board draws, carrier and USB devices included; not the loss in the power supply. The rails VDD_GPU, VDD_CPU_SOC_MSS and
-VIN_SYS_5V0 lie inside and are shown; near zero they may be negative. The shunt and the range are not published, so resolution and gain are
-unknown.
-
+Where: the hwmon folder with the name `ina238`, `power1_input` in uW, labelled VIN. Most kernels give no label: then the only INA238 of a
+Thor is used. A Thor is recognised by its device tree, or by the rail VDD_CPU_SOC_MSS of its INA3221. Rails near zero may be negative.
 Source: Linux drivers/hwmon/ina238.c and Documentation/hwmon/ina238.rst.
 Tested with: trees of this form.
 """

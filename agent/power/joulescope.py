@@ -1,17 +1,15 @@
-"""Joulescope JS110 and JS220, by their maker's library.
+"""Joulescope JS110 and JS220, read by their maker's library.
 
-The instrument measures 1 or 2 million times a second and adds up energy itself; twice a second it publishes the sum. The sum is read,
-so nothing between two readings is lost; the mean power of the last half second is read with it.
+The instrument samples 1 or 2 million times a second and adds up the energy itself. Edgemeter reads that sum, which is published twice a
+second, so nothing between two readings is lost. Set `gain_u_ratio` from the instrument's certificate; otherwise it is unknown.
+
+Install: `pip install 'edgemeter[joulescope]'` (x86_64 and aarch64) and the maker's udev rules.
 
     [sensors.joulescope]
     # device = "u/js220/000123"     # default: the only one that is connected
 
-`gain_u_ratio` is the relative standard uncertainty in the instrument's certificate; without it unknown.
-
-In the DC feed of a board it sees all that the board draws, its USB devices included, and not the loss of the power supply before it.
-Needs: `pip install 'edgemeter[joulescope]'` (pyjoulescope_driver, Apache-2.0; wheels for x86_64 and aarch64, none for armv7l), and the
-maker's udev rules.
-Source: the library's own entry point `statistics`: topics s/stats/value and s/sstats/value, accumulators.energy in J.
+Protocol: topics s/stats/value and s/sstats/value of the library's entry point `statistics`; accumulators.energy in J, and the mean power
+of the last half second. The library is pyjoulescope_driver (Apache-2.0), without a wheel for armv7l.
 Tested with: the library without an instrument, and recorded values of this form.
 """
 

@@ -1,20 +1,15 @@
-"""jetson-stats: what its service measures, for those who run jtop.
+"""The service of jetson-stats (jtop), where you already run it.
 
-Library: `jetson-stats` (`pip install 'edgemeter[jtop]'`, module `jtop`), of the same minor version as the service on the board. It is under
-the AGPL-3.0: nothing else here needs it, and the sensors `ina3221`, `ina3221x` and `jetson_thor` read the same chips without it. Its
-service runs as root, so it helps where only root may read them and this user is in the group `jtop`.
-
-The total is not `tot`, which on AGX Orin counts VDDQ_VDD2_1V8AO twice.
-
-Protocol: of each rail `power` is taken, never `avg`, which is a running mean of all time since the service began. The total is made by
-`jetson_rails`.
-
-Timing: the service has one interval, set by its first client; who comes later gets that one, whatever `interval_s` is, and the period is
-the service's. Resolution: 40 uV over the board's usual shunt, at the present voltage. Gain: 5% (k = 1) by default, see `jetson_rails`.
+Install: `pip install 'edgemeter[jtop]'` with the minor version of the service on the board (AGPL-3.0). The other Jetson sensors read the
+same chips without it. Use it if only root may read the chips: the service runs as root, and you join the group `jtop`. The first client
+of the service sets its interval for all. The gain's uncertainty defaults to 5% (k = 1).
 
     [sensors.jtop]
     interval_s = 1.0
 
+Protocol: `power` of each rail is read, never `avg`, which is a running mean of all time since the service began. `jetson_rails` makes the
+total: not the service's `tot`, which on AGX Orin counts VDDQ_VDD2_1V8AO twice. The period is the service's, whatever `interval_s` is.
+Resolution: 40 uV over the board's usual shunt, at the present voltage.
 Tested with: a module that plays its interface, and what an Orin Nano's service answered.
 """
 

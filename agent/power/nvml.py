@@ -1,15 +1,18 @@
-"""NVIDIA GPUs in servers, by NVML: the energy counter where the GPU has one, else the instant power, else the mean of a second.
+"""NVIDIA GPUs in servers, read by NVML.
 
-Volta and later count mJ since the driver was loaded, in updates of about 100 ms. When the sensor is opened, counter and power are compared
-over a second. A counter that contradicts the power three times in a row, such as 37 W where the power is 182 W, is not believed: the power
-is read instead, and a warning names both. Some GPUs see their power for a quarter of the time only (A100, H100: 25 of each 100 ms); long
-windows and random phases average that out. The GPU's board is seen, not the rest of the machine. A Jetson has NVML and no power in it.
+It sees the GPU's board, not the rest of the machine. The energy counter is used where there is one (Volta and later), otherwise the
+power. A counter that contradicts the power is replaced by the power, with a warning. Some GPUs measure only a quarter of the time (A100,
+H100: 25 of each 100 ms), so let runs be long. On a Jetson, NVML has no power.
+
+Install: `pip install 'edgemeter[nvidia]'`.
 
     [sensors.nvml]
-    # gpu = "0"                     # default: 0; its number, or its UUID
+    # gpu = "0"                     # number or UUID; default: 0
 
-Needs: `pip install 'edgemeter[nvidia]'` (nvidia-ml-py, BSD).
-Source: NVML API reference; Yang, Adamek, Armour, arXiv 2312.02741 (error within 5%, proportional).
+Protocol: the counter is in mJ since the driver was loaded, updated about every 100 ms. Opening compares it with the power over a second;
+it has to contradict three times in a row, such as 37 W where the power is 182 W. Without a counter, the instant power is read, else the
+mean of a second. Long windows and random phases average the gaps out.
+Source: NVML API reference; Yang, Adamek, Armour, arXiv 2312.02741 (error within 5%, proportional). Library: nvidia-ml-py (BSD).
 Tested with: the library's interface played in tests; on a GPU by a test that skips without one.
 """
 

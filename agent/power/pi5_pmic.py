@@ -1,16 +1,14 @@
-"""The power-management chip of a Raspberry Pi 5, Compute Module 5 or 500, read by `vcgencmd pmic_read_adc`.
+"""Power-management chip of a Raspberry Pi 5, Compute Module 5 or 500, read by `vcgencmd`.
 
-It prints current and voltage of twelve rails behind the board's own regulators; their products are added up.
+It adds up twelve rails behind the board's regulators. It misses the loss in the regulators, and whatever takes the 5 V directly: USB
+devices (a USB Coral too), HATs, NVMe drives, the fan. The gain's error is unknown. A reading takes 23 ms.
 
-Protocol: the two are paired by name: the numbers in brackets differ between a rail's current and its voltage. `EXT5V` (the 5 V input) and
-`BATT` (the clock's battery) have a voltage only. Early firmware calls `0V8_SW` `0V8_SYS`.
+Install `raspi-utils` or `libraspberrypi-bin`. Unless you are root, join the group `video`.
 
-What takes the 5 V directly is not seen: USB devices, a USB Coral among them, HATs, NVMe drives, the fan; nor is what the regulators
-lose. Nobody states the converter's gain error, so it is unknown. A step of the core's current is 8.93 mA, about 8 mW; of the other
-rails' 0.976 mA (both found in captures). The DDR rails read exactly 0 at low load. One read takes about 23 ms of the firmware's
-time, and within it the rails are read one after the other.
-
-Needs: vcgencmd (package `raspi-utils` or `libraspberrypi-bin`), and the group `video` for others than root.
+Protocol: `vcgencmd pmic_read_adc` prints current and voltage of each rail; they are paired by name, because the numbers in brackets
+differ. `EXT5V` (the 5 V input) and `BATT` (the clock's battery) have a voltage only. Early firmware calls `0V8_SW` `0V8_SYS`. A step of
+the core's current is 8.93 mA, about 8 mW; of the other rails' 0.976 mA (both seen in captures). The DDR rails read exactly 0 at low load.
+The rails are read one after the other within the 23 ms of the firmware's time.
 Tested with: captures of Raspberry Pi 5 at idle and under load, and of older boards' refusals.
 """
 

@@ -1,14 +1,15 @@
-"""RAPL: energy counters inside Intel and AMD processors, read through Linux powercap.
+"""Energy counters inside Intel and AMD processors (RAPL), read through Linux powercap.
 
-Where: /sys/class/powercap/intel-rapl:N/{name,energy_uj,max_energy_range_uj}; AMD uses the same names. `package-N` zones add up.
-`core` and `uncore` lie inside a package and are left out, `dram` does not and is added. `psys`, where it counts at least as much
-as the packages, sees the whole platform and is taken alone. `intel-rapl-mmio` is the package a second time and is left out.
-The counters wrap at max_energy_range_uj, about every 20 minutes at 200 W. Nobody states their gain error, so it is unknown.
+It sees processors and memory, or the whole platform where the counter `psys` works. The gain's error is unknown. Since Linux 5.10 only
+root may read the counters. `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj` opens them until the next boot. To keep them open,
+add this line to /etc/udev/rules.d/70-rapl.rules:
 
-Only root may read them since Linux 5.10 (CVE-2020-8694). `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj` opens them
-until the next boot; for good, a file /etc/udev/rules.d/70-rapl.rules with the line
     SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"
 
+Where: /sys/class/powercap/intel-rapl:N/{name,energy_uj,max_energy_range_uj}; AMD uses the same names. `package-N` zones add up. `core`
+and `uncore` lie inside a package and are left out; `dram` does not and is added. `psys` is used alone if it counts at least as much as
+the packages. `intel-rapl-mmio` is the package a second time and is left out. The counters wrap at max_energy_range_uj, about every 20
+minutes at 200 W. CVE-2020-8694 is why only root may read.
 Tested with: trees of this form.
 """
 

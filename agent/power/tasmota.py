@@ -1,16 +1,16 @@
-"""A plug with Tasmota firmware that measures power, over HTTP on the local network.
+"""Plugs with Tasmota firmware that measure power, read over HTTP.
 
-It sees all that it feeds, the power supply's loss included; its energy counter, in steps of 1 Wh (3600 J), is not used. Whole watts are
-shown by default: `WattRes 1` on the plug's console gives a decimal. The chips are calibrated by the user, or not at all: `PowerSet`.
+The plug shows whole watts: enter `WattRes 1` on its console for a decimal. It is as accurate as its calibration by `PowerSet`.
 
     [sensors.tasmota]
     address = "192.0.2.8"
-    # channel = "1"                                 # default: the sum of all that measure; counted from 1
+    # channel = "1"                                 # from 1; default: the sum of all that measure
     # user = "admin"
     # password_file = "/etc/edgemeter/tasmota"
 
-Protocol: `GET /cm?cmnd=Status%208` answers `StatusSNS.ENERGY.Power` in W (`Status%2010` in the same form; firmware before 6
-`StatusPWR`); with several channels or phases a list. MQTT telemetry comes every 300 s unless it was changed, so the plug is polled.
+Protocol: `GET /cm?cmnd=Status%208` answers `StatusSNS.ENERGY.Power` in W (`Status%2010` in the same form; firmware before 6 `StatusPWR`);
+with several channels or phases a list. MQTT telemetry comes every 300 s unless it was changed, so the plug is polled. The energy counter
+has steps of 1 Wh (3600 J) and is not used.
 Source: Tasmota documentation, Commands (Status, WattRes, TelePeriod) and Power Monitoring Calibration.
 Tested with: recorded answers, and a server that plays them.
 """
