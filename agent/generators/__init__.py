@@ -1,11 +1,11 @@
 """Generators: what generates text from a language model, token by token. Their base class, and the table of names.
 
-Beside a runtime (`edgemeter.agent.runtimes`), which is one call, a generator tells when each token was in its hands. A generator is one
-file here, one line in `GENERATORS` and one fixture under `tests/fixtures/generators/`. Others register theirs through the entry point
-group `edgemeter.generators`.
+A runtime (`edgemeter.agent.runtimes`) is one call; a generator also stamps the arrival of each token. A generator is one file here, one
+line in `GENERATORS` and one fixture under `tests/fixtures/generators/`. Others register theirs through the entry point group
+`edgemeter.generators`.
 
-The words: a *prompt* is processed at once (*prefill*), then tokens are *decoded* one by one. TTFT is the time from the prompt's hand-over
-to the first token, TPOT the mean time of each further one: (last - first) / (n - 1).
+A *prompt* is processed at once (*prefill*), then tokens are *decoded* one by one. TTFT is the time from handing over the prompt to the
+first token. TPOT is the mean time of each further one: (last - first) / (n - 1).
 """
 
 from abc import ABC, abstractmethod

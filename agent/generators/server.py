@@ -1,26 +1,30 @@
-"""Server: language models behind HTTP, on this device or elsewhere, by OpenAI's interface: llama-server, Ollama, vLLM, and others.
+"""Server: language models behind HTTP with OpenAI's interface, such as llama-server, Ollama or vLLM.
 
-The model is a TOML file, by custom named `NAME.server` (sample: tests/fixtures/generators/server.server). Only `url` has to be in it:
+Describe the server in a TOML file, such as `model.server`. Only `url` is required.
 
-    url = "http://127.0.0.1:8080"      with or without /v1
-    model = "qwen2.5:0.5b"             as the server names it; default: the first that it lists
-    endpoint = "completions"           completions or chat
+    url = "http://127.0.0.1:8080"      # with or without /v1
+    model = "qwen2.5:0.5b"             # default: the first that the server lists
+    endpoint = "completions"           # or chat
     api_key_file = "~/.key"
-    ca_file = "~/ca.pem"               authority of the server's certificate
-    headers = { "X-Team" = "edge" }    sent with each request
-    extra = { ignore_eos = true }      further fields of each query; min_tokens = true: as many as asked for
-    timeout_s = 600                    longest time without a token
+    ca_file = "~/ca.pem"               # authority of the server's certificate
+    headers = { "X-Team" = "edge" }    # sent with each request
+    extra = { ignore_eos = true }      # further fields of each query
+    timeout_s = 600                    # longest time without a token
 
-- Timed: from the request on an open connection until the line with a token has arrived, so TTFT includes network and queue. Tokens that a
-  server joins in one piece have one moment.
-- llama-server gets tokens as prompts: lengths are exact, its prompt cache is off, and each line states its tokens.
-- Other servers get texts. Their tokens are counted by themselves (`usage`), or by their pieces of text (`estimated`). An untimed prompt
-  before each query takes the place of what is cached; its energy is left out. A server that caches several counts its hits. For exact
-  lengths give vLLM `extra = { ignore_eos = true, min_tokens = true }`.
-- Scenarios poisson and concurrent: each user has a connection of its own, opened on arrival, or before the timed queries and kept open. No
-  untimed prompt comes before a query, because it would be load.
-- Run here: llama-server (b11434, and that of xllamacpp 2026.10.11549), vLLM 0.32.0 on a CPU, llama-cpp-python 0.3.36, transformers serve
-  5.24 and LiteRT-LM 0.18.1 (chats only). Not run: Ollama, LM Studio, TensorRT-LLM, SGLang, RKLLM.
+- Timed: from the request on an open connection until the line with a token has arrived, so TTFT includes network and queue.
+- llama-server gets prompts as tokens. Lengths are exact, and its prompt cache is off.
+- Other servers get text. They count their tokens themselves (`usage`), or the tokens are estimated from the pieces of text (`estimated`).
+  For exact lengths give vLLM `extra = { ignore_eos = true, min_tokens = true }`.
+- Caches: an untimed prompt before each query displaces the cached one. Its energy is left out. In the scenarios `poisson` and
+  `concurrent` there is none, because it would be load.
+- Tried: llama-server, vLLM 0.32.0, llama-cpp-python 0.3.36, transformers serve 5.24, LiteRT-LM 0.18.1 (chats only). Not tried: Ollama, LM
+  Studio, TensorRT-LLM, SGLang, RKLLM.
+
+Protocol: llama-server states the tokens of each line. Tokens that a server joins in one piece have one moment. A server that caches
+several prompts counts its hits. With `poisson` and `concurrent` each user has a connection of its own, opened on arrival, or before the
+timed queries and kept open. `min_tokens = true` becomes the number of tokens that the case asks for. A sample is
+tests/fixtures/generators/server.server.
+Tested with: llama-server b11434 and that of xllamacpp 2026.10.11549; vLLM on a CPU.
 """
 
 import json

@@ -1,13 +1,13 @@
-"""Edge TPU: TensorFlow Lite models compiled for it (`*_edgetpu.tflite`), by Coral's libedgetpu as a delegate of LiteRT.
+"""Edge TPU: TensorFlow Lite models compiled for a Coral (`*_edgetpu.tflite`).
 
-- Library: `pip install 'edgemeter[coral]'`, and [a libedgetpu that fits it](../start/pi5-coral.md#install).
-- Backend: `usb`, `pci`, `usb:N`, `pci:N` or `:N`. Default: any Edge TPU. The record adds its clock: `usb:0,std`.
-- Setting: `performance` is the clock of a USB Coral: `low`, `medium`, `high` or `max`; the std library makes `high` of `max`.
-- Recorded: version and package of libedgetpu, what is plugged in, and how many operators run on the Edge TPU and on the CPU. A compiled
-  operator stands for many of the model before; a model without one is refused.
+- Library: `pip install 'edgemeter[coral]'` and [a libedgetpu that fits it](../install.md).
+- Backend: `usb`, `pci`, `usb:N`, `pci:N` or `:N`. Default: any Edge TPU. The record adds the clock: `usb:0,std`.
+- Setting: `performance` is the clock of a USB Coral: `low`, `medium`, `high` or `max`. With the std library, `max` means `high`.
+- Recorded: version and package of libedgetpu, the device, and how many operators run on the Edge TPU and on the CPU. A compiled operator
+  stands for many of the original model. A model without one is refused.
 - Timed: `Interpreter.invoke`, which returns when the results are in memory.
 
-Tested with ai-edge-litert 2.3.0 and a delegate library that the test compiles.
+Tested with: ai-edge-litert 2.3.0 and a delegate library that the test compiles.
 """
 
 import ctypes

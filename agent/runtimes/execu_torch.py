@@ -1,12 +1,12 @@
-"""ExecuTorch: programs (.pte) that PyTorch exported for devices, on the CPU by XNNPACK, or on what they were lowered to.
+"""ExecuTorch: programs (.pte) exported by PyTorch, on the CPU or a delegate.
 
-- Library: `pip install 'edgemeter[executorch]'`. A release for boards cannot hold it.
-- Backend: fixed by the export: `xnnpack` where a partitioner delegated to it, else `portable`, whose kernels are 100 times slower.
-- Setting: `method` of the program. Default: forward.
-- An open shape runs at its upper bound. Weights beside the program (.ptd) are not supported.
-- Timed: `execute` of a loaded method, with `set_inputs` where the program plans the memory of its inputs, without `get_outputs`.
+- Library: `pip install 'edgemeter[executorch]'`. A release for boards cannot include it.
+- Backend: fixed by the export: `xnnpack` if a partitioner delegated to it, else `portable`, whose kernels are 100 times slower.
+- Setting: `method` of the program. Default: `forward`.
+- Limits: an open shape runs at its upper bound, and weights in a separate file (.ptd) are not supported.
+- Timed: `execute` of a loaded method, with `set_inputs` if the program plans the memory of its inputs.
 
-Tested with executorch 1.5.1 and torch 2.13.0, x86-64.
+Tested with: executorch 1.5.1 and torch 2.13.0, x86-64.
 """
 
 import time

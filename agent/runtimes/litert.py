@@ -1,17 +1,17 @@
-"""LiteRT: TensorFlow Lite models (.tflite) on the CPU, a GPU or an NPU, by ai-edge-litert or, where there is none, tflite-runtime (CPU).
+"""LiteRT: TensorFlow Lite models (.tflite) on a CPU, GPU or NPU.
 
-- Library: `pip install 'edgemeter[litert]'`; on 32-bit ARM `edgemeter[tflite]`, for Python up to 3.11 with numpy 1.
-- Backends of the Interpreter: `xnnpack`, `builtin` (the kernels without a delegate) or `reference` (plain loops, some forty times slower,
-  to compare outputs with). Without a backend the library chooses, and the record names what ran: tflite-runtime 2.14 runs quantised models
-  without XNNPACK, ai-edge-litert 2.3 with it.
-- Backends of CompiledModel: `cpu-compiled`, `gpu` (WebGPU on Vulkan) or `npu` (with its vendor's package, e.g.
-  ai-edge-litert-sdk-qualcomm). A model that the accelerator does not take whole is refused; `gpu,cpu` and `npu,cpu` run it, and count the
-  operators on each.
-- Setting: a GPU computes in f32 unless `precision = "auto"`, which the record shows as `gpu,auto`. An NPU is always `npu,auto`.
-- Timed: `Interpreter.invoke` or `CompiledModel.run_by_index`; inputs are copied before, outputs after. On `gpu` and `npu` reading the
-  outputs is timed too, because a GPU's run returns early: after 0.1 of 75 ms.
+- Library: `pip install 'edgemeter[litert]'`. On 32-bit Arm: `edgemeter[tflite]`, for Python up to 3.11 with numpy 1.
+- CPU backends: `xnnpack`, `builtin` (kernels without a delegate) or `reference` (plain loops to compare outputs with, some forty times
+  slower). Default: the library's choice, which the record names.
+- Accelerators: `gpu` (WebGPU on Vulkan) and `npu` (with the vendor's package, such as ai-edge-litert-sdk-qualcomm) use CompiledModel, and
+  so does `cpu-compiled`. A model that an accelerator cannot run whole is refused. With `gpu,cpu` or `npu,cpu` it is split, and the record
+  counts the operators on each.
+- Setting: a GPU computes in fp32 unless you set `precision = "auto"`. An NPU always uses `auto`.
+- Timed: `Interpreter.invoke` or `CompiledModel.run_by_index`. Inputs are copied before, outputs after. On `gpu` and `npu` reading the
+  outputs is timed too, because the call returns before the work is done.
 
-Tested with ai-edge-litert 2.3.0 (a GPU in software, by hand an NVIDIA H200) and tflite-runtime 2.14.0.
+Tested with: ai-edge-litert 2.3.0 (a GPU in software, by hand an NVIDIA H200) and tflite-runtime 2.14.0. tflite-runtime 2.14 runs
+quantised models without XNNPACK by default, ai-edge-litert 2.3 with it. A GPU's run returned after 0.1 of 75 ms.
 """
 
 import re

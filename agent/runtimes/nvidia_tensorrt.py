@@ -1,12 +1,12 @@
-"""TensorRT: serialised engines (.engine, .plan) on an NVIDIA GPU; for Jetson boards first of all.
+"""TensorRT: serialised engines (.engine, .plan) on an NVIDIA GPU or a Jetson.
 
-- Library: `pip install 'edgemeter[tensorrt]'`, 8.6 or newer; on a Jetson JetPack's, in a venv with `--system-site-packages`.
+- Library: `pip install 'edgemeter[tensorrt]'`, 8.6 or newer. On a Jetson use JetPack's, in a venv with `--system-site-packages`.
 - Backend: `cuda`.
-- Engines of trtexec, and of Ultralytics with metadata in front, for the GPU model and the version of TensorRT that built them. They
-  [hold code](../explain/sandbox.md#without-bubblewrap); code for the host in them stays locked. Open sizes are those of the inputs.
-- Timed: `execute_async_v3` and the wait for its stream; inputs are on the device before, outputs come back after.
+- Files: engines of trtexec or Ultralytics. They run only on the GPU model and the TensorRT version that built them, and they [hold
+  code](../install.md#sandbox). Open sizes are those of the inputs.
+- Timed: `execute_async_v3` and the wait for its stream. Inputs are copied to the device before, outputs back after.
 
-Contract-tested with a stand-in for TensorRT and CUDA.
+Tested with: a stand-in for TensorRT and CUDA, by the contract. Code for the host inside an engine stays locked.
 """
 
 import ctypes

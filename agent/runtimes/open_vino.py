@@ -1,14 +1,14 @@
-"""OpenVINO: its own models (.xml, with .bin beside it) and ONNX models on Intel and Arm processors, Intel GPUs and NPUs.
+"""OpenVINO: its own models (.xml with .bin) and ONNX models, on CPUs, Intel GPUs and NPUs.
 
 - Library: `pip install 'edgemeter[openvino]'`.
-- Backend: a device as OpenVINO names it: `cpu` (the default), `gpu`, `gpu.1`, `npu`. AUTO, MULTI and HETERO are refused, because nobody
-  would know what ran.
-- Settings: `precision` is `f32` (the default on a CPU), `f16`, `bf16` or `auto`. With `auto` OpenVINO computes an fp32 model in bfloat16 or
-  float16 where the processor can, and its predictions change. The record names what it was: `cpu,bf16`. Properties by their own names in
-  capitals are passed on: `ENABLE_CPU_PINNING = "NO"`.
-- Timed: `InferRequest.infer` on a tensor that lies ready, in one stream that has all threads; outputs are not copied.
+- Backend: a device: `cpu` (the default), `gpu`, `gpu.1`, `npu`. AUTO, MULTI and HETERO are refused, because the record could not name
+  what ran.
+- Settings: `precision` is `f32` (the default on a CPU), `f16`, `bf16` or `auto`. With `auto` OpenVINO may compute an fp32 model in half
+  precision, which changes its predictions; the record names it: `cpu,bf16`. Properties in capitals are passed on: `ENABLE_CPU_PINNING =
+  "NO"`.
+- Timed: `InferRequest.infer` in one stream with all threads. Outputs are not copied.
 
-Tested with openvino 2026.4.1 on the CPU.
+Tested with: openvino 2026.4.1 on the CPU.
 """
 
 import time

@@ -1,18 +1,19 @@
-"""Python: a model of any framework that a factory returns: `FILE.py:make` or `package.module:make`.
+"""Python: a model of any framework, returned by your function `FILE.py:make` or `package.module:make`.
 
-- Factory: `make` gets each `--option KEY=VALUE` as a text, and `threads` and `backend` if it has these parameters. It returns a callable
-  and its inputs, such as `{"image": ("float32", (1, 3, 224, 224))}` (None: an open size), or a `PythonModel` (`edgemeter.plugin`), which
-  can also state weights, class names and more.
-- Call: it takes a numpy array for each input. Results of numpy, PyTorch, JAX and TensorFlow are waited for; for those of other libraries
-  give `PythonModel(wait=...)`.
-- Cold start: `import` is the run of its module, `load` that of the factory, `first` the first call, on noise (integers: 0) where shapes
-  are declared, and `compile` what it took beyond later ones, where the model states that.
-- Identity: the hash of the source, of the weights, of files that options name, and of those beside the code that Python imported or
-  opened by the end of the first call (open shapes: of loading). Folders count without hidden files; above 1000 files or 16 GB only as
-  `weights`. The model's name is `name` of its metadata, else that of the weights or of the factory.
-- Only a command or a suite on this machine may name it: no fleet order carries code.
+- Factory: `make` gets each `--option KEY=VALUE` as text, and `threads` and `backend` if it has these parameters. It returns a callable
+  and its inputs, such as `{"image": ("float32", (1, 3, 224, 224))}` (None for an open size), or a `PythonModel` of `edgemeter.plugin`
+  with weights, class names and more.
+- Call: it takes a numpy array for each input. Edgemeter waits for results of numpy, PyTorch, JAX and TensorFlow. For another library give
+  `PythonModel(wait=...)`.
+- Cold start: `import` is the module, `load` the factory, `first` the first call, and `compile` what that took longer than later calls, if
+  the model reports it.
+- Identity: a hash of the source, the weights, the files that options name, and the files beside the code that were imported or opened. A
+  folder of more than 1000 files or 16 GB counts only as `weights`.
+- Fleet: an order cannot name a function, because orders carry no code.
 
-Tested with PyTorch 2.13.0 and JAX 0.10.2 on the CPU.
+Tested with: PyTorch 2.13.0 and JAX 0.10.2 on the CPU. The first call is on noise (integers: 0) if shapes are declared. Files count until
+the end of the first call, with open shapes until the end of loading. Hidden files do not count. The model's name is `name` of its
+metadata, else that of the weights or of the factory.
 """
 
 import gc

@@ -1,16 +1,15 @@
 """PyTorch: TorchScript archives (.pt, .pth, .torchscript) and exported programs (.pt2), on the CPU or a CUDA device.
 
-- Library: `pip install 'edgemeter[torch]'` ([without CUDA](../install.md)); on a Jetson, NVIDIA's build. A file that calls operators of
-  torchvision (nms, roi_align ...) also needs torchvision, a build for the same device.
+- Library: `pip install 'edgemeter[torch]'` ([without CUDA](../install.md)); on a Jetson, NVIDIA's build. Files with operators of
+  torchvision (nms, roi_align) also need torchvision.
 - Backend: `cpu` (the default), `cuda` or `cuda:N`.
-- Setting: `onednn = "off"` leaves PyTorch's own kernels, in the whole process.
-- Both formats [hold code](../explain/sandbox.md#without-bubblewrap). Pickles of tensors are loaded with `weights_only`; what `torch.save`
-  wrote is no model that runs by itself.
-- TorchScript declares no shapes, so it takes any array. Exceptions: an archive whose config.txt has `shape` (Ultralytics writes one), and
-  one whose `forward` takes a List[Tensor] (scripted detectors of torchvision and D2Go), which gets a list of one picture.
-- Timed: the module's call in inference mode, and on CUDA the synchronisation after it.
+- Setting: `onednn = "off"` uses PyTorch's own kernels.
+- Files: both formats [hold code](../install.md#sandbox). A file of weights that `torch.save` wrote is no model: export it.
+- Shapes: a TorchScript model takes any array, unless `shape` in its config.txt (Ultralytics) declares one. A `forward` with a
+  List[Tensor] (torchvision's scripted detectors) gets a list of one image.
+- Timed: the call in inference mode, on CUDA with the synchronisation after it.
 
-Tested with torch 2.13.0 and 2.15.0 on the CPU.
+Tested with: torch 2.13.0 and 2.15.0 on the CPU. Pickles of tensors are loaded with `weights_only`. `onednn` holds for the whole process.
 """
 
 import contextlib

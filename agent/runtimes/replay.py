@@ -1,6 +1,6 @@
-r"""Replay: plays recorded latencies back, for demonstrations, load tests and the tests of the engine. It runs no model.
+r"""Replay: plays recorded latencies, for demonstrations and tests. It runs no model.
 
-The model is a JSON file, by custom named `NAME.replay.json` (sample: tests/fixtures/runtimes/replay.replay.json):
+Protocol: the model is a JSON file, usually named `NAME.replay.json` (sample: tests/fixtures/runtimes/replay.replay.json):
 
     {"format": "edgemeter-replay", "schema": 1,
      "latencies_ms": [8.1, 8.4, 8.2],                      of the calls, in turn
@@ -9,8 +9,8 @@ The model is a JSON file, by custom named `NAME.replay.json` (sample: tests/fixt
      "outputs": [{"name": "scores", "shape": [1, 3], "dtype": "float32", "values": [0.1, 0.7, 0.2]}],
      "metadata": {"labels.txt": "cat\ndog\nowl"}}          optional
 
-A null size in an input's shape is open. `values` are all elements in C order; without them an output is zeros.
-A call sleeps until 0.5 ms before its end and spins from there; setting `wait = "sleep"` never spins. Needs no library.
+A null size in an input's shape is open. `values` are all elements in C order; without them an output is zeros. A call sleeps until 0.5 ms
+before its end and spins from there; with the setting `wait = "sleep"` it never spins. It needs no library.
 """
 
 import random

@@ -1,19 +1,22 @@
-"""Served: any model behind a server of the Open Inference Protocol (v2) over HTTP: Triton, OpenVINO Model Server, KServe, MLServer.
+"""Served: any model behind a server of the Open Inference Protocol (v2) over HTTP, such as Triton or KServe.
 
-The model is a TOML file with `protocol`, by custom named `NAME.server` (sample: tests/fixtures/runtimes/served.server); its card is
-`NAME.server.toml`:
+Describe the server in a TOML file, such as `yolo.server`. Its model card is `yolo.server.toml`.
 
     url = "http://127.0.0.1:8000"
     protocol = "oip"
-    transport = "auto"                 json, binary (Triton's tensors); auto: binary where the server states it
-    model = "yolo"                     default: the only one
-    version = "3"                      optional
-    api_key_file, ca_file, headers, timeout_s    optional, as of the generator `server`
+    transport = "auto"                 # json, binary, or auto: binary if the server supports it
+    model = "yolo"                     # default: the only one
+    version = "3"                      # optional
 
-- Timed: from the ready request on an open connection to the last byte of the answer. An arrival (`poisson`) opens a connection of its own,
-  within its latency.
-- Switch off a response cache of the server. FP16 and BF16 (given as float32) need `binary`; the type BYTES is refused.
-- Run here: Triton 2.51 (JSON, binary), MLServer 1.7.1 (JSON). Not run: KServe, OpenVINO Model Server.
+`api_key_file`, `ca_file`, `headers` and `timeout_s` are the same as for the [generator](#server).
+
+- Timed: from the ready request on an open connection to the last byte of the answer. In the scenario `poisson` it includes opening a
+  connection.
+- Switch off the server's response cache. FP16 and BF16 need `binary`; the type BYTES is refused.
+- Tried: Triton 2.51 and MLServer 1.7.1. Not tried: KServe, OpenVINO Model Server.
+
+Tested with: Triton (JSON, binary) and MLServer (JSON). FP16 and BF16 are given as float32. A sample is
+tests/fixtures/runtimes/served.server.
 """
 
 import time

@@ -1,14 +1,14 @@
-"""ncnn: its models (.param, with .bin beside it) on the CPU, or on a GPU by Vulkan.
+"""ncnn: models (.param with .bin) on the CPU, or on a GPU by Vulkan.
 
 - Library: `pip install 'edgemeter[ncnn]'`.
 - Backend: `cpu` (the default), `vulkan` or `vulkan:N`.
-- Settings: `precision` is `fp32` (the default), `fp16`, `bf16` or `auto`. With `auto` ncnn stores and computes in half precision where the
-  processor can, whatever the file holds. The record names what it was: `cpu,fp16`. `input_shape = "1x3x640x640"` is for a model of one
-  input whose shape is neither in the file nor in Ultralytics' `metadata.yaml` beside it; without it such a model takes any array.
-- Outputs are float32, in the order out0, out1 ... where so named.
+- Settings: `precision` is `fp32` (the default), `fp16`, `bf16` or `auto`. With `auto` ncnn computes in half precision if the processor
+  can; the record names it: `cpu,fp16`. `input_shape = "1x3x640x640"` gives the shape of the only input if neither the file nor
+  Ultralytics' `metadata.yaml` beside it does.
 - Timed: an Extractor made, fed and asked for every output, because it keeps what it computed.
 
-Tested with ncnn 1.0.20261020 on the CPU.
+Tested with: ncnn 1.0.20261020 on the CPU. Outputs are float32, in the order out0, out1 ... if they are named so. A model without an input
+shape takes any array.
 """
 
 import re

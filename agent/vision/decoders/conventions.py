@@ -1,10 +1,11 @@
-"""The values of a detector's outputs show what their shapes do not. This is the one place that decides it; all rows of a query vote.
+"""The values of a detector's outputs show what their shapes do not. This module alone decides it, and all rows of a query vote.
 
-- 0..1 or pixels: most boxes with a score reach beyond 2 in pixels, and none does as 0..1.
-- Corners or centres: corners grow (x2 >= x1, y2 >= y1), which centres and sizes seldom do; boxes around centres lie in the picture. DETR's
-  sets are read as centres unless they show corners, other boxes as corners unless they show centres.
-- Background: the first or the last score, which wins in most rows; DETR's last one unless the first does and it does not.
-- Probabilities or logits: probabilities lie in 0..1. Logits beside a background go through a softmax, others through a sigmoid.
+- 0..1 or pixels: in pixels, most boxes with a score reach beyond 2; as 0..1, none does.
+- Corners or centres: corners grow (x2 >= x1, y2 >= y1), while centres and sizes seldom do; boxes around centres lie in the picture.
+  DETR's sets are read as centres unless they show corners, other boxes as corners unless they show centres.
+- Background: the first or the last score, whichever wins in most rows. For DETR it is the last, unless the first wins and the last does
+  not.
+- Probabilities or logits: probabilities lie in 0..1. Logits with a background go through a softmax, others through a sigmoid.
 """
 
 from collections.abc import Sequence

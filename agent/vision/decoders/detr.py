@@ -1,8 +1,8 @@
-"""DETR and its kin (RT-DETR, D-FINE, RF-DETR, Deformable DETR, YOLOS): a fixed set of queries, each a box and class scores.
+"""DETR, RT-DETR, D-FINE, RF-DETR, Deformable DETR, YOLOS: boxes [1, queries, 4] and scores [1, queries, classes], in any order.
 
-Two outputs, in any order: boxes [1, queries, 4] as centre x, centre y, width, height in 0..1, and scores [1, queries, n].
-With n = classes + 1 the last column is "no object" and a softmax chooses one class per query (DETR, YOLOS); with n = classes each
-stands for itself (sigmoid). Where the values contradict this, they count (`conventions.py`). Further outputs are left alone.
+Boxes are centre x, centre y, width, height in 0..1. With classes + 1 scores, the last one is "no object" and a softmax chooses one class
+per query (DETR, YOLOS). Otherwise each class stands for itself (sigmoid). If the values contradict this, the values decide
+(`conventions.py`). Further outputs are ignored.
 Source: huggingface/transformers `image_processing_detr.py`, `image_processing_rt_detr.py` (`post_process_object_detection`).
 """
 

@@ -1,8 +1,9 @@
-"""Detectors that end in TFLite_Detection_PostProcess: boxes, classes, scores and count, suppressed inside the model.
+"""Detectors that end in TFLite_Detection_PostProcess: boxes, classes, scores and count, after suppression.
 
-Boxes are ymin, xmin, ymax, xmax, 0..1 of the input. The operator gives boxes, classes, scores, count in this order, but exporters
-shuffle them, and before the first call their shapes read []: the roles are found from names, shapes and values of the real tensors.
-Boxes that leave the photograph are scored as the operator gives them: the published AP of these models was (clipped, SSD gains 0.0017).
+Boxes are ymin, xmin, ymax, xmax, 0..1 of the input. The operator gives boxes, classes, scores, count in this order, but exporters shuffle
+them, and before the first call their shapes read []. So the roles are found from names, shapes and values of the real tensors. Boxes
+beyond the edge of the photograph are scored as the operator gives them, as for the published AP of these models (clipped, SSD gains
+0.0017).
 Source: tensorflow/lite/kernels/detection_postprocess.cc (outputs 0..3); names of Object Detection API and Model Maker exports.
 """
 

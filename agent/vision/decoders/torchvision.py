@@ -1,8 +1,8 @@
-"""torchvision's detectors (Faster R-CNN, RetinaNet, SSD, FCOS): lists of boxes, labels and scores, of another length each time.
+"""torchvision's Faster R-CNN, RetinaNet, SSD, FCOS and Mask R-CNN: boxes [n, 4], labels [n] from 1, scores [n], after suppression.
 
-Boxes [n, 4] as x1, y1, x2, y2 in pixels of the input, labels [n] counted from 1 (0 is the background; with COCO's weights they are its ids,
-1..90), scores [n]; in any order, with or without a leading batch axis. Suppression is inside the model.
-Masks of Mask R-CNN are [n, 1, H, W], 0..1 in pixels of the input; keypoints are left alone.
+Boxes are x1, y1, x2, y2 in pixels of the input. Label 0 is the background; with COCO's weights labels are COCO's ids, 1..90. The lists
+come in any order, with or without a leading batch axis, and n differs from image to image. Masks of Mask R-CNN are [n, 1, H, W], 0..1 in
+pixels of the input. Keypoints are ignored.
 Source: pytorch/vision `torchvision/models/detection/generalized_rcnn.py` and `roi_heads.py` (`postprocess_detections`).
 """
 

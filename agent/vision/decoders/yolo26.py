@@ -1,6 +1,6 @@
-"""YOLO26, YOLOv10 and Ultralytics exports with `nms=True`: [1, n, 6], end to end, without further suppression.
+"""YOLO26, YOLOv10 and Ultralytics exports with `nms=True`: [1, n, 6], not suppressed further.
 
-A row is x1, y1, x2, y2, score, class; boxes are pixels of the input, 0..1 where the file is a TFLite one: the values decide.
+A row is x1, y1, x2, y2, score, class. Boxes are in pixels of the input, or 0..1 in a TFLite file: the values decide.
 Source: ultralytics `nn/modules/head.py` (`Detect.postprocess`).
 """
 

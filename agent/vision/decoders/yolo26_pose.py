@@ -1,6 +1,6 @@
-"""YOLO26-pose, and models of poses that Ultralytics exports with `nms=True`: end-to-end rows [1, n, 6 + 3 x keypoints] with COCO's 17.
+"""YOLO26-pose and Ultralytics pose exports with `nms=True`: [1, n, 6 + 3 x keypoints], not suppressed further.
 
-A keypoint is as of `yolo-pose`. Nothing is suppressed further.
+Keypoints are the same as in `yolo-pose`.
 Source: ultralytics `nn/modules/head.py` (`Pose`, `Detect.postprocess`).
 """
 

@@ -1,7 +1,7 @@
-"""YOLO's segmentation head (YOLOv8-seg, YOLO11-seg, YOLOv9-seg): rows as the detector's with 32 coefficients behind, and prototypes.
+"""YOLOv8-seg, YOLO11-seg, YOLOv9-seg: [1, 4 + classes + 32, anchors] and prototypes [1, 32, H/4, W/4].
 
-Two outputs, [1, 4 + classes + 32, anchors] and [1, 32, H/4, W/4] (TFLite: [1, H/4, W/4, 32]). A mask is the sum of the prototypes by its
-coefficients, where that is above 0, within the box, interpolated to the photograph's pixels, as Ultralytics' validation does.
+In TFLite files the prototypes are [1, H/4, W/4, 32]. A mask is the sum of the prototypes weighted by the 32 coefficients, where that sum
+is above 0, within the box, interpolated to the photograph's pixels, as in Ultralytics' validation.
 Source: ultralytics `utils/ops.py` (`process_mask_native`, `crop_mask`), `nn/modules/head.py` (`Segment`), `engine/exporter.py`.
 """
 

@@ -1,8 +1,7 @@
-"""YOLOv5 and YOLOv7, three anchors per cell, decoded inside the model: [1, anchors, 5 + classes].
+"""YOLOv5, YOLOv7 (three anchors per cell) and YOLOv6 (one): [1, anchors, 5 + classes].
 
-A row is centre x, centre y, width, height, objectness, class scores; boxes are pixels of the input, 0..1 in TFLite files.
-The score of a class is objectness x class score; every class of a row above the threshold is a candidate of its own.
-YOLOv6 has one anchor per cell.
+A row is centre x, centre y, width, height, objectness, class scores. Boxes are in pixels of the input, or 0..1 in TFLite files. The score
+of a class is objectness x class score. Every class of a row above the threshold is a candidate of its own.
 Source: ultralytics/yolov5 `utils/general.py` (`non_max_suppression`, multi_label), `export.py` (TFLite divides by the size).
 """
 
