@@ -17,12 +17,11 @@ from contextlib import contextmanager
 DONE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 # The exit statuses, which the reference page shows. `edgemeter energy` ends with the status of the measured command.
 EXIT_STATUSES: Mapping[int, str] = {
-    DONE: "Done.",
-    FAILED: "Failed; something is absent here (a runtime, a sensor, an extra, a broker); or a check that the command was asked for did "
-    "not hold: a gate, a verdict, a signature, a finding that is BAD.",
-    USAGE: "Wrong option, file, model or setting: correct it. Nothing was measured or changed.",
-    INTERRUPTED: "Interrupted (Ctrl-C): what had ended before is kept.",
-    TERMINATED: "Ended by a service manager or `kill`: what had ended before is kept.",
+    DONE: "Success.",
+    FAILED: "Failure. Something is absent (a runtime, sensor, extra or broker), or a check failed (a gate, verdict, signature or finding).",
+    USAGE: "Wrong option, file, model or setting. Nothing was measured or changed.",
+    INTERRUPTED: "Interrupted by Ctrl-C. Finished runs are kept.",
+    TERMINATED: "Ended by a service manager or `kill`. Finished runs are kept.",
 }
 
 # Numbers in brackets, as libraries print an array; longer lists are data, not shapes.

@@ -24,29 +24,27 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
     "agent": {
         "EDGEMETER_DEVICE": Variable("Name of this device", "the configuration's, else the host name"),
         "EDGEMETER_FLEET": Variable("Fleet of this device", "the configuration's, else `default`"),
-        "EDGEMETER_RUN_LOCK": Variable(
-            "File of the run lock, which all users of a board share; a relative one lies in $EDGEMETER_HOME", "/run/lock/edgemeter-run.lock"
-        ),
-        "EDGEMETER_POWER": Variable("Power sensors NAME[,NAME], or none", "the configuration's, else the one with the widest scope"),
+        "EDGEMETER_RUN_LOCK": Variable("Run lock, shared by all users of the board", "/run/lock/edgemeter-run.lock"),
+        "EDGEMETER_POWER": Variable("Power sensors NAME[,NAME], or none", "the configuration's, else the widest scope"),
         "EDGEMETER_SIGNING_KEY_FILE": Variable("Key that signs bundles", "the configuration's"),
     },
     "agent, collector and fleet": {
         "EDGEMETER_BROKER": Variable(
             "Broker: HOST[:PORT], mqtt://[USER@]HOST or mqtts://[USER@]HOST?ca=FILE&certificate=FILE&key=FILE",
-            "the configuration's; the collector's embedded one",
+            "the configuration's; for a collector its embedded one",
         ),
-        "EDGEMETER_MQTT_PASSWORD": Variable("Password for the broker, where its address names no file", secret=True),
+        "EDGEMETER_MQTT_PASSWORD": Variable("Password for the broker", secret=True),
     },
     "collector": {
         "EDGEMETER_LEDGER": Variable("Ledger: a file, or postgresql://USER@HOST/DATABASE", "ledger.sqlite in $EDGEMETER_HOME"),
-        "EDGEMETER_GROUP": Variable("Collectors of one group share the messages"),
+        "EDGEMETER_GROUP": Variable("Group of collectors that share messages"),
         "EDGEMETER_METRICS": Variable("Serve /metrics and /healthz at [HOST:]PORT"),
         "EDGEMETER_ALERT_RULES": Variable("Rules of alerts (TOML)", "the built-in rules"),
         "EDGEMETER_WEB_TOKEN": Variable("Access token of the page", secret=True),
         "EDGEMETER_INFLUX": Variable("URL of an InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET]"),
         "EDGEMETER_INFLUX_TOKEN": Variable("Token of the InfluxDB; version 1.8: USER:PASSWORD", "INFLUX_TOKEN", secret=True),
-        "EDGEMETER_INFLUX_ORG": Variable("Organisation, where the URL names none", "the only one that the token sees"),
-        "EDGEMETER_INFLUX_BUCKET": Variable("Bucket, where the URL names none", "edgemeter"),
+        "EDGEMETER_INFLUX_ORG": Variable("Organisation, if the URL has none", "the only one of the token"),
+        "EDGEMETER_INFLUX_BUCKET": Variable("Bucket, if the URL has none", "edgemeter"),
     },
     "models": {
         "EDGEMETER_MODELS": Variable("Folder of fetched models", "models in $EDGEMETER_HOME"),
@@ -56,7 +54,7 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
         "EDGEMETER_FLEET_FOLDER": Variable("Folder of the fleet's server", "fleet in $EDGEMETER_HOME"),
     },
     "first boot of a card": {
-        "EDGEMETER_PREFIX": Variable("Precedes every path, for a system that is not running"),
+        "EDGEMETER_PREFIX": Variable("Prefix of every path"),
         "EDGEMETER_SYSTEMCTL": Variable("Command of the service manager", "systemctl"),
     },
 }

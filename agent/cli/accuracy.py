@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes; JSON always holds them.")
 @format_option('{"metric": ..., "value": ..., "low": ..., "high": ..., "per_class": {...}, ...}')
 def accuracy(*, model: Path | None, predictions: Path | None, with_classes: bool, form: Format, **options: Any) -> None:
-    """Score a model without timing it, or predictions that another tool wrote (`--predictions p.json --annotations a.json`).
+    """Score a model, or the predictions of another tool, without timing.
 
     A detector gets AP, AP50, AP75, small, medium, large and AR; a classifier top-1 and top-5, any other task its own metric. A language
     model is scored by `edgemeter run MODEL --questions FILE`.

@@ -32,7 +32,7 @@ SHOWN_FIELDS = ("repeats", "next_ns", "state", "reason", "runs", "arrived_ns", "
 )
 @format_option('{"jobs": [...]}')
 def jobs(last: int, *, form: Format) -> None:
-    """Show the orders this device has received, their results, and those that it repeats, whenever they came.
+    """Show the orders that this device received, and their results.
 
     Example: edgemeter agent jobs --last 5
     """
@@ -88,7 +88,7 @@ def _show(entries: "Sequence[JournalEntry]", console: "Console") -> None:
 
 @click.group(cls=DefaultGroup)
 def agent() -> None:
-    """Join a fleet and run the agent daemon, which delivers results whenever a broker is reachable.
+    """Join a fleet, run the agent daemon, deliver results.
 
     Example: edgemeter agent up --broker broker.example
     """
@@ -100,7 +100,7 @@ agent.add_command(jobs)
 @agent.command(short_help="Show whether the agent runs, and what waits in its outbox.")
 @format_option('{"agent": ..., "outbox": ..., "text": ..., "remedy": ...}', "table", "json")
 def status(*, form: Format) -> None:
-    """Show whether the agent of this device runs, which records wait to be delivered, and why.
+    """Show whether the agent runs and which records wait.
 
     Example: edgemeter agent status
     """
@@ -123,7 +123,7 @@ def status(*, form: Format) -> None:
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
 @names_and_config
 def up(broker: str | None, device: str | None, fleet: str | None, **options: Any) -> None:
-    """Run the daemon until Ctrl-C or SIGTERM: stay connected, report this device, deliver the outbox.
+    """Run the daemon until Ctrl-C or SIGTERM. It reports this device and delivers the outbox.
 
     Example: edgemeter agent up --broker mqtts://broker.example
     """
@@ -176,7 +176,7 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
 def join(join_file: Path, home: Path | None, config: Path, patience_s: float) -> None:
     """Join a fleet with the token in JOIN_FILE.
 
-    Create a key, request a certificate, write the configuration, and wipe the token.
+    This creates a key, requests a certificate, writes the configuration, and wipes the token.
 
     Example: edgemeter agent join /boot/firmware/edgemeter/join.toml
     """
@@ -196,7 +196,7 @@ def join(join_file: Path, home: Path | None, config: Path, patience_s: float) ->
 @names_and_config
 @delivery_timeout_option
 def publish(**options: Any) -> None:
-    """Send the records that wait in the outbox, and wait for the collector's receipts.
+    """Send the records in the outbox and wait for receipts.
 
     Example: edgemeter agent publish --broker broker.example
     """

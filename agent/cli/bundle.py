@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=DefaultGroup, short_help="Verify signed results; create a key that signs them.")
 def bundle() -> None:
-    """Verify the bundles of `edgemeter run --bundle DIR`, and create a key that signs them.
+    """Verify bundles; create a key that signs them.
 
     Example: edgemeter runs bundle verify results/
     """
@@ -34,7 +34,7 @@ def bundle() -> None:
 @click.option("--public-key", "key", type=PATH, help="Public key (PEM) that the signature must match. Default: any key, or none.")
 @format_option('{"bundles": [...]}')
 def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format) -> None:
-    """Recompute every value of bundles, or of runs in the ledger (by id), from their raw samples, and check their signatures.
+    """Recompute every value from raw samples, and check signatures. Give bundles, folders, or ids of runs in the ledger.
 
     Exit with status 1 if a value differs, a bundle is damaged, or a signature is wrong or not by --public-key.
 
@@ -130,7 +130,7 @@ def _of_runs(sources: Sequence[Path]) -> Iterator[dict[Path, str]]:
 @bundle.command(short_help="Create a key that signs bundles.")
 @click.argument("file", type=PATH)
 def key(file: Path) -> None:
-    """Write a new Ed25519 private key to FILE and its public key to FILE.pub.
+    """Write a private key to FILE and its public key to FILE.pub.
 
     Only you can read FILE. Existing files are not overwritten.
 

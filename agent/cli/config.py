@@ -39,7 +39,7 @@ SCHEMAS = {
 
 @click.group(cls=CommandGroup, sections=COMMANDS)
 def config() -> None:
-    """Show, sample and check the settings, the rules of the verdict and the schema of a record.
+    """Show, sample and check settings; list rules; print schemas.
 
     Example: edgemeter config show
     """
@@ -52,7 +52,7 @@ def config() -> None:
 @format_option('{"settings": [{"key", "value", "source"}], "variables": {...}, "files": [{"path", "exists", "is_read"}]}')
 @click.pass_context
 def show(ctx: click.Context, /, config: Path | None, *, form: Format, **options: Any) -> None:
-    """Show every setting with its value and where it comes from (an option, a variable, a file, or the default), and the files looked for.
+    """Show every setting with its value and source. The files that were looked for are listed too.
 
     Example: edgemeter config show --device pi5-lab
     """
@@ -78,7 +78,7 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format, **options:
 @click.command()
 @click.argument("kind", default="agent")
 def sample(kind: str) -> None:
-    """Print a complete sample of the file KIND.
+    """Print a complete sample of a file.
 
     Kinds: agent (the default), suite, camera, mlperf-tiny, detector-study, alerts and fleet. `##` explains, `#` is a commented default.
 
@@ -95,7 +95,7 @@ def sample(kind: str) -> None:
 @format_option('{"file", "kind", "mistakes": [{"section", "key", "what"}]}', "table", "json")
 @click.pass_context
 def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, form: Format) -> None:
-    """Check a file (default: the configuration that is read), and show all its mistakes at once. Exit with status 2 if there is any.
+    """Show all mistakes in a file. Default: the configuration that is read. Exit with status 2 if there is any.
 
     Example: edgemeter config check suite.toml
     """
@@ -118,7 +118,7 @@ def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, form: F
 @click.command()
 @format_option('{"NAME": {"meaning", "default", "read_by"}}')
 def variables(*, form: Format) -> None:
-    """List every environment variable that is read, with its default. Options override variables, which override files.
+    """List the environment variables. Options override variables, which override files.
 
     Example: edgemeter config variables
     """

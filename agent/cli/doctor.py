@@ -18,7 +18,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 @click.option("--all", "is_whole", is_flag=True, help="List every check, also what is absent and why.")
 @format_option('{"findings": [...]}')
 def doctor(broker: str | None, *, form: Format, is_whole: bool, **options: Any) -> None:
-    """Show what is wrong on this device, how to fix it, and what is here: board, runtimes, sensors, clock, broker.
+    """Check board, runtimes, sensors, clock and broker. Each problem comes with its remedy.
 
     The exit status is 1 if a finding is BAD, so that nothing can be measured or delivered.
 

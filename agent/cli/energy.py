@@ -110,7 +110,7 @@ def watch_suite(
 @quiet_option
 @format_option("", "table", "json")
 def energy(command: tuple[str, ...], period: str | None, log: Path | None, **options: Any) -> None:
-    """Measure the energy of a command with idle before and after, measure a suite at regular times, or read a log.
+    """Measure the energy of a command, or of a suite at regular times, or read a log.
 
     The exit status is that of the command. `edgemeter energy sensors` lists and reads power sensors.
 

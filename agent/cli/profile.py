@@ -24,7 +24,7 @@ from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
 @click.option("--top", metavar="N", type=click.IntRange(1), default=15, show_default=True, help="Number of rows.")
 @format_option()
 def profile_command(model: Path, queries: int, by: str, top: int, *, form: Format, **settings: object) -> None:
-    """Show the slowest operators of a model, as its runtime's own profiler reports them.
+    """Show the slowest operators of a model.
 
     The profiler slows the model down: do not take its times for latencies.
 

@@ -28,7 +28,7 @@ Runs = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
 
 
 class Sensor(msgspec.Struct, frozen=True, kw_only=True):
-    """A power sensor: by its id once it can be read, else why it cannot."""
+    """A power sensor: its id, or why it cannot be read."""
 
     name: Line
     id: Line | None = None
@@ -37,9 +37,9 @@ class Sensor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True):
-    """The wall clock: whether something keeps it right, what the kernel still has to correct, and the latest time it ever showed.
+    """The wall clock: its synchronisation, the correction to come, and the latest time it ever showed (`floor_ns`).
 
-    A clock behind its floor has been set back: a board without a clock chip that has not reached a time server yet.
+    A clock behind that time was set back, such as on a board without a clock chip before it reaches a time server.
     """
 
     is_synchronised: bool | None = None
@@ -52,7 +52,7 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """The file system of EDGEMETER_HOME. `wear_ratio` is the eMMC's own estimate (an upper bound), `written_bytes` what ext4 counted."""
+    """The file system of EDGEMETER_HOME; `wear_ratio` is the eMMC's own estimate, `written_bytes` is counted by ext4."""
 
     free_bytes: Count | None = None
     size_bytes: Count | None = None
@@ -62,7 +62,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecentRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """The last run that was kept for delivery, and the number of recent runs by verdict."""
+    """The last run for delivery, and the number of recent runs by verdict."""
 
     last_ns: TimeNs | None = None
     last_verdict: Line | None = None
@@ -70,10 +70,10 @@ class RecentRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LastStop(msgspec.Struct, frozen=True, kw_only=True):
-    """How the agent before this one ended.
+    """How the previous agent ended.
 
-    clean: on request; crash: by an unhandled error; killed: from outside in the same boot, `oom` by the kernel when out of memory;
-    power-loss: without a clean stop of the board (probably power, reset or a frozen kernel); first: there was none before.
+    `clean`: on request; `crash`: by an unhandled error; `killed`: from outside; `oom`: by the kernel, out of memory; `power-loss`:
+    without a clean stop of the board; `first`: there was none.
     """
 
     kind: Literal["clean", "crash", "killed", "oom", "power-loss", "first", "unknown"]
@@ -85,7 +85,7 @@ REFUSED_NS = 7 * 24 * NS_PER_HOUR
 
 
 class RefusedOrders(msgspec.Struct, frozen=True, kw_only=True):
-    """How many orders the device has refused because the fleet's service did not sign them for it now, and why the last."""
+    """The number of orders that the fleet's service had not signed for this device and time, and the reason of the last."""
 
     count: Count
     last_ns: TimeNs
@@ -93,9 +93,9 @@ class RefusedOrders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole report; what the device does not know is None. `told_ns` is its own wall clock, `session` that of its birth.
+    """The state of a device; null is unknown. `told_ns` is its own wall clock, `session` that of its birth.
 
-    `outbox_trouble` is why its outbox cannot be read: then the counts of it are None.
+    `outbox_trouble` is why the outbox cannot be read; then its counts are null.
     """
 
     device: str

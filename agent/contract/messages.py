@@ -61,9 +61,9 @@ _Message = TypeVar("_Message")
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A collector has committed these ranges of sequence numbers (both ends included) of one session.
+    """The ranges of sequence numbers of a session (both ends included) that a collector has committed.
 
-    `received_ns` is when they first arrived, UTC, if their device's clock was not set or cannot be right; then it is their only time.
+    `received_ns` is the time of arrival (UTC), if the device's clock cannot be right.
     """
 
     session: Count
@@ -72,9 +72,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A collector asks, also on `receipt`, for the records of this fleet that the device has put into its outbox since `since_ns`.
+    """A collector's request, also on `receipt`, for the records that the device put into its outbox since `since_ns`.
 
-    Retained, so that a device that is away answers when it is back; each `again`, a random id, is answered once.
+    It is retained, so an offline device answers later. Each random id `again` is answered once.
     """
 
     again: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{16,64}\Z")]
@@ -82,10 +82,10 @@ class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a device is there; `session` tells the Will of a dead session from the state of a live one.
+    """Whether a device is online; `session` tells its current session from an earlier one.
 
-    `challenge` is what orders have to repeat: a random number that its agent makes at each start and once an hour; None of a process that
-    takes no orders. `revoked` is its fleet's word about a device that was put out, which cannot say anything itself any more.
+    `challenge` is a random number that orders have to repeat; null if the process takes no orders. The fleet publishes `revoked`
+    for a device that it removed.
     """
 
     state: Literal["online", "offline", "lost", "revoked"]
@@ -94,7 +94,7 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of a device and what it can run; `dropped_*` counts what its outbox had no room for since it was made."""
+    """The identity of a device and what it can run; `dropped_*` counts what its outbox had no space for."""
 
     device: str
     fleet: str
@@ -120,9 +120,9 @@ class CollectorState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measuring(msgspec.Struct, frozen=True, kw_only=True):
-    """The run that is being measured: number `run` (from 1) of the `runs` of its suite; `failed` of those before it gave no result.
+    """The current run: number `run` (from 1) of the `runs` of its suite, of which `failed` gave no result.
 
-    `job` is the order that it belongs to, null where somebody started it by hand.
+    `job` is its order, null if it was started by hand.
     """
 
     suite: ShortText
@@ -141,10 +141,9 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """The current measurement of a device, null when there is none; sent before each run and after the last, never while a query is timed.
+    """The current measurement of a device, or null; sent before each run and after the last, never while a query is timed.
 
-    It is sent at QoS 0 and holds no time: when it was received counts. It is over too when `state` is no longer `online`, or became
-    `online` with another `session` after it.
+    It has no time: the time of receipt counts. The measurement is also over if `state` is not `online`, or has another `session` since.
     """
 
     session: Count
@@ -163,7 +162,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of one device with its part of a job; `note` is its current step, or why it ended."""
+    """The progress of a device with its part of a job; `note` is the current step, or why it ended."""
 
     fleet: ShortText
     device: ShortText
@@ -173,9 +172,9 @@ class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of a job as executions by state; `failed` includes the rejected and the timed out ones, `wave` counts from 1.
+    """The progress of a job: the number of executions by state, and the current `wave` (from 1).
 
-    `executions` are the first of those in flight, then of those that failed. Retained until a day after its end.
+    `failed` includes rejections and time-outs. `executions` lists some in flight or failed. Retained until a day after its end.
     """
 
     job: ShortText
@@ -204,7 +203,7 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """The current work of a device, for people to read, and how much of its order is done; sent at QoS 0."""
+    """The current work of a device in words, and the share of its order that is done."""
 
     session: Count
     doing: str

@@ -19,19 +19,19 @@ UNSURE_FAMILY = "unsure of the family: "
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind", tag="image"):
     """How a photograph becomes the model's input.
 
-    real value = (pixel - mean) / sd per channel, pixels 0..255; a quantised input is then quantised by the model's own scale and
-    zero point. With `resize = "none"` `height` and `width` are those of random pictures.
+    real value = (pixel - mean) / sd per channel, pixels 0..255. A quantised input is then quantised by the model's own scale and
+    zero point. With `resize = "none"`, `height` and `width` are the size of random pictures.
     """
 
     height: Positive  # Pixels.
     width: Positive  # Pixels.
     layout: Literal["NHWC", "NCHW"]  # Channels last or first.
     colour: Literal["RGB", "BGR"] = "RGB"  # Order of the channels.
-    resize: Resize = "stretch"  # How the photograph gets the input's size: see below.
-    pad: Int64 = 114  # Pixel value of a letterbox's margins.
+    resize: Resize = "stretch"  # How the image gets the input's size: see below.
+    pad: Int64 = 114  # Value of the pixels in a letterbox's margins.
     crop_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.875  # Share of the shorter side that `centre-crop` keeps.
-    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # By channel, as above.
-    sd: tuple[float, float, float] = (255.0, 255.0, 255.0)  # The same.
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # Mean of each channel.
+    sd: tuple[float, float, float] = (255.0, 255.0, 255.0)  # Standard deviation of each channel.
 
 
 class TensorInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tensor"):
@@ -47,11 +47,11 @@ class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How outputs become predictions."""
 
     classes: Count | None = None  # Number of classes.
-    labels: tuple[str, ...] = ()  # Their names.
-    label_offset: Int64 = 0  # Added to a class index to give its place in the labels.
+    labels: tuple[str, ...] = ()  # Names of the classes.
+    label_offset: Int64 = 0  # Added to a class to get its label's index.
     score_threshold: float = 0.001  # Detections with a lower score are dropped.
-    nms_iou: float | None = None  # Overlap above which non-maximum suppression drops a box; none is done without it.
-    max_detections: Count = 300  # Most detections of a photograph.
+    nms_iou: float | None = None  # Overlap for non-maximum suppression; none: no suppression.
+    max_detections: Count = 300  # Number of detections at most.
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,11 +59,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: Name  # Name that all files of the model share.
     task: str  # Task, such as `detection`.
-    family: str  # Decoder of its outputs, such as `yolov8`; `classifier` has none.
+    family: str  # Decoder of its outputs, such as `yolov8`, or `classifier`.
     precision: str  # Precision of the file, such as `int8`.
     sha256: Sha256 | None = None  # SHA-256 of the file.
     licence: str | None = None  # Licence.
-    source: str | None = None  # Where it comes from.
+    source: str | None = None  # Origin.
     input: CardInput  # The table `[input]`.
     output: CardOutput = CardOutput()  # The table `[output]`.
     made: dict[str, str | Int64 | float] = {}  # How the file was made.

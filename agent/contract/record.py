@@ -77,19 +77,18 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     fleet: Name  # Fleet of the device.
     role: Role  # `reference`: others are compared with this device.
     session: Positive | None = None
-    """Session of the outbox; device, session and seq identify the record for ever. Null if it never went through an outbox."""
-    seq: Positive | None = None  # Number of the record in its session, from 1 without gaps.
-    job: str | None = None
-    """Order of the fleet's server that the run belongs to; null if it was started by hand."""
-    started_at_ns: TimeNs  # Start of the run, UTC in ns since 1970.
+    """Session of the outbox; with device and seq it identifies the record. Null without an outbox."""
+    seq: Positive | None = None  # Number of the record in its session, from 1.
+    job: str | None = None  # Order that the run belongs to; null if it was started by hand.
+    started_at_ns: TimeNs  # Start of the run: UTC, ns since 1970.
     session_started_at_ns: TimeNs = 0
-    """Start of the session in whose rounds the run and others were measured in turn, as the device's clock had it; 0: a run of its own."""
-    clock_synchronised: bool | None  # Whether the wall clock was synchronised at the start; null if unknown.
+    """Start of the session in which runs took turns, by the device's clock; 0: a single run."""
+    clock_synchronised: bool | None  # Whether the wall clock was synchronised; null if unknown.
     monotonic_ns: TimeNs  # Monotonic clock at the start, in ns.
     stamped_by: StampedBy = "device"
-    """Who set `started_at_ns`: the device at the run; the device later, once its clock was synchronised; the collector on arrival."""
+    """Who set `started_at_ns`: the device, the device once its clock was right, or the collector on arrival."""
     suite: str | None  # Name of the suite.
-    case: str  # Short id of the case: equal for the same model, runtime settings, load and data on every device.
+    case: str  # Short id of the case, the same on every device.
     repeat: Count  # Repeat of the case, from 0.
     scenario: str  # How queries arrive, e.g. single_stream.
     mode: str  # How long the run measures, e.g. quick.
@@ -100,8 +99,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     batch: Positive  # Samples in a batch.
     inputs: tuple[Tensor, ...]  # Inputs of the model.
     dataset: DatasetInfo  # The data set.
-    latency: Latency
-    """Inference latency; of a server's model from the ready request to the last byte of the answer, an arrival's with its connecting."""
+    latency: Latency  # Latency of a query; with a server to the last byte of the answer.
     throughput_per_s: float  # Samples processed per second.
     preprocess: Stage | None  # Pre-processing, over the accuracy pass.
     postprocess: Stage | None  # Post-processing, over the accuracy pass.
@@ -112,21 +110,20 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     other_energies: tuple[Energy, ...] = ()  # Energy by the other sensors.
     accuracy: Accuracy | None  # Accuracy of the outputs.
     reasons: dict[str, str] = {}
-    """Why a group of figures or a figure is absent, by its name, e.g. `energy`, `accuracy`, `memory_peak_mb`; `generation_times` are those
-    of single tokens, `generation_energy` is that per token."""
-    output_check: OutputCheck  # Timed outputs against outputs afterwards.
+    """Why figures are absent, by name; `generation_times` and `generation_energy` are those of single tokens."""
+    output_check: OutputCheck  # Comparison of timed outputs with later ones.
     environment: Environment  # The machine and its software.
-    conditions: tuple[Condition, ...]  # State of the machine before, during and after the timed part.
+    conditions: tuple[Condition, ...]  # State of the machine before, during and after timing.
     verdict: Verdict  # Whether the run can be trusted.
-    provenance: dict[str, Provenance]  # Where each group of figures comes from: measured, replayed or published.
-    windows: Windows | None = None  # When the parts of the run took place; with the series of readings the energy can be recomputed.
+    provenance: dict[str, Provenance]  # Origin of each group of figures: measured, replayed or published.
+    windows: Windows | None = None  # When each part took place, to recompute the energy.
     power_traces: tuple[PowerTrace, ...] = ()  # The power sensors of the run.
     load: Load | None = None  # Load offered to the model.
     steady: Steady | None = None  # Frames at a fixed rate with a deadline; null in other scenarios.
-    together: Together | None = None  # The cases that ran at the same time; null where it ran alone.
-    operating_point: OperatingPoint | None = None  # Power mode and governor that were set for the run; null where none was.
-    generation: Generation | None = None  # Text generated token by token; null for models of one call.
-    sustained: Sustained | None = None  # The run over time, in mode sustained and of steady runs of 60 s or more.
+    together: Together | None = None  # Cases that ran at the same time; null if it ran alone.
+    operating_point: OperatingPoint | None = None  # Power mode and governor set for the run; null if none.
+    generation: Generation | None = None  # Generated text; null for other models.
+    sustained: Sustained | None = None  # The run over time, in mode sustained and steady runs of 60 s or more.
     cpus: tuple[Count, ...] | None = None  # Cores the run was pinned to; null: any.
     samples: tuple[Series, ...] = ()  # Raw samples.
 

@@ -2,7 +2,7 @@
 
 Install: `pip install 'edgemeter[jtop]'` with the minor version of the service on the board (AGPL-3.0). The other Jetson sensors read the
 same chips without it. Use it if only root may read the chips: the service runs as root, and you join the group `jtop`. The first client
-of the service sets its interval for all. The gain's uncertainty defaults to 5% (k = 1).
+of the service sets its interval. The gain's uncertainty defaults to 5% (k = 1).
 
     [sensors.jtop]
     interval_s = 1.0

@@ -1,17 +1,17 @@
 """NVIDIA GPUs in servers, read by NVML.
 
 It sees the GPU's board, not the rest of the machine. The energy counter is used where there is one (Volta and later), otherwise the
-power. A counter that contradicts the power is replaced by the power, with a warning. Some GPUs measure only a quarter of the time (A100,
-H100: 25 of each 100 ms), so let runs be long. On a Jetson, NVML has no power.
+power. A100 and H100 measure their power a quarter of the time only, so let runs be long. On a Jetson, NVML has no power.
 
 Install: `pip install 'edgemeter[nvidia]'`.
 
     [sensors.nvml]
     # gpu = "0"                     # number or UUID; default: 0
 
-Protocol: the counter is in mJ since the driver was loaded, updated about every 100 ms. Opening compares it with the power over a second;
-it has to contradict three times in a row, such as 37 W where the power is 182 W. Without a counter, the instant power is read, else the
-mean of a second. Long windows and random phases average the gaps out.
+Protocol: a counter that contradicts the power is replaced by the power, with a warning. An A100 or H100 measures 25 of each 100 ms. The
+counter is in mJ since the driver was loaded, updated about every 100 ms. Opening compares it with the power over a second; it has to
+contradict three times in a row, such as 37 W where the power is 182 W. Without a counter, the instant power is read, else the mean of a
+second. Long windows and random phases average the gaps out.
 Source: NVML API reference; Yang, Adamek, Armour, arXiv 2312.02741 (error within 5%, proportional). Library: nvidia-ml-py (BSD).
 Tested with: the library's interface played in tests; on a GPU by a test that skips without one.
 """

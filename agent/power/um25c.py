@@ -1,6 +1,6 @@
 """RuiDeng USB meters UM24C, UM25C and UM34C, read over Bluetooth or a serial cable.
 
-A UM25C has steps of 1 mV and 0.1 mA, the others 10 mV and 1 mA. The gain is assumed to be within 2%, as for other meters of this class.
+The gain is assumed to be within 2%, as for other meters of this class.
 
 Install: `pip install 'edgemeter[serial]'`. Unless you are root, join the group `dialout`. Bind a Bluetooth meter first, with the address
 from `bluetoothctl devices`: `sudo rfcomm bind 0 00:15:A6:00:00:00`.
@@ -8,9 +8,9 @@ from `bluetoothctl devices`: `sudo rfcomm bind 0 00:15:A6:00:00:00`.
     [sensors.um25c]
     port = "/dev/rfcomm0"
 
-Protocol: the byte 0xF0 asks for a block of 130 bytes, big-endian: model, voltage, current, power, then temperatures, counters and
-settings that are not used. Power is voltage times current, which is finer than the block's own figure; if the two disagree the block is
-garbled.
+Protocol: a UM25C has steps of 1 mV and 0.1 mA, the others of 10 mV and 1 mA. The byte 0xF0 asks for a block of 130 bytes, big-endian:
+model, voltage, current, power, then temperatures, counters and settings that are not used. Power is voltage times current, which is finer
+than the block's own figure; if the two disagree the block is garbled.
 Source: the block's layout as published by the sigrok project, "RDTech UM series". Library: pyserial (BSD).
 Tested with: blocks of this layout, and a pseudo-terminal that plays the meter.
 """

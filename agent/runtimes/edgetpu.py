@@ -3,11 +3,11 @@
 - Library: `pip install 'edgemeter[coral]'` and [a libedgetpu that fits it](../install.md).
 - Backend: `usb`, `pci`, `usb:N`, `pci:N` or `:N`. Default: any Edge TPU. The record adds the clock: `usb:0,std`.
 - Setting: `performance` is the clock of a USB Coral: `low`, `medium`, `high` or `max`. With the std library, `max` means `high`.
-- Recorded: version and package of libedgetpu, the device, and how many operators run on the Edge TPU and on the CPU. A compiled operator
-  stands for many of the original model. A model without one is refused.
-- Timed: `Interpreter.invoke`, which returns when the results are in memory.
+- Timed: `invoke`.
 
-Tested with: ai-edge-litert 2.3.0 and a delegate library that the test compiles.
+Tested with: ai-edge-litert 2.3.0 and a delegate library that the test compiles. A model without a compiled operator is refused. The
+record has the version and package of libedgetpu, the device, and how many operators run on the Edge TPU and on the CPU. A compiled
+operator stands for many of the original model. `invoke` returns when the results are in memory.
 """
 
 import ctypes

@@ -1,12 +1,13 @@
 """ExecuTorch: programs (.pte) exported by PyTorch, on the CPU or a delegate.
 
 - Library: `pip install 'edgemeter[executorch]'`. A release for boards cannot include it.
-- Backend: fixed by the export: `xnnpack` if a partitioner delegated to it, else `portable`, whose kernels are 100 times slower.
+- Backend: fixed by the export: `xnnpack`, or `portable`, whose kernels are 100 times slower.
 - Setting: `method` of the program. Default: `forward`.
 - Limits: an open shape runs at its upper bound, and weights in a separate file (.ptd) are not supported.
-- Timed: `execute` of a loaded method, with `set_inputs` if the program plans the memory of its inputs.
+- Timed: `execute` of a loaded method.
 
-Tested with: executorch 1.5.1 and torch 2.13.0, x86-64.
+Tested with: executorch 1.5.1 and torch 2.13.0, x86-64. `set_inputs` is timed too if the program plans the memory of its inputs;
+`get_outputs` is not.
 """
 
 import time

@@ -1,17 +1,16 @@
 """LiteRT: TensorFlow Lite models (.tflite) on a CPU, GPU or NPU.
 
 - Library: `pip install 'edgemeter[litert]'`. On 32-bit Arm: `edgemeter[tflite]`, for Python up to 3.11 with numpy 1.
-- CPU backends: `xnnpack`, `builtin` (kernels without a delegate) or `reference` (plain loops to compare outputs with, some forty times
-  slower). Default: the library's choice, which the record names.
-- Accelerators: `gpu` (WebGPU on Vulkan) and `npu` (with the vendor's package, such as ai-edge-litert-sdk-qualcomm) use CompiledModel, and
-  so does `cpu-compiled`. A model that an accelerator cannot run whole is refused. With `gpu,cpu` or `npu,cpu` it is split, and the record
-  counts the operators on each.
+- CPU backends: `xnnpack`, `builtin` (no delegate) or `reference` (slow loops, to compare outputs with). Default: the library's choice,
+  which the record names.
+- Accelerators: `gpu` (Vulkan) and `npu` (with the vendor's package) use CompiledModel, and so does `cpu-compiled`. A model that does not
+  fit an accelerator whole is refused. With `gpu,cpu` or `npu,cpu` it is split, and the record counts the operators on each.
 - Setting: a GPU computes in fp32 unless you set `precision = "auto"`. An NPU always uses `auto`.
-- Timed: `Interpreter.invoke` or `CompiledModel.run_by_index`. Inputs are copied before, outputs after. On `gpu` and `npu` reading the
-  outputs is timed too, because the call returns before the work is done.
+- Timed: `invoke` or `run_by_index`. On `gpu` and `npu`, reading the outputs is timed too, because the call returns early.
 
 Tested with: ai-edge-litert 2.3.0 (a GPU in software, by hand an NVIDIA H200) and tflite-runtime 2.14.0. tflite-runtime 2.14 runs
-quantised models without XNNPACK by default, ai-edge-litert 2.3 with it. A GPU's run returned after 0.1 of 75 ms.
+quantised models without XNNPACK by default, ai-edge-litert 2.3 with it. Inputs are copied before the timed part, outputs after it. A
+GPU's run returned after 0.1 of 75 ms. `reference` is some forty times slower. A package for an NPU is ai-edge-litert-sdk-qualcomm.
 """
 
 import re

@@ -1,16 +1,16 @@
 """ONNX Runtime: ONNX models (.onnx, .ort) on the CPU or an execution provider.
 
-- Library: `pip install 'edgemeter[onnx]'`, or a vendor's build with its providers (onnxruntime-gpu, onnxruntime-openvino). Its telemetry
-  is off unless ORT_DISABLE_TELEMETRY is set.
+- Library: `pip install 'edgemeter[onnx]'`, or a vendor's build such as onnxruntime-gpu. Telemetry is off.
 - Backend: execution providers in order of preference, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn. Default:
-  `cpu`. A provider that is absent or runs no operator is an error. The record shows the operators on each provider (1.24 and newer), and
-  a precision other than fp32: `tensorrt,tf32`.
+  `cpu`. A provider that is absent or runs no operator is an error. The record shows the operators on each provider.
 - Settings: `graph_optimisation` is `none`, `basic`, `extended`, `layout` or `all` (the default). `session.*` and `ep.*` are passed on:
-  `session.intra_op.allow_spinning = "0"` lets idle threads sleep, `session.disable_cpu_ep_fallback = "1"` allows no operator on the CPU.
-  Options of a provider follow its name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`.
-- Timed: `InferenceSession.run`, with making its outputs and with copies to and from an accelerator.
+  `session.disable_cpu_ep_fallback = "1"` allows no operator on the CPU. Options of a provider follow its name:
+  `tensorrt.trt_fp16_enable = "1"`.
+- Timed: `InferenceSession.run`, with copies to and from an accelerator.
 
-Tested with: onnxruntime 1.31.1 on the CPU, and with OpenVINO as its provider there.
+Tested with: onnxruntime 1.31.1 on the CPU, and with OpenVINO as its provider there. ORT_DISABLE_TELEMETRY overrides telemetry. Operators
+are recorded since 1.24, and a precision other than fp32 as `tensorrt,tf32` or `qnn,auto`. `session.intra_op.allow_spinning = "0"` lets
+idle threads sleep, as they do with xnnpack, which has threads of its own. Making the output arrays is timed.
 """
 
 import re

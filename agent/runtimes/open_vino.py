@@ -1,14 +1,12 @@
 """OpenVINO: its own models (.xml with .bin) and ONNX models, on CPUs, Intel GPUs and NPUs.
 
 - Library: `pip install 'edgemeter[openvino]'`.
-- Backend: a device: `cpu` (the default), `gpu`, `gpu.1`, `npu`. AUTO, MULTI and HETERO are refused, because the record could not name
-  what ran.
-- Settings: `precision` is `f32` (the default on a CPU), `f16`, `bf16` or `auto`. With `auto` OpenVINO may compute an fp32 model in half
-  precision, which changes its predictions; the record names it: `cpu,bf16`. Properties in capitals are passed on: `ENABLE_CPU_PINNING =
-  "NO"`.
-- Timed: `InferRequest.infer` in one stream with all threads. Outputs are not copied.
+- Backend: a device: `cpu` (the default), `gpu`, `gpu.1`, `npu`. AUTO, MULTI and HETERO are refused.
+- Settings: `precision` is `f32` (the default on a CPU), `f16`, `bf16` or `auto`. With `auto` OpenVINO may compute in half precision,
+  which changes predictions; the record names it: `cpu,bf16`. Properties in capitals are passed on: `ENABLE_CPU_PINNING = "NO"`.
+- Timed: `InferRequest.infer` in one stream with all threads.
 
-Tested with: openvino 2026.4.1 on the CPU.
+Tested with: openvino 2026.4.1 on the CPU. AUTO, MULTI and HETERO are refused because nobody would know what ran. Outputs are not copied.
 """
 
 import time

@@ -1,15 +1,16 @@
 """PyTorch: TorchScript archives (.pt, .pth, .torchscript) and exported programs (.pt2), on the CPU or a CUDA device.
 
-- Library: `pip install 'edgemeter[torch]'` ([without CUDA](../install.md)); on a Jetson, NVIDIA's build. Files with operators of
-  torchvision (nms, roi_align) also need torchvision.
+- Library: `pip install 'edgemeter[torch]'` ([without CUDA](../install.md)); on a Jetson, NVIDIA's build. Detectors with operators of
+  torchvision also need torchvision.
 - Backend: `cpu` (the default), `cuda` or `cuda:N`.
 - Setting: `onednn = "off"` uses PyTorch's own kernels.
-- Files: both formats [hold code](../install.md#sandbox). A file of weights that `torch.save` wrote is no model: export it.
-- Shapes: a TorchScript model takes any array, unless `shape` in its config.txt (Ultralytics) declares one. A `forward` with a
-  List[Tensor] (torchvision's scripted detectors) gets a list of one image.
+- Files: both formats [hold code](../install.md#sandbox). Weights alone (`torch.save`) are no model: export it.
 - Timed: the call in inference mode, on CUDA with the synchronisation after it.
 
 Tested with: torch 2.13.0 and 2.15.0 on the CPU. Pickles of tensors are loaded with `weights_only`. `onednn` holds for the whole process.
+TorchScript declares no shapes, so such a model takes any array. Exceptions: an archive whose config.txt has `shape` (Ultralytics writes
+one), and one whose `forward` takes a List[Tensor] (scripted detectors of torchvision and D2Go), which gets a list of one picture.
+torchvision's operators are nms, roi_align ...
 """
 
 import contextlib

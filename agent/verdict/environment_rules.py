@@ -42,7 +42,7 @@ RULES = (
         "shared-machine", "note", "the machine is a guest ({subject}), and others share its processor",
         "Measure on your own hardware.", shared_machine,
     ),
-    Rule("swap-in-use", "note", "{swap_used_mb:,.0f} MB are in swap", "Run `sudo swapoff -a` if the memory suffices.", swap_in_use),
+    Rule("swap-in-use", "note", "{swap_used_mb:,.0f} MB are in swap", "Run `sudo swapoff -a` if the memory is large enough.", swap_in_use),
     Rule(
         "clock-unknown", "note", "nothing synchronises the wall clock: timestamps may be wrong, durations are not",
         "Start a time service with `timedatectl set-ntp true`.", clock_unknown,

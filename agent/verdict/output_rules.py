@@ -144,11 +144,11 @@ RULES = (
         "boxes-without-extent", "invalid",
         "the best boxes of {answers_without_extent:,.0f} of {answers_boxed:,.0f} photographs have no extent: "
         "0..1 read as pixels, or the reverse",
-        'Write two lines into the model card: `family = "..."` of such outputs, and `classes` under `[output]`.', boxes_without_extent,
+        'Add two lines to the model card: `family = "..."` for such outputs, and `classes` under `[output]`.', boxes_without_extent,
     ),
     Rule(
         "implausible-accuracy", "invalid",
-        "{subject} is {accuracy_value:.3f} on {accuracy_images:,.0f} items, but models in use reach at least {plausible_value:.2g}",
+        "{subject} is {accuracy_value:.3f} on {accuracy_images:,.0f} items, but working models reach at least {plausible_value:.2g}",
         "Check labels, normalisation and colour order on the model card.", implausible_accuracy,
     ),
     Rule(
@@ -158,7 +158,7 @@ RULES = (
     ),
     Rule(
         "low-ap", "note",
-        f"{{subject}} is {{accuracy_value:.3f}} on {{answers_objects:,.0f}} objects, but detectors in use reach at least {IMPLAUSIBLE}",
+        f"{{subject}} is {{accuracy_value:.3f}} on {{answers_objects:,.0f}} objects, but working detectors reach at least {IMPLAUSIBLE}",
         "Check card, classes and annotations, and score the fp32 model.", low_ap,
     ),
     Rule(

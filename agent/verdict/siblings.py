@@ -18,7 +18,7 @@ APART_RATIO = 0.10
 APART_DEVIATIONS = 3 * 1.4826
 APART = Rule(
     "apart-from-siblings", "disturbed",
-    "a p50 of {latency_p50_ms:.4g} ms lies apart from {siblings_p50_ms:.4g} ms, the median of the {siblings:.0f} runs of that session",
+    "a p50 of {latency_p50_ms:.4g} ms is far from {siblings_p50_ms:.4g} ms, the median of the {siblings:.0f} runs of that session",
     "The slower runs were probably disturbed: run the case again on a quiet machine.", lambda _: None,
 )  # fmt: skip
 

@@ -57,7 +57,9 @@ DEPLOY_FILES = Path(__file__).parents[1] / "deploy"
 @click.command("deploy-files")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def deploy_files(folder: Path) -> None:
-    """Write mosquitto.conf with its ACL, a compose file (broker, InfluxDB, Grafana, collector) and a systemd unit to FOLDER.
+    """Write configuration files for a deployment.
+
+    These are mosquitto.conf with its ACL, a compose file (broker, InfluxDB, Grafana, collector), and a systemd unit.
 
     Example: edgemeter collector deploy-files ./deploy
     """
@@ -95,7 +97,7 @@ def init_influx(
     read_token_to: Path | None,
     form: Format,
 ) -> None:
-    """Create the bucket with its retention, and two least-privilege tokens: one that writes, one that reads.
+    """Create a bucket in InfluxDB, and a token each to write and to read it.
 
     Example: edgemeter collector init-influx --influx http://influx.example:8086 --influx-token-file admin.token --keep-days 365
     """
@@ -117,7 +119,7 @@ def init_influx(
 )
 @format_option("", "table", "json")
 def init_ledger(*, ledger: LedgerPlace, form: Format) -> None:
-    """Create the tables of a ledger in PostgreSQL where there are none, and grant the least-privilege roles.
+    """Prepare a PostgreSQL database for a ledger. Missing tables are created, and roles get the least privilege.
 
     Call it as the owner of the database; the collectors may be running.
 
@@ -185,7 +187,7 @@ def up(
     keep_samples_days: float | None,
     keep_mb: int | None,
 ) -> None:
-    """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB if given.
+    """Receive results and store them in the ledger. Stop it with Ctrl-C or SIGTERM.
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """

@@ -49,7 +49,7 @@ def datacenter(
     days: DaysCounted,
     form: Format,
 ) -> None:
-    """Compare the energy of a device and a server over ranges of utilisation, PUE and network, with the break-even points.
+    """Compare the energy of a device and a server. Utilisation, PUE and network vary over ranges; break-even points are shown.
 
     Example: edgemeter references datacenter --device pi-1 --model yolov8n --rate 2 --grid DE
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @quiet_option
 @format_option()
 def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
-    """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
+    """Measure the shipped models, deliver, compare and report. Every installed runtime is used, and the results go by MQTT.
 
     Run it again to measure more runs of each model; the earlier ones are kept.
 

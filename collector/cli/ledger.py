@@ -34,7 +34,7 @@ REJECTED_SHOWN = 20
 @ledger_option
 @format_option()
 def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
-    """List the devices of the ledger, with presence and missing records. Collectors with other ledgers may hold what is missing.
+    """List devices with presence and missing records. Collectors with other ledgers may hold what is missing.
 
     Example: edgemeter collector devices
     """
@@ -102,7 +102,7 @@ def _devices_document(
 @since_option("received")
 @format_option('{"sinks": [...]}', "table", "json")
 def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, form: Format) -> None:
-    """Show up to where each InfluxDB has the records of the ledger, or have them written again (--again).
+    """Show how far each InfluxDB is, or write records again.
 
     The running collector writes them again.
 
@@ -126,7 +126,7 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
 @format_option('{"changes": [...]}')
 def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> None:
-    """List changes of the devices (firmware, kernel, agent, runtime, ...), confirmed steps, and annotations.
+    """List changes of devices, confirmed steps and annotations. Changes are those of firmware, kernel, agent, runtime and so on.
 
     Example: edgemeter collector changes --influx http://influx.example:8086
     """
@@ -155,7 +155,7 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> 
 @ledger_option
 @format_option("", "table", "json")
 def status(ledger: LedgerPlace | None, *, form: Format) -> None:
-    """Show what the ledger holds, what takes the space, how fast it grows, and what was rejected and why.
+    """Show the ledger's contents, size and growth, and rejected records.
 
     Example: edgemeter collector status
     """
@@ -203,7 +203,7 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
 @click.argument("file", type=PATH)
 @ledger_option
 def backup(file: Path, ledger: LedgerPlace | None) -> None:
-    """Copy the ledger to FILE and its annotations to FILE.watch: a checked, consistent snapshot; the collector may be running.
+    """Copy the ledger to FILE, and its annotations to FILE.watch. The copy is consistent and checked, and the collector may be running.
 
     Example: edgemeter collector backup /backups/ledger-2026-11-20.sqlite
     """
@@ -216,7 +216,7 @@ def backup(file: Path, ledger: LedgerPlace | None) -> None:
 @click.argument("file", type=PATH)
 @ledger_option
 def restore(file: Path, ledger: LedgerPlace | None) -> None:
-    """Restore the backup FILE as the ledger; nothing is overwritten. What was received after it comes from the devices.
+    """Restore the backup FILE as the ledger. Nothing is overwritten. What was received after it comes from the devices.
 
     Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite
     """
@@ -237,7 +237,7 @@ def restore(file: Path, ledger: LedgerPlace | None) -> None:
 @ledger_option
 @format_option('{"asked": [...]}', "table", "json")
 def request_again(devices: tuple[str, ...], since_ns: int | None, broker: str, ledger: LedgerPlace | None, *, form: Format) -> None:
-    """Ask DEVICES, by default all, to send the records again that they still have, after a ledger was lost or restored from a backup.
+    """Ask devices to send their records again. Use it after a ledger was lost or restored from a backup. Default: all devices.
 
     Devices keep acknowledged records for 14 days, or less if space is short. One that is offline answers when it connects. The running
     collector stores what it does not have.

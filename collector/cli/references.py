@@ -24,7 +24,7 @@ from edgemeter.collector.published.row import NOT_STATED, PublishedRow
 
 @click.group(cls=DefaultGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def references() -> None:
-    """Judge what others publish; compare a device with a datacenter.
+    """Judge published figures; compare a device with a datacenter.
 
     Example: edgemeter references judge --model yolov8n
     """
@@ -57,7 +57,7 @@ def judge(
     stores: tuple[str, ...],
     form: Format,
 ) -> None:
-    """Judge the figures of FILE, of a claim, or all at hand: impossible, unclear or plausible, and why.
+    """Judge published figures: impossible, unclear or plausible, and why.
 
     FILE is TOML with a [[case]] for each measurement, or CSV whose headings are the names of fields. At hand are the figures that ship, and
     the TOML files in $EDGEMETER_HOME/references. Each figure is checked against the memory, the compute units and the supply of its board,

@@ -12,7 +12,7 @@ from edgemeter.collector.compare.pairing import comparability_rules
 @click.command()
 @format_option('{"rules": [...], "comparing": [...]}')
 def rules(*, form: Format) -> None:
-    """List the rules of the verdict, each with what to do about it, and what must match for cases to be compared.
+    """List the rules of verdicts and comparisons.
 
     Example: edgemeter config rules
     """

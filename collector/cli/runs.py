@@ -52,7 +52,7 @@ def runs(
     is_deleted: bool,
     **options: str | None,
 ) -> None:
-    """List the runs of a ledger, newest first; show, note, exclude or delete some. The beginning of an id is enough.
+    """List, show, note, exclude and delete runs. The newest is listed first. The beginning of an id is enough.
 
     Example: edgemeter runs --model yolov8n --since 2026-11-01
     """
@@ -86,7 +86,7 @@ def runs(
 @click.option("--wide", is_flag=True, help="Show every run of the case with all its figures too.")
 @format_option('{"run": {...}, "state": ..., "history": [...], "missed_frames": ...} of the one run; without raw samples', "table", "json")
 def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -> None:
-    """Show the case that a run belongs to, over all its runs in that session, as `edgemeter run` does; then the notes and the history.
+    """Show the case of a run with its notes and history. The figures are over all its runs in that session.
 
     An excluded run is shown by itself. Of a run at a steady rate it is shown why it missed frames.
 
@@ -153,7 +153,7 @@ def add_note(run_id: str, text: str, ledger: LedgerPlace | None) -> None:
 @click.option("--reason", required=True, help="Why; it is listed with the runs.")
 @ledger_option
 def exclude(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -> None:
-    """Take runs out of every statistic, page and export. They stay in the list with the reason; `include` brings them back.
+    """Exclude runs from every statistic, page and export. They stay in the list with the reason.
 
     Example: edgemeter runs exclude 3f2a1b9c --reason "the fan was off"
     """
@@ -172,7 +172,7 @@ def exclude(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
 @_reason
 @ledger_option
 def include(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -> None:
-    """Count excluded runs again, as they were.
+    """Count excluded runs again.
 
     Example: edgemeter runs include 3f2a1b9c
     """
@@ -188,7 +188,7 @@ def include(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
 @click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Do not ask.")
 @ledger_option
 def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *, is_confirmed: bool) -> None:
-    """Delete runs for good: their records are gone, and no device brings them back. The history keeps who did it, when and why.
+    """Delete runs for good. Their records are gone, and no device brings them back. The history keeps who did it, when and why.
 
     Example: edgemeter runs delete 3f2a1b9c --reason "wrong model"
     """

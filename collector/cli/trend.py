@@ -98,7 +98,7 @@ def trend(
     with_members: bool,
     **selected: str | None,
 ) -> None:
-    """Find changes over time on each device and case, with size, interval, first day, and what changed on the device that day.
+    """Find changes over time on each device and case. It shows size, interval, first day, and what changed on the device that day.
 
     A change that hits several devices after the same cause, or several series of one device, is listed once, as an event.
 
@@ -146,7 +146,7 @@ def trend(
 @click.option("--remove", type=click.IntRange(1), metavar="NUMBER", help="Remove an annotation.")
 @format_option('{"annotations": [...]}')
 def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, remark: bool, form: Format, **about: Any) -> None:
-    """Annotate a day: mark the start of an expected new level, or with --remark add a remark; without TEXT list the annotations.
+    """Mark the start of an expected new level. With --remark add a remark only; without TEXT list the annotations.
 
     Example: edgemeter trend annotate --device pi-7 --day 2026-11-02 "new power supply"
     """
@@ -183,7 +183,7 @@ def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, r
 def units(
     stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, form: Format
 ) -> None:
-    """List the boards of a type whose figures lie far from the median of all boards of that type.
+    """List boards that differ from the median of their type.
 
     Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --figure energy
     """

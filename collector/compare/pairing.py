@@ -97,7 +97,7 @@ def comparability_rules() -> list[dict[str, str]]:
     """Return what a case and its reference must share, in the order of the checks, and what happens if they differ."""
     classes = "; ".join(f"{name}: {', '.join(members)}" for name, members in PRECISION_CLASSES.items())
     marked = ", ".join(field.title for field in MARKED)
-    equal, left_out = "equal, where both are known", "left out"
+    equal, left_out = "equal, if both are known", "left out"
     rows = [
         ("verdict", "ok or disturbed", left_out, "the figures of an invalid run are wrong"),
         *((field.title, equal, left_out, field.why) for field in EQUAL if field.rule == "equal"),
@@ -106,9 +106,9 @@ def comparability_rules() -> list[dict[str, str]]:
             "accuracy gate",
             "enough of the accuracy of the most precise reference",
             "its speed is neither compared nor ranked",
-            "the speed of a wrong model means nothing",
+            "the speed of an inaccurate model is meaningless",
         ),
-        ("class of precision", "preferred equal", f"marked `{OTHER_CLASS}`", classes),
+        ("class of precision", "equal if possible", f"marked `{OTHER_CLASS}`", classes),
         (
             "energy's scope and provenance",
             "equal",
@@ -116,7 +116,7 @@ def comparability_rules() -> list[dict[str, str]]:
             "a board's input and a wall socket measure different things; a replay is no measurement of this board",
         ),
         ("metric, images and data of the accuracy", "equal", "the accuracies are not compared", "AP minus top-1 is meaningless"),
-        (marked, "preferred equal", "marked `other threads` and so on", "they change the figures, and you may want to see by how much"),
+        (marked, "equal if possible", "marked `other threads` and so on", "they change the figures, which may be what you want to see"),
         ("runs", "three on each side", "a change without an interval, which is inconclusive", "fewer runs do not show the spread"),
     ]
     return [dict(zip(("what", "asked", "otherwise", "why"), row, strict=True)) for row in rows]

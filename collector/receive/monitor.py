@@ -16,7 +16,7 @@ from edgemeter.collector.receive.collector import RECEIPT_BOUNDS_S, Collector
 from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 
 PREFIX = "edgemeter_collector_"
-_REJECTIONS = "Rejected messages and records; origin: of another device than the topic's, or without an outbox's number."
+_REJECTIONS = "Rejected messages and records; origin: the record names another device, or has no number."
 
 
 class CollectorMetrics:
@@ -43,11 +43,11 @@ class CollectorMetrics:
         yield self._counter(f"{PREFIX}records", "New records committed since the start.", counts.inserted)
         yield self._counter(f"{PREFIX}duplicates", "Repeated records, dropped.", counts.duplicates)
         yield _labelled(self._counter, "rejections", _REJECTIONS, "reason", rejections)
-        yield self._counter(f"{PREFIX}shed", "Messages of devices that send too much, to be sent again.", counts.shed)
+        yield self._counter(f"{PREFIX}shed", "Messages refused because a device sends too many; it sends them again.", counts.shed)
         buckets = list(zip([*map(str, RECEIPT_BOUNDS_S), "+Inf"], accumulate(counts.receipts), strict=True))
-        text = "From reading a message with results to its receipt."
+        text = "Time from a message with results to its receipt."
         yield self._library.metrics_core.HistogramMetricFamily(f"{PREFIX}receipt_seconds", text, buckets, counts.receipts_s)
-        yield self._gauge(f"{PREFIX}stalled_seconds", "Time since a commit or a pass of the writer ended.", collector.stalled_s())
+        yield self._gauge(f"{PREFIX}stalled_seconds", "Time since the writer last finished a pass.", collector.stalled_s())
         yield self._gauge(f"{PREFIX}connected", "1 while the broker is connected.", collector.is_connected())
         yield self._gauge(f"{PREFIX}drain_ok", "0 while the drain makes no progress.", drain is None or drain.trouble is None)
         yield from self._of_the_ledger()
@@ -61,7 +61,7 @@ class CollectorMetrics:
             if drain is not None:
                 positions = {drain.sink_name: 0, **positions}
             lag_s = {sink: max(0, now_ns - (ledger.waiting_since_ns(row) or now_ns)) / 1e9 for sink, row in positions.items()}
-            yield _labelled(self._gauge, "sink_row", "Row up to which the sink has every record.", "sink", positions)
+            yield _labelled(self._gauge, "sink_row", "Row of the ledger up to which the sink has every record.", "sink", positions)
             yield _labelled(self._gauge, "sink_lag_seconds", "Age of the oldest record that the sink does not have.", "sink", lag_s)
             devices = ledger.backlogs()
             states = Counter(device.state or "unknown" for device in devices)
@@ -79,7 +79,7 @@ class CollectorMetrics:
         with open_watch(ledger_place, "read") as file, file.reading() as statements:
             undelivered = statements.execute("SELECT count(*) FROM notified WHERE error IS NOT NULL").fetchone()[0]
             checked_ns = statements.execute("SELECT max(checked_ns) FROM alert_checks").fetchone()[0]
-        yield self._gauge(f"{PREFIX}alert_notices", "Notifications of alerts that a channel has not got.", undelivered)
+        yield self._gauge(f"{PREFIX}alert_notices", "Alert notifications that were not delivered.", undelivered)
         if checked_ns is not None:
             age_s = max(0, time.time_ns() - checked_ns) / 1e9
             yield self._gauge(f"{PREFIX}alert_check_age_seconds", "Time since the last check of alerts.", age_s)

@@ -26,7 +26,7 @@ from edgemeter.models.fetch.local_files import named_model
 @click.command("list")
 @format_option('{"models": [shipped models], "language_models": [...], "catalogue": [entries]}; CSV holds the catalogue')
 def list_models(*, form: Format) -> None:
-    """List the shipped models with their accuracy on the shipped scenes, and the models that you can fetch or make.
+    """List the shipped models, and those that you can fetch or make.
 
     Example: edgemeter models list --format json
     """
@@ -65,7 +65,7 @@ def _score(accuracy: Mapping[str, Any]) -> str:
 @click.argument("model", shell_complete=completes(model_names, files=True))
 @format_option("", "table", "json")
 def show(model: str, *, form: Format) -> None:
-    """Show the card of a model file or shipped file, or a catalogue entry by its name.
+    """Show a model's card, or a catalogue entry.
 
     Example: edgemeter models show edgemeter-shapes_int8.tflite
     """
@@ -88,7 +88,7 @@ def show(model: str, *, form: Format) -> None:
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def sample(folder: Path) -> None:
-    """Write FOLDER with shipped models, photographs and annotations, as the pages of the documentation name them.
+    """Write a folder with models, photographs and annotations to try.
 
     Example: edgemeter models sample trial
     """
@@ -104,7 +104,7 @@ def sample(folder: Path) -> None:
 @click.option("--replace", is_flag=True, help="Replace an entry of the same name.")
 @format_option('{"entry": ..., "inputs": [...], "outputs": [...], "guesses": [...]}', "table", "json")
 def add(file: Path, *, replace: bool, form: Format, **options: str | None) -> None:
-    """Add your own model file to your catalogue; shapes, quantisation, labels and metadata are read from the file.
+    """Add a model file to your catalogue. Shapes, quantisation, labels and metadata are read from the file.
 
     Example: edgemeter models add model.tflite --licence Apache-2.0
     """

@@ -50,7 +50,7 @@ def convert(
     is_trusted: bool,
     form: Format,
 ) -> None:
-    """Convert a model to other formats and precisions, and report what each conversion costs in accuracy.
+    """Convert a model and report the loss of accuracy.
 
     Needs the extra convert: pip install 'edgemeter[convert]'.
 

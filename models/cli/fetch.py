@@ -27,7 +27,7 @@ from edgemeter.models.fetch.local_files import verify_models
 @click.option("--accept-unverified", is_flag=True, help="Also fetch models without a sha256 in the catalogue; their hash is recorded.")
 @format_option('{"fetched": [...]}', "table", "json")
 def fetch(name: tuple[str, ...], *, accept_unverified: bool, form: Format) -> None:
-    """Fetch models of the catalogue, verify them, write a card beside each, and print their paths.
+    """Fetch and verify models of the catalogue. Each gets a card, and its path is printed.
 
     Example: edgemeter models fetch yolox-nano
     """
@@ -59,7 +59,7 @@ def fetch(name: tuple[str, ...], *, accept_unverified: bool, form: Format) -> No
 @click.argument("name", nargs=-1)
 @format_option('{"files": [...]}')
 def verify(name: tuple[str, ...], *, form: Format) -> None:
-    """Compare the hashes of model files with the catalogue: the files of NAME, or all shipped, fetched and added files.
+    """Compare the hashes of model files with the catalogue. Default: all shipped, fetched and added files.
 
     Example: edgemeter models verify
     """
@@ -102,7 +102,7 @@ def list_cache(*, form: Format) -> None:
 @cache.command(short_help="Remove fetched models and unfinished downloads.")
 @click.argument("name", nargs=-1)
 def clear(name: tuple[str, ...]) -> None:
-    """Remove fetched models (NAME, or all) and unfinished downloads; one that is being fetched is kept.
+    """Remove fetched models and unfinished downloads. Default: all. A model that is being fetched stays.
 
     Example: edgemeter models cache clear yolox-nano
     """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @format_option("", "table", "json")
 @in_folder
 def card(folder: "FleetFolder", image: Path, form: Format, **options: Any) -> None:
-    """Add to a raw image, or to a mounted boot partition, what makes its board join the fleet at its first boot.
+    """Prepare an image so that its board joins at first boot. It may also be a mounted boot partition.
 
     Example: edgemeter fleet card raspios.img --release pi5.tar --join pi5-01.join.toml
     """

@@ -29,7 +29,7 @@ MOST_ROWS = 300
 @format_option()
 @in_folder
 def list_devices(folder: FleetFolder, *, selection: str, form: Format) -> None:
-    """List the devices with their state and what needs attention, the most urgent first.
+    """List the devices, those that need attention first.
 
     Example: edgemeter fleet list --on 'board=pi5'
     """
@@ -56,7 +56,7 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format) -> None:
 @format_option()
 @in_folder
 def show(device: str, folder: FleetFolder, *, form: Format) -> None:
-    """Show everything about a device: its issues and reports.
+    """Show a device with its issues and reports.
 
     Example: edgemeter fleet show pi5-01
     """

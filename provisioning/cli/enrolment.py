@@ -54,7 +54,7 @@ MOST_LINES = 3
 def init(
     folder: FleetFolder, fleet: str | None, names: tuple[str, ...], release_public_key: Path | None, *, form: Format, **server: Any
 ) -> None:
-    """Create the fleet's authority, certificates, release key and broker configuration; existing files are kept.
+    """Create a fleet. It gets an authority, certificates, a release key and broker configuration; existing files stay.
 
     Example: edgemeter fleet init --broker broker.example --broker-name 192.0.2.10
     """
@@ -95,7 +95,7 @@ def init(
 )
 @format_option("", "table", "json")
 def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path, *, form: Format) -> None:
-    """Create a one-time enrolment token for each device and write its join file; a previous token of the device ends.
+    """Create a one-time token and join file for each device. Earlier tokens of the device end.
 
     Example: edgemeter fleet token pi5-01 pi5-02 --hours 48 --output cards
     """
@@ -135,7 +135,7 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
 @in_folder
 @format_option()
 def requests(folder: FleetFolder, *, form: Format) -> None:
-    """List the certificate requests that wait for approval, with the reason.
+    """List the certificate requests that wait for approval.
 
     Example: edgemeter fleet requests
     """
@@ -160,7 +160,7 @@ def requests(folder: FleetFolder, *, form: Format) -> None:
 @click.option("--as", "name", metavar="NAME", help="Name for the board. Required for a copied card.")
 @format_option("", "table", "json")
 def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, form: Format) -> None:
-    """Approve pending requests, by device or request; re-admit revoked devices, and end bans.
+    """Approve pending requests. This also re-admits revoked devices and ends bans.
 
     Example: edgemeter fleet accept pi5-01
     """
@@ -175,7 +175,7 @@ def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, f
 @click.option("--reason", default="revoked by hand", show_default=True, help="Reason, stored with the certificates.")
 @format_option("", "table", "json")
 def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, form: Format) -> None:
-    """Revoke devices, whose certificates and tokens end now, and reject pending requests, by device or request.
+    """Revoke devices, or reject pending requests. Certificates and tokens end now.
 
     Example: edgemeter fleet revoke pi5-01 --reason stolen
     """

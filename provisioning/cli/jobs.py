@@ -131,7 +131,7 @@ def run(
     dry_run: bool,
     form: Format,
 ) -> None:
-    """Measure a suite on the selected devices; its models and images are sent along.
+    """Measure a suite on devices. Its models and images are sent along.
 
     With --at or --every each device repeats it by itself, also while it is offline, until the job is cancelled.
 
@@ -195,7 +195,7 @@ def update(
     dry_run: bool,
     form: Format,
 ) -> None:
-    """Update devices to a release, by default the newest; a release that fails its health check is rolled back.
+    """Update devices to a release. Default: the newest. A release that fails its health check is rolled back.
 
     It is a job: `edgemeter fleet jobs` shows, pauses, resumes and cancels it.
 
@@ -260,7 +260,7 @@ def jobs(
     change: JobChange | None,
     form: Format,
 ) -> None:
-    """Show the newest jobs, one job with its devices and runs, or one device with its jobs; pause, resume or cancel a job.
+    """Show, pause, resume or cancel jobs. Default: show the newest.
 
     Example: edgemeter fleet jobs --device pi5-01
     """

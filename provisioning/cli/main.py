@@ -25,8 +25,8 @@ COMMANDS: Sections = {
     "Manage devices": {
         "list": ("edgemeter.provisioning.cli.devices:list_devices", "List the devices and what needs attention, the most urgent first."),
         "show": ("edgemeter.provisioning.cli.devices:show", "Show everything about a device."),
-        "doctor": ("edgemeter.provisioning.cli.remote:doctor", "Run `edgemeter doctor` on devices and print their reports."),
-        "logs": ("edgemeter.provisioning.cli.remote:logs", "Print the last log lines of the agents on devices."),
+        "doctor": ("edgemeter.provisioning.cli.remote:doctor", "Run `edgemeter doctor` on devices."),
+        "logs": ("edgemeter.provisioning.cli.remote:logs", "Print the last log lines of agents."),
         "restart": ("edgemeter.provisioning.cli.remote:restart", "Restart agents or reboot boards, never during a run."),
         "release": ("edgemeter.provisioning.cli.release:release", "Build, sign and add releases, which are installed without a network."),
         "update": ("edgemeter.provisioning.cli.jobs:update", "Update devices to a release, in waves and with rollback."),
@@ -46,7 +46,7 @@ COMMANDS: Sections = {
 )
 @click.pass_context
 def fleet(context: click.Context, /, folder: Path | None) -> None:
-    """Install the agent on devices, give each an identity, keep it up to date, and order measurements.
+    """Provision, update and control devices, and order measurements.
 
     Example: edgemeter fleet init --broker broker.example
     """

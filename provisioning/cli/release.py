@@ -20,7 +20,7 @@ from edgemeter.provisioning.update import releases
 
 @click.group(cls=DefaultGroup)
 def release() -> None:
-    """Build and add releases: all that a board needs to run the agent, in one signed file, installed without a network.
+    """Build and add releases. A release is one signed file with all that a board needs; it installs without a network.
 
     Example: edgemeter fleet release build --board pi5 --python 3.13
     """
@@ -46,7 +46,7 @@ def release() -> None:
 @click.option("-o", "--output", "out", type=FILE, help="Output file. Default: a name with version, board and Python.")
 @format_option("", "table", "json")
 def build(*, folder: FleetFolder, board: str, python: str | None, glibc: str | None, form: Format, **options: Any) -> None:
-    """Build a release with everything that a board needs to run the agent; it installs without a network.
+    """Build a signed release for a board.
 
     The fleet's release.key signs it. If that is elsewhere, the release is signed there.
 
@@ -82,7 +82,7 @@ def build(*, folder: FleetFolder, board: str, python: str | None, glibc: str | N
 @format_option()
 @in_folder
 def add(paths: tuple[Path, ...], folder: FleetFolder, *, form: Format) -> None:
-    """Verify releases with the fleet's key and add them to those that `edgemeter fleet update` installs; list all, the newest first.
+    """Verify releases, add them, and list all. `edgemeter fleet update` installs them.
 
     Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
     """

@@ -24,7 +24,7 @@ RESTART_TIMEOUT_S = 7200.0
 @timeout_option(default=ANSWER_TIMEOUT_S)
 @change_options
 def doctor(selection: str, folder: FleetFolder, *, timeout_s: float, form: Format) -> None:
-    """Run `edgemeter doctor` on devices and print their reports.
+    """Run `edgemeter doctor` on devices.
 
     Example: edgemeter fleet doctor --on pi5-01
     """
@@ -37,7 +37,7 @@ def doctor(selection: str, folder: FleetFolder, *, timeout_s: float, form: Forma
 @timeout_option(default=ANSWER_TIMEOUT_S)
 @change_options
 def logs(selection: str, folder: FleetFolder, *, lines: int, timeout_s: float, form: Format) -> None:
-    """Print the last log lines of the agents on devices.
+    """Print the last log lines of agents.
 
     Example: edgemeter fleet logs --on pi5-01 --lines 50
     """
@@ -50,7 +50,7 @@ def logs(selection: str, folder: FleetFolder, *, lines: int, timeout_s: float, f
 @timeout_option(default=RESTART_TIMEOUT_S)
 @change_options
 def restart(selection: str, folder: FleetFolder, *, board: bool, timeout_s: float, form: Format) -> None:
-    """Restart the agent of devices, or reboot the boards; never during a run.
+    """Restart agents, or reboot boards. This never happens during a run.
 
     Example: edgemeter fleet restart --on pi5-01 --reboot
     """

@@ -29,7 +29,7 @@ SWITCH_S = 0.0005
 @in_folder
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: that of fleet.toml.")
 def serve(folder: FleetFolder, broker: str | None) -> None:
-    """Run the fleet's service until stopped (Ctrl-C, SIGTERM): enrolment, jobs, updates, content, health.
+    """Run the fleet's service. It serves enrolment, jobs, updates, content and health until Ctrl-C or SIGTERM.
 
     Boards get certificates and content over HTTPS, at https_port of fleet.toml.
 

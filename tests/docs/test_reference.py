@@ -3,10 +3,14 @@
 import re
 from typing import get_args
 
+from edgemeter.agent.base.field_texts import field_texts
+from edgemeter.agent.contract import model_card
+from edgemeter.agent.contract.message_schema import MESSAGES
 from edgemeter.agent.contract.messages import TopicKind
 from edgemeter.agent.settings.files import FILES
-from tests.docs.reference import messages, settings
+from tests.docs.reference.configuration import PARTS, PURPOSES, RESIZES
 from tests.docs.reference.pages import ATTACHMENTS, FOLDER, PAGES, content
+from tests.docs.reference.tables import anchor
 
 
 def test_a_page_is_made_from_the_code():
@@ -24,7 +28,7 @@ def test_every_link_of_a_page_leads_somewhere():
     """To a page beside it or above, and to a heading of this page."""
     for name in PAGES:
         text = content(name)
-        headings = {messages.anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
+        headings = {anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             path, _, mark = target.partition("#")
             assert (FOLDER / path).exists() if path else mark in headings, f"{name}: {target}"
@@ -32,5 +36,14 @@ def test_every_link_of_a_page_leads_somewhere():
 
 def test_every_kind_of_topic_and_of_file_is_described():
     """A new one is not forgotten."""
-    assert set(messages.MESSAGES) == set(get_args(TopicKind))
-    assert set(settings.PURPOSES) == set(FILES)
+    assert set(MESSAGES) == set(get_args(TopicKind))
+    assert set(PURPOSES) == set(FILES)
+
+
+def test_every_key_of_a_model_card_has_its_meaning():
+    """A new key without a comment would be an empty cell; tensors have no key of their own."""
+    for part, _ in PARTS.values():
+        texts = field_texts(model_card)[part.__name__]
+        assert {name: texts[name] for name in part.__struct_fields__ if not texts[name]} == {}
+    assert {*get_args(model_card.CardInput)} - {model_card.TensorInput} <= {part for part, _ in PARTS.values()}
+    assert {*RESIZES} == {*get_args(model_card.Resize)}

@@ -1,0 +1,63 @@
+"""The record's schema: its fields, and the names in its parts."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from edgemeter.agent.contract import record
+from edgemeter.collector.runs.figure_names import with_part
+from tests.docs.reference.tables import anchor, table
+
+HEAD = """# The run record
+
+A record is one measurement of one case in one process. This is schema number {number}:
+
+- No field is removed or renamed, and none changes its type, unit or meaning, within a schema number.
+- New fields are optional. Ignore those that you do not know.
+- Free texts (reasons, notes, warnings, evidence) may change.
+- Units end the names. Ratios are 0..1. Absent values are null, never 0.
+
+`edgemeter config schema` prints the JSON Schema with the type and meaning of every field. Below, *95%* marks a value with an interval in
+two more fields, `_low` and `_high`.
+
+"""
+
+
+def page() -> str:
+    """Return the page: the fields of a run with their meaning, then each part once, in the order of the first reference."""
+    schema = record.json_schema()
+    parts = schema["$defs"]
+    first, *inner = _in_order(parts, schema["$ref"].rsplit("/", 1)[1])
+    run = ((f"`{name}`{_link(kind)}", kind["description"]) for name, kind in parts[first]["properties"].items())
+    return HEAD.format(number=record.SCHEMA) + table(["field", "meaning"], run) + "".join(_part(name, parts[name]) for name in inner)
+
+
+def _part(name: str, part: Mapping[str, Any]) -> str:
+    properties = part["properties"]
+    bounded = {field for field in properties if {with_part(field, "_low"), with_part(field, "_high")} <= {*properties}}
+    bounds = {with_part(field, end) for field in bounded for end in ("_low", "_high")}
+    fields = (f"`{field}`{' *95%*' * (field in bounded)}{_link(kind)}" for field, kind in properties.items() if field not in bounds)
+    return f"\n## {name}\n\n{', '.join(fields)}\n"
+
+
+def _in_order(parts: Mapping[str, Any], first: str) -> Iterator[str]:
+    ahead, names = [first], {first}
+    while ahead:
+        name = ahead.pop(0)
+        yield name
+        for kind in parts[name]["properties"].values():
+            for other in _references(kind):
+                if other not in names:
+                    names.add(other)
+                    ahead.append(other)
+
+
+def _references(kind: Mapping[str, Any]) -> list[str]:
+    if "$ref" in kind:
+        return [kind["$ref"].rsplit("/", 1)[1]]
+    inner = [*kind.get("anyOf", ()), *(kind[key] for key in ("items", "additionalProperties") if isinstance(kind.get(key), dict))]
+    return [name for part in [*inner, *kind.get("prefixItems", ())] for name in _references(part)]
+
+
+def _link(kind: Mapping[str, Any]) -> str:
+    names = ", ".join(f"[{name}](#{anchor(name)})" for name in _references(kind))
+    return f" ({names})" if names else ""
