@@ -12,7 +12,7 @@ from tests.docs.reference.tables import anchor, table
 
 SENSORS = """# Plug-ins
 
-[Write your own](../python.md) in one file. Those below ship with Edgemeter.
+[Write your own](../tasks/plug-ins.md) in one file. Those below ship with Edgemeter.
 
 ## Sensors
 
