@@ -1,7 +1,8 @@
 """The model card: what a model expects and what its outputs mean; a TOML file beside the model (`FILE.toml`)."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -12,8 +13,26 @@ from edgemeter.agent.contract.model_file import source_of
 
 Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop", "none"]
 
-# What marks a guess of a card that puts family and task themselves in doubt.
-UNSURE_FAMILY = "unsure of the family: "
+# The kind of a guess that puts the family, and so the task, in doubt.
+UNSURE_FAMILY: Final = "unsure of the family"
+
+
+class Guess(msgspec.Struct, frozen=True):
+    """An assumption about a model: the file suggests it (`guessed`), or nothing confirms it (`unsure`)."""
+
+    occasion: str  # Such as `m.onnx has no card`.
+    kind: Literal["guessed", "unsure", "unsure of the family"]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.occasion}; {self.kind}: {self.text}"
+
+
+def made_by_guessing(guesses: Sequence[Guess]) -> dict[str, str]:
+    """Return the facts for `[made]` of a card that is written from guesses: all of them, and the doubt about the family."""
+    facts = {"guesses": " | ".join(f"{guess.kind}: {guess.text}" for guess in guesses)} if guesses else {}
+    doubts = [guess.text for guess in guesses if guess.kind == UNSURE_FAMILY]
+    return facts | ({"family_doubt": doubts[0]} if doubts else {})
 
 
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind", tag="image"):

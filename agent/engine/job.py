@@ -10,6 +10,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import EdgemeterError, one_line
 from edgemeter.agent.base.types import Count, Positive
+from edgemeter.agent.contract.model_card import Guess
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_accuracy import Accuracy, OutputCheck
@@ -147,7 +148,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     timed: Window
     idle_before: Window | None
     idle_after: Window | None
-    guesses: tuple[str, ...] = ()
+    guesses: tuple[Guess, ...] = ()
     scheduling: Scheduling | None = None
     batch: int = 1
     load: Load | None = None

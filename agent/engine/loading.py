@@ -11,7 +11,7 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base import python_target, untried
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import Card, ImageInput, TensorInput, card_path, read_card
+from edgemeter.agent.contract.model_card import Card, Guess, ImageInput, TensorInput, card_path, read_card
 from edgemeter.agent.contract.record_conditions import Model, RuntimeInfo, Tensor
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
@@ -34,7 +34,7 @@ class LoadedModel:
     runtime: runtimes.Runtime
     loaded: Loaded
     card: Card | None
-    guesses: tuple[str, ...]
+    guesses: tuple[Guess, ...]
     data: Dataset | None
     work: Task | None
 
@@ -84,7 +84,7 @@ def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) 
     return LoadedModel(runtime, loaded, card, guesses, data, in_file(card, loaded, data) if in_file else create(card, loaded, data))
 
 
-def _card_for(case: Case, loaded: Loaded, categories: Sequence[str]) -> tuple[Card, tuple[str, ...]]:
+def _card_for(case: Case, loaded: Loaded, categories: Sequence[str]) -> tuple[Card, tuple[Guess, ...]]:
     """Return the model's card with the task of the case; a task in a file may make its inputs itself, and then needs no card."""
     path, task = Path(case.model), python_target.plain_name(case.task or "")
     try:
@@ -97,15 +97,14 @@ def _card_for(case: Case, loaded: Loaded, categories: Sequence[str]) -> tuple[Ca
     return msgspec.structs.replace(card, task=task or card.task), guesses
 
 
-def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str, ...]]:
+def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[Guess, ...]]:
     """Return the card of a model that is only timed, or None: its outputs need not be decoded."""
     try:
-        card, guesses = recognise.card_for(model, loaded)
+        return recognise.card_for(model, loaded)
     except ConfigError:
         if card_path(model).exists():
             raise
         return None, ()
-    return card, tuple(guesses)
 
 
 def prepare_calls(model: LoadedModel, first: list[list[Array]], seed: int) -> tuple[list[list[Array]], bool]:

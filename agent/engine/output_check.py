@@ -1,8 +1,8 @@
-"""Whether the outputs that were timed come again: those of a few queries are compared with outputs for the same input afterwards.
+"""Whether timed outputs are repeatable: those of a few queries are compared with outputs for the same inputs afterwards.
 
-A model's are the same where rounding explains the difference, or where the predictions decoded from them are. Greedy generation repeats
-itself: an engine of this device gives the same text. A server sums in another order for a batch of users than for one query, and behind
-what it has cached, so that its answers may part later on; but asked twice alone it gives one answer.
+Outputs of a model are the same if rounding explains the difference, or if their predictions are the same. Greedy generation on this device
+gives the same text. A server may not: for a batch, or after cached tokens, it sums in another order. But for a query that is asked alone,
+twice, it gives one answer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.generators import Generated, GeneratorAbilities
 from edgemeter.agent.runtimes import Array
 
-# The difference that rounding explains: float kernels may sum in another order (threads, atomics on a GPU, fp16 inside).
+# Rounding explains a difference of this share: float kernels may sum in another order (threads, atomics on a GPU, fp16 inside).
 SAME_RATIO = 1e-3
 # Outputs that differ in order or number only (suppression inside the model, near a threshold) must hold the same predictions.
 SAME_PREDICTION_RATIO = 0.99
@@ -23,19 +23,19 @@ SAME_PREDICTION_RATIO = 0.99
 _FLOOR_RATIO = 1e-3
 REPEATED_PROMPTS = 2
 SERVER_REPETITIONS = 2
-# Of a server that is asked twice alone and answers otherwise it is not known which answer was right.
+# `varying`: a server that is asked alone, twice, gives two answers, and neither is known to be right.
 Outcome = Literal["same", "varying", "differing"]
 
 
 def summarise_check(outcomes: Sequence[Outcome]) -> OutputCheck:
-    """Return the check of all outputs that were compared."""
+    """Return the check with its counts."""
     return OutputCheck(compared=len(outcomes), varying=outcomes.count("varying"), differing=outcomes.count("differing"))
 
 
 def compare_outputs(
     outputs: Sequence[Array], repeated: Sequence[Array], common_predictions: Callable[[], float | None] = lambda: None
 ) -> Outcome:
-    """Return how outputs compare with those of the same input; `common_predictions` is asked for their share, 0..1, where values differ."""
+    """Compare outputs with those of the same input; if values differ, `common_predictions` returns the share of the same predictions."""
     is_rounding = len(outputs) == len(repeated) and all(_is_rounding(a, b) for a, b in zip(outputs, repeated, strict=True))
     return "same" if is_rounding or (common_predictions() or 0.0) >= SAME_PREDICTION_RATIO else "differing"
 
@@ -81,9 +81,10 @@ def _largest(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def check_answers(
     timed: Mapping[int, Generated], repeat: Callable[[int], Generated | None], abilities: GeneratorAbilities, *, overlap: bool
 ) -> OutputCheck:
-    """Return how a few of the timed answers, by the numbers of their queries, compare with those that `repeat` gets, each alone.
+    """Compare a few timed answers, by the numbers of their queries, with those that `repeat` gets, each alone.
 
-    Repeated are queries of which the least was cached, as nothing is now: an engine may sum a long batch otherwise than its parts.
+    Queries with the fewest cached tokens are repeated, because nothing is cached then: an engine may sum a long batch in another order than
+    its parts.
     """
     fewest = min(answer.cached_tokens or 0 for answer in timed.values())
     numbers = [number for number, answer in timed.items() if (answer.cached_tokens or 0) == fewest]
@@ -97,7 +98,7 @@ def check_answers(
 
 
 def compare_answers(timed: Generated, repetitions: Sequence[Generated], abilities: GeneratorAbilities, *, overlap: bool) -> Outcome:
-    """Return how a timed answer compares with its repetitions; `overlap`: it was generated beside others."""
+    """Compare a timed answer with its repetitions; `overlap`: it was generated at the same time as others."""
     first, last = repetitions[0], repetitions[-1]
     if not _are_alike(first, last, abilities):
         return "varying" if first.cached_tokens == last.cached_tokens else "same"
@@ -105,11 +106,11 @@ def compare_answers(timed: Generated, repetitions: Sequence[Generated], abilitie
         return "same"
     if abilities.is_local or timed.text[:1] != first.text[:1]:
         return "differing"
-    # A server sums a batch, and what follows a cached text, in another order.
+    # A server sums a batch, and text after cached tokens, in another order.
     return "same" if overlap or timed.cached_tokens != first.cached_tokens else "varying"
 
 
 def _are_alike(answer: Generated, other: Generated, abilities: GeneratorAbilities) -> bool:
-    """Return whether two answers are the same; estimated counts, which depend on how pieces were joined, are no part of them."""
+    """Return whether two answers are the same; estimated counts depend on how pieces were joined, so they are not compared."""
     is_same_length = abilities.counts == "estimated" or answer.output_tokens == other.output_tokens
     return answer.ended == other.ended and is_same_length and answer.text == other.text

@@ -1,9 +1,9 @@
-"""The pass over the data after timing: predictions, whether they equal those that were timed, their accuracy, and the accuracy gate.
+"""The pass over the data after timing: predictions, whether they equal the timed ones, their accuracy, and the accuracy gate.
 
-The gate, `GATE_RATIO`, is 0.9 of the reference that a model card states. MLPerf Inference asks for 99% or 99.9% of the fp32 model and
-MLPerf Mobile for 93-98%, on full validation sets and of models tuned to pass. Models in use are quantised by an exporter and scored on
-some tens or hundreds of photographs: yolov8n as Ultralytics exports it to int8 keeps 0.91 of its fp32 AP on 80 photographs, and a sample
-of that size alone moves an AP by several per cent. Below 0.9 it is another model.
+The gate, `GATE_RATIO`, is 0.9 of the reference on the model card. MLPerf Inference requires 99% or 99.9% of the fp32 model and MLPerf
+Mobile 93-98%, on full validation sets and of models tuned to pass. Models in use are quantised by an exporter and scored on tens or
+hundreds of photographs: yolov8n, exported to int8 by Ultralytics, keeps 0.91 of its fp32 AP on 80 photographs, and a sample of that size
+alone moves an AP by several per cent.
 """
 
 import time
@@ -33,13 +33,13 @@ from edgemeter.agent.engine.subject import Emit
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.tasks import OF_OBJECTS, BoxExtents, ObjectResults
 
-# Where nothing is scored, the number of inputs that are run again at least: constant outputs show only in several of them.
+# Without scoring, the fewest inputs that are run again: constant outputs show only in several of them.
 FEWEST_INPUTS = 4
-_TIMED_VIDEO = "a video is only timed: its frames as photographs, with annotations, can be scored"
+_TIMED_VIDEO = "a video is only timed: give its frames as photographs with annotations to score them"
 
 
 class PredictionLog:
-    """Summarises predictions one after the other; keeps the first, and counts the others."""
+    """Summarises predictions; keeps the first, to compare the others with it."""
 
     def __init__(self) -> None:
         self._first: tuple[list[Array], list[Array]] | None = None
@@ -48,7 +48,7 @@ class PredictionLog:
         self._is_detector = False
 
     def add(self, inputs: Sequence[Array], outputs: Sequence[Array], scores: NDArray[np.float32] | None) -> None:
-        """Add one prediction; `scores` are those of its boxes, float32 [n], None for a model without boxes."""
+        """Add a prediction; `scores` are those of its boxes, float32 [n], None for a model without boxes."""
         self._inputs += 1
         self._not_finite += any(output.dtype.kind == "f" and not np.isfinite(output).all() for output in outputs)
         if scores is not None:
@@ -57,12 +57,12 @@ class PredictionLog:
         if self._first is None:
             self._first = (list(inputs), list(outputs))
             return
-        # Empty outputs are the same for all inputs that show nothing.
+        # Empty outputs are the same for all inputs without objects.
         has_values = any(output.size for output in outputs)
         self._alike += has_values and _are_equal(outputs, self._first[1]) and not _are_equal(inputs, self._first[0])
 
     def summary(self, objects: int | None, extents: tuple[int, int] | None = None) -> job.Answers | None:
-        """Return the summary, None without predictions; `objects` are those in the ground truth, `extents` as of `BoxExtents`."""
+        """Return the summary, None without predictions; `objects` is the number in the ground truth, `extents` as in `BoxExtents`."""
         if self._first is None:
             return None
         if not self._is_detector:
@@ -88,7 +88,7 @@ def _are_equal(arrays: Sequence[Array], other: Sequence[Array]) -> bool:
 
 
 def with_needed_value(accuracy: Accuracy | None, card: Card | None) -> Accuracy | None:
-    """Return the accuracy with what the gate asks for, where the card states the reference's for this metric and, if it names any, data."""
+    """Return the accuracy with the value that the gate requires, if the card has a reference for this metric and data."""
     on_card = card.accuracy if card else {}
     reference = on_card.get("value")
     if accuracy is None or not isinstance(reference, (int, float)) or on_card.get("metric", accuracy.metric) != accuracy.metric:
@@ -100,7 +100,7 @@ def with_needed_value(accuracy: Accuracy | None, card: Card | None) -> Accuracy 
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """The pass over the data after timing: the fields of `Results` that have these names, and why there is no accuracy."""
+    """The pass over the data after timing: fields of `Results`, and why there is no accuracy."""
 
     preprocess_ns: Times
     postprocess_ns: Times
@@ -120,12 +120,12 @@ def evaluate(
     *,
     is_by_item: bool = True,
 ) -> Evaluation:
-    """Run the data set (or only what the output check needs) once more, and score the predictions.
+    """Run the data set (or only the items of the output check) once more, and score the predictions.
 
-    Where `is_by_item`, `prepared[i]` is all of item i of the data; else (batches, items of several calls) these calls are checked by
+    If `is_by_item`, `prepared[i]` is all of item i of the data. Otherwise (batches, items of several calls) these calls are checked by
     themselves, before the data set.
     """
-    # An hour of video is not gone through without something to score.
+    # A video has no ground truth.
     scoring = work.accuracy and model.work is not None and model.data is not None and model.data.rate_per_s is None
     before: list[int] = []
     after: list[int] = []
@@ -154,7 +154,7 @@ def evaluate(
             log.add(_flat(calls), _flat(outputs), scores)
         accuracy = with_needed_value(model.work.score(), model.card) if scoring and model.work else None
     except AnswerError as error:
-        # What was timed stays measured; what a server does not answer any more is neither compared nor scored.
+        # The timed queries stay measured, but queries that a server does not answer are neither compared nor scored.
         unanswered = f"the server did not answer a repeated query: {one_line(error)[:140]}."
     return Evaluation(
         preprocess_ns=np.array(before, np.int64),
@@ -173,14 +173,14 @@ def _results(model: LoadedModel) -> msgspec.Raw:
 
 
 def check_results(case: Case, model: LoadedModel) -> None:
-    """Raise ConfigError if the predictions of a case are to be written, and its task has none that are COCO's."""
+    """Raise ConfigError if the predictions of a case are to be written, and its task has no COCO results."""
     if case.predictions and not isinstance(model.work, ObjectResults):
         task = model.card.task if model.card else "unknown"
         raise ConfigError(f"predictions of {case.model!r}: the task {task} has no COCO results; detection, segmentation and pose have")
 
 
 def _run(runtime: runtimes.Runtime, calls: Sequence[Sequence[Array]]) -> list[list[Array]]:
-    """Return the outputs of each call; those of several are copied, since the runtime may reuse their memory."""
+    """Return the outputs of each call; those of several calls are copied, because the runtime may reuse their memory."""
     results = []
     for inputs in calls:
         outputs = _outputs(runtime, inputs)
@@ -212,13 +212,13 @@ def _by_call(
 
 
 def _compared(model: LoadedModel, index: int, timed: Sequence[Array], repeated: Sequence[Sequence[Array]]) -> Outcome:
-    """Return how timed outputs compare with repeated ones: where their values differ, by the boxes that both hold.
+    """Compare timed outputs with repeated ones: if their values differ, by the boxes that both have.
 
-    For a classifier the values decide: two photographs of one class have the same prediction.
+    For a classifier the values decide, because two photographs of one class have the same prediction.
     """
 
     def common_predictions() -> float | None:
-        # Outputs that cannot be decoded are different.
+        # Outputs that cannot be decoded differ.
         with suppress(ConfigError):
             if model.work is not None and model.card is not None and model.card.task in OF_OBJECTS:
                 return model.work.same_predictions(index, [timed], repeated)
@@ -274,7 +274,7 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
         accuracy_reason=reason,
         images=len(model.data.items),
         drawn_from=model.data.drawn_from,
-        notes=(*model.guesses, *model.data.warnings),
+        notes=(*map(str, model.guesses), *model.data.warnings),
         runtime=describe_runtime(case, model.loaded),
         outputs=outputs,
         answers=scored.answers,

@@ -1,7 +1,7 @@
-"""This process as the kernel accounts for it: the cores that it may use, its resident memory, and how its threads were scheduled.
+"""The kernel's accounts of this process: the cores that it may use, its resident memory, and the scheduling of its threads.
 
-Clock ticks of 10 ms cannot tell whether 64 queries of 0.2 ms were disturbed; the scheduler's counters are in nanoseconds.
-psutil has neither these nor the peak memory, and would add its own memory to what is measured.
+Clock ticks of 10 ms cannot show whether 64 queries of 0.2 ms were disturbed; the scheduler's counters are in nanoseconds.
+psutil has neither these nor the peak memory, and would add its own memory to the measurement.
 Source: Linux Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat; getrusage(2), ru_nivcsw.
 """
 
@@ -50,15 +50,15 @@ def _status_mb(field: str, process: int | None) -> float:
         for line in Path(f"/proc/{process or 'self'}/status").read_text().splitlines():
             if line.startswith(field + ":"):
                 return int(line.split()[1]) * 1024 / 1e6
-    # Without a /proc the kernel's high-water mark is all there is; Linux counts it in KiB.
+    # Without /proc only the kernel's high-water mark is left, which Linux counts in KiB.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingCounters:
-    """Counters of this process up to a moment, all living threads together; None where the kernel keeps none.
+    """Counters of this process up to a moment, all living threads together; None if the kernel keeps none.
 
-    `cpu_ns` is of those that have ended too.
+    `cpu_ns` includes threads that have ended.
     """
 
     ran_ns: int | None
@@ -78,7 +78,7 @@ def read_scheduling(proc: str = "/proc") -> SchedulingCounters:
 
 
 def scheduling_between(first: SchedulingCounters, second: SchedulingCounters) -> Scheduling:
-    """Return the scheduling between two reads: around the timed part, with what is prepared for it."""
+    """Return the scheduling between two reads, around the timed part."""
     ran_ms = _elapsed_ms(first.ran_ns, second.ran_ns)
     return Scheduling(
         window_ms=(second.taken_ns - first.taken_ns) / 1e6,

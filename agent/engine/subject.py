@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from edgemeter.agent.contract.model_card import Guess
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_accuracy import Accuracy, OutputCheck
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor
@@ -41,7 +42,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     answers: job.Answers | None = None
     predictions: msgspec.Raw = job.NO_PREDICTIONS
     generation: Generation | None = None
-    guesses: tuple[str, ...] = ()
+    guesses: tuple[Guess, ...] = ()
     preprocess_ns: Times = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
     postprocess_ns: Times = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
     series: tuple[Series, ...] = ()

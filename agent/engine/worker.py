@@ -12,7 +12,7 @@ import os  # noqa: E402 - the clock is read before anything is imported
 import sys  # noqa: E402
 
 if __name__ == "__main__" and len(sys.argv) > 1:
-    # Before any library makes threads, which inherit the affinity.
+    # Before any library starts threads, which inherit the affinity.
     os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
 
 import signal  # noqa: E402
@@ -39,7 +39,7 @@ def main() -> int:
     work = job.decode_job(requests.readline())
     met = meet if work.meets else None
     try:
-        # Only what this run needs takes time and memory.
+        # Imported here, because an unused import would take time and memory of the run.
         if work.is_untimed:
             from edgemeter.agent.engine.predictions import score_untimed  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
 """A card for a model that has none: what it is, from its tensors, its metadata and its file name."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Card, CardOutput, ImageInput, card_path, read_card
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Card, CardOutput, Guess, ImageInput, card_path, read_card
 from edgemeter.agent.recognition.classifier import Classifier
 from edgemeter.agent.recognition.metadata import SelfDescription, family_in, read_self_description, task_of
 from edgemeter.agent.recognition.normalisation import find_normalisation
@@ -62,8 +62,8 @@ class RecognisedFamily:
     why: str
 
 
-def card_for(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tuple[Card, tuple[str, ...]]:
-    """Return the card beside the model, or one that is made up, with what had to be guessed for it.
+def card_for(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tuple[Card, tuple[Guess, ...]]:
+    """Return the card next to the model, or a recognised one, with the guesses that it depends on.
 
     `categories` are the names in the annotations that the model is to be scored with; their number settles what shapes leave open.
 
@@ -74,38 +74,28 @@ def card_for(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tup
     if not path.exists():
         return recognise(model, loaded, categories)
     read = read_card(path)
-    return read, (*_of_another_file(model, read), *_made_by_guessing(model, path, read))
+    return read, tuple(_doubts_about_card(model, path, read))
 
 
-def _made_by_guessing(model: Path, path: Path, read: Card) -> tuple[str, ...]:
-    """Return the doubt about the family with which `models add` or `models convert` wrote the card: writing it down settles nothing."""
-    written = " ".join(str(read.made[key]) for key in ("guesses", "guessed") if key in read.made)
-    match = re.search(rf"{UNSURE_FAMILY}([^|;]*)", written)
-    if match is None:
-        return ()
-    remedy = f"correct {path.name!r}, and remove the guess from [made] in it"
-    return (f"{model.name} has a card that was guessed; {UNSURE_FAMILY}{match[1].strip()}; {remedy}",)
+def _doubts_about_card(model: Path, path: Path, read: Card) -> Iterator[Guess]:
+    """Yield that the card belongs to another file, and the doubt with which `models add` or `models convert` wrote it."""
+    actual = model_file.sha256(model) if read.sha256 is not None and model.is_file() else None
+    if read.sha256 is not None and actual not in (None, read.sha256):
+        unsure = (
+            f"the card is for sha256 {read.sha256[:12]}, the file has {str(actual)[:12]}, and {path.name!r} may not match it: "
+            "remove it, and `edgemeter models add` writes a new one"
+        )
+        yield Guess(f"{model.name} is not the file its card was written for", "unsure", unsure)
+    if doubt := read.made.get("family_doubt"):
+        remedy = f"correct {path.name!r}, and remove family_doubt from [made] in it"
+        yield Guess(f"{model.name} has a card that was guessed", UNSURE_FAMILY, f"{doubt}; {remedy}")
 
 
-def _of_another_file(model: Path, read: Card) -> tuple[str, ...]:
-    """Return what is unsure where the card was written for a file with another hash: exported anew, perhaps with another output."""
-    if read.sha256 is None or not model.is_file():
-        return ()
-    actual = model_file.sha256(model)
-    if actual == read.sha256:
-        return ()
-    unsure = (
-        f"the card is of sha256 {read.sha256[:12]}, the file has {actual[:12]}, and {card_path(model).name!r} may not match it: "
-        "remove it, and `edgemeter models add` writes a new one"
-    )
-    return (f"{model.name} is not the file its card was written for; unsure: {unsure}",)
-
-
-def recognise(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tuple[Card, tuple[str, ...]]:
-    """Return a card for the model, and what was guessed for it, each as a sentence; `categories` as of `card_for`.
+def recognise(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tuple[Card, tuple[Guess, ...]]:
+    """Return a card for the model, and the guesses that it depends on; `categories` as in `card_for`.
 
     Raises:
-        ConfigError: the model is none of the known families, or not certainly one; the message lists the keys that a card needs.
+        ConfigError: the model's family cannot be recognised; the message lists the keys that a card needs.
     """
     description, loaded = read_self_description(loaded.metadata), with_batch_of_1(loaded)
     address, model = model, named_path(model, loaded)
@@ -159,11 +149,13 @@ def recognise(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tu
     )
     output = _output(family, description)
     card = Card(name=name_of(model), task=family.task, family=family.name, precision=precision, input=image, output=output)
-    guesses = [f"guessed: {guess}" for guess in (f"family {family.name} from {family.why}", size_from, precision_from) if guess]
-    unsure = [f"{UNSURE_FAMILY}{recognition.family_doubt}"] if recognition.family_doubt else []
-    doubts = [*recognition.doubts, normal.doubt, pictures.doubt if pictures.mean is None else None]
-    sentences = (*guesses, *unsure, *(f"unsure: {doubt}" for doubt in doubts if doubt))
-    return card, tuple(f"{model.name} has no card; {sentence}" for sentence in sentences)
+    occasion, doubts = f"{model.name} has no card", [*recognition.doubts, normal.doubt, pictures.doubt if pictures.mean is None else None]
+    guesses = [
+        *(Guess(occasion, "guessed", text) for text in (f"family {family.name} from {family.why}", size_from, precision_from) if text),
+        *([Guess(occasion, UNSURE_FAMILY, recognition.family_doubt)] if recognition.family_doubt else []),
+        *(Guess(occasion, "unsure", doubt) for doubt in doubts if doubt),
+    ]
+    return card, tuple(guesses)
 
 
 def recognised_family(facts: UnknownModel, *, takes_any_picture: bool = False) -> RecognisedFamily:

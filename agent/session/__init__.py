@@ -1,1 +1,1 @@
-"""Sessions: the cases of a suite run after run, what is observed beside each run, its record, and comparisons of paired runs."""
+"""Sessions: the runs of a suite's cases, the observations during each run, and its record."""

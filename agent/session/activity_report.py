@@ -1,4 +1,4 @@
-"""The reports of a device on a session that goes on."""
+"""The reports of a device on the session in progress."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ LONGEST_TEXT = 300
 
 
 class ActivityReport:
-    """Passes to `report` what is measured now, as each run begins; it may not wait. Its owner reports the end of the session."""
+    """Calls `report`, which may not block, when a run begins. The end of the session is not reported."""
 
     def __init__(self, suite: str, report: Callable[[Measuring], None], order: str | None = None) -> None:
         self._suite = suite
@@ -20,7 +20,7 @@ class ActivityReport:
         self._failed = 0
 
     def __call__(self, event: RunBegins | job.Event | RunEnds) -> None:
-        """Note one event of the session; a report is sent only when a run begins."""
+        """Take an event of the session."""
         if isinstance(event, RunBegins):
             measuring = Measuring(
                 suite=self._suite[:LONGEST_TEXT],

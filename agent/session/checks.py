@@ -21,18 +21,18 @@ from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.operating import changed_board
 from edgemeter.agent.runtimes.adapter import why_absent
 
-# Extras that are not called as their runtime.
+# Extras whose names differ from those of their runtimes.
 EXTRAS = {"edgetpu": "coral", "hailo": "vision", "pytorch": "torch"}
-# How the compiler of Coral names its files.
+# The suffix of files that Coral's compiler makes.
 COMPILED = "_edgetpu.tflite"
 
 
 def check(suite: Suite, *, opens: bool = False) -> dict[int, EdgemeterError]:
-    """Check a suite before anything is measured, and return what `refusals` does of the cases that this machine cannot measure.
+    """Check a suite before the first run, and return the `refusals` of cases that this machine cannot measure.
 
     Raises:
-        ConfigError: a model, a data set or a core is missing, no runtime or task is called as a case says, or a model has another hash
-            than the suite says; or the board has no such power mode, governor or clock.
+        ConfigError: a model, a data set or a core is missing, a runtime or task is unknown, or a model has another hash than in the suite;
+            or the board has no such power mode or governor.
         UnavailableError: this machine can measure none of the cases, or its settings cannot be changed.
     """
     for case in suite.cases:
@@ -43,7 +43,7 @@ def check(suite: Suite, *, opens: bool = False) -> dict[int, EdgemeterError]:
         if case.sha256 and case.runtime != PYTHON:
             model_file.check_sha256(case.model, sha256(case.model), case.sha256)
         else:
-            # That of code with all that it reads is known where it was run.
+            # The hash of code includes the files that it reads, which are known after it has run.
             _require_model(case.model)
         if case.predictions:
             durable_file.check_writable(Path(case.predictions))
@@ -80,20 +80,20 @@ def _require_model(path: str) -> None:
         return
     folder = Path(path).parent
     if not folder.is_dir():
-        raise ConfigError(f"there is no model at {path!r}, for there is no folder {str(folder)!r}: correct the path")
+        raise ConfigError(f"there is no model at {path!r}, because there is no folder {str(folder)!r}: correct the path")
     files = [file.name for file in folder.iterdir() if is_model_file(file)] if os.access(folder, os.R_OK) else []
     hint = did_you_mean(Path(path).name, files) or "correct the path, or see `edgemeter models list`"
     raise ConfigError(f"there is no model at {path!r}: {hint}")
 
 
 def sha256(path: str) -> str:
-    """Return the SHA-256 of a model, as in its record; raises ConfigError if there is no such file, or it cannot be read."""
+    """Return the SHA-256 of a model, as in its record; raises ConfigError if the file is missing or cannot be read."""
     _require_model(path)
     return model_file.sha256(Path(path))
 
 
 def _check_runtime(case: Case) -> None:
-    """Raise ConfigError if no runtime is called as the case says, or there is no file of one that it names."""
+    """Raise ConfigError if the runtime of the case is unknown, or its file is missing."""
     if target := python_target.of_file(case.runtime):
         _ = target.source
         return
@@ -103,16 +103,16 @@ def _check_runtime(case: Case) -> None:
 
 
 def refusals(suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = False) -> dict[int, EdgemeterError]:
-    """Return by its place in the suite why this machine cannot measure a case.
+    """Return, by indices of cases, why this machine cannot measure them.
 
-    Imports no library and opens no model, unless it `opens` each once, with its data, in a process of its own.
+    With `opens`, each model and its data are opened once, in a process of its own; otherwise no library is imported.
     """
     opened: dict[bytes, EdgemeterError | None] = {}
     refused = {}
     for number, case in enumerate(suite.cases):
         error = _refusal(case, machine)
         if error is None and opens:
-            # Another length of a run, or number of threads, opens the same.
+            # The length of a run and the number of threads do not matter for opening.
             model = (case.model, case.sha256, case.runtime, case.backend, case.options)
             data = (case.data, case.annotations, case.subset, case.seed)
             identity = msgspec.json.encode((*model, *data, case.output_tokens is None))
@@ -123,7 +123,7 @@ def refusals(suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = Fal
 
 
 def by_reason(suite: Suite, refused: Mapping[int, EdgemeterError]) -> list[EdgemeterError]:
-    """Return one error for each reason, which names its cases where the suite has others."""
+    """Return one error for each reason; it names its cases if the suite has others."""
     labels: dict[tuple[type[EdgemeterError], str], dict[str, None]] = {}
     for number, error in refused.items():
         labels.setdefault((type(error), str(error)), {})[suite.cases[number].label] = None

@@ -1,4 +1,4 @@
-"""The energy of anything: a block of Python code, or a command; by the same sensors, windows and uncertainties as that of a run.
+"""The energy of a block of Python code or a command, by the same sensors, windows and uncertainties as that of a run.
 
 from edgemeter.agent.session.energy_watch import EnergyWatch
 
@@ -32,9 +32,9 @@ IDLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WatchedEnergy:
-    """The result of an `EnergyWatch`: its duration, and what the sensors support.
+    """The result of an `EnergyWatch`: its duration and energies.
 
-    `idle_s` is how long the machine idled before, and after; `other_load` what other processes used meanwhile.
+    `idle_s` is how long the machine idled before and after; `other_load` is the load of other processes.
     """
 
     seconds: float
@@ -44,12 +44,11 @@ class WatchedEnergy:
 
 
 class EnergyWatch:
-    """Measures the energy between the context's beginning and its end; the machine idles for `idle_s` before and after.
+    """Measures the energy of a `with` block; the machine idles for `idle_s` before and after.
 
-    `power` names sensors (NAME[,NAME]); without it that of the widest scope is taken. Without `idle_s` it idles for 10 s, or for as long
-    as the slowest of the sensors needs. `units` is the number of work units within:
-    energies are given per unit. What the sensors need is passed to `report` before the machine idles. Afterwards `seen` holds the
-    result; it is not set where the block raised. `clock` (ns) and `sleep` are those of the machine.
+    `power` names sensors (NAME[,NAME]); the default is the sensor with the widest scope. Without `idle_s` the machine idles for 10 s, or
+    for as long as the slowest sensor needs. `units` is the number of work units in the block; energies are given per unit. `report` gets
+    the needs of the sensors before the machine idles. After the block `seen` has the result, unless the block raised an error.
 
     Raises:
         UnavailableError: there is no power sensor, or not the one that was named.
@@ -83,7 +82,7 @@ class EnergyWatch:
         with ExitStack() as stack:
             sensors, self._why = stack.enter_context(open_sensors(self._power, settings.power, settings.sensors))
             if not sensors:
-                remedy = "" if self._power == "none" else ": `edgemeter energy sensors --all` says how to set one up"
+                remedy = "" if self._power == "none" else ": `edgemeter energy sensors --all` shows how to set one up"
                 raise UnavailableError(f"{self._why}{remedy}")
             if self._why:
                 self._report(f"power: {self._why}")
@@ -115,21 +114,21 @@ class EnergyWatch:
                 counts_inferences=False,
             )
             beside_load = other_load([*self._tables, read_processes(THIS_MACHINE)], os.getpid())
-            # A last reading beyond the last edge.
+            # After this, so that there is a reading beyond the end.
             self._sampler.stop()
             energies = per_inference.energies_of(self._sampler.traces().values(), run)
         self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._idle_s, beside_load)
 
     def _idle_for(self, described: Mapping[str, Description]) -> float:
-        """Return how long to idle, and report what the sensors need."""
+        """Return how long to idle, and report the needs of the sensors."""
         needed_s = max(map(shortest_idle_s, described.values()), default=0.0)
         idle_s = max(IDLE_S, needed_s) if self._asked_idle_s is None else self._asked_idle_s
         for name, description in described.items():
             work_s, quiet_s = shortest_window_s(description), shortest_idle_s(description)
-            lacks = f": idling for {idle_s:g} s gives no net energy" if quiet_s > idle_s else ""
+            lacks = f"; idling for {idle_s:g} s gives no net energy" if quiet_s > idle_s else ""
             self._report(
-                f"{name}: with a reading every {description.period_ms:,.5g} ms an energy takes {work_s:,.4g} s of work, "
-                f"a net energy takes {quiet_s:,.4g} s of idle before and after{lacks}"
+                f"{name}: with a reading every {description.period_ms:,.5g} ms, an energy needs {work_s:,.4g} s of work, "
+                f"and a net energy needs {quiet_s:,.4g} s of idle before and after{lacks}"
             )
         return idle_s
 

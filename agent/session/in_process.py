@@ -1,4 +1,4 @@
-"""A run of a function in the process of its caller: observed, judged and recorded as every run."""
+"""A run of a function in the process of its caller, observed, judged and recorded like every run."""
 
 import os
 import time
@@ -22,7 +22,7 @@ from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 from edgemeter.agent.session.session import OnEvent, measure_run
 from edgemeter.agent.settings.case_keys import checked_settings
 
-# The settings of a case that concern a function; the others are of models, of data or of a process of its own.
+# The settings of a case that apply to a function; others are about models, data or a separate process.
 SETTINGS = ("mode", "seconds", "idle_seconds", "name", "seed")
 
 
@@ -42,7 +42,7 @@ def measure_function(
 ) -> RunRecord:
     """Return the record of a run of a function, measured while no other run is in progress on this board.
 
-    `report` hears of a wait for others. `options` name device, fleet and power sensors, and hold the `config`uration's file.
+    `report` is told of a wait for another run. `options` has device, fleet, power sensors and the `config` file.
 
     Raises:
         EdgemeterError: the function cannot be measured, or failed.

@@ -1,4 +1,4 @@
-"""Readings taken during a run from outside its process: power from the first idle to the last, conditions while queries are timed."""
+"""Readings during a run from outside its process: power from the first idle stretch to the last, conditions while queries are timed."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -16,13 +16,13 @@ PERIOD_S = 1.0
 
 
 class Observation:
-    """Follows one run by its events; `seen` are the machine's conditions before, during and after it, in that order.
+    """Observes one run by its events; `seen` are the conditions before, during and after it, in that order.
 
-    `neighbours` returns the processes of runs at the same time.
+    `served` returns the processes of the model's server, `neighbours` those of runs at the same time.
     """
 
     seen: list[Condition]
-    # Every condition read while queries were timed, with its moment, monotonic ns.
+    # The conditions while queries were timed, each with its time, monotonic ns.
     timed_conditions: list[tuple[int, Condition]]
 
     def __init__(
@@ -51,7 +51,7 @@ class Observation:
         self.seen.append(conditions.inspect("after", self._machine))
 
     def follow(self, event: job.Event, pid: int) -> None:
-        """Start and stop sampling as the run goes through its phases."""
+        """Start and stop sampling with the phases of the run."""
         if not isinstance(event, job.Phase):
             return
         if self.sampler and event.name in ("idle before", "timed"):
@@ -61,7 +61,7 @@ class Observation:
             self.sampler.stop()
 
     def end(self) -> None:
-        """Stop whatever still runs."""
+        """Stop all readings."""
         if self._watcher:
             self._watcher.stop()
         if self.memory:
@@ -78,7 +78,7 @@ class Observation:
             return
         if event.name == "timed":
             self._watcher.start()
-            # In this process its thread would take the interpreter from the queries.
+            # In the process of the queries, its thread would take the interpreter from them.
             self.memory = self.memory or (MemoryWatch(pid, self._machine) if pid != os.getpid() else None)
             return
         if self.memory:

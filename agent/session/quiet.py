@@ -1,4 +1,4 @@
-"""Waits before a run: until other processes leave the cores alone, and until a board has settled in another power mode."""
+"""Waits before a run: for other processes to leave the cores, and for a board to settle after a change of its power mode."""
 
 import os
 from collections.abc import Callable
@@ -10,22 +10,22 @@ from edgemeter.agent.machine.machine import Machine
 
 LONGEST_S = 20.0
 WINDOW_S = 0.5
-# One core has too few clock ticks in the first window.
+# On one core, the first window has too few clock ticks.
 MOST_WINDOWS_UNSEEN = 3
-# A board has settled when its hottest sensor moves by so little in so many readings, one a second.
+# A board has settled when its hottest sensor moves by at most `STEADY_C` in `READINGS` readings, one a second.
 STEADY_C, READINGS = 1.0, 5
 SETTLE_LIMIT_S = 60.0
 
 
 class QuietMoment:
-    """Waits before each run of a session; after a wait in vain half as long the next time."""
+    """Waits before each run of a session; after a wait without success the next one is half as long."""
 
     def __init__(self, machine: Machine, clock: Callable[[], float], sleep: Callable[[float], object]) -> None:
         self._machine, self._clock, self._sleep = machine, clock, sleep
         self._patience_s = LONGEST_S
 
     def wait(self, on_event: Callable[[job.Phase], object]) -> None:
-        """Return when other processes used at most a tenth of the cores over half a second, or patience ends; a wait is an event."""
+        """Return when other processes use at most 10% of the cores over half a second, or at the limit; a wait is an event."""
         begun_s = self._clock()
         is_quiet = self._is_quiet()
         if is_quiet:
@@ -37,7 +37,7 @@ class QuietMoment:
         on_event(job.Phase(name="start"))
 
     def _is_quiet(self) -> bool:
-        """Return whether the machine was quiet over a window; a machine that does not show its load is not waited for."""
+        """Return whether the machine was quiet over a window, or does not show its load."""
         first = read_usage(self._machine, None, os.getpid())
         for _ in range(MOST_WINDOWS_UNSEEN):
             self._sleep(WINDOW_S)
@@ -48,7 +48,7 @@ class QuietMoment:
 
 
 def settle(machine: Machine, clock: Callable[[], float], sleep: Callable[[float], object], on_event: Callable[[job.Phase], object]) -> None:
-    """Return when the hottest sensor stays, or after a minute; the wait is an event."""
+    """Return when the hottest temperature is constant, or after a minute; the wait is an event."""
     on_event(job.Phase(name="settle", seconds=SETTLE_LIMIT_S))
     begun_s, hottest_c = clock(), list[float]()
     while clock() - begun_s < SETTLE_LIMIT_S:

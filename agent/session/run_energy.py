@@ -1,7 +1,7 @@
-"""The energies of a run that was just measured, or of a recorded one: what the readings of its power sensors support.
+"""The energies of a measured or recorded run, and per token of generated text.
 
-Of generated text by the token: no sensor cuts prefill and decoding out of one run, so a run of one output token gives that of prefill, and
-`contract.decode_energy` is the difference of two.
+No sensor separates prefill and decoding within one run. A run with one output token gives the energy of prefill, and
+`contract.decode_energy` is a difference between two runs.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ AnyRun = MeasuredRun | RunRecord
 
 
 def energy_run_of(run: AnyRun, windows: tuple[Window, Window | None, Window | None], environment: Environment) -> EnergyRun:
-    """Return when and what was measured, as the energy takes it; the windows are the timed part and those of idle before and after it."""
+    """Return the measured work of a run; the windows are the timed part and the idle stretches before and after it."""
     timed, before, after = windows
     return EnergyRun(
         timed,
@@ -36,7 +36,7 @@ def energy_run_of(run: AnyRun, windows: tuple[Window, Window | None, Window | No
         queries.queries_of(run.samples, timed.start_ns, timed.end_ns),
         accelerator_link(run.runtime, environment.attached),
         environment.attached,
-        # A query of a language model is many steps: a few of them are enough.
+        # A query of a language model is many steps, so its load is not even.
         counts_inferences=run.generation is None,
     )
 
@@ -49,27 +49,26 @@ def energies_of_run(run: AnyRun, traces: Sequence[SensorTrace], energy_run: Ener
 
 
 def generation_with_energy(run: AnyRun, energy: Energy | None) -> tuple[Generation | None, dict[str, str]]:
-    """Return what was generated, with the energies per token, and why some are absent; None where no text was."""
+    """Return the generation with its energies per token, None without one; and why some are absent."""
     if run.generation is None:
         return None, {}
-    shared = {"generation_energy": "the energy of models that run at the same time is shared: no stretch of it is of one"}
+    shared = {"generation_energy": "models that run at the same time share the energy"}
     tokens, reasons = (None, shared) if run.together else generation_energy(energy, run.generation)
     return msgspec.structs.replace(run.generation, energy=tokens), reasons
 
 
 def served_elsewhere(generation: Generation | None, runtime: RuntimeInfo) -> str | None:
-    """Return why no sensor of this machine sees what ran the model: a server on another one did; None otherwise."""
+    """Return why no sensor of this machine sees the energy, because a server on another machine ran the model; otherwise None."""
     if runtime.name != "served" and (generation is None or generation.is_local):
         return None
     host = urlsplit(runtime.facts.get("server_url", "")).hostname or "unknown host"
     if host in THIS_HOST or runtime.facts.get("server_machine") == "this":
         return None
-    work = "text was generated" if generation else "model was run"
-    return f"the {work} by a server on {host}, which no power sensor here sees: measure on that machine"
+    return f"the model ran on the server {host}, whose power no sensor here sees: measure on that machine"
 
 
 def generation_energy(energy: Energy | None, generation: Generation) -> tuple[GenerationEnergy | None, dict[str, str]]:
-    """Return the energies per token out of that of a request, and why there are none, or none of a prompt token."""
+    """Return the energies per token from that of a request, and why there are none, or none per prompt token."""
     if energy is None:
         return None, {"generation_energy": "the run has no energy"}
     output_tokens, prompt_tokens, why_no_prefill = generation.mean_output_tokens, generation.mean_prompt_tokens, _why_no_prefill(generation)
@@ -78,7 +77,7 @@ def generation_energy(energy: Energy | None, generation: Generation) -> tuple[Ge
         output_token_gross_u_mj=None if energy.gross_u_mj is None else energy.gross_u_mj / output_tokens,
     )
     if why_no_prefill or not prompt_tokens:
-        return of_output, {PREFILL: why_no_prefill or "the server does not state how many tokens a prompt has"}
+        return of_output, {PREFILL: why_no_prefill or "the server does not report the number of prompt tokens"}
     of_both = msgspec.structs.replace(
         of_output,
         prefill_token_gross_mj=energy.gross_mj / prompt_tokens,
@@ -90,9 +89,9 @@ def generation_energy(energy: Energy | None, generation: Generation) -> tuple[Ge
 def _why_no_prefill(generation: Generation) -> str | None:
     longest = generation.output_lengths.max_tokens if generation.output_lengths else generation.output_tokens
     if longest > 1:
-        return "a run of several output tokens does not tell prefill from decoding: measure both (--output-tokens 1,128)"
+        return "a run with several output tokens does not separate prefill from decoding: measure both (--output-tokens 1,128)"
     if (generation.cached_tokens or 0) > MOST_CACHED:
         return "prompts came partly from a cache"
     if generation.hidden_reasoning_tokens:
-        return "the time to the first token holds reasoning that is not streamed"
+        return "the time to the first token includes reasoning that is not streamed"
     return None

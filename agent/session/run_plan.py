@@ -1,4 +1,4 @@
-"""The plan of a session: rounds of runs in balanced order, until each case is known precisely enough or its time is used."""
+"""The plan of a session: rounds of runs in balanced order, until each case is precise enough or its time is used."""
 
 import itertools
 import math
@@ -19,47 +19,47 @@ from edgemeter.agent.verdict.siblings import judged_together
 
 _Item = TypeVar("_Item")
 MOST_RUNS = 1000
-# A case without a record after so many runs is measured no more.
+# A case is given up after so many runs without a record.
 FAILURES = 2
 _WRONG_OUTPUTS = {rule.name for rule in output_rules.RULES if rule.effect == "invalid"}
-# A process with its imports, and what is read before and after it: less on a fast machine, more on a small board.
+# The start of a process and the readings around it: less on a fast machine, more on a small board.
 START_S = 1.0
-PRECISION_RATIO = 0.05  # How narrow the interval of a figure is to be, ±, where nothing else is asked for.
+PRECISION_RATIO = 0.05  # Default half width of the interval of a figure.
 
 
 def in_round(items: Sequence[_Item], number: int) -> Sequence[_Item]:
-    """Return the items in the order of a round, from 0: AB BA BA AB ..., so that a drift favours none of them.
+    """Return the items in the order of round `number` (from 0): AB BA BA AB ..., so that drift favours none of them.
 
-    Source: the Thue-Morse sequence; a drift that bends is as balanced as a steady one, and nothing periodic keeps in step with it.
+    Source: the Thue-Morse sequence, which also balances curved drift, and has no period that something else could have.
     """
     return items[::-1] if number.bit_count() % 2 else items
 
 
 def planned_s(case: Case) -> float:
-    """Return how long a run takes by its settings, without what depends on the model, the data and the sensor."""
+    """Return the duration of a run by its settings, without the parts that depend on model, data and sensor."""
     return START_S + case.warm_up_seconds + case.seconds
 
 
 def longest_s(case: Case) -> float:
-    """Return how long all runs of a case take at most, as far as its settings tell."""
+    """Return the longest duration of all runs of a case by its settings."""
     return planned_s(case) * case.repeats if case.repeats else max(case.time_s, FEWEST * planned_s(case))
 
 
 def has_failed(outcomes: Sequence[object]) -> bool:
-    """Return whether a case with these outcomes is measured no more: one is an error that stays, or all of two runs or more failed."""
+    """Return whether a case is given up: one outcome is a permanent error, or all of two runs or more failed."""
     if any(isinstance(outcome, ConfigError | UnavailableError) for outcome in outcomes):
         return True
     return len(outcomes) >= FAILURES and all(isinstance(outcome, EdgemeterError) for outcome in outcomes)
 
 
 def is_worthless(outcome: object) -> bool:
-    """Return whether a run is invalid for what the model predicts: its repeats, which are not scored, would not show it."""
+    """Return whether a run is invalid because of its outputs: repeats, which are not scored, would not show that."""
     return isinstance(outcome, RunRecord) and not _WRONG_OUTPUTS.isdisjoint(outcome.verdict.rules)
 
 
 @dataclass(slots=True)
 class PlannedCase:
-    """The runs of a case that have ended, with the time that each took."""
+    """The runs of a case that have ended, with their durations."""
 
     case: Case
     outcomes: list[RunRecord | EdgemeterError] = field(default_factory=list)
@@ -67,12 +67,12 @@ class PlannedCase:
 
     @property
     def is_over(self) -> bool:
-        """Whether it failed, or further runs would not be worth anything."""
+        """Whether the case failed, or further runs would be useless."""
         return has_failed(self.outcomes) or any(map(is_worthless, self.outcomes))
 
     @property
     def most_runs(self) -> int:
-        """How many runs there are at most: its repeats, or three and as many as take no more than its time."""
+        """The most runs: its repeats, or three, or as many as fit into its time."""
         if self.case.repeats is not None:
             return self.case.repeats
         if not self.lengths_s:
@@ -82,14 +82,14 @@ class PlannedCase:
 
     @property
     def expected_runs(self) -> int:
-        """After how many runs it is known precisely enough, as far as its runs show."""
+        """The number of runs after which its figures should be precise enough."""
         if self.case.repeats is not None:
             return self.case.repeats
         ended = len(self.outcomes)
         return FEWEST if ended < FEWEST else min(ended + self.runs_until_precise(), self.most_runs)
 
     def runs_until_precise(self) -> int:
-        """Return about how many more runs make its figures precise, and three of them ok if any is."""
+        """Return the number of further runs that should make its figures precise, and give three ok runs if any is ok."""
         runs = self._judged()
         figures = [[value for _, value in values] for values in self._values().values()]
         session_sd = max((run.environment.session_sd for run in runs), default=SESSION_SD)
@@ -101,7 +101,7 @@ class PlannedCase:
         return judged_together(outcome for outcome in self.outcomes if isinstance(outcome, RunRecord))
 
     def logarithms(self) -> dict[str, list[RunValue]]:
-        """Return the logarithms of the figures that are compared, each with its round."""
+        """Return the logarithms of the compared figures, each with its round."""
         return {
             name: [RunValue(math.log(value), run.device, 0, (0, run.repeat)) for run, value in values]
             for name, values in self._values().items()
@@ -109,7 +109,7 @@ class PlannedCase:
         }
 
     def _values(self) -> dict[str, list[tuple[RunRecord, float]]]:
-        """Return the values of the runs that count, of each figure that has to be known."""
+        """Return the values of the figures to know, in the runs that count."""
         runs = counted(self._judged())
         by_figure = {
             name: [(run, value) for run in runs if (value := figure(name).value(run)) is not None] for name in figures_to_know(runs)
@@ -118,9 +118,9 @@ class PlannedCase:
 
 
 def figures_to_know(runs: Sequence[RunRecord]) -> tuple[str, ...]:
-    """Return the names of the figures of a case that its runs are to show: its speed, and energy where it is measured.
+    """Return the names of the figures that decide the number of runs: speed, and energy if measured.
 
-    The throughput of one call after the other is no other fact than its latency, but as noisy as the mean: a few slow calls move it.
+    The throughput of one call after the other adds nothing to the median latency, but a few slow calls move it.
     """
     if any(run.generation for run in runs):
         return TTFT, TPOT, ENERGY
@@ -128,16 +128,16 @@ def figures_to_know(runs: Sequence[RunRecord]) -> tuple[str, ...]:
 
 
 def precision_reach(precision_ratio: float, session_sd: float) -> float:
-    """Return how wide the interval of a figure may be at most, as the logarithm of a ratio.
+    """Return the largest half width of an interval, as the logarithm of a ratio.
 
-    No number of runs mends how sessions differ: their own part has to be half of the precision at most, whatever that of sessions is.
+    More runs do not reduce the difference between sessions, so the part of the runs alone may be half of the precision at most.
     """
     reach, of_sessions = math.log1p(precision_ratio), REACH * session_sd
     return max(reach, math.hypot(reach / 2, of_sessions))
 
 
 def further_runs(figures: Sequence[Sequence[float]], precision_ratio: float, session_sd: float) -> int:
-    """Return how many more runs make the interval of each figure as narrow as ± `precision_ratio`, were their spread what it seems."""
+    """Return the number of further runs that make the interval of each figure ± `precision_ratio`, if their spread stays."""
     reach = precision_reach(precision_ratio, session_sd)
     return max((_runs_needed(values, reach, session_sd) - len(values) for values in figures), default=0)
 
@@ -157,11 +157,11 @@ def _runs_needed(values: Sequence[float], reach: float, session_sd: float) -> in
 
 
 class RunPlan:
-    """Names the runs one after the other; `note` takes the outcome of each before the next is asked for.
+    """Yields the runs one by one; `note` takes the outcome of each before the next.
 
-    A round has one run of each case that needs another, and sets the board to each operating point once. Cases that are compared, with the
-    smallest ratio that matters, are all in each round, so that each run has its pair, until their differences from the first are decided.
-    `cases` are in the given order; two of them may be the same.
+    A round has one run of each case that needs another, and sets the board to each operating point once. With `matters_ratio`, the smallest
+    ratio that matters, the cases are compared: all are in each round, so that each run has its pair, until their differences from the first
+    are decided. Two of the cases may be the same.
     """
 
     def __init__(self, cases: Sequence[Case], matters_ratio: float | None = None) -> None:
@@ -182,31 +182,31 @@ class RunPlan:
                 yield of_case.case, number
 
     def note(self, outcome: RunRecord | EdgemeterError, length_s: float) -> None:
-        """Take the outcome of the run that was named last."""
+        """Take the outcome of the last run."""
         if self._current is not None:
             self._current.outcomes.append(outcome)
             self._current.lengths_s.append(length_s)
             self._current = None
 
     def expected(self) -> tuple[int, float]:
-        """Return how many runs the session has in all, as far as its runs show, and how many seconds they take by their settings."""
+        """Return the expected number of all runs of the session, and their duration by their settings, s."""
         runs = {id(of_case): max(expected, len(of_case.outcomes) + (of_case is self._current)) for of_case, expected in self._runs()}
         return sum(runs.values()), math.fsum(runs[id(of_case)] * planned_s(of_case.case) for of_case in self.cases)
 
     def _runs(self) -> list[tuple[PlannedCase, int]]:
-        """Return how many runs each case is to have, as far as its runs show."""
+        """Return the expected number of runs of each case."""
         compared = [of_case for of_case in self.cases if not of_case.is_over]
         rounds = None if self._matters_ratio is None or not compared else self._rounds(compared, self._matters_ratio)
         return [(of_case, len(of_case.outcomes) if of_case.is_over else rounds or of_case.expected_runs) for of_case in self._by_point]
 
     def _rounds(self, compared: Sequence[PlannedCase], matters_ratio: float) -> int:
-        """Return how many rounds cases that are compared are to have, as far as their runs show."""
+        """Return the expected number of rounds of cases that are compared."""
         if repeats := [of_case.case.repeats for of_case in compared if of_case.case.repeats is not None]:
             return max(repeats)
         ended = max(len(of_case.outcomes) for of_case in compared)
         if ended < FEWEST:
             return FEWEST
-        # One case, which is compared with runs that were there before, is measured as if it were alone.
+        # A single case is compared with earlier runs, so it only has to be precise.
         to_be_precise = [of_case for of_case in compared if of_case.case.precision_ratio is not None or len(compared) == 1]
         further = [of_case.runs_until_precise() for of_case in to_be_precise]
         first, *of_others = [of_case.logarithms() for of_case in compared]

@@ -1,4 +1,4 @@
-"""Builds the record of a run: what its process measured, what was read beside it, and who measured, when and in which order."""
+"""Builds the record of a run from the results of its process, the readings around it, and the session."""
 
 import hashlib
 import uuid
@@ -25,7 +25,7 @@ from edgemeter.agent.verdict.rule import Facts
 
 
 def relative_windows(measured: MeasuredRun) -> Windows:
-    """Return the windows of a run, counted from its first timed query."""
+    """Return the windows of a run, from its first timed query."""
     start_ns = measured.timed.start_ns
     before_ns, after_ns = (
         None if window is None else (window.start_ns - start_ns, window.end_ns - start_ns)
@@ -48,7 +48,7 @@ class SessionContext:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run of a session. `operating_point` is what the board was set to, as read back."""
+    """A run of a session; `operating_point` is the one read back from the board."""
 
     case: Case
     repeat: int
@@ -67,7 +67,7 @@ def run_record(
     traces: Sequence[SensorTrace],
     sustained: Sustained | None,
 ) -> RunRecord:
-    """Return the record of a run; beside its process were read its start, the machine's conditions and the energy."""
+    """Return the record of a run; start, conditions and energy were read outside its process."""
     case, environment = run.case, run.session.environment
     energies = power.all()
     shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in RunRecord.__struct_fields__}
@@ -103,7 +103,7 @@ def run_record(
 
 
 def lost_sensors(traces: Iterable[SensorTrace], energies: Sequence[Energy]) -> tuple[str, ...]:
-    """Return those power sensors, each with its reason, that are absent or ended so that a sensor of no wider scope took their place."""
+    """Return the power sensors, with reasons, that are absent or stopped and whose scope is at least that of the energy."""
     if not energies:
         return ()
     giving, rank = {energy.sensor for energy in energies}, scope_rank(energies[0].scope)
@@ -129,14 +129,14 @@ def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Proven
 def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
     """Return the case's id: the same on every device and day for the same model, runtime settings, load and data."""
     case = run.case
-    # As recorded: a runtime that chooses them takes none of the case's.
+    # Backend and threads as recorded, because a runtime may choose them.
     runtime = (case.runtime, measured.runtime.backend, measured.runtime.threads)
     setup = (measured.model.sha256, *runtime, case.scenario, case.mode, measured.dataset.sha256)
     load = (dict(sorted(case.options.items())), measured.batch, case.rate_per_s, case.cpus)
     parts = (
         *setup,
         *load,
-        # Only where there are some: the ids of other cases stay what they were.
+        # Only if set, so that the ids of other cases stay the same.
         *([case.prompt_tokens, case.output_tokens] if case.output_tokens is not None else []),
         *([measured.steady.deadline_ms] if measured.steady is not None else []),
         *([f"{case.concurrency} users"] if case.concurrency is not None else []),

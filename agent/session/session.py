@@ -1,4 +1,4 @@
-"""A session: the cases of a suite in turn, as its plan says; each run has its own process and becomes a record."""
+"""A session: the runs of a plan, each in its own process; each becomes a record."""
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -38,10 +38,7 @@ from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
 @dataclass(frozen=True, slots=True)
 class RunBegins:
-    """Run `place` (from 1) of `total` begins; all take `planned_s` by their settings. Both are as far as the runs show.
-
-    `beside` are the labels of the cases that run at the same time.
-    """
+    """Run `place` (from 1) of `total` begins; all are expected to take `planned_s`. `beside` are labels of cases at the same time."""
 
     case: Case
     repeat: int
@@ -53,18 +50,18 @@ class RunBegins:
 
 @dataclass(frozen=True, slots=True)
 class RunEnds:
-    """The run became a record, or failed."""
+    """The run ended with a record or an error."""
 
     outcome: RunRecord | EdgemeterError
 
 
-# Called in this order: a run begins, its events, it ends.
+# Called with the beginning of a run, its events, and its end.
 OnEvent = Callable[[RunBegins | job.Event | RunEnds], None]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdentity:
-    """Who measures."""
+    """The measuring device."""
 
     device: str
     fleet: str
@@ -80,11 +77,10 @@ def measure(
     keep: Callable[[RunRecord], RunRecord] = lambda record: record,
     plan: RunPlan | None = None,
 ) -> Generator[RunRecord | EdgemeterError, None, None]:
-    """Measure the runs of the plan, and yield each record as `keep` returned it, or the error that ended its run.
+    """Measure the runs of the plan, and yield each record as `keep` returned it, or the error of its run.
 
-    Before them comes one error for each reason why this machine cannot measure a case. Without a plan each case is measured until it is
-    known precisely enough, or its difference is decided. The board is set to the operating point of each run, and put back at the end,
-    however it comes: close what is returned.
+    Errors for cases that this machine cannot measure come first. Without a plan, each case is measured until it is precise enough or its
+    difference is decided. The board is set to the operating point of each run and restored at the end: close the generator.
 
     Raises:
         ConfigError: as `check`.
@@ -108,7 +104,7 @@ def measure(
                 settle(THIS_MACHINE, time.monotonic, time.sleep, on_event)
             now = replace(context, environment=fingerprint.read())
         run = PlannedRun(case, repeat, case.seed + repeat, hashes[case.model], now, point)
-        if case.runtime != "replay":  # It plays what was recorded, whoever else works here.
+        if case.runtime != "replay":  # A replay is not disturbed.
             quiet.wait(on_event)
         return keep(measure_run(run, sensors, why_no_power, on_event))
 
@@ -134,10 +130,10 @@ def measure_run(
     on_event: OnEvent,
     execute: Callable[[job.RunJob, isolation.Follow], job.MeasuredRun] | None = None,
 ) -> RunRecord:
-    """Return the record of one run, which `execute`, or else a process of its own, measures while power and conditions are read.
+    """Return the record of one run, which `execute`, by default a process of its own, measures while power and conditions are read.
 
     Raises:
-        EdgemeterError: it failed.
+        EdgemeterError: the run failed.
     """
     work = run_job(run, sensors)
     observation = Observation(sensors, served=partial(served_here, Path(run.case.model)))
@@ -152,7 +148,7 @@ def observed_run(
     on_event: OnEvent,
     execute: Callable[[isolation.Follow], job.MeasuredRun],
 ) -> RunRecord:
-    """Return the record of a run that is observed; its power is read by the sampler, which runs at the same time share."""
+    """Return the record of an observed run; runs at the same time share the sampler."""
     observation.inspect_before()
     monotonic_ns = time.monotonic_ns()
 
@@ -170,7 +166,7 @@ def observed_run(
 
 
 def run_job(run: PlannedRun, sensors: Mapping[str, PowerSensor]) -> job.RunJob:
-    """Return what the process of a run is to do."""
+    """Return the job for the process of a run."""
     case = run.case
     return job.RunJob(
         case=case,
@@ -193,11 +189,11 @@ def record_of(
     traces: Sequence[SensorTrace],
     why_no_power: str,
 ) -> RunRecord:
-    """Return the record of a run that has ended, with its energy by the power that was read beside it; its predictions go to their file."""
+    """Return the record of a run that has ended, with its energy; write its predictions to their file."""
     if run.case.predictions and measured.predictions != job.NO_PREDICTIONS:
         durable_file.write(Path(run.case.predictions), bytes(measured.predictions), 0o644)
     if measured.runtime.name == SERVED or (measured.generation is not None and not measured.generation.is_local):
-        # The run's own process may not look at others.
+        # The sandboxed process of the run cannot see the server's.
         memory, unseen = served_memory(measured.runtime.facts.get("server_url", ""))
         reasons = measured.reasons if unseen is None else measured.reasons | {"memory_peak_mb": unseen}
         measured = msgspec.structs.replace(measured, memory=memory, reasons=reasons)
@@ -217,7 +213,7 @@ def record_of(
 
 
 def served_here(model: Path) -> set[int]:
-    """Return the processes of a model's server that are seen here; none of a model that is no server's file."""
+    """Return the visible processes of a model's server; empty if the model is not the file of a server."""
     if model.suffix.lower() != ".server":
         return set()
     with suppress(ConfigError):

@@ -1,9 +1,9 @@
 """A long run over time: latency, clock, temperature and power by intervals, and when it left the level of its first minute.
 
-A run throttles from the first of three intervals in a row whose median latency lies above the level by more than 5% and more than
-four times the level's own scatter, or whose clock lies more than 5% below the first minute's. Of 2,000 seeded series of 180 intervals
-whose medians scatter by 1%, 2%, 3% and 5% around one level, 0, 0.15%, 2.1% and 4.5% count as throttled; a step up by 20% in
-the middle is found in 100%, 100%, 98% and 81%, nearly always from the interval in which it came.
+A run throttles from the first of three consecutive intervals in which the median latency exceeds the level by more than 5% and four times
+the scatter of the level, or the clock is more than 5% below it. Of 2,000 seeded series of 180 intervals whose medians scatter by 1%, 2%, 3%
+and 5% around one level, 0, 0.15%, 2.1% and 4.5% count as throttled. A step up by 20% in the middle is found in 100%, 100%, 98% and 81%,
+nearly always in its interval.
 """
 
 import statistics
@@ -37,16 +37,16 @@ SCATTERS = 4.0
 # From the median absolute deviation to the standard deviation of a normal distribution.
 NORMAL = 1.4826
 
-# Conditions of the machine, each with its moment, monotonic ns.
+# Conditions of the machine, each with its time, monotonic ns.
 TimedConditions = Sequence[tuple[int, Condition]]
 
 
 def sustained_of(run: MeasuredRun | RunRecord, timed: Window, conditions: TimedConditions, traces: Sequence[SensorTrace]) -> Sustained:
-    """Return the curve of a run, from its own raw samples and from what was read during it."""
+    """Return the curve of a run from its raw samples and the readings during it."""
     series = {entry.name: samples.unpack(entry) for entry in run.samples if entry.name in ("query_start", "arrival", *MOMENTS)}
     latency_ns = series["latency"]
     if run.steady is not None:
-        # What a frame waited says how full the queue was.
+        # The wait of a frame shows the queue, not the model.
         latency_ns = latency_ns - (series["query_start"] - series["arrival"])
     length_s = timed.length_ns / 1e9
     interval_s = max(SHORTEST_S, length_s / INTERVALS)
@@ -89,7 +89,7 @@ def _with_missed(
     points: Sequence[CurvePoint], interval_s: float, of_run: Steady, arrivals_ns: NDArray[np.int64], latency_ns: NDArray[np.int64]
 ) -> tuple[CurvePoint, ...]:
     schedule = steady.schedule_of_record(of_run)
-    # As of the queries, what arrived in the rest that makes no interval of its own is in none.
+    # A remainder that is too short for an interval is left out, as for queries.
     edges_ns = [round(number * interval_s * 1e9) for number in range(len(points))]
     edges_ns.append(min(round(len(points) * interval_s * 1e9), schedule.length_ns))
     missed = steady.missed_between(schedule, steady.in_time(schedule, arrivals_ns, latency_ns), edges_ns)
@@ -106,7 +106,7 @@ def _power(traces: Sequence[SensorTrace]) -> Curve | None:
 
 
 def judged(points: tuple[CurvePoint, ...], interval_s: float) -> Sustained:
-    """Return the curve with the levels of its first minute (its first third where it is short), and when they were left."""
+    """Return the curve with the levels of its first minute (its first third if it is short), and the time when it left them."""
     first = max(FEWEST_LEVEL, min(int(LEVEL_S // interval_s), len(points) // LEVEL_SHARE))
     latency, clock = _level(points[:first], lambda point: point.p50_ms), _level(points[:first], lambda point: point.clock_hz)
     departures: dict[Literal["latency", "clock"], int | None] = {}
@@ -129,7 +129,7 @@ def judged(points: tuple[CurvePoint, ...], interval_s: float) -> Sustained:
 
 
 def _level(points: Sequence[CurvePoint], value: Callable[[CurvePoint], float | None]) -> tuple[float, float] | None:
-    """Return median and scatter of the values; None when fewer than three are known."""
+    """Return median and scatter of the values; None with fewer than three."""
     values = [number for point in points if (number := value(point)) is not None]
     if len(values) < FEWEST_LEVEL:
         return None
@@ -138,7 +138,7 @@ def _level(points: Sequence[CurvePoint], value: Callable[[CurvePoint], float | N
 
 
 def _left(are_beyond: Sequence[bool | None]) -> int | None:
-    """Return the number of the first of three intervals in a row that are beyond; unknown ones (None) do not count."""
+    """Return the number of the first of three consecutive intervals beyond the limit; unknown ones (None) are skipped."""
     row: list[int] = []
     for number, is_beyond in enumerate(are_beyond):
         if is_beyond is None:

@@ -38,9 +38,9 @@ from edgemeter.agent.session.quiet import QuietMoment
 from edgemeter.agent.session.run_plan import has_failed, in_round, is_worthless, planned_s
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
-# From the agreement to the beginning: inputs are bound, garbage is collected, sensors are started.
+# The time between agreement and beginning, in which inputs are bound, garbage is collected, and sensors start.
 LEAD_S = 0.5
-# The members of a group, by their places, that run at the same time; one alone.
+# The members of a group, by index, that run at the same time.
 Block = tuple[int, ...]
 
 
@@ -52,10 +52,10 @@ def measure(
     on_event: session.OnEvent,
     keep: Callable[[RunRecord], RunRecord] = lambda record: record,
 ) -> Generator[RunRecord | EdgemeterError, None, None]:
-    """Measure a suite as `session.measure` does, and of cases that are to run together their blocks.
+    """Measure a suite like `session.measure`, but cases that run together in blocks.
 
     Raises:
-        ConfigError, UnavailableError: as `session.measure`.
+        ConfigError, UnavailableError: as in `session.measure`.
     """
     if all(case.together is None for case in suite.cases):
         yield from session.measure(suite, identity, sensors, why_no_power, on_event, keep)
@@ -73,7 +73,7 @@ def measure(
 
 
 def groups_of(cases: Iterable[Case]) -> dict[str | None, list[Case]]:
-    """Return the cases by the group in which they run together; None: apart, as does one that is left of a group."""
+    """Return the cases by the group in which they run together; None has the others, and single members of a group."""
     listed = [*cases]
     sizes = Counter(case.together for case in listed)
     groups: dict[str | None, list[Case]] = {}
@@ -83,13 +83,13 @@ def groups_of(cases: Iterable[Case]) -> dict[str | None, list[Case]]:
 
 
 def blocks_of(members: int) -> list[tuple[int, ...]]:
-    """Return the blocks of a round, the members that run at the same time: each alone, of three or more each pair, and all."""
+    """Return the blocks of a round: each member alone, each pair, and all members."""
     return [block for size in sorted({1, 2, members}) for block in itertools.combinations(range(members), size)]
 
 
 @dataclass(slots=True)
 class _TogetherGroup:
-    """Cases that run together. A run beside others becomes a record at the end of its round: its slow-down is known only then."""
+    """Cases that run together. A run with others becomes a record at the end of its round, when its slow-down is known."""
 
     cases: Sequence[Case]
     hashes: Mapping[str, str]
@@ -100,14 +100,15 @@ class _TogetherGroup:
     keep: Callable[[RunRecord], RunRecord]
     outcomes: dict[Block, list[object]] = field(default_factory=lambda: defaultdict(list))
     quiet: QuietMoment = field(default_factory=lambda: QuietMoment(THIS_MACHINE, time.monotonic, time.sleep))
-    # Of the round that goes on: the mean latency in ms of each member alone, None of an invalid run, and the runs beside others.
+    # In the current round, the mean latency of each member alone; None if the run is invalid.
     alone_ms: dict[Neighbour, float | None] = field(default_factory=dict)
-    # What each member took of the memory when it ran alone.
+    # The peak memory of each member when it ran alone.
     peak_mb: dict[int, float] = field(default_factory=dict)
+    # In the current round, the runs with others.
     waiting: list[tuple[session.RunBegins, RunRecord]] = field(default_factory=list)
 
     def measure(self) -> Iterator[RunRecord | EdgemeterError]:
-        """Measure all blocks of all rounds; one that fails again and again, or a member of which does alone, is measured no more."""
+        """Measure the blocks of all rounds; a block is given up if it, or a member alone, fails repeatedly."""
         blocks = blocks_of(len(self.cases))
         rounds = max(case.repeats or FEWEST for case in self.cases)
         total = rounds * sum(map(len, blocks))
@@ -124,7 +125,7 @@ class _TogetherGroup:
         except ConfigError as error:
             yield error
         finally:
-            # What was measured of a round that is cut short.
+            # The round may have been cut short.
             self._end_round()
 
     def _measure(self, block: Block, number: int, position: int, planned: tuple[int, float]) -> Iterator[RunRecord | EdgemeterError]:
@@ -157,7 +158,7 @@ class _TogetherGroup:
         self.alone_ms[neighbour] = record.latency.mean_ms if record.verdict.state != "invalid" else None
 
     def _end_round(self) -> list[RunRecord | EdgemeterError]:
-        """Keep the runs beside others that wait, each with the slow-down against its model alone in the same round."""
+        """Keep the waiting runs, each with its slow-down relative to its model alone in the same round."""
         waiting, self.waiting = self.waiting, []
         alone_ms, self.alone_ms = self.alone_ms, {}
         outcomes = list[RunRecord | EdgemeterError]()
@@ -192,7 +193,7 @@ class _TogetherGroup:
 
 
 def check_memory(peaks_mb: Mapping[str, float], machine: Machine = THIS_MACHINE) -> None:
-    """Raise UnavailableError if models that had these peaks alone, by their names, do not fit into the memory at once."""
+    """Raise UnavailableError if models with these peaks, by name, do not fit into the memory together."""
     needed_mb, free_mb = sum(peaks_mb.values()), read_memory(machine).available_mb
     if free_mb is not None and needed_mb > free_mb:
         parts = ", ".join(f"{name} {peak_mb:,.0f} MB" for name, peak_mb in peaks_mb.items())
@@ -202,7 +203,7 @@ def check_memory(peaks_mb: Mapping[str, float], machine: Machine = THIS_MACHINE)
 
 
 class Company:
-    """Runs at the same time, each in a thread and a process: they meet before and after the timed part; where one fails, all end."""
+    """Runs at the same time, each in a thread and a process; they wait for each other before and after timing. If one fails, all end."""
 
     def __init__(self, runs: int, idle_s: float, sampler: Sampler) -> None:
         self.sampler = sampler
@@ -214,7 +215,7 @@ class Company:
         self._members: dict[int, Neighbour] = {}
 
     def processes(self) -> set[int]:
-        """Return the processes of all runs, as far as they have reported."""
+        """Return the processes of all runs that have reported."""
         return {pid for pid in self._pids if pid is not None}
 
     def run(self, measured: Callable[[int], RunRecord]) -> list[RunRecord]:
@@ -236,7 +237,7 @@ class Company:
         return [future.result() for future in futures]
 
     def execute(self, at: int, work: job.RunJob, follow: isolation.Follow) -> job.MeasuredRun:
-        """Measure one of the runs: all processes start once the machine was inspected for each run, and nothing is read after all ended."""
+        """Measure one of the runs; the barriers keep inspections of the machine before the first start and after the last end."""
 
         def noted(event: job.Event, pid: int) -> None:
             self._pids[at] = pid
@@ -260,12 +261,12 @@ class Company:
         return self._window
 
     def _agree(self) -> None:
-        """Set the window that all runs get, once all have come."""
+        """Set the window for all runs, when all have arrived."""
         encounters, self._encounters = self._encounters, []
         if timed := [encounter.timed for encounter in encounters if encounter.timed is not None]:
             self._window = Window(max(window.start_ns for window in timed), min(window.end_ns for window in timed))
         elif any(encounter.seconds or encounter.queries_s for encounter in encounters):
-            # Beside the others each may be so many times slower.
+            # With the others, each may be as many times slower as there are runs.
             seconds = max(max(encounter.seconds, len(encounters) * encounter.queries_s) for encounter in encounters)
             start_ns = time.monotonic_ns() + round((self._idle_s + LEAD_S) * 1e9)
             self._window = Window(start_ns, start_ns + round(seconds * 1e9))

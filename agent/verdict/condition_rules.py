@@ -14,13 +14,13 @@ STEAL_RATIO = 0.02
 SWAPPED_MB = 16.0
 # The event counter of a Jetson that counts a supply voltage that is too low.
 UNDER_VOLTAGE_COUNTER = "oc1"
-# On a quiet machine threads wait below 0.1% of the time. Where they waited this much, latency is longer by about as much.
+# On a quiet machine threads wait less than 0.1% of the time. Latency grows by about the share that they wait.
 WAITED_RATIO = 0.03
 # A thread that holds Python's lock costs as much as one that holds the core.
 OTHER_THREADS_RATIO = 0.03
-# Of one core's time: above it, latencies are partly the client's (Python, copies, TLS).
+# Above this share of a core, part of each latency is the client's (Python, copies, TLS).
 MOST_BUSY_RATIO = 0.7
-# As of all missed frames as late wake-ups may cause, and as much of the latency as may be theirs.
+# Late wake-ups may cause this share of the missed frames, and this share of the latency.
 OF_MISSED_RATIO = 0.10
 OF_LATENCY_RATIO = 0.03
 
@@ -58,7 +58,7 @@ def busy_machine(facts: Facts) -> RuleEvidence | None:
     if during is None or during.other_load_ratio is None or during.other_load_ratio <= LOAD_RATIO:
         return None
     if facts.run.runtime.facts.get("server_machine") == "this" and during.served_load_ratio is None:
-        # Most of it may be the server's, which is measured.
+        # Most of the load may be that of the measured server.
         return None
     busiest = next((name for name, ratio in during.busiest_other.items() if ratio >= LEAST_NAMED), None)
     return RuleEvidence({"other_load_ratio": during.other_load_ratio}, busiest)

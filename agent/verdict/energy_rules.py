@@ -6,10 +6,10 @@ from itertools import combinations
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Energy, Scope
 from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence
 
-# The wider scopes that contain each scope: a wider one measures all that a narrower one does. A GPU's board is on no module.
+# The wider scopes that contain each scope. A GPU's board is on no module.
 INSIDE: dict[Scope, tuple[Scope, ...]] = {scope: WIDEST_FIRST[:index] for index, scope in enumerate(WIDEST_FIRST)}
 INSIDE["gpu-board"] = ("board-input", "wall-ac")
-# Where a sensor's gain is unknown: by this much the parts of a board may exceed its total.
+# If a sensor's gain is unknown, a part of a board may exceed the total by this share.
 UNKNOWN_GAIN_RATIO = 0.10
 
 
@@ -30,7 +30,7 @@ def _contradiction(energy: Energy, other: Energy) -> RuleEvidence | None:
 
 
 def _u_w(energy: Energy) -> float:
-    """Return the expanded uncertainty of the mean power; where it is unknown, an allowance."""
+    """Return the expanded uncertainty of the mean power, or an allowance if it is unknown."""
     return UNKNOWN_GAIN_RATIO * energy.mean_power_w if energy.mean_power_u_w is None else energy.mean_power_u_w
 
 

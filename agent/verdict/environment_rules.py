@@ -51,7 +51,7 @@ RULES = (
 
 
 def environment_notes(machine: Machine = THIS_MACHINE, environment: Environment | None = None) -> list[Violation]:
-    """Return what a reader should know of the machine, whatever is measured on it."""
+    """Return the notes on the machine."""
     before = conditions.inspect("before", machine)
     facts = Facts(
         conditions=(before,), environment=environment or fingerprint.read(machine), clock_synchronised=clock.synchronised(machine)

@@ -1,4 +1,4 @@
-"""The verdict on a run, and on runs of one case together."""
+"""The verdict on a run, and the runs of a case that count."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -41,6 +41,6 @@ Run = TypeVar("Run", bound=_Judged)
 
 
 def counted(runs: Sequence[Run]) -> Sequence[Run]:
-    """Return the runs of a case that its figures are of: those that are ok, where they are enough for an interval, else all but invalid."""
+    """Return the runs of a case that its figures use: the ok runs if they are enough for an interval, else all but invalid ones."""
     ok = [run for run in runs if run.verdict.state == "ok"]
     return ok if len(ok) >= FEWEST else [run for run in runs if run.verdict.state != "invalid"]

@@ -8,22 +8,22 @@ from edgemeter.agent.contract.record_accuracy import GATE_RATIO, Accuracy
 from edgemeter.agent.engine.job import MeasuredRun, Scored
 from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence
 
-# The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; below half of the lower something is wrong.
+# The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; less than half of that shows a fault.
 IMPLAUSIBLE = 0.05
-# With fewer objects (or photographs to classify) an accuracy near 0 may be bad luck.
+# With fewer objects (or photographs to classify) an accuracy near 0 may be chance.
 FEW = 50
 # A working detector exceeds this score on some photograph.
 LOWEST_SCORE = 0.05
-# A quantised score may exceed 1 by some steps, the product of two of them by more; from here on it is not a score.
+# A quantised score may exceed 1 by some steps, the product of two by more; a larger value is not a score.
 NO_SCORE = 2.0
-# Different inputs with the same outputs, before these count as constant.
+# The fewest different inputs with the same outputs that make these constant.
 DIFFERENT_INPUTS = 4
-# Of so many of the photographs with boxes the best have no extent; where pixels are read as 0..1, some boxes at the upper left keep one.
+# The share of photographs whose best boxes have no extent. If pixels are read as 0..1, some boxes at the upper left keep theirs.
 NEARLY_ALL = 0.8
-# An int8 score has 256 steps. With fewer than 8 in use the ranking of boxes, and so the AP, is decided by ties.
+# An int8 score has 256 steps. If fewer than 8 are in use, ties decide the ranking of boxes, and so the AP.
 FEW_SCORES = 8
 MANY_BOXES = 100
-# Exporters quantise an output of 0..1 in steps of 1/256 to 1/128; at twice that a box of a 640 px input moves by 10 px a step.
+# Exporters quantise an output of 0..1 in steps of 1/256 to 1/128; at 1/64 a box of a 640 px input moves by 10 px a step.
 COARSE_SHARE = 1 / 64
 LOWEST_STEP = {"int8": -128, "uint8": 0}
 
@@ -65,7 +65,7 @@ def boxes_without_extent(facts: Facts) -> RuleEvidence | None:
     answers, accuracy = facts.outputs_of.answers, facts.outputs_of.accuracy
     if answers is None or not answers.boxed or answers.without_extent is None or (accuracy is not None and not _is_low(accuracy)):
         return None
-    # Among many photographs without boxes a few with one may be mistakes.
+    # A few boxes on many photographs without boxes may be mistakes.
     if answers.boxed < min(DIFFERENT_INPUTS, answers.inputs) or answers.without_extent < NEARLY_ALL * answers.boxed:
         return None
     return RuleEvidence({"answers_boxed": answers.boxed, "answers_without_extent": answers.without_extent})
@@ -84,7 +84,7 @@ def implausible_accuracy(facts: Facts) -> RuleEvidence | None:
 
 
 def _chance(run: MeasuredRun | Scored) -> float:
-    """Return the accuracy of guessing: one over the number of classes, 0 where that is unknown."""
+    """Return the accuracy of guessing: one over the number of classes, 0 if that is unknown."""
     shapes = [tensor.shape for tensor in run.outputs]
     return 1 / shapes[0][-1] if shapes and shapes[0] and shapes[0][-1] > 1 else 0.0
 
@@ -122,7 +122,7 @@ def coarse_scores(facts: Facts) -> RuleEvidence | None:
     (tensor,) = run.outputs
     scale = tensor.scale or 0.0
     lowest = scale * (LOWEST_STEP[tensor.dtype] - (tensor.zero_point or 0))
-    # Logits, far below 0, may have larger steps.
+    # Logits lie far below 0 and may have larger steps.
     return RuleEvidence({"output_scale": scale}, tensor.name) if scale >= COARSE_SHARE and lowest > -1 else None
 
 

@@ -1,4 +1,4 @@
-"""A rule of the verdict, and the facts that all rules judge."""
+"""A rule of the verdict, and the facts that rules judge."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from edgemeter.agent.contract.record_conditions import Condition, Environment, V
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.engine.job import MeasuredRun, Scored
 
-# `note`: worth knowing, but no reason to doubt the figures.
+# A `note` is no reason to doubt the figures.
 Effect = Literal["invalid", "disturbed", "note"]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts that the rules judge: of a timed run, of a model that was only scored, or of the machine alone."""
+    """The facts about a timed run, a model that was only scored, or the machine alone."""
 
     evaluated: MeasuredRun | Scored | None = None
     conditions: Sequence[Condition] = ()
@@ -26,26 +26,26 @@ class Facts:
 
     @property
     def run(self) -> MeasuredRun:
-        """The timed run, which the rules on runs need."""
+        """The timed run, for rules on runs."""
         if not isinstance(self.evaluated, MeasuredRun):
             raise TypeError("these facts are not of a timed run")
         return self.evaluated
 
     @property
     def outputs_of(self) -> MeasuredRun | Scored:
-        """The model that ran on the data, timed or only scored, which the rules on outputs need."""
+        """The run, timed or only scored, for rules on outputs."""
         if self.evaluated is None:
             raise TypeError("these facts are of no model")
         return self.evaluated
 
     def at(self, *when: str) -> list[Condition]:
-        """Return the machine's conditions `before`, `during` or `after` the run; without an argument all, in their order."""
+        """Return the conditions `before`, `during` or `after` the run; without arguments all."""
         return [condition for condition in self.conditions if not when or condition.when in when]
 
 
 @dataclass(frozen=True, slots=True)
 class RuleEvidence:
-    """How a rule is violated: numbers, named as in the record, and the process, sensor, class or part that they are about."""
+    """The evidence for a violation: numbers, named as in the record, and the process, sensor, class or part that they are about."""
 
     numbers: dict[str, float] = field(default_factory=dict)
     subject: str | None = None
@@ -53,10 +53,10 @@ class RuleEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: the verdict on a run that violates it, and what is said then.
+    """A rule with its effect on the verdict.
 
-    `sentence` is a template for the numbers and the subject of a violation. A part in brackets is left out where one of its values is
-    missing. `check` returns None where the rule is not violated, or its facts are unknown.
+    `sentence` is a template for the numbers and the subject of a violation. A part in brackets is left out if one of its values is missing.
+    `check` returns None if the rule is not violated, or its facts are unknown.
     """
 
     name: str

@@ -9,10 +9,10 @@ from edgemeter.agent.contract.record_generation import MOST_CACHED
 from edgemeter.agent.engine.job import IN_PROCESS
 from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence
 
-# Six times what healthy runs grew by in 10 to 60 s: -1.5 to 2.5 MB (LiteRT, ONNX Runtime, TorchScript, PyTorch eager and compiled, JAX).
+# Six times the growth of healthy runs in 10 to 60 s: -1.5 to 2.5 MB (LiteRT, ONNX Runtime, TorchScript, PyTorch eager and compiled, JAX).
 GROWN_MB = 16.0
-# What keeps something of each query grows in each third. Healthy runs grew by 2.5 MB at most in all three together, mostly in the first;
-# at the second limit 4 GB are full within four hours.
+# A leak grows in each third of a run. Healthy runs grew by at most 2.5 MB in all three together, mostly in the first. At the second limit,
+# 4 GB are full within four hours.
 GROWN_IN_THIRD_MB, GROWN_IN_HOUR_MB = 1.0, 1000.0
 _SOFTWARE_GPU = re.compile(r"\(software\)|llvmpipe|lavapipe|swiftshader", re.IGNORECASE)
 
@@ -77,7 +77,7 @@ def partly_on_cpu(facts: Facts) -> RuleEvidence | None:
     on_cpu, total = counts.get("cpu", 0), sum(counts.values())
     if on_cpu and on_cpu < total:
         return RuleEvidence({"operators_on_cpu": on_cpu, "operators": total}, reported.get("left_to_cpu"))
-    # The program of an Edge TPU counts as one operator, so that there is no share.
+    # The program of an Edge TPU counts as one operator, so there is no share.
     if edge_tpu_left := int(reported.get("cpu_operators", "0")):
         return RuleEvidence({"cpu_operators": edge_tpu_left})
     return RuleEvidence() if reported.get("fully_accelerated") == "no" else None
@@ -109,7 +109,7 @@ def memory_grows(facts: Facts) -> RuleEvidence | None:
     run, memory = facts.run, facts.run.memory
     if memory.grown_mb is None or "timed_shapes" in run.runtime.facts:
         return None
-    # Less the outputs that the benchmark keeps.
+    # At most the total growth, which is without the outputs that the benchmark keeps.
     steady_mb = min(3 * min((later - earlier for earlier, later in pairwise(run.memory_thirds_mb)), default=0.0), memory.grown_mb)
     timed_h = (run.timed.end_ns - run.timed.start_ns) / 3.6e12
     is_steady = steady_mb >= 3 * GROWN_IN_THIRD_MB and steady_mb > GROWN_IN_HOUR_MB * timed_h
@@ -119,10 +119,9 @@ def memory_grows(facts: Facts) -> RuleEvidence | None:
 
 
 def unsure_model(facts: Facts) -> RuleEvidence | None:
-    """Accuracy and boxes take something for granted where no card states it: a pose's head looks like a detector's."""
-    matters = " unsure: |" if facts.run.accuracy is not None else ""
-    guess_parts = [re.split(f"{matters} {UNSURE_FAMILY}", guess, maxsplit=1) for guess in facts.run.guesses]
-    doubts = [parts[1] for parts in guess_parts if len(parts) == 2]
+    """Without a card, accuracy and boxes rest on assumptions: the head of a pose looks like that of a detector."""
+    kinds = (UNSURE_FAMILY,) if facts.run.accuracy is None else (UNSURE_FAMILY, "unsure")
+    doubts = [guess.text for guess in facts.run.guesses if guess.kind in kinds]
     return RuleEvidence(subject="; ".join(doubts)) if doubts else None
 
 

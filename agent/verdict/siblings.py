@@ -1,4 +1,4 @@
-"""Runs of one case in one session, judged together: one that lies apart from the others is disturbed."""
+"""Runs of one case in one session, judged together: an outlier is disturbed."""
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
@@ -12,9 +12,9 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.verdict.rule import Rule
 
-# A smaller distance cannot reverse a comparison that is worth making.
+# A smaller distance does not matter for a comparison.
 APART_RATIO = 0.10
-# Of the scatter of the siblings, by the median of their distances. Source: 1.4826 times it is the standard deviation of normal values.
+# Three standard deviations, in units of the median absolute deviation of normal values.
 APART_DEVIATIONS = 3 * 1.4826
 APART = Rule(
     "apart-from-siblings", "disturbed",
@@ -24,9 +24,10 @@ APART = Rule(
 
 
 def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return the runs in their order; one whose p50 lies apart from its siblings', the runs of its case in its session, is disturbed.
+    """Return the runs in their order; a run whose p50 is an outlier among its siblings is disturbed.
 
-    The record of a run is published as soon as it ends, before its siblings are there. So whoever reads several runs judges them.
+    Siblings are the runs of a case in a session. A record is published when its run ends, before its siblings exist, so readers of several
+    runs judge them.
     """
     judged = list(runs)
     sessions: dict[Hashable, list[int]] = {}
@@ -42,18 +43,18 @@ def judged_together(runs: Iterable[RunRecord]) -> list[RunRecord]:
 
 
 def case_in_session(run: RunRecord) -> Hashable:
-    """Return what siblings share: all runs of a case in one session."""
+    """Return the key that siblings share."""
     return run.session_started_at_ns, key_of(run)
 
 
 def has_siblings(run: RunRecord) -> bool:
-    """Return whether a run can have siblings: it is of a session and not invalid, and its p50 was measured or replayed."""
+    """Return whether a run can have siblings: it belongs to a session, is not invalid, and its p50 was measured or replayed."""
     is_timed = (run.latency.p50_ms or 0.0) > 0 and run.provenance.get("latency") in ("measured", "replayed")
     return is_timed and run.session_started_at_ns > 0 and run.verdict.state != "invalid"
 
 
 def apart_among(p50s_ms: Sequence[float]) -> tuple[float, set[int]]:
-    """Return the median of the p50s of siblings in ms, and the indices of those that lie apart from it on the log scale."""
+    """Return the median of the p50s of siblings in ms, and the indices of outliers on the log scale."""
     logs = [math.log(p50_ms) for p50_ms in p50s_ms]
     middle = median(logs)
     if len(logs) < FEWEST:
@@ -63,7 +64,7 @@ def apart_among(p50s_ms: Sequence[float]) -> tuple[float, set[int]]:
 
 
 def judged_apart(verdict: Verdict, p50_ms: float, siblings_p50_ms: float, siblings: int) -> Verdict:
-    """Return the verdict on a run that lies apart from so many siblings, itself among them."""
+    """Return the verdict on an outlier; `siblings` is the number of runs, including this one."""
     numbers = {"latency_p50_ms": p50_ms, "siblings_p50_ms": siblings_p50_ms, "siblings": siblings}
     violation = Violation(rule=APART.name, numbers=numbers)
     return Verdict(state="disturbed", violations=(*verdict.violations, violation), notes=verdict.notes)

@@ -1,4 +1,4 @@
-"""The words for verdicts, made of the rules' rows: for every command and page."""
+"""The words for verdicts, from the rules, for every command and page."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from edgemeter.agent.verdict.rule import Effect, Rule
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 EFFECTS: tuple[Effect, ...] = ("invalid", "disturbed", "note")
 _PLACE = re.compile(r"\{.*?\}")
-# A part of a sentence that is left out where one of its values is missing.
+# A part of a sentence that is left out if one of its values is missing.
 _OPTIONAL = re.compile(r"\[(.*?)\]")
 
 
@@ -27,7 +27,7 @@ class RuleRow(msgspec.Struct, frozen=True):
 
 
 class NumberRange(tuple[float, ...]):
-    """The numbers of several runs, written as `40%`, or as `40% to 80%` where they differ."""
+    """The numbers of several runs, formatted as `40%`, or as `40% to 80%` if they differ."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class NumberRange(tuple[float, ...]):
 
 
 def sentence_of(*violations: Violation) -> str:
-    """Return what is wrong in one run or more, by one rule, without a full stop; of an unknown rule its name and numbers."""
+    """Return the sentence of violations of one rule, without a full stop; for an unknown rule its name and numbers."""
     names = dict.fromkeys(name for violation in violations for name in violation.numbers)
     values: dict[str, NumberRange | str] = {
         name: NumberRange(violation.numbers[name] for violation in violations if name in violation.numbers) for name in names
@@ -44,7 +44,7 @@ def sentence_of(*violations: Violation) -> str:
     if subjects := dict.fromkeys(violation.subject for violation in violations if violation.subject is not None):
         values["subject"] = " and ".join(subjects)
     rule = BY_NAME.get(violations[0].rule)
-    # At odd places stand the optional parts.
+    # The parts at odd indices are optional.
     parts = [_filled(part, values) for part in _OPTIONAL.split(rule.sentence)] if rule else [None]
     if any(part is None for part in parts[::2]):
         return " ".join([violations[0].rule, *(f"{name} {value}" for name, value in values.items())])
@@ -59,13 +59,13 @@ def _filled(template: str, values: Mapping[str, NumberRange | str]) -> str | Non
 
 
 def remedy_of(violation: Violation) -> str:
-    """Return what to do about it; nothing where this version does not know the rule."""
+    """Return the remedy; empty if the rule is unknown."""
     rule = BY_NAME.get(violation.rule)
     return rule.remedy if rule else ""
 
 
 def text_of(*violations: Violation, remark: str = "") -> str:
-    """Return what is wrong in one run or more, by one rule, and what to do, in two sentences."""
+    """Return the sentence of violations of one rule, with its remedy."""
     return f"{sentence_of(*violations)}{remark}. {remedy_of(violations[0])}".rstrip()
 
 
@@ -82,10 +82,9 @@ def not_counted_text(not_counted: int, counted: int) -> str:
 
 
 def verdict_lines(verdicts: Sequence[Verdict], not_counted: int = 0, *, with_notes: bool = True) -> list[str]:
-    """Return a line for each rule that the runs that count violate, the most severe first, and how many further runs do not count.
+    """Return a line for each violated rule, the most severe first, and lines with the number of runs that are disturbed or do not count.
 
-    Such as `disturbed: other processes used 40% to 80% of the cores while timing (2 of 3 runs). Close them and run again.` Only the rules
-    stand there without notes.
+    A line is such as `disturbed: other processes used 40% to 80% of the cores while timing (2 of 3 runs). Close them and run again.`
     """
     by_rule: dict[tuple[Effect, str], list[Violation]] = {}
     for verdict in verdicts:
@@ -107,7 +106,7 @@ def verdict_lines(verdicts: Sequence[Verdict], not_counted: int = 0, *, with_not
 
 
 def none_ok_text(verdicts: Sequence[Verdict]) -> str | None:
-    """Return how many runs there were, that none is ok, and the most severe reason; None where one is ok, or nothing ran."""
+    """Return that none of the runs is ok, with the most severe reason; None if one is ok, or there are none."""
     if not verdicts or any(verdict.state == "ok" for verdict in verdicts):
         return None
     runs = f"{len(verdicts):,} runs, none of them ok" if len(verdicts) > 1 else "1 run, not ok"
@@ -115,7 +114,7 @@ def none_ok_text(verdicts: Sequence[Verdict]) -> str | None:
 
 
 def rule_rows(rules: Iterable[Rule] = RULES) -> list[RuleRow]:
-    """Return the rules, the most severe first; in their sentences N stands for a number of the run, and `...` for what it is about."""
+    """Return the rules, the most severe first; sentences have N for a number of the run, and `...` for its subject."""
     rows = [RuleRow(rule.name, rule.effect, _PLACE.sub(_placeholder, _OPTIONAL.sub("", rule.sentence)), rule.remedy) for rule in rules]
     return sorted(rows, key=lambda row: EFFECTS.index(row.effect))
 

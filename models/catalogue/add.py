@@ -9,7 +9,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.toml import write_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import card_path
+from edgemeter.agent.contract.model_card import Guess, card_path, made_by_guessing
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.engine.inspection import inspect
 from edgemeter.agent.recognition import recognise
@@ -20,7 +20,7 @@ from edgemeter.models.catalogue.shipped_models import card_text
 
 def add_model(
     model: Path, name: str | None, runtime: str | None, licence: str | None, source: str | None, *, replace: bool
-) -> tuple[CatalogueEntry, Loaded, tuple[str, ...]]:
+) -> tuple[CatalogueEntry, Loaded, tuple[Guess, ...]]:
     """Return the new entry of the user's catalogue, the runtime's facts and the guesses; a card is written beside `model` if it has none.
 
     Where an argument is None, the file's own data are used; `replace` an entry of the same name.
@@ -36,6 +36,7 @@ def add_model(
         raise ConfigError(f"cannot add {str(model)!r}: there is no such file")
     loaded = inspect(model, runtime or runtime_for(model))
     about, guesses = recognise.card_for(model, loaded)
+    guessed = made_by_guessing(guesses)
     digest = model_file.sha256(model)
     if about.sha256 not in (None, digest):
         raise ConfigError(
@@ -57,8 +58,8 @@ def add_model(
         size_bytes=model.stat().st_size,
         input=about.input,
         output=about.output,
-        # The card that is written now ends the guessing: the guesses are kept here.
-        note=" | ".join(guess.partition("; ")[2] or guess for guess in guesses) or None,
+        # The card that is written now ends the guessing, so the guesses are kept here.
+        note=guessed.get("guesses"),
     )
     holder = {**built_in, **{other.name: other for other in read_catalogue(own_file()).entry}}.get(entry.name)
     # The same file may be added again, and one that our catalogue says how to make.
@@ -66,7 +67,7 @@ def add_model(
         problem = f"{entry.name!r} is {holder.path or holder.file!r} in the catalogue"
         raise ConfigError(f"{problem}: choose another --name, or replace it with --replace")
     if not card_path(model).exists():
-        origin = {"entry": entry.name, "by": "edgemeter models add", **({"guesses": entry.note} if entry.note else {})}
+        origin = {"entry": entry.name, "by": "edgemeter models add", **guessed}
         card = msgspec.structs.replace(about, sha256=digest, licence=entry.licence, source=entry.source, made=origin)
         with os_error_as(
             ConfigError, f"cannot write {str(card_path(model))!r}", "copy the model to a folder that you can write, and add it there"

@@ -120,6 +120,6 @@ def add(file: Path, *, replace: bool, form: Format, **options: str | None) -> No
         for tensor in tensors:
             scale = "" if tensor.scale is None else f", real = {tensor.scale:.6g} x (q - {tensor.zero_point or 0})"
             click.echo(f"{kind} {tensor.name}: {tensor.dtype} {list(tensor.shape)}{scale}".replace("None", "?"))
-    family = entry.family + "?" * any(UNSURE_FAMILY in guess for guess in guesses)
+    family = entry.family + "?" * any(guess.kind == UNSURE_FAMILY for guess in guesses)
     click.echo(f"{entry.name}: {entry.task}, {family}, {entry.precision}, {len(entry.output.labels)} labels, sha256 {entry.sha256}")
     click.echo(f"entry written to {own_file()}, card beside the file", err=True)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.metrics import gain, metric_name
-from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.model_card import Card, made_by_guessing
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.models.catalogue.shipped_models import card_text
 from edgemeter.models.convert import formats
@@ -83,7 +83,7 @@ def made_facts(conversion: Conversion, request: ConversionRequest) -> Values:
     source, parity, compared = request.source, conversion.parity, request.photos.compared
     values: Values = {"by": "edgemeter models convert", "format": conversion.format.name, "from": source.path.name}
     values |= {"from_sha256": source.sha256, **conversion.facts}
-    values |= {"guessed": "; ".join(source.guesses)} if source.guesses else {}
+    values |= made_by_guessing(source.guesses)
     values |= {"verdict": parity.verdict.state, "reason": parity.verdict.reason}
     values |= {"compared": conversion.stand_in} if conversion.stand_in else {}
     if parity.before is not None and parity.after is not None:

@@ -7,7 +7,7 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.contract.model_card import Card, card_path
+from edgemeter.agent.contract.model_card import Card, Guess, card_path
 from edgemeter.agent.contract.model_formats import runtime_for
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.recognition import recognise
@@ -28,7 +28,7 @@ class ModelSource:
     form: str
     loaded: Loaded
     about: Card | None
-    guesses: tuple[str, ...]
+    guesses: tuple[Guess, ...]
     unknown: str | None
     sha256: str
 
@@ -86,7 +86,7 @@ def load_source(path: Path) -> ModelSource:
     finally:
         runtime.close()
     about: Card | None = None
-    guesses: tuple[str, ...] = ()
+    guesses: tuple[Guess, ...] = ()
     unknown: str | None = None
     try:
         about, guesses = recognise.card_for(path, loaded)

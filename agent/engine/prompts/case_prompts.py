@@ -13,20 +13,20 @@ from edgemeter.agent.engine.prompts.question_file import QuestionFile, read_ques
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.generators import Chat, LoadedGenerator, Prompt
 
-# About the most that a chat template puts around a message.
+# About the most tokens that a chat template adds to a message.
 _TEMPLATE_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionPrompts:
-    """Asks the questions of a file in an order of the seed, again and again; warm-up begins at its end."""
+    """The questions of a file in an order drawn by the seed, repeated; warm-up begins at its end."""
 
     file: QuestionFile
     seed: int
     is_chat: bool
 
     def of(self, number: int) -> Prompt:
-        """Return the prompt of a query: a message where the generator takes them, else a text."""
+        """Return the prompt of a query: a message if the generator takes messages, else a text."""
         order = self.file.order(self.seed)
         text = self.file.questions[order[number % len(order)]].text
         return Chat(text) if self.is_chat else text
@@ -34,9 +34,9 @@ class QuestionPrompts:
 
 @dataclass(frozen=True, slots=True)
 class CasePrompts:
-    """The prompts of a case; `file` is None of synthetic ones.
+    """The prompts of a case; `file` is None for synthetic ones.
 
-    `salt` begins synthetic texts, so that no server has them from an earlier run.
+    Synthetic texts begin with the `salt`, so that no server has cached them in an earlier run.
     """
 
     case: Case
@@ -50,7 +50,7 @@ class CasePrompts:
 
     @property
     def context_tokens(self) -> int:
-        """Return the context that every query fits into: a token of a question has at least one byte."""
+        """The context length that is enough for every query: a token of a question has at least one byte."""
         longest = self.case.prompt_tokens or 0
         if self.file:
             longest = _TEMPLATE_TOKENS + max(len(question.text.encode()) for question in self.file.questions)
@@ -58,7 +58,7 @@ class CasePrompts:
 
     @property
     def pass_queries(self) -> int:
-        """Return at whose multiples a run ends: a pass of the file, so that a faster model is asked no other questions."""
+        """The number of queries in a pass of the file; runs end after whole passes, so that all models are asked the same questions."""
         return len(self.file.questions) if self.file else 1
 
     @property
@@ -67,10 +67,7 @@ class CasePrompts:
         return self.case.output_tokens or 0
 
     def of(self, loaded: LoadedGenerator) -> QuestionPrompts | SyntheticPrompts:
-        """Return what gives the prompt of each query by its number: 0, 1, ... are timed, -1, -2, ... come before them.
-
-        That of a number stays the same, so that a query can be repeated. Raises ConfigError if synthetic ones have no room.
-        """
+        """Return the prompts by the numbers of the queries, each always the same; raises ConfigError if synthetic ones have no room."""
         if self.file:
             return QuestionPrompts(self.file, self.case.seed, loaded.abilities.chats)
         return SyntheticPrompts(loaded, self.case.prompt_tokens or 0, self.case.seed, self.salt)
@@ -80,10 +77,10 @@ class CasePrompts:
         return {"prompts": self.file.name, "prompts_sha256": self.file.file_sha256} if self.file else {"prompts": SYNTHETIC}
 
     def dataset(self, loaded: LoadedGenerator) -> DatasetInfo:
-        """Return how the prompts are named in a record: all that must be equal for two runs to have done the same work.
+        """Return the data set of a record: its name and hash hold all that must be equal for two runs to have done the same work.
 
-        These are the lengths and the seed, or the file's content, and where they are not the usual ones the type of the cache, speculation,
-        the end of a query, and that a server answered which the run did not start.
+        These are the lengths and the seed, or the file's content; and if they are unusual, the type of the cache, speculation, the end of a
+        query, and that the run did not start the server.
         """
         case, able, file = self.case, loaded.abilities, self.file
         name = f"synthetic {case.token_lengths}"

@@ -1,7 +1,7 @@
-"""Files of questions: JSON Lines with `prompt` and what is right, and the score of a model's answers to them.
+"""Files of questions: JSON Lines with `prompt` and the right answers, and the score of a model's answers to them.
 
-`answer` is a text or number, `answers` are texts any of which is right. With `choices`, `answer` is the letter of the right one or its
-number from 0; the choices are then added to the prompt, a letter before each.
+`answer` is a text or number; `answers` are texts any of which is right. With `choices`, `answer` is the letter of the right choice or its
+number from 0, and the choices are added to the prompt, a letter before each.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ class _QuestionEntry(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question as it is asked, with its right answer."""
+    """The text of a question with its right answer."""
 
     text: str
     key: AnswerKey
@@ -46,14 +46,11 @@ class QuestionFile:
     file_sha256: str
 
     def order(self, seed: int) -> list[int]:
-        """Return the order in which the questions are asked."""
+        """Return the indices of the questions in the order of asking."""
         return random.Random(seed).sample(range(len(self.questions)), len(self.questions))  # noqa: S311 - a repeatable order is wanted
 
     def score(self, seed: int, answers: Iterable[tuple[int, str]]) -> tuple[Accuracy | None, str | None]:
-        """Return the share of questions that were answered right, each by its first answer; else None and why.
-
-        `answers` are texts with the number of their query.
-        """
+        """Return the share of questions with a right first answer, or None and why; `answers` are texts by the numbers of queries."""
         order, first = self.order(seed), dict[int, str]()
         for number, text in answers:
             first.setdefault(order[number % len(order)], text)
@@ -76,7 +73,7 @@ class QuestionFile:
 
 
 def path_of(questions: str) -> Path:
-    """Return the file of questions by its path, or of a shipped data set by its name; raises ConfigError if there is none."""
+    """Return the file of questions, by its path or by the name of a shipped data set; raises ConfigError if there is none."""
     path = Path(questions)
     shipped = shipped_text(f"{path.name.removeprefix('edgemeter-')}.jsonl")
     if not path.is_file() and shipped is None:
@@ -85,10 +82,10 @@ def path_of(questions: str) -> Path:
 
 
 def read_questions(questions: str, subset: int | None = None, seed: int = 0) -> QuestionFile:
-    """Return the questions of a file or a shipped data set, of `subset` a random draw that is the same everywhere.
+    """Return the questions of a file or a shipped data set, or a random `subset` that is the same everywhere.
 
     Raises:
-        ConfigError: it cannot be read, or holds no question; the line is named.
+        ConfigError: the file cannot be read, or holds no question; the line is named.
     """
     path = path_of(questions)
     content = read_bytes(path, "the questions")

@@ -1,1 +1,1 @@
-"""How queries come: closed loop (single_stream, offline), open loop (poisson, steady); names are in `scenario.py`."""
+"""How queries arrive: closed loops (single_stream, offline) and open loops (poisson, steady); `scenario.py` has the plans."""

@@ -1,4 +1,4 @@
-"""Statistics of generated text from the moments of its tokens: TTFT, TPOT, inter-token latency, and rates."""
+"""Statistics of generated text from the times of its tokens: TTFT, TPOT, inter-token latency, and rates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,23 +15,22 @@ from edgemeter.agent.generators import LONGEST_STEP
 
 Times = NDArray[np.int64]
 
-# Answers of fewer tokens after the first moment do not show whether they were streamed.
+# Shorter answers do not show whether they were streamed.
 FEWEST_STREAMED = 3
 BUFFERED_RATIO = 0.02
 IMPOSSIBLE_RATIO = 0.5
-# A gap of a network so much shorter than the mean one, and so short, is none of decoding: both pieces arrived together.
+# A gap below this share of the mean gap, and below this time, comes from the network: both pieces arrived together.
 TOGETHER_RATIO, TOGETHER_NS = 0.1, 300_000
 
-# The raw samples of a record by what they are here.
+# The fields of `TokenMoments` by the names of a record's samples.
 MOMENTS = {"first_token": "first_ns", "latency": "latency_ns", "output_tokens": "output_tokens", "token": "token_ns"}
 
 
 @dataclass(frozen=True, slots=True)
 class TokenMoments:
-    """When the tokens of the timed queries came: int64 [queries] each, and `token_ns` int64 [tokens], query after query.
+    """The times of the tokens of timed queries: int64 [queries] each, and `token_ns` int64 [tokens], query after query.
 
-    All moments count from the start of their own query, in an open loop from its scheduled arrival, ns. Tokens that came together have one
-    moment.
+    All times count from the start of the query, in an open loop from its scheduled arrival, ns. Tokens that came together have one time.
     """
 
     first_ns: Times
@@ -41,13 +40,13 @@ class TokenMoments:
 
     @classmethod
     def of_series(cls, series: Mapping[str, Times]) -> "TokenMoments | None":
-        """Return the moments by the names of the record's samples; None where one of the series is missing."""
+        """Return the times from the series of a record; None if a series is missing."""
         if not set(MOMENTS) <= set(series):
             return None
         return cls(**{field: series[name] for name, field in MOMENTS.items()})
 
     def ended_early(self, asked_tokens: int) -> int:
-        """Return how many queries have fewer tokens than were asked for."""
+        """Return the number of queries with fewer tokens than were asked for."""
         return int(np.count_nonzero(self.output_tokens < asked_tokens))
 
     @property
@@ -61,9 +60,9 @@ class TokenMoments:
         return gaps_ns
 
     def are_later(self) -> NDArray[np.bool_]:
-        """Return which tokens came after those of the first moment of their query, bool [tokens].
+        """Return which tokens came after the first ones of their query, bool [tokens].
 
-        A network hands over together also what was read at once.
+        A network may deliver tokens together that the server sent one after the other.
         """
         owner, gaps = self.owner, np.diff(self.token_ns)
         ends = np.cumsum(self.output_tokens)
@@ -71,22 +70,22 @@ class TokenMoments:
         mean_ns = (self.token_ns[ends - 1] - self.token_ns[begins]) / np.maximum(self.output_tokens - 1, 1)
         shortest_ns = np.minimum(TOGETHER_RATIO * mean_ns[owner[1:]], TOGETHER_NS)
         waited = (np.diff(owner) == 0) & (gaps > shortest_ns)
-        # Tokens behind the first wait of their own query.
+        # The number of waits before each token; a later token has more of them than the first of its query.
         waits = np.concatenate(([0], np.cumsum(waited))) if self.token_ns.size else np.zeros(0, np.int64)
         are_later: NDArray[np.bool_] = waits > waits[begins[owner]]
         return are_later
 
     def later_tokens(self) -> Times:
-        """Return how many tokens of each query were decoded: those after its first moment, at which several may have come."""
+        """Return the number of decoded tokens of each query: those after its first ones, which may have come together."""
         return np.bincount(self.owner[self.are_later()], minlength=self.output_tokens.size)
 
     def spans_ns(self) -> tuple[Times, Times]:
-        """Return the time from first to last moment of each query that decoded tokens, and how many these are."""
+        """Return the time from first to last token of each query with decoded tokens, and their number."""
         later_tokens = self.later_tokens()
         return (self.latency_ns - self.first_ns)[later_tokens > 0], later_tokens[later_tokens > 0]
 
     def stamped_tokens_max(self) -> int:
-        """Return how many tokens came together at most."""
+        """Return the largest number of tokens that came together."""
         begins = np.ones(self.token_ns.size, bool)
         begins[1:] = (np.diff(self.token_ns) != 0) | (np.diff(self.owner) != 0)
         lengths = np.diff(np.append(np.flatnonzero(begins), self.token_ns.size))
@@ -94,7 +93,7 @@ class TokenMoments:
 
 
 def lengths_of(tokens: Times) -> TokenLengths:
-    """Return the distribution of these counts, at least one."""
+    """Return the distribution of these counts."""
     return TokenLengths(
         min_tokens=int(tokens.min()),
         mean_tokens=float(tokens.mean()),
@@ -103,13 +102,13 @@ def lengths_of(tokens: Times) -> TokenLengths:
 
 
 def tpot_ns(moments: TokenMoments) -> Times:
-    """Return the time per output token of each query of several, whole ns: (last - first) / the tokens that came after the first moment."""
+    """Return the time per output token of each query with decoded tokens, whole ns: (last - first) / decoded tokens."""
     spent_ns, later_tokens = moments.spans_ns()
     return np.rint(spent_ns / later_tokens).astype(np.int64)
 
 
 def summarise_tpot(moments: TokenMoments) -> Latency | None:
-    """Return the summary of TPOT; None where no query has several tokens."""
+    """Return the summary of TPOT; None if no query has several tokens."""
     durations = tpot_ns(moments)
     return summarise_latency(durations) if durations.size else None
 
@@ -117,11 +116,11 @@ def summarise_tpot(moments: TokenMoments) -> Latency | None:
 def unstreamed_reason(
     moments: TokenMoments, prompt_tokens: int | None, step_tokens: int = 1, timed: TimedQueries | None = None
 ) -> str | None:
-    """Return why the moments are not those of tokens but of a buffer that was emptied at once; None if they may be.
+    """Return why the times are not those of tokens but of a buffer that was emptied at once; None if they may be.
 
-    A token takes at least as long to decode as one of a prompt, so that even half of that is impossible; of short prompts, whose time is
-    mostly other work, the answer may last 2% of the time to its first token. One step gives `step_tokens` at most. Where queries overlap,
-    that time holds a wait for others: then what a query takes of the whole window counts, if that is less.
+    Decoding a token takes at least as long as processing one of the prompt, so less than half of that is impossible. A short prompt takes
+    mostly other time, so the limit is 2% of the time to the first token. One step gives `step_tokens` at most. If queries overlap, the time
+    to the first token has waits for others, so the query's share of the window counts if it is less.
     """
     if not moments.output_tokens.size:
         return None
@@ -145,10 +144,10 @@ def unstreamed_reason(
 def with_times(
     generation: Generation, moments: TokenMoments, prefilled: int | None, timed: TimedQueries | None, unstreamed: str | None = None
 ) -> tuple[Generation, str | None]:
-    """Return the generation with all that follows from its moments; nothing of single tokens where these are none of tokens, and why.
+    """Return the generation with the figures from its times; without those of single tokens, and why, if they were not streamed.
 
-    `prefilled` counts the prompt tokens that were processed, None if unknown. Where queries overlap, rates are over the timed part.
-    `unstreamed` is why an answer had no moments.
+    `prefilled` is the number of processed prompt tokens, None if unknown. If queries overlap, rates are over the timed part. `unstreamed`
+    is why an answer had no times.
     """
     # The shortest time to a first token is that of the shortest prompt.
     shortest = generation.prompt_lengths.min_tokens if generation.prompt_lengths else generation.prompt_tokens
@@ -171,10 +170,7 @@ def with_times(
 
 
 def summarise_gaps(moments: TokenMoments) -> Latency | None:
-    """Return the summary of inter-token latencies; None where tokens came together or there are no gaps.
-
-    A percentile needs as many gaps as it needs queries elsewhere.
-    """
+    """Return the summary of inter-token latencies; None if tokens came together or there are no gaps."""
     gaps_ns = moments.gaps_ns()
     if not gaps_ns.size or moments.stamped_tokens_max() > 1:
         return None
@@ -182,14 +178,14 @@ def summarise_gaps(moments: TokenMoments) -> Latency | None:
 
 
 def within(timed: TimedQueries, moments_ns: Times) -> int:
-    """Return how many of the moments (monotonic ns) lie in the time over which rates are taken."""
+    """Return how many of these times (monotonic ns) lie in the window of the rates."""
     return int(np.count_nonzero((timed.busy_begin_ns < moments_ns) & (moments_ns <= timed.busy_end_ns)))
 
 
 def _prefill_tokens_per_s(generation: Generation, moments: TokenMoments, processed_tokens: int, timed: TimedQueries | None) -> float | None:
-    """Return the prompt tokens that were processed, by the time to the first tokens; where queries overlap by the window.
+    """Return the processed prompt tokens over the time to the first tokens, or over the window if queries overlap.
 
-    Of prompts of one length that time is the median, so that the rate is TTFT turned over.
+    If all prompts have one length, that time is the median, so that the rate is the inverse of TTFT.
     """
     queries = moments.first_ns.size
     if timed is not None and timed.overlap:
@@ -199,7 +195,7 @@ def _prefill_tokens_per_s(generation: Generation, moments: TokenMoments, process
 
 
 def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
-    """Return the tokens that were decoded, by the time that they took: TPOT's median turned over; where queries overlap by the window."""
+    """Return the rate of decoding: the inverse of the median TPOT, or decoded tokens over the window if queries overlap."""
     if timed is not None and timed.overlap and moments.later_tokens().any():
         return within(timed, (timed.arrived_ns[moments.owner] + moments.token_ns)[moments.are_later()]) * 1e9 / timed.busy_ns
     durations_ns = tpot_ns(moments)
@@ -208,7 +204,7 @@ def decode_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None
 
 
 def output_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None) -> float | None:
-    """Return all tokens that were generated, the first ones too, by the time of the queries; where they overlap by the window."""
+    """Return all generated tokens over the time of the queries, or over the window if they overlap."""
     if timed is None or not timed.overlap:
         spent_ns = int(moments.latency_ns.sum())
         return int(moments.output_tokens.sum()) * 1e9 / spent_ns if spent_ns > 0 else None
@@ -216,6 +212,6 @@ def output_tokens_per_s(moments: TokenMoments, timed: TimedQueries | None = None
 
 
 def user_tokens_per_s(moments: TokenMoments) -> float | None:
-    """Return the tokens a second that a user sees once text comes: the mean over queries of 1 / TPOT; None without second tokens."""
+    """Return the tokens a second that a user sees after the first: the mean over queries of 1 / TPOT; None without decoded tokens."""
     spans_ns, later_tokens = moments.spans_ns()
     return float(np.mean(later_tokens * 1e9 / spans_ns)) if later_tokens.size else None

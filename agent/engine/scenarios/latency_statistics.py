@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from edgemeter.agent.contract.record_figures import Latency, Stage
 
 PERCENTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
-# MLPerf Inference loadgen/early_stopping.cc: confidence 0.99, tolerance 0. It takes queries as independent: where slow ones come in bursts,
-# the estimate of p99 lies below the true one in up to 83% of runs of 10 s. So it is stated of the scenario alone that MLPerf states it of.
+# MLPerf Inference loadgen/early_stopping.cc: confidence 0.99, tolerance 0. It assumes independent queries: if slow ones come in bursts, the
+# estimate of p99 lies below the true one in up to 83% of runs of 10 s. So it is given only in the scenario in which MLPerf gives it.
 MLPERF_SCENARIO = "single_stream"
 STOPPING_CONFIDENCE = 0.99
 
@@ -25,7 +25,7 @@ def binomial_cdf(trials: int, chance: float) -> NDArray[np.float64]:
 
 
 def over_latency_limit(queries: int, percentile: float) -> int:
-    """Return how many of `queries` may exceed the percentile so that it still holds with confidence 0.99; below 1 it does not.
+    """Return how many of `queries` may exceed the percentile, so that it holds with confidence 0.99; if below 1, it does not.
 
     The largest t with P(Binomial(queries, 1 - percentile) <= t) <= 1 - 0.99.
     Source: MLPerf Inference rules, early stopping.
@@ -38,7 +38,7 @@ def over_latency_limit(queries: int, percentile: float) -> int:
 
 @lru_cache(maxsize=32)
 def queries_needed(percentile: float) -> int:
-    """Return the smallest number of queries with which the percentile may be stated (p50 11, p90 64, p99 662)."""
+    """Return the smallest number of queries that support the percentile (p50 11, p90 64, p99 662)."""
     low, high = 1, 2
     while over_latency_limit(high, percentile) < 1:
         low, high = high, high * 2
@@ -49,13 +49,13 @@ def queries_needed(percentile: float) -> int:
 
 
 def early_stopping_ms(sorted_ms: NDArray[np.float64], percentile: float) -> float | None:
-    """Return MLPerf's early-stopping estimate of a percentile, None when too few queries support it; `sorted_ms` ascending [n]."""
+    """Return MLPerf's early-stopping estimate of a percentile, None if there are too few queries; `sorted_ms` ascending [n]."""
     limit = over_latency_limit(sorted_ms.size, percentile)
     return float(sorted_ms[sorted_ms.size - limit]) if limit >= 1 else None
 
 
 def summarise_latency(latency_ns: NDArray[np.int64], scenario: str = "") -> Latency:
-    """Return the latency part of a record from the durations of queries, nanoseconds [n >= 1]; `scenario` is that of whole queries."""
+    """Return the latency part of a record from durations, nanoseconds [n >= 1]; `scenario` is empty unless they are of whole queries."""
     sorted_ms = np.sort(latency_ns / 1e6)
     count = sorted_ms.size
     levels = {name: level for name, level in PERCENTILES.items() if count >= queries_needed(level)}

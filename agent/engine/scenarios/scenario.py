@@ -1,4 +1,4 @@
-"""Scenarios: the plan of a case, the batches of a query, and the load that was offered and served."""
+"""Scenarios: the plan of a case, the batches of a query, and the offered and served load."""
 
 import random
 from collections import Counter
@@ -23,16 +23,16 @@ FEWEST_BATCHES = 11
 
 
 def declared_batch(inputs: Sequence[TensorInfo]) -> int | None:
-    """Return the batch that the model's inputs declare: their common first size; None where all leave it open.
+    """Return the batch that the model's inputs declare, their common first size; None if all leave it open.
 
-    An input of one dimension or none has no batch; sizes that differ between inputs are not a batch either: 1.
+    It is 1 if an input has fewer than two dimensions, or if the first sizes differ.
     """
     sizes = {info.shape[0] if len(info.shape) > 1 else 1 for info in inputs}
     return sizes.pop() if len(sizes) == 1 else 1
 
 
 def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> tuple[int, int]:
-    """Return the samples of a query, and how many single samples are put together for it (1: none are), on a model with these inputs.
+    """Return the number of samples in a query of this model, and how many prepared inputs are joined for it (1: none are).
 
     Raises:
         ConfigError: the model cannot take this batch.
@@ -50,7 +50,7 @@ def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> tuple[int, int]:
 
 
 def join_batch(items: Sequence[list[Array]]) -> list[Array]:
-    """Return one batch: the samples of `items`, input by input, along the first dimension; raises ConfigError if they differ in shape."""
+    """Return one batch, `items` joined along the first dimension; raises ConfigError if they differ in shape."""
     if any(len({item[index].shape for item in items}) > 1 for index in range(len(items[0]))):
         message = 'items of different lengths make no batch: pad them (padding = "tokens" in the card), or leave batch out'
         raise ConfigError(message)
@@ -58,7 +58,7 @@ def join_batch(items: Sequence[list[Array]]) -> list[Array]:
 
 
 def joined_batches(prepared: Sequence[list[Array]], samples: int, limit_bytes: int, seed: int) -> list[list[Array]]:
-    """Return a few batches of `samples` items drawn from `prepared`, as many as fit into `limit_bytes`; of 1 sample: `prepared` itself."""
+    """Return a few batches of `samples` items drawn from `prepared`, as many as fit into `limit_bytes`; for 1 sample `prepared` itself."""
     if samples == 1:
         return list(prepared)
     batch_bytes = samples * max(1, sum(array.nbytes for array in prepared[0]))
@@ -67,39 +67,39 @@ def joined_batches(prepared: Sequence[list[Array]], samples: int, limit_bytes: i
 
 
 def plan_of(case: Case, seed: int, batch: int = 1) -> TimingPlan:
-    """Return the plan of a case, before it is known how long a query takes; the queries of an offline case are samples in batches."""
+    """Return the plan of a case, before the duration of a query is known; `queries` of an offline case are samples."""
     queries = max(FEWEST_BATCHES, -(-case.queries // batch)) if case.scenario == "offline" else case.queries
     deadline_ns = None if case.deadline_ms is None else round(case.deadline_ms * 1e6)
     return TimingPlan(queries, case.seconds, 0, seed, case.rate_per_s, case.concurrency, deadline_ns=deadline_ns)
 
 
 def window(name: str, timed: TimedQueries) -> Window:
-    """Return the timed part: from its beginning, of single_stream from its first query, to the end of the last."""
+    """Return the timed part: from its beginning, in single_stream from the first query, to its end."""
     return Window(int(timed.starts_ns[0]) if name == "single_stream" else timed.begin_ns, timed.end_ns)
 
 
 def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
-    """Return the samples a second of what was timed, `samples` in all: over the whole window, in single_stream over the calls alone.
+    """Return the samples a second, `samples` in all: over the whole window, in single_stream over the calls alone.
 
-    Of several users it is of those between ramp-up and tail; a query that is cut counts by the share of its time in between.
+    With several users the window lies between ramp-up and tail, and a query counts by the share of its time in the window.
     """
     if timed.users is not None:
         ends_ns = np.minimum(timed.starts_ns + timed.latency_ns, timed.busy_end_ns)
         within_ns = ends_ns - np.maximum(timed.starts_ns, timed.busy_begin_ns)
         shares = np.clip(within_ns / np.maximum(timed.latency_ns, 1), 0.0, 1.0)
-        # The first queries of users are among the samples.
+        # The samples include those of the ramp-up.
         return float(shares.sum()) * samples_per_query(timed, samples) * 1e9 / timed.busy_ns
     spent_ns = int(timed.latency_ns.sum()) if name == "single_stream" else timed.end_ns - timed.begin_ns - timed.paused_ns
     return samples * 1e9 / max(spent_ns, 1)
 
 
 def samples_per_query(timed: TimedQueries, samples: int) -> int:
-    """Return how many samples each query has, where there are `samples` in all."""
+    """Return the number of samples of each query, if there are `samples` in all."""
     return max(1, samples // (timed.latency_ns.size + timed.ramp_up_ns.size))
 
 
 def time_series(timed: TimedQueries, begin_ns: int) -> tuple[Series, ...]:
-    """Return latencies, starts, arrivals, pauses and the end of ramp-up as raw samples of a record whose time counts from `begin_ns`."""
+    """Return latencies, starts, arrivals, pauses and ends of the ramp-up as series of a record; times count from `begin_ns`."""
     moments = {"query_start": timed.starts_ns}
     if timed.arrivals_ns is not None:
         moments["arrival"] = timed.arrivals_ns
@@ -112,7 +112,7 @@ def time_series(timed: TimedQueries, begin_ns: int) -> tuple[Series, ...]:
 
 
 def load_of_timed(timed: TimedQueries, samples_per_query: int, rate_per_s: float | None) -> Load:
-    """Return the load that was offered, and how much of it was served."""
+    """Return the offered load, and how much of it was served."""
     served = int(timed.latency_ns.size)
     part = Load(
         samples=(served + timed.ramp_up_ns.size) * samples_per_query,
@@ -127,7 +127,7 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, rate_per_s: float
     if timed.schedule is not None:
         rate_per_s = timed.schedule.rate_per_s
         busy, needed_ratio = steady.busy_ratio(timed, timed.schedule)
-        # A frame that was dropped in a stall does not mean that the model is too slow for the others.
+        # Frames that are dropped in a stall do not show that the model is too slow.
         keeps_up, gives_up = needed_ratio < 1, False
     elif timed.overlap:
         keeps_up = poisson.keeps_up(timed)

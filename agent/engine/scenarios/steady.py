@@ -1,13 +1,12 @@
-"""Scenario steady: frames of a camera or a microphone. They arrive `rate_per_s` a second, whatever happens (`contract.frame_times`).
+"""Scenario steady: frames of a camera. They arrive `rate_per_s` a second, whatever happens (`contract.frame_times`).
 
-When the model is free, it takes the frame that waits. One waits at most: the next one takes its place, and it is dropped, as a camera's
-driver does. A latency counts from the arrival to the answer; an answer after the deadline is late. Frames that
-were dropped or late are missed; one that a server does not answer counts as dropped. Inputs of a frame that is awaited are copied in before
-it arrives, those of one that waits within its latency. Between frames the process sleeps, so that the energy of the schedule has its idle
-share; the last 0.2 ms are spun.
+At most one frame waits for the model. The next frame takes its place, and it is dropped, as a camera's driver does. A latency counts from
+the arrival to the answer; an answer after the deadline is late. Dropped and late frames are missed; a frame that a server does not answer
+counts as dropped. If the model waits for a frame, the inputs are copied in before it arrives; if the frame waits, within its latency.
+Between frames the process sleeps, so that the energy has its idle share; the last 0.2 ms are spun.
 
-The timed part is the whole schedule, to the end of the last frame's period: each frame has its share of the idle time. A rate that is far
-beyond the model ends no later: frames that still wait a second, or the deadline, after the schedule are dropped.
+The timed part is the whole schedule, to the end of the last frame's period, so that each frame has its share of idle time. Frames that
+still wait a second, or the deadline, after the schedule are dropped.
 """
 
 import math
@@ -20,12 +19,12 @@ from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.engine.scenarios import timing
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_stage
 
-# A rate times a time may be a frame too many by its last digit.
+# By rounding, a rate times a duration may be a frame too many.
 WHOLE = 1e-9
 
 
 def schedule_of(plan: timing.TimingPlan) -> timing.FrameSchedule:
-    """Return the schedule: at least `queries` frames, and as many as arrive in `seconds`."""
+    """Return the schedule: at least `queries` frames, or as many as arrive in `seconds`."""
     rate_per_s = plan.rate_per_s or 1.0
     deadline_ns = round(1e9 / rate_per_s) if plan.deadline_ns is None else plan.deadline_ns
     frames = max(plan.queries, math.ceil(rate_per_s * plan.seconds * (1 - WHOLE)), 1)
@@ -38,9 +37,9 @@ def seconds(plan: timing.TimingPlan) -> float:
 
 
 def busy_ratio(timed: timing.TimedQueries, schedule: timing.FrameSchedule) -> tuple[float, float]:
-    """Return the share of the time that the calls took, and the share that all frames would take, 1 or more if too much.
+    """Return the share of the time that the calls took, and the share that all frames need: 1 or more if the model is too slow.
 
-    A frame that waits takes the time in which its inputs are copied, too: the calls cannot follow each other sooner.
+    A frame that waits also needs the time in which its inputs are copied in.
     """
     times = FrameTimes(schedule.rate_per_s, timed.arrived_ns - timed.begin_ns, timed.starts_ns - timed.begin_ns, timed.latency_ns)
     copied_ns = np.where(times.arrivals_ns < times.before_ns, times.starts_ns - times.before_ns, 0)
@@ -60,14 +59,14 @@ def in_time(schedule: timing.FrameSchedule, arrivals_ns: Times, latency_ns: Time
 
 
 def missed_between(schedule: timing.FrameSchedule, hits: Times, edges_ns: list[int]) -> list[int]:
-    """Return how many of the frames that arrived from each of these moments to the next were missed, after the last one none."""
+    """Return the number of missed frames among those that arrived between each two of these moments."""
     before = np.searchsorted(schedule.arrivals_ns(), edges_ns)
     missed: list[int] = (np.diff(before) - np.diff(np.searchsorted(hits, before))).tolist()
     return missed
 
 
 def steady_of(timed: timing.TimedQueries) -> Steady | None:
-    """Return what became of the frames of a schedule; None of another load."""
+    """Return the counts of the frames of a schedule; None for another load."""
     schedule = timed.schedule
     if schedule is None or timed.arrivals_ns is None:
         return None

@@ -1,4 +1,4 @@
-"""The plan of a timed part, the schedule of its frames, and the queries that were timed."""
+"""The plan of a timed part, the schedule of its frames, and the timed queries."""
 
 import random
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from edgemeter.agent.contract.frame_times import frame_arrivals_ns, frame_number
 from edgemeter.agent.energy.queries import Times, no_pauses
 from edgemeter.agent.energy.window import Window
 
-# Queries drawn ahead (uniformly, with replacement); the draw repeats after them.
+# The number of inputs drawn ahead (uniformly, with replacement); then the draw repeats.
 DRAWN = 4096
 
 
@@ -20,10 +20,10 @@ DRAWN = 4096
 class TimingPlan:
     """The length of the timed part: until both `queries` and `seconds` are reached.
 
-    `expected_ns` is the time of a query as the warm-up saw it. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the
-    arrivals. `users` are those of a closed loop of several. With `pauses` a closed loop makes random pauses between queries. A run on
-    prompts of a file ends at a multiple of `pass_queries`. The answer to a frame at a fixed rate is late `deadline_ns` after its arrival
-    (None: when the next one arrives), and with `in_order` frame n takes input n, from the first again after the last.
+    `expected_ns` is the duration of a query in the warm-up. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the
+    arrivals. `users` is the number of users of a closed loop; with `pauses` it has random pauses between queries. The number of queries is
+    a multiple of `pass_queries`. The answer to a frame is late `deadline_ns` after its arrival (None: when the next frame arrives). With
+    `in_order`, frame n takes input n, and after the last input the first one again.
     """
 
     queries: int
@@ -38,27 +38,24 @@ class TimingPlan:
     in_order: bool = False
 
     def whole(self, queries: int, query_s: float = 0.0) -> int:
-        """Return so many queries, and as many as come in `seconds` at this time for each, up to whole passes."""
+        """Return the number of queries, up to whole passes: at least `queries`, or as many of `query_s` as fill `seconds`."""
         fewest = max(queries, int(self.seconds / query_s)) if query_s else queries
         return -(-fewest // self.pass_queries) * self.pass_queries
 
     def drawn(self, inputs: int) -> Sequence[int]:
-        """Return the index of the input that each call takes, out of `inputs`."""
+        """Return the indices, below `inputs`, of the inputs of the calls."""
         draw = random.Random(self.seed)  # noqa: S311 - a published, repeatable order is wanted
         return range(inputs) if self.in_order else [draw.randrange(inputs) for _ in range(DRAWN)]
 
     def likely_queries(self) -> int:
-        """Return about how many queries there will be."""
+        """Return the expected number of queries."""
         each_s = 1 / self.rate_per_s if self.rate_per_s else max(self.expected_ns, 1) / 1e9 / (self.users or 1)
         return max(self.queries, int(self.seconds / each_s))
 
 
 @dataclass(frozen=True, slots=True)
 class FrameSchedule:
-    """Frames at a rate (`contract.frame_times` says when each arrives); the answer to one is due `deadline_ns` after its arrival.
-
-    Of frames that the model has not begun the newest one waits.
-    """
+    """Frames at a rate, which arrive by `contract.frame_times`; an answer is due `deadline_ns` after the arrival."""
 
     rate_per_s: float
     deadline_ns: int
@@ -66,21 +63,21 @@ class FrameSchedule:
 
     @property
     def length_ns(self) -> int:
-        """Return how long the schedule is: to the moment at which one more frame would arrive."""
+        """The length of the schedule, up to the arrival of the frame after the last."""
         return int(frame_arrivals_ns(np.array(self.frames), self.rate_per_s))
 
     def arrivals_ns(self, numbers: Times | None = None) -> Times:
-        """Return when frames of these numbers, or all of them, arrive after the beginning, int64 [n]."""
+        """Return the arrivals of the frames of these numbers, or of all, from the beginning, int64 [n]."""
         return frame_arrivals_ns(np.arange(self.frames) if numbers is None else numbers, self.rate_per_s)
 
     def numbers(self, arrivals_ns: Times) -> Times:
-        """Return the numbers of the frames that arrived at these moments after the beginning, int64 [n]."""
+        """Return the numbers of the frames with these arrivals from the beginning, int64 [n]."""
         return frame_numbers(arrivals_ns, self.rate_per_s)
 
 
 @dataclass(frozen=True, slots=True)
 class FailedQuery:
-    """A query without an answer, in no statistic but its count by `kind`; its arrival and its end, monotonic ns."""
+    """A query without an answer, which only its count by `kind` includes; arrival and end are monotonic, ns."""
 
     kind: str
     number: int = 0
@@ -92,11 +89,10 @@ class FailedQuery:
 class TimedQueries:
     """The timed queries: number, start and latency of each, monotonic ns, int64 [n].
 
-    The window reaches from `begin_ns` to `end_ns`. `arrivals_ns` are the scheduled moments of an open loop, int64 [n], from which its
-    latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other, in a closed
-    loop those of so many `users`, whose first queries, which are not among these, ended at `ramp_up_ns`, int64 [m]. `pauses_ns` are begin
-    and end of each pause between queries, int64 [n, 2]. `failures` are those without an answer, which are not among these.
-    `schedule` is that of frames at a fixed rate.
+    The window is from `begin_ns` to `end_ns`. In an open loop, latencies count from the scheduled `arrivals_ns`, int64 [n], and `unserved`
+    arrivals were dropped. `overlap`: several queries were in flight at once. In a closed loop with `users`, the first query of each is the
+    ramp-up, which is not among these and ended at `ramp_up_ns`, int64 [m]. `pauses_ns` are start and end of each pause, int64 [n, 2].
+    `failures` have no answer and are not among these. `schedule` is that of frames.
     """
 
     starts_ns: Times
@@ -115,35 +111,35 @@ class TimedQueries:
 
     @property
     def arrived_ns(self) -> Times:
-        """Return the moments from which latencies count: the arrivals of an open loop, else the starts."""
+        """The times from which latencies count: arrivals in an open loop, else starts."""
         return self.starts_ns if self.arrivals_ns is None else self.arrivals_ns
 
     @property
     def busy_begin_ns(self) -> int:
-        """Return the moment from which rates are taken: when the first query of each of several users was answered, else the beginning."""
+        """The beginning of the window of rates: the end of the ramp-up, or the beginning."""
         return int(self.ramp_up_ns.max(initial=self.begin_ns))
 
     @property
     def busy_ns(self) -> int:
-        """Return how long rates are taken, at least 1."""
+        """The length of the window of rates, at least 1."""
         return max(self.busy_end_ns - self.busy_begin_ns, 1)
 
     @property
     def busy_end_ns(self) -> int:
-        """Return the moment until which rates are taken: when the first of several users had no query left, else the end."""
+        """The end of the window of rates: when the first of several users has no query left, or the end."""
         if self.users is None or self.users > self.latency_ns.size:
             return self.end_ns
         return int(np.sort(self.starts_ns + self.latency_ns)[-self.users])
 
     @property
     def paused_ns(self) -> int:
-        """Return how long all pauses took."""
+        """The length of all pauses together."""
         return int(np.diff(self.pauses_ns).sum())
 
     def within(self, window: Window) -> "TimedQueries":
-        """Return what lies wholly within a window; raises MeasurementError if no query does.
+        """Return the queries that lie wholly within a window; raises MeasurementError if none does.
 
-        Frames of a schedule count from its beginning, that of all runs of a block: one before the window would be a dropped one.
+        Frames count from the beginning of their schedule, even before the window: otherwise they would count as dropped.
         """
         ends_ns = self.arrived_ns + self.latency_ns
         start_ns = window.start_ns if self.schedule is None else self.begin_ns
@@ -158,7 +154,7 @@ class TimedQueries:
         if schedule is not None:
             frames = int(schedule.numbers(self.arrived_ns[counts] - self.begin_ns).max()) + 1
             schedule, unserved = replace(schedule, frames=frames), frames - int(counts.sum())
-            # The last frame has its share of the idle time, too.
+            # The last frame has its share of idle time.
             end_ns = max(end_ns, min(window.end_ns, self.begin_ns + schedule.length_ns))
         pauses_ns = self.pauses_ns[(self.pauses_ns[:, 0] >= window.start_ns) & (self.pauses_ns[:, 1] <= end_ns)]
         failures = [failed for failed in self.failures if start_ns <= failed.arrival_ns and failed.end_ns <= window.end_ns]
@@ -168,7 +164,7 @@ class TimedQueries:
         )  # fmt: skip
 
     def only(self, counts: NDArray[np.bool_]) -> "TimedQueries":
-        """Return these of the queries, bool [n], in the same window."""
+        """Return the queries selected by `counts`, bool [n], in the same window."""
         return replace(
             self,
             starts_ns=self.starts_ns[counts],

@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card
-from edgemeter.agent.contract.model_card import UNSURE_FAMILY
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY, made_by_guessing
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.rows import table_row
@@ -20,7 +20,8 @@ NAMES = {"names": str({i: f"thing {i}" for i in range(80)})}
 
 def recognised(name, inputs, outputs, metadata=None):
     """Return the card and the guesses for a model of this name."""
-    return recognise.card_for(Path("absent") / name, make_loaded(outputs, inputs, metadata))
+    card, guesses = recognise.card_for(Path("absent") / name, make_loaded(outputs, inputs, metadata))
+    return card, [*map(str, guesses)]
 
 
 def test_a_card_beside_the_model_wins_and_one_of_another_file_is_reported(tmp_path):
@@ -33,7 +34,7 @@ def test_a_card_beside_the_model_wins_and_one_of_another_file_is_reported(tmp_pa
         (tmp_path / "m.onnx").write_bytes(content)
         card, guesses = recognise.card_for(tmp_path / "m.onnx", make_loaded(SCORES, tensors((1, 3, 640, 640))))
         assert (card.name, card.input.height, len(guesses)) == ("mine", 8, doubts)
-        assert all(" unsure: the card is of sha256" in guess for guess in guesses)
+        assert all(" unsure: the card is for sha256" in str(guess) for guess in guesses)
 
 
 def test_a_wrong_card_is_not_passed_over(tmp_path):
@@ -248,14 +249,14 @@ def test_a_card_that_was_guessed_keeps_the_doubt_about_its_family(tmp_path):
     """`models add` and `models convert` write down what they guessed; only the user settles it."""
     loaded = make_loaded(tensors((1, 56, 8400)), tensors((1, 3, 640, 640)))
     card, guesses = recognise.recognise(tmp_path / "pose.onnx", loaded)
-    guess_text = " | ".join(guess.partition("; ")[2] for guess in guesses)
+    written = made_by_guessing(guesses)
     head = f'name = "pose"\ntask = "detection"\nfamily = "{card.family}"\nprecision = "fp32"\n'
-    for key in ("guesses", "guessed"):
-        rest_of_card = f'[input]\nheight = 640\nwidth = 640\nlayout = "NCHW"\n[made]\n{key} = "{guess_text}"\n'
-        (tmp_path / "pose.onnx.toml").write_text(head + rest_of_card)
-        _, (doubt,) = recognise.card_for(tmp_path / "pose.onnx", loaded)
-        assert UNSURE_FAMILY in doubt
-        assert "remove the guess from [made]" in doubt
+    rest_of_card = f'[input]\nheight = 640\nwidth = 640\nlayout = "NCHW"\n[made]\nfamily_doubt = "{written["family_doubt"]}"\n'
+    (tmp_path / "pose.onnx.toml").write_text(head + rest_of_card)
+    _, (doubt,) = recognise.card_for(tmp_path / "pose.onnx", loaded)
+    assert doubt.kind == UNSURE_FAMILY
+    assert doubt.text.startswith(written["family_doubt"])
+    assert "remove family_doubt from [made]" in doubt.text
 
 
 def test_boxes_and_scores_are_a_set_or_a_row_for_each_anchor():
@@ -278,7 +279,7 @@ def test_boxes_and_scores_are_a_set_or_a_row_for_each_anchor():
             loaded = make_loaded(tensors(*shapes), tensors((1, 3, 640, 640)), metadata)
             card, guesses = recognise.card_for(Path("absent") / name, loaded, [f"kind {number}" for number in range(categories or 0)])
             assert (card.family, card.output.classes) == (family, classes)
-            assert labels or any("output.classes" in guess for guess in guesses)
+            assert labels or any("output.classes" in guess.text for guess in guesses)
 
 
 def test_annotations_of_their_own_count_classes_that_outputs_do_not_show():
@@ -294,4 +295,4 @@ def test_annotations_of_their_own_count_classes_that_outputs_do_not_show():
                 loaded = make_loaded(tensors(*shapes), tensors((1, 3, 640, 640)))
                 card, guesses = recognise.card_for(Path("absent") / name, loaded, categories)
                 assert card.output.classes == classes
-                assert any("output.labels" in guess for guess in guesses)
+                assert any("output.labels" in guess.text for guess in guesses)

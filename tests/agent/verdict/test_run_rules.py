@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Guess
 from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_conditions import Condition, Environment, RuntimeInfo, Verdict
 from edgemeter.agent.contract.record_figures import Load
@@ -158,8 +159,9 @@ def test_memory_that_grows_in_each_third_is_noted_by_what_an_hour_would_take():
         assert ("memory-grows" in violated(run)) == is_violated, thirds_mb
 
 
-GUESSES = ("m.onnx has no card; guessed: family yolox from its output", "m.onnx has no card; unsure: its 80 classes have no names")
-DOUBT = "m.onnx has no card; unsure of the family: yolov8 with 52 classes?"
+NO_CARD = "m.onnx has no card"
+GUESSES = (Guess(NO_CARD, "guessed", "family yolox from its output"), Guess(NO_CARD, "unsure", "its 80 classes have no names"))
+DOUBT = Guess(NO_CARD, UNSURE_FAMILY, "yolov8 with 52 classes?")
 
 
 def test_what_was_assumed_without_evidence_is_noted_where_it_matters():
