@@ -43,7 +43,7 @@ def test_a_prompt_from_a_cache_or_of_unknown_length_has_no_energy_per_token():
         ({"cached_tokens": None}, ""),
         ({"cached_tokens": 20, "template_tokens": 20}, "cache"),
         ({"hidden_reasoning_tokens": 256}, "reasoning"),
-        ({"prompt_tokens": None}, "does not state"),
+        ({"prompt_tokens": None}, "does not report"),
     ):
         with table_row(changes):
             tokens, reasons = generation_energy(REQUEST, make_generation(output_tokens=1, **changes))
