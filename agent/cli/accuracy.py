@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model", type=PATH, required=False)
 @case_options(*MODEL_OPTIONS, "subset", "seed")
-@click.option("--predictions", type=PATH, help="Score COCO's results of any tool: a list of image_id, category_id, bbox and score.")
-@click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes; JSON always holds them.")
+@click.option("--predictions", type=PATH, help="Score COCO results of any tool: a list of image_id, category_id, bbox and score.")
+@click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes.")
 @format_option('{"metric": ..., "value": ..., "low": ..., "high": ..., "per_class": {...}, ...}')
 def accuracy(*, model: Path | None, predictions: Path | None, with_classes: bool, form: Format, **options: Any) -> None:
     """Score a model, or the predictions of another tool, without timing.
 
-    A detector gets AP, AP50, AP75, small, medium, large and AR; a classifier top-1 and top-5, any other task its own metric. A language
-    model is scored by `edgemeter run MODEL --questions FILE`.
+    A detector gets AP, AP50, AP75, AP by size and AR; a classifier top-1 and top-5; any other task its own metric. Score a language model
+    with `edgemeter run MODEL --questions FILE`.
 
-    Exit status: 0 scored, 1 failed, nothing to find or the verdict is invalid, 2 wrong option or file.
+    The exit status is 1 if scoring failed, there was nothing to find, or the verdict is invalid.
 
     Example: edgemeter accuracy model.tflite --data photos/ --annotations instances.json
     """

@@ -95,7 +95,7 @@ def sample(kind: str) -> None:
 @format_option('{"file", "kind", "mistakes": [{"section", "key", "what"}]}', "table", "json")
 @click.pass_context
 def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, form: Format) -> None:
-    """Show all mistakes in a file. Default: the configuration that is read. Exit with status 2 if there is any.
+    """Show all mistakes in a file. Default: the configuration that is read. The exit status is 2 if there is a mistake.
 
     Example: edgemeter config check suite.toml
     """

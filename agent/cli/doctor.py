@@ -15,12 +15,12 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 @click.command()
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Also check the connection to this broker.")
 @config_option
-@click.option("--all", "is_whole", is_flag=True, help="List every check, also what is absent and why.")
+@click.option("--all", "is_whole", is_flag=True, help="List every check, and what is absent and why.")
 @format_option('{"findings": [...]}')
 def doctor(broker: str | None, *, form: Format, is_whole: bool, **options: Any) -> None:
     """Check board, runtimes, sensors, clock and broker. Each problem comes with its remedy.
 
-    The exit status is 1 if a finding is BAD, so that nothing can be measured or delivered.
+    The exit status is 1 if a finding is BAD: then nothing can be measured or delivered.
 
     Example: edgemeter doctor --broker 192.0.2.7
     """

@@ -83,28 +83,26 @@ def watch_suite(
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "--from", "log", type=PATH, help="Read the log of an earlier run instead, made by tegrastats or nvidia-smi (CSV), or any CSV."
-)
+@click.option("--from", "log", type=PATH, help="Read the log of an earlier run: tegrastats, nvidia-smi (CSV), or any CSV.")
 @click.option(
     "--between",
     nargs=2,
     metavar="A B",
-    help="--from: two moments as the log writes them, or HH:MM:SS of its first day. Default: all.",
+    help="--from: first and last time, as in the log or HH:MM:SS. Default: all.",
 )
-@click.option("--time-column", metavar="NAME", help="--from: the CSV's column of times, with its unit: `t [ms]`. Default: by its name.")
-@click.option("--power-column", metavar="NAME", help="--from: the CSV's column of powers, in W without a unit. Default: by its name.")
-@click.option("--every", "period", metavar="TIME", help="Treat COMMAND as a SUITE file and measure it every 5m, 2h, ...")
+@click.option("--time-column", metavar="NAME", help="--from: column of times in the CSV, with its unit: `t [ms]`. Default: by name.")
+@click.option("--power-column", metavar="NAME", help="--from: column of powers in the CSV, in W unless it has a unit. Default: by name.")
+@click.option("--every", "period", metavar="TIME", help="Measure COMMAND as a suite file at this interval: 5m, 2h, ...")
 @click.option("--times", metavar="N", type=click.IntRange(1), help="--every: number of measurements. Default: no limit.")
 @click.option(
     "--repeats", "repeat", type=click.IntRange(1), default=1, show_default=True,
-    help="Run the command N times; energies are per run.",
+    help="Runs of the command; energies are per run.",
 )  # fmt: skip
 @click.option(
     "--idle", "idle_s", type=click.FloatRange(0), help="Seconds of idle before and after. Default: 10, or as many as the sensor needs."
 )
 @power_option
-@click.option("--broker", envvar="EDGEMETER_BROKER", help="--every: deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="--every: deliver by MQTT to HOST[:PORT] or mqtts://HOST.")
 @config_option
 @save_option
 @quiet_option

@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     repeats: Positive | None = None
     """Number of runs per case. Default: as many as the precision needs."""
     seconds: Seconds | None = None
-    """Length of the timed part in seconds: at least this; in sustained and steady exactly this. Default: by mode."""
+    """Shortest timed part; in sustained and steady its exact length. Default: by mode."""
     idle_seconds: Seconds | None = None
     """Idle time before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
     cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None

@@ -97,7 +97,7 @@ def init_influx(
     read_token_to: Path | None,
     form: Format,
 ) -> None:
-    """Create a bucket in InfluxDB, and a token each to write and to read it.
+    """Create a bucket in InfluxDB, a token to write it, and a token to read it.
 
     Example: edgemeter collector init-influx --influx http://influx.example:8086 --influx-token-file admin.token --keep-days 365
     """
@@ -121,7 +121,7 @@ def init_influx(
 def init_ledger(*, ledger: LedgerPlace, form: Format) -> None:
     """Prepare a PostgreSQL database for a ledger. Missing tables are created, and roles get the least privilege.
 
-    Call it as the owner of the database; the collectors may be running.
+    Run it as the owner of the database; the collectors may be running.
 
     Example: edgemeter collector init-ledger --ledger postgresql://owner@db.example/edgemeter
     """
@@ -154,7 +154,7 @@ def collector() -> None:
     "--folder",
     "fleet_folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Take address and certificate from the fleet's folder that `edgemeter fleet init` made.",
+    help="Folder of the fleet, for address and certificate.",
 )
 @click.option(
     "--port", default=1883, show_default=True, type=click.IntRange(0, 65535), help="Port of the embedded broker; 0: any free port."

@@ -30,9 +30,9 @@ STYLES = {"edge": "green", "datacenter": "blue", "either": "dim"}
 @click.option("--reference", "server", default="reference", metavar="DEVICE|ROLE", help="Server, by device or role. Default: reference.")
 @click.option("--rate", "rate_per_s", type=FiniteRange(0, min_open=True), help="Inferences per second at the edge. Default: its maximum.")
 @click.option("--bytes", "sent_bytes", type=FiniteRange(0), help="Bytes that a request sends. Default: 100,000, a photograph.")
-@click.option("--grid", default="world", help="Country whose electricity sets the carbon intensity: world, DE, FR, ... Default: world.")
+@click.option("--grid", default="world", help="Electricity grid, for the carbon intensity: world, DE, FR, ... Default: world.")
 @click.option("--constants", type=PATH, help="TOML file that overrides constants, each with its source and year.")
-@stores_option("Where to read runs from, as for `edgemeter compare`.", metavar=None)
+@stores_option("Ledger, or JSON of `edgemeter run`.", metavar=None)
 @all_days_option
 @format_option()
 def datacenter(
@@ -49,7 +49,7 @@ def datacenter(
     days: DaysCounted,
     form: Format,
 ) -> None:
-    """Compare the energy of a device and a server. Utilisation, PUE and network vary over ranges; break-even points are shown.
+    """Compare the energy of a device and a server. The result has the break-even points over ranges of utilisation, PUE and network.
 
     Example: edgemeter references datacenter --device pi-1 --model yolov8n --rate 2 --grid DE
     """

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Measure, deliver, compare and report on this machine.")
-@click.option(
-    "-o", "--output", "html", type=PATH, metavar="FILE", help="File to write the report to (edgemeter[report]). Default: report.html."
-)
-@click.option("--home", type=PATH, help="Folder for the demo's ledger, which a further demo adds to. Default: $EDGEMETER_HOME/demo.")
+@click.option("-o", "--output", "html", type=PATH, metavar="FILE", help="File for the report (edgemeter[report]). Default: report.html.")
+@click.option("--home", type=PATH, help="Folder for the demo's ledger. Default: $EDGEMETER_HOME/demo.")
 @quiet_option
 @format_option()
 def demo(html: Path | None, home: Path | None, *, form: Format) -> None:

@@ -126,7 +126,7 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
 @format_option('{"changes": [...]}')
 def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> None:
-    """List changes of devices, confirmed steps and annotations. Changes are those of firmware, kernel, agent, runtime and so on.
+    """List changes of devices, confirmed steps and annotations. Changes concern firmware, kernel, agent, runtime and so on.
 
     Example: edgemeter collector changes --influx http://influx.example:8086
     """
@@ -216,7 +216,9 @@ def backup(file: Path, ledger: LedgerPlace | None) -> None:
 @click.argument("file", type=PATH)
 @ledger_option
 def restore(file: Path, ledger: LedgerPlace | None) -> None:
-    """Restore the backup FILE as the ledger. Nothing is overwritten. What was received after it comes from the devices.
+    """Restore the backup FILE as the ledger.
+
+    Nothing is overwritten. Get later records from the devices with `edgemeter collector request-again`.
 
     Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite
     """
@@ -239,8 +241,8 @@ def restore(file: Path, ledger: LedgerPlace | None) -> None:
 def request_again(devices: tuple[str, ...], since_ns: int | None, broker: str, ledger: LedgerPlace | None, *, form: Format) -> None:
     """Ask devices to send their records again. Use it after a ledger was lost or restored from a backup. Default: all devices.
 
-    Devices keep acknowledged records for 14 days, or less if space is short. One that is offline answers when it connects. The running
-    collector stores what it does not have.
+    Devices keep acknowledged records for 14 days, or less if space is short. Offline devices answer when they connect. The running
+    collector stores the records that it lacks.
 
     Example: edgemeter collector request-again --since 2026-11-01 --broker broker.example
     """

@@ -41,12 +41,12 @@ references.add_command(datacenter)
     "facts",
     multiple=True,
     metavar="FIELD=VALUE",
-    help="What the source does not state itself: device, precision, batch, version, address, ... Repeatable.",
+    help="Field that the source lacks: device, precision, batch, version, address, ... Repeatable.",
 )
 @click.option("-m", "--model", default="", help="Part of the model name.")
 @click.option("--device", default="", help="Part of the device name.")
-@stores_option("Own runs to compare with. Default: the ledger in $EDGEMETER_HOME.")
-@format_option("each figure with what every law finds: value, limit and unit")
+@stores_option("Your own runs to compare with. Default: the ledger in $EDGEMETER_HOME.")
+@format_option("each figure with value, limit and unit of every check")
 def judge(
     *,
     file: Path | None,
@@ -59,9 +59,9 @@ def judge(
 ) -> None:
     """Judge published figures: impossible, unclear or plausible, and why.
 
-    FILE is TOML with a [[case]] for each measurement, or CSV whose headings are the names of fields. At hand are the figures that ship, and
-    the TOML files in $EDGEMETER_HOME/references. Each figure is checked against the memory, the compute units and the supply of its board,
-    and shown next to your own runs. None enters a statistic.
+    FILE is TOML with a [[case]] for each measurement, or CSV whose headings are the names of fields. Without FILE, the shipped figures
+    and the TOML files in $EDGEMETER_HOME/references are judged. Each figure is checked against the memory, the compute units and the
+    supply of its board, and shown next to your own runs. None enters a statistic.
 
     Example: edgemeter references judge --claim "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s"
     """

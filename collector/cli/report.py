@@ -36,7 +36,7 @@ SUFFIXES = (".html", ".csv", ".json")
     "output_text",
     type=click.Path(allow_dash=True),
     default=PAGE,
-    help="File to write: .html, .csv, .json; FOLDER/ takes a bundle of each run; - prints CSV. Default: report.html.",
+    help="File (.html, .csv, .json), FOLDER/ for bundles, or - to print CSV. Default: report.html.",
 )
 @only_options("fleet", "model", "board", "device")
 @all_days_option
@@ -54,7 +54,7 @@ def report(
 ) -> None:
     """Write an HTML page, CSV, JSON or bundles; the suffix of --output decides.
 
-    SOURCE is the same as --ledger. For all but the page it may also be a run's id, a bundle or a folder, and select runs:
+    SOURCE is the same as --ledger. Except for the page, it may also be a run's id, a bundle, a folder, or a selection:
     'ledger.sqlite?model=yolov8n&since=2026-10-01'.
 
     Example: edgemeter report ledger.sqlite -o runs.csv

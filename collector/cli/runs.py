@@ -30,15 +30,15 @@ from edgemeter.collector.ledgers.place import LedgerPlace
 
 NEWEST = 20
 _run_ids = click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
-_reason = click.option("--reason", default="", help="Why; it is kept in the history.")
+_reason = click.option("--reason", default="", help="Reason, for the history.")
 
 
 @click.group(cls=DefaultGroup, invoke_without_command=True)
 @ledger_option
 @only_options("device", "model", "runtime", "precision")
 @since_option("measured")
-@click.option("-n", "--limit", metavar="N", type=click.IntRange(0), default=NEWEST, show_default=True, help="Number of runs; 0: all.")
-@click.option("--deleted", "is_deleted", is_flag=True, help="List deleted runs instead: who deleted them, when and why.")
+@click.option("-n", "--limit", metavar="N", type=click.IntRange(0), default=NEWEST, show_default=True, help="Number of runs, or 0 for all.")
+@click.option("--deleted", "is_deleted", is_flag=True, help="List deleted runs: who deleted them, when and why.")
 @format_option('{"runs": [...]} or {"deleted": [...]}')
 @click.pass_context
 def runs(
@@ -83,12 +83,12 @@ def runs(
 @runs.command(short_help="Show the case of a run with its notes and history.")
 @click.argument("run_id", metavar="ID")
 @ledger_option
-@click.option("--wide", is_flag=True, help="Show every run of the case with all its figures too.")
+@click.option("--wide", is_flag=True, help="Also show every run of the case with all its figures.")
 @format_option('{"run": {...}, "state": ..., "history": [...], "missed_frames": ...} of the one run; without raw samples', "table", "json")
 def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -> None:
     """Show the case of a run with its notes and history. The figures are over all its runs in that session.
 
-    An excluded run is shown by itself. Of a run at a steady rate it is shown why it missed frames.
+    An excluded run is shown alone. For a run at a steady rate you also see why it missed frames.
 
     Example: edgemeter runs show 3f2a1b9c
     """
@@ -150,7 +150,7 @@ def add_note(run_id: str, text: str, ledger: LedgerPlace | None) -> None:
 
 @runs.command(short_help="Take runs out of every statistic; they stay in the list.")
 @_run_ids
-@click.option("--reason", required=True, help="Why; it is listed with the runs.")
+@click.option("--reason", required=True, help="Reason, which is listed with the runs.")
 @ledger_option
 def exclude(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -> None:
     """Exclude runs from every statistic, page and export. They stay in the list with the reason.

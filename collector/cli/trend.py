@@ -77,11 +77,11 @@ COMMANDS: Sections = {
 @store_option
 @_metrics_option
 @only_options("fleet", "device", "board", "model", "precision", "runtime")
-@click.option("--run", "run_id", metavar="ID", help="Only the series of this run of the ledger.")
+@click.option("--run", "run_id", metavar="ID", help="Only the series of this run.")
 @click.option("--by-type", is_flag=True, help="Analyse each board type with two or more devices, instead of each device.")
 @click.option("--until", callback=day_number, metavar="DAY", help="Last day on which results were due. Default: the day of the newest run.")
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
-@click.option("--members", "with_members", is_flag=True, help="Show each finding of an event instead of the event.")
+@click.option("--members", "with_members", is_flag=True, help="List the findings of an event instead of the event.")
 @format_option('{"series": [...], "events": [...]} with every figure of the findings; CSV holds the points, one row a day')
 @click.pass_context
 def trend(
@@ -98,9 +98,9 @@ def trend(
     with_members: bool,
     **selected: str | None,
 ) -> None:
-    """Find changes over time on each device and case. It shows size, interval, first day, and what changed on the device that day.
+    """Find changes over time on each device and case. The list shows size, interval, first day, and what changed on the device that day.
 
-    A change that hits several devices after the same cause, or several series of one device, is listed once, as an event.
+    A change of several devices by the same cause, or of several series of one device, is listed once, as an event.
 
     Example: edgemeter trend --figure energy --device pi-7
     """
@@ -138,11 +138,11 @@ def trend(
 @click.command(short_help="Annotate a day: an expected new level, or a remark.")
 @click.argument("text", required=False)
 @store_option
-@click.option("--day", callback=day_number, metavar="DAY", help="The first day of the new level, as 2026-11-20. Default: today (UTC).")
+@click.option("--day", callback=day_number, metavar="DAY", help="First day of the new level, such as 2026-11-20. Default: today (UTC).")
 @only_options("fleet", "device", "model")
 @click.option("--figure", "metric", type=_FOLLOWED, help="Only for this figure.")
 @click.option("--author", help="Author of the annotation.")
-@click.option("--remark", is_flag=True, help="A remark only, which starts no new level.")
+@click.option("--remark", is_flag=True, help="Add a remark only: it starts no new level.")
 @click.option("--remove", type=click.IntRange(1), metavar="NUMBER", help="Remove an annotation.")
 @format_option('{"annotations": [...]}')
 def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, remark: bool, form: Format, **about: Any) -> None:

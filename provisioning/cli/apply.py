@@ -24,17 +24,17 @@ from edgemeter.provisioning.release import release_file
 @in_folder
 @click.option(
     "--release", "releases", type=FILE, multiple=True, required=True,
-    help="A release (.tar) of `edgemeter fleet release build`; repeatable: each device gets the first that fits.",
+    help="Release (.tar) to install. Repeatable: each device gets the first that fits.",
 )  # fmt: skip
 @click.option(
     "--jobs", metavar="N", type=click.IntRange(1, 256), default=8, show_default=True, help="Number of devices handled in parallel."
 )
-@click.option("--sudo-password-file", type=FILE, help="File with the sudo password of the devices in its first line; - asks for it.")
+@click.option("--sudo-password-file", type=FILE, help="File whose first line is the sudo password of the devices; - asks for it.")
 @click.option(
     "--ssh-option", "ssh_options", multiple=True, metavar="KEY=VALUE",
-    help="As `ssh -o`, e.g. IdentityFile=FILE, ProxyJump=HOST or StrictHostKeyChecking=yes; repeatable.",
+    help="Option as of `ssh -o`, such as IdentityFile=FILE. Repeatable.",
 )  # fmt: skip
-@click.option("--rejoin", "rejoins", is_flag=True, help="Join again, with a new token, boards that have joined already.")
+@click.option("--rejoin", "rejoins", is_flag=True, help="Also join boards that have joined already, with a new token.")
 @dry_run_option
 @format_option('{"devices": [...]}')
 def apply(selection: str, folder: FleetFolder, jobs: int, *, dry_run: bool, form: Format, **options: Any) -> None:

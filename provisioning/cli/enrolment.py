@@ -39,7 +39,7 @@ MOST_LINES = 3
     "names",
     multiple=True,
     metavar="NAME",
-    help="Further name or address in the certificate of broker and service; may be repeated.",
+    help="Further name or address for the certificate of broker and service. Repeatable.",
 )
 @click.option("--fleet", help="Name of the fleet. Default: default.")
 @click.option("--port", "broker_port", metavar="N", type=click.IntRange(1, 65535), help="The broker's port. Default: 8883.")
@@ -48,7 +48,7 @@ MOST_LINES = 3
 @click.option(
     "--release-public-key",
     type=FILE,
-    help="Public key of a release key that is kept on another machine, which signs releases. Default: make a pair.",
+    help="Public key of a release key on another machine. Default: a new pair here.",
 )
 @format_option("", "table", "json")
 def init(
@@ -175,7 +175,7 @@ def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, f
 @click.option("--reason", default="revoked by hand", show_default=True, help="Reason, stored with the certificates.")
 @format_option("", "table", "json")
 def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, form: Format) -> None:
-    """Revoke devices, or reject pending requests. Certificates and tokens end now.
+    """Revoke devices, or reject pending requests. Certificates and tokens of the devices end now.
 
     Example: edgemeter fleet revoke pi5-01 --reason stolen
     """

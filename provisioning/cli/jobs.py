@@ -71,7 +71,7 @@ waves_options = added(
         metavar="ENDS",
         default="",
         callback=_wave_ends,
-        help="How many devices have begun with each wave, as numbers or shares (2,10%,50%); the last has all others. Default: one wave.",
+        help="Devices at the end of each wave, as numbers or shares (2,10%,50%); the last wave has all others. Default: one wave.",
     ),
     click.option(
         "--max-failed",
@@ -102,8 +102,8 @@ timeout_option = partial(
 @click.command()
 @click.argument("suite", type=click.Path(path_type=Path, dir_okay=False))
 @selection_option("measure on")
-@click.option("--at", type=click.DateTime(["%H:%M"]), metavar="HH:MM", help="Repeat it each day at this local time of the device.")
-@click.option("--every", "every_s", callback=_interval_s, metavar="INTERVAL", help="Repeat it at this interval: 30m, 6h, 1d.")
+@click.option("--at", type=click.DateTime(["%H:%M"]), metavar="HH:MM", help="Repeat the suite each day at this local time of the device.")
+@click.option("--every", "every_s", callback=_interval_s, metavar="INTERVAL", help="Repeat the suite at this interval: 30m, 6h, 1d.")
 @waves_options
 @timeout_option(default=RUN_TIMEOUT_S)
 @click.option(
@@ -111,9 +111,9 @@ timeout_option = partial(
     type=click.IntRange(0, 10),
     default=1,
     show_default=True,
-    help="Retries after a time-out; three times as many after interruptions.",
+    help="Retries after a time-out, and three times as many after interruptions.",
 )
-@click.option("--exclusive", metavar="TAG", help="Let one device with this tag measure at a time, as where they share a power meter.")
+@click.option("--exclusive", metavar="TAG", help="Let one device with this tag measure at a time, such as at a shared power meter.")
 @rehearsed_options
 def run(
     suite: Path,
@@ -133,7 +133,7 @@ def run(
 ) -> None:
     """Measure a suite on devices. Its models and images are sent along.
 
-    With --at or --every each device repeats it by itself, also while it is offline, until the job is cancelled.
+    With --at or --every, each device repeats the suite by itself, even offline, until you cancel the job.
 
     Example: edgemeter fleet run suite.toml --on 'board=pi5 & coral'
     """
@@ -178,7 +178,7 @@ def run(
     "--even-if",
     type=click.Choice(["older", "bad"]),
     multiple=True,
-    help="older: allow an older version; bad: retry a version that failed there. Repeatable.",
+    help="older: allow an older version. bad: retry a version that failed. Repeatable.",
 )
 @timeout_option(default=UPDATE_TIMEOUT_S)
 @rehearsed_options
@@ -242,12 +242,12 @@ def _planned_update(choice: UpdateChoice, waves: Mapping[str, int]) -> dict[str,
 
 @click.command()
 @click.argument("name", metavar="[JOB]", required=False)
-@click.option("--device", help="Show the jobs of this device, the newest first, or of one job this device only.")
+@click.option("--device", help="Show the jobs of this device; with JOB, this device only.")
 @click.option("--follow", "follows", is_flag=True, help="Show the progress of one job until it has ended; exit 1 if a device failed.")
-@click.option("--answers", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
-@click.option("--pause", "change", flag_value="pause", help="Start nothing more of it; executions in flight continue.")
+@click.option("--answers", "with_text", is_flag=True, help="Print the devices' answers: doctor reports, log lines.")
+@click.option("--pause", "change", flag_value="pause", help="Start no more executions; those in progress continue.")
 @click.option("--resume", "change", flag_value="resume", help="Continue a paused or stopped job; failures so far no longer count.")
-@click.option("--cancel", "change", flag_value="cancel", help="End it, also where it repeats; runs in progress publish nothing.")
+@click.option("--cancel", "change", flag_value="cancel", help="End the job and its repetitions; runs in progress publish nothing.")
 @format_option()
 @in_folder
 def jobs(

@@ -34,21 +34,21 @@ def release() -> None:
 @click.option("--python", metavar="X.Y", help="Python version on the board. Default: that of its usual system.")
 @click.option("--glibc", metavar="X.Y", help="glibc version on the board. Default: that of the system with this Python.")
 @click.option("--extras", default="litert", show_default=True, metavar="A,B", help="Runtimes and other extras to include.")
-@click.option("--wheel", type=FILE, help="Wheel of edgemeter. Default: made of what is installed here.")
+@click.option("--wheel", type=FILE, help="Wheel of edgemeter. Default: built from this installation.")
 @click.option(
     "--with",
     "further",
     type=FILE,
     multiple=True,
     metavar="FILE.whl",
-    help="Wheel to include that no index has, such as a maker's runtime for its accelerator; repeatable.",
+    help="Further wheel to include, such as a vendor's runtime. Repeatable.",
 )
 @click.option("-o", "--output", "out", type=FILE, help="Output file. Default: a name with version, board and Python.")
 @format_option("", "table", "json")
 def build(*, folder: FleetFolder, board: str, python: str | None, glibc: str | None, form: Format, **options: Any) -> None:
     """Build a signed release for a board.
 
-    The fleet's release.key signs it. If that is elsewhere, the release is signed there.
+    The fleet's release.key signs it. If that key is on another machine, sign the release there.
 
     Example: edgemeter fleet release build --board pi5 --python 3.13 --extras litert,onnx
     """
