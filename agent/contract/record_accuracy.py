@@ -13,22 +13,21 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
 
     metric: str  # Metric, e.g. coco_ap or top1.
     value: float  # Value of the metric, 0..1; an error may exceed 1.
-    images: Count  # Images it was computed over.
+    images: Count  # Number of images.
     dataset_sha256: Sha256  # SHA-256 of the data set.
     detail: dict[str, float | None] = {}  # Further metrics by name, e.g. ap50; null if there is nothing to find.
     low: float | None = None  # Lower 95% bound of `value`; null if unknown.
     high: float | None = None  # Upper 95% bound of `value`; null if unknown.
-    interval_reason: str | None = None  # Why there are no bounds; null if there are, or nothing is known of it.
+    interval_reason: str | None = None  # Why there are no bounds; null if there are, or if the reason is unknown.
     without_parts: tuple[float, ...] = ()
-    """Value without one of 20 parts of the images after the other; the parts are the same for every model.
-    Empty if not computed."""
+    """Values without one of 20 parts of the images; the parts are the same for every model. Empty if not computed."""
     per_class: dict[str, float | None] = {}  # Accuracy by class; null if there is nothing to find.
     per_class_objects: dict[str, Count] = {}  # Objects of each class; empty if predictions are not objects.
-    warnings: tuple[str, ...] = ()  # Oddities of the ground truth, counted, and how they were treated.
-    better: Better = "higher"  # Whether a higher or a lower `value` is the better one.
-    needed_value: float | None = None  # Value that the accuracy gate asks for; null if the model card states no reference for this data.
+    warnings: tuple[str, ...] = ()  # Irregularities of the ground truth, their number, and how they were treated.
+    better: Better = "higher"  # Whether a higher or a lower `value` is better.
+    needed_value: float | None = None  # Value that the accuracy gate requires; null if the model card has no reference for this data.
     normalisation: str | None = None
-    """Rule by which answers in words and the right ones were made alike before they were compared; null for a metric without."""
+    """Rule that normalised answers in words before they were compared; null for other metrics."""
 
     @property
     def passes_gate(self) -> bool | None:
@@ -40,5 +39,5 @@ class OutputCheck(RecordPart, frozen=True, kw_only=True):
     """Outputs kept during the timed part against outputs for the same inputs afterwards (the intent of MLPerf's TEST01)."""
 
     compared: Count  # Outputs compared.
-    differing: Count = 0  # Outputs that differ in meaning: other values, another shape, NaN on one side only, or other text.
-    varying: Count = 0  # Answers that a server gave otherwise when it was asked again, alone, although nobody had been beside them.
+    differing: Count = 0  # Outputs that differ: other values, another shape, NaN on one side only, or other text.
+    varying: Count = 0  # Answers that differed when the server was asked again without other load.

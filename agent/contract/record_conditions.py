@@ -29,7 +29,7 @@ class Model(RecordPart, frozen=True, kw_only=True):
     """The model that was run."""
 
     name: Name  # Name shared by all formats and precisions of the model.
-    sha256: Sha256  # SHA-256 of the model file; of all its files where the weights are in a second one.
+    sha256: Sha256  # SHA-256 of the model file, or of all its files.
     file: str  # File name, without folders.
     size_bytes: Count  # Size of the model file in bytes.
     task: str  # Task of the model, e.g. detection or classification.
@@ -54,7 +54,7 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
     backend: str  # Backend inside the runtime, e.g. xnnpack or cuda.
     threads: Positive  # Number of threads of the runtime.
     threads_reason: str | None = None
-    """Why the number of threads is not known, as of a function's libraries; `threads` is 1 then and says nothing."""
+    """Why the number of threads is unknown, such as for a function's libraries; then `threads` is 1 without meaning."""
     options: dict[str, str] = {}  # Options the runtime was given.
     facts: dict[str, str] = {}
     """Other facts that the runtime reports about the run, e.g. the clock of an Edge TPU or the number of operators on it."""
@@ -89,7 +89,7 @@ class Tensor(RecordPart, frozen=True, kw_only=True):
 class DatasetInfo(RecordPart, frozen=True, kw_only=True):
     """The images and their ground truth."""
 
-    name: str  # Name of the data set: its folder's.
+    name: str  # Name of the data set's folder.
     sha256: Sha256  # SHA-256 over images and annotations.
     images: Count  # Number of images.
 
@@ -106,10 +106,10 @@ class Environment(RecordPart, frozen=True, kw_only=True):
     firmware: str | None  # Firmware or BIOS version.
     governor: str | None  # CPU frequency governor at the start of the session.
     power_mode: str | None  # Power mode at the start of the session, e.g. nvpmodel's on a Jetson.
-    cache_mb: float | None = None  # Last level of the processor's caches, all of it, in MB.
+    cache_mb: float | None = None  # Size of the last-level caches in MB.
     agent: str  # Version of edgemeter.
     boot_id: str | None  # The kernel's random id of this boot.
-    libraries: dict[str, str] = {}  # Python and the installed libraries that matter to a run, with their versions.
+    libraries: dict[str, str] = {}  # Versions of Python and of the libraries that matter to a run.
     attached: tuple[str, ...] = ()  # Accelerators, NVMe drives and HATs attached to the machine.
     virtualisation: str | None = None
     """Container or hypervisor, innermost first: `docker`, `kvm`, `docker in kvm`; null if none is visible."""
@@ -139,8 +139,10 @@ class Condition(RecordPart, frozen=True, kw_only=True):
     other_load_ratio: float | None = None  # CPU share, 0..1, of processes that are neither measured nor the agent.
     steal_ratio: float | None = None  # CPU share, 0..1, that the hypervisor gave to other virtual machines.
     swap_used_mb: float | None = None  # Swap in use, in MB.
-    served_load_ratio: float | None = None  # CPU share, 0..1, of the model's server, in no other share; null where it is not seen.
-    busiest_other: dict[str, float] = {}  # Share of the CPU time of all cores, 0..1, of the busiest processes not measured, by their name.
+    served_load_ratio: float | None = (
+        None  # CPU share, 0..1, of the model's server, which no other share includes; null if it cannot be read.
+    )
+    busiest_other: dict[str, float] = {}  # CPU share, 0..1, of the busiest other processes, by name.
     governor: str | None = None  # CPU frequency governor.
     power_mode: str | None = None  # Power mode, e.g. nvpmodel's on a Jetson.
     throttle_events: dict[str, Count] = {}  # Throttle counters since boot, by name: `oc1`..`oc3` on a Jetson, `core` on x86.
@@ -150,16 +152,16 @@ class Violation(RecordPart, frozen=True, kw_only=True):
     """A rule of the verdict that a run violates."""
 
     rule: str  # Name of the rule.
-    numbers: dict[str, float] = {}  # Numbers that show it, by the names of the record's fields.
-    subject: str | None = None  # Process, sensor, class or part that it is about.
+    numbers: dict[str, float] = {}  # Numbers that show the violation, by field of the record.
+    subject: str | None = None  # Process, sensor, class or part that is concerned.
 
 
 class Verdict(RecordPart, frozen=True, kw_only=True):
     """Whether the run can be trusted."""
 
-    state: VerdictState  # ok; disturbed: something outside the model changed the figures; invalid: do not use the figures.
+    state: VerdictState  # `ok`, `disturbed` (something outside the model changed the figures) or `invalid` (do not use the figures).
     violations: tuple[Violation, ...] = ()  # Violated rules.
-    notes: tuple[Violation, ...] = ()  # What is worth knowing, and casts no doubt on the figures.
+    notes: tuple[Violation, ...] = ()  # Notes that cast no doubt on the figures.
 
     @property
     def rules(self) -> tuple[str, ...]:

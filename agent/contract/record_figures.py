@@ -19,14 +19,14 @@ WIDEST_FIRST: tuple[Scope, ...] = ("wall-ac", "board-input", "module", "soc-rail
 class Latency(RecordPart, frozen=True, kw_only=True):
     """Inference latency over the timed queries."""
 
-    count: Count  # Number of timed queries; of inter-token latencies the number of gaps.
+    count: Count  # Number of timed queries, or of gaps between tokens.
     mean_ms: float  # Mean latency in ms.
     max_ms: float  # Highest latency in ms.
     p50_ms: float | None = None  # Median latency in ms; null if too few queries support it.
     p90_ms: float | None = None  # 90th percentile in ms; null if too few queries support it.
     p99_ms: float | None = None  # 99th percentile in ms; null if too few queries support it.
     early_stopping_ms: dict[str, float] = {}
-    """MLPerf's early-stopping estimate in ms, by percentile; of scenario `single_stream` alone, as in MLPerf."""
+    """MLPerf's early-stopping estimate in ms, by percentile; only in scenario `single_stream`."""
 
 
 class Stage(RecordPart, frozen=True, kw_only=True):
@@ -40,11 +40,11 @@ class ColdStart(RecordPart, frozen=True, kw_only=True):
     """Time from nothing to the first prediction, in the run's own fresh process."""
 
     process_ms: float | None  # Start of the process in ms.
-    import_ms: float | None  # Import of the runtime in ms; null for a function, whose process imported what it liked.
-    load_ms: float | None  # Loading of the model in ms; null for a function, as above.
-    first_ms: float  # First query in ms; of the runtime `python` its first call.
+    import_ms: float | None  # Import of the runtime in ms; null for a function.
+    load_ms: float | None  # Loading of the model in ms; null for a function.
+    first_ms: float  # First query, or first call of a function, in ms.
     compile_ms: float | None = None
-    """First query less the median of later ones, in ms, where the model may compile in it; null where it compiles when loaded, or never."""
+    """First query minus the median of later ones, in ms; null if the model does not compile in the first query."""
 
 
 class WarmUp(RecordPart, frozen=True, kw_only=True):
@@ -57,18 +57,16 @@ class WarmUp(RecordPart, frozen=True, kw_only=True):
 class Load(RecordPart, frozen=True, kw_only=True):
     """The load offered to the model; the offered rate is that of an open loop (scenarios `poisson` and `steady`)."""
 
-    samples: Count  # Samples in all: as many a query as a batch has, or calls of a function too short for the clock.
+    samples: Count  # Number of samples: a batch in each query, or several calls of a short function.
     target_per_s: float | None = None  # Offered rate in queries per second.
     utilisation_ratio: float | None = None
-    """Share of the timed part in which a query, or the call of a frame, was processed. Null for a server, which may process several at
-    once."""
+    """Share of the timed part in which a query or frame was processed; null for a server."""
     is_sustained: bool | None = None
-    """Whether the model kept up with the offered rate: its queries take no more time than there is between arrivals, but by chance. Null
-    where the schedule of a server is too short for its answers to tell."""
+    """Whether the model kept up with the offered rate. Null if a server's schedule is too short to decide."""
     unserved: Count = 0  # Arrivals that were never served.
-    failures: dict[str, Count] = {}  # Queries that a server did not answer, by kind, e.g. `http 429`; they are in no statistic.
-    in_flight_max: Count | None = None  # Most queries that a server was answering at once; null where one follows the other.
-    concurrency: Count | None = None  # Users of a closed loop (scenario `concurrent`), each with one query at a time; null elsewhere.
+    failures: dict[str, Count] = {}  # Queries that a server did not answer, by kind, e.g. `http 429`; no statistic includes them.
+    in_flight_max: Count | None = None  # Largest number of queries in progress at a server; null if one follows the other.
+    concurrency: Count | None = None  # Users in the scenario `concurrent`, each with one query at a time; otherwise null.
 
     @property
     def failed_queries(self) -> int:
@@ -88,7 +86,7 @@ class Steady(RecordPart, frozen=True, kw_only=True):
     dropped: Count  # Frames that were never begun.
     late: Count  # Frames that were answered after the deadline.
     missed_ratio: Ratio  # Share of the frames that were dropped or late.
-    jitter: Stage | None = None  # How far the time between two answers is from the time between their frames, either way.
+    jitter: Stage | None = None  # Difference between the time between two answers and the time between their frames.
 
 
 class Neighbour(RecordPart, frozen=True, kw_only=True):
@@ -98,7 +96,7 @@ class Neighbour(RecordPart, frozen=True, kw_only=True):
     sha256: str  # SHA-256 of its file.
     runtime: str  # Its runtime.
     threads: Count  # Its threads.
-    cpus: tuple[Count, ...] | None = None  # Cores it was pinned to; null: any.
+    cpus: tuple[Count, ...] | None = None  # Cores that it was pinned to; null: any.
 
     @classmethod
     def of(cls, model: Model, runtime: RuntimeInfo, cpus: tuple[int, ...] | None) -> "Neighbour":
@@ -120,8 +118,7 @@ class Together(RecordPart, frozen=True, kw_only=True):
 
     neighbours: Annotated[tuple[Neighbour, ...], msgspec.Meta(min_length=1)]  # The other cases.
     slow_down_ratio: float | None = None
-    """Mean latency by that of the same model alone in the same round; null without such a run. A median of short calls does not show that a
-    core is shared."""
+    """Mean latency divided by that of the same model alone in the same round; null without such a run."""
 
     @property
     def names(self) -> str:
@@ -143,8 +140,8 @@ class CurvePoint(RecordPart, frozen=True, kw_only=True):
     clock_hz: float | None = None  # Mean CPU clock in Hz.
     temperature_c: float | None = None  # Mean of the highest temperature in °C.
     power_w: float | None = None  # Mean power in W.
-    tpot_ms: float | None = None  # Median time per output token in ms, of a language model.
-    missed: Count | None = None  # Frames that arrived in the interval and had no answer by their deadline (scenario `steady`).
+    tpot_ms: float | None = None  # Median time per output token in ms.
+    missed: Count | None = None  # Frames of the interval without an answer by the deadline (scenario `steady`).
 
 
 class Sustained(RecordPart, frozen=True, kw_only=True):
@@ -153,18 +150,18 @@ class Sustained(RecordPart, frozen=True, kw_only=True):
     interval_s: float  # Length of an interval in s.
     points: tuple[CurvePoint, ...]  # The intervals in order, the first from 0 s on.
     level_p50_ms: float | None = None  # Median latency of the first minute in ms.
-    throttled_after_s: float | None = None  # When latency or clock left the level of the first minute, in s; null if they never did.
-    throttled_by: tuple[Literal["latency", "clock"], ...] = ()  # Which of them left the level.
+    throttled_after_s: float | None = None  # When latency or clock left the level of the first minute, in s; null if never.
+    throttled_by: tuple[Literal["latency", "clock"], ...] = ()  # Which of the two left the level.
 
 
 class Memory(RecordPart, frozen=True, kw_only=True):
     """Resident memory of the run's process, or of the server that answered it."""
 
     peak_mb: float | None
-    """The kernel's high-water mark at the end of the timed part, in MB; of a server since its start, of several processes added, less what
-    they share; null where it is not seen."""
-    loaded_mb: float | None = None  # After the model was loaded, in MB; null of a server.
-    grown_mb: float | None = None  # Growth during the timed part, in MB, less what the benchmark itself keeps; null if not measured.
+    """Peak resident memory at the end of the timed part in MB; for a server since its start. Several processes are added without shared
+    memory. Null if it cannot be read."""
+    loaded_mb: float | None = None  # Resident memory after loading the model, in MB; null for a server.
+    grown_mb: float | None = None  # Growth during the timed part, in MB, without the memory of the benchmark itself; null if not measured.
 
 
 class Energy(RecordPart, frozen=True, kw_only=True):
@@ -173,20 +170,19 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     sensor: str  # Id of the power sensor.
     scope: Scope  # Part of the machine that the sensor sees.
     excludes: tuple[str, ...]  # Consumers that the scope leaves out.
-    gross_mj: float  # Energy per inference in mJ, everything the sensor sees.
+    gross_mj: float  # Energy per inference in mJ, of all that the sensor sees.
     gross_u_mj: float | None  # Expanded uncertainty (95%) of `gross_mj` in mJ; null if a term of the budget is unknown.
-    net_mj: (
-        float | None
-    )  # Energy per inference above idle power, in mJ; null where it does not stand out from the uncertainty of idle power.
+    net_mj: float | None  # Energy per inference above idle power, in mJ; null if it is below the uncertainty of idle power.
     net_u_mj: float | None  # Expanded uncertainty (95%) of `net_mj` in mJ; null if a term of the budget is unknown.
-    after_load_mj: float | None = (
-        None  # What ran on after the load, such as a fan, in mJ of the whole run, as an estimate without an interval; else null.
-    )
+    after_load_mj: float | None = None
+    """Energy of what ran on after the load, such as a fan, in mJ of the whole run; an estimate without an interval."""
     mean_power_w: float  # Mean power over the timed part in W.
     idle_before_w: float | None  # Mean idle power before the timed part in W.
     idle_after_w: float | None  # Mean idle power after the timed part in W.
-    window_ms: float  # Length of the timed part in ms, without random pauses; of a language model's queries one by one that of the queries.
-    interval_reason: str | None = None  # Why an uncertainty is unknown, with the remedy; null where both are known.
+    window_ms: (
+        float  # Length of the timed part in ms, without random pauses; for single queries of a language model the length of the queries.
+    )
+    interval_reason: str | None = None  # Why an uncertainty is unknown, with the remedy; null if both are known.
 
     @property
     def net_state(self) -> Literal["resolved", "not_resolvable", "no_idle"]:
@@ -222,8 +218,8 @@ class Windows(RecordPart, frozen=True, kw_only=True):
 
     timed_start_ns: TimeNs  # Monotonic clock at the first timed query, in ns.
     timed_end_ns: TimeNs  # End of the timed part in ns.
-    idle_before_ns: tuple[Int64, Int64] | None = None  # Start and end of the idle stretch before the timed part in ns.
-    idle_after_ns: tuple[Int64, Int64] | None = None  # Start and end of the idle stretch after the timed part in ns.
+    idle_before_ns: tuple[Int64, Int64] | None = None  # Start and end of the idle time before the timed part in ns.
+    idle_after_ns: tuple[Int64, Int64] | None = None  # Start and end of the idle time after the timed part in ns.
 
 
 class PowerTrace(RecordPart, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ MOST_CACHED = 1
 class LanguageModel(RecordPart, frozen=True, kw_only=True):
     """The language model as its server describes it; null where it does not."""
 
-    name: str | None = None  # Name by which a server lists it.
+    name: str | None = None  # Name in the server's list.
     parameters: Count | None = None  # Number of weights.
     kv_type: str | None = None  # Type of the values in the cache, e.g. f16.
 
@@ -28,58 +28,57 @@ class LanguageModel(RecordPart, frozen=True, kw_only=True):
 class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
     """Energy per token, by the sensor of `energy`, whose `gross_mj` is that of a whole request. An unknown uncertainty is null."""
 
-    output_token_gross_mj: float  # Energy of the whole request per output token in mJ: prefill included.
+    output_token_gross_mj: float  # Energy of the whole request per output token in mJ, prefill included.
     output_token_gross_u_mj: float | None = None  # Expanded uncertainty (95%) of `output_token_gross_mj` in mJ.
-    prefill_token_gross_mj: float | None = None  # Energy per prompt token in mJ, of a run with one output token: its requests are prefill.
+    prefill_token_gross_mj: float | None = None  # Energy per prompt token in mJ, for a run with one output token per query.
     prefill_token_gross_u_mj: float | None = None  # Expanded uncertainty (95%) of `prefill_token_gross_mj` in mJ.
 
 
 class TokenLengths(RecordPart, frozen=True, kw_only=True):
     """How many tokens queries have, over all that were answered."""
 
-    min_tokens: Count  # Fewest.
+    min_tokens: Count  # Minimum.
     mean_tokens: float  # Mean.
-    max_tokens: Count  # Most.
+    max_tokens: Count  # Maximum.
 
 
 class Generation(RecordPart, frozen=True, kw_only=True):
     """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
 
     prompt_tokens: Count | None
-    """Tokens of the longest prompt, behind which decoding begins; null where a server states none."""
-    output_tokens: Count  # Tokens asked of each query, at most.
-    prompts: str  # Where the prompts come from: a file's name; `synthetic` are seeded random tokens, another for each query.
-    prompts_sha256: Sha256 | None = None  # SHA-256 of the file; null of synthetic ones.
-    prompt_lengths: TokenLengths | None = None  # Tokens of the prompts where they differ; null where all have `prompt_tokens`, or unknown.
+    """Tokens of the longest prompt; null if a server does not report them."""
+    output_tokens: Count  # Largest number of output tokens of a query.
+    prompts: str  # Name of the file of prompts, or `synthetic`: seeded random tokens, different in each query.
+    prompts_sha256: Sha256 | None = None  # SHA-256 of the file; null if synthetic.
+    prompt_lengths: TokenLengths | None = None  # Lengths of the prompts; null if all have `prompt_tokens`, or if unknown.
     counts: TokenCounts
-    """Who counts the tokens: the engine token by token, a server's total of each query, or an estimate from chunks of text."""
+    """Who counts the tokens: the engine (each token), the server (a total of each query), or an estimate from chunks of text."""
     is_local: bool  # Whether the run started the engine itself.
     cached_tokens: Count | None
-    """Most tokens of a prompt that were not processed again for a query; null where not stated."""
-    ended_early: Count  # Queries with fewer tokens than asked for.
+    """Largest number of prompt tokens that came from a cache; null if not reported."""
+    ended_early: Count  # Queries with fewer tokens than requested.
     output_lengths: TokenLengths | None = None
-    """Tokens generated; null in older records, whose figures leave out the queries that ended early."""
-    template_tokens: Count | None = None  # Prompt tokens of the chat template, which a server may cache; null: there is none.
+    """Generated tokens per query; null in older records."""
+    template_tokens: Count | None = None  # Prompt tokens of the chat template, which a server may cache; null if there is none.
     hidden_reasoning_tokens: Count | None = None
-    """Most reasoning tokens of an answer that were not streamed: TTFT holds their time; null: none, or none stated."""
-    speculative: str | None = None  # How a server guesses several tokens a step, as it states; null: it does not.
-    accepted_ratio: Ratio | None = None  # Share of the guessed tokens that it accepted, as it states; null where it states none.
+    """Largest number of reasoning tokens that were not streamed, so that TTFT includes them; null if none, or not reported."""
+    speculative: str | None = None  # Speculative decoding, as the server reports it; null if none.
+    accepted_ratio: Ratio | None = None  # Share of the speculated tokens that were accepted; null if not reported.
     ttft: Latency | None = None
-    """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
+    """Time to first token, from handing over the prompt, or in scenario `poisson` from its scheduled arrival."""
     tpot: Latency | None = None
-    """Time per output token of a query: (last - first) / the tokens that came after the first moment, null where none did."""
+    """Time per output token of a query: (last - first) / (tokens after the first moment); null if there are none."""
     itl: Latency | None = None
-    """Inter-token latency: every gap between two tokens. Bounds by resampling whole queries; null where tokens came together."""
+    """Inter-token latency: every gap between two tokens; null if tokens came together."""
     prefill_tokens_per_s: float | None = None
-    """Prompt tokens by the median time to first token, of prompts of several lengths by the mean; where queries overlap (poisson,
-    concurrent), as below."""
+    """Prompt tokens divided by the median time to first token (by the mean if lengths differ)."""
     decode_tokens_per_s: float | None = None
-    """The median of `tpot` turned over; where queries overlap, tokens by the whole timed part, of a closed loop of several users by that
-    between ramp-up and tail (`load`)."""
+    """Inverse of the median `tpot`; if queries overlap, tokens divided by the timed part (in `concurrent` without ramp-up
+    and tail)."""
     output_tokens_per_s: float | None = None
-    """All tokens that were generated, the first of each query too, by the time of the queries; where queries overlap as above."""
+    """All generated tokens divided by the time of the queries; if queries overlap, divided by the same time as above."""
     user_tokens_per_s: float | None = None
-    """Output tokens a second that one user sees once text comes: the mean over queries of 1 / TPOT; null for queries of one token."""
+    """Output tokens per second of one user after the first token: the mean of 1 / TPOT; null for queries of one token."""
     model: LanguageModel  # The language model.
     energy: GenerationEnergy | None = None  # Energy per token.
 

@@ -4,7 +4,7 @@ import re
 from typing import get_args
 
 from edgemeter.agent.base.field_texts import field_texts
-from edgemeter.agent.contract import model_card
+from edgemeter.agent.contract import model_card, record
 from edgemeter.agent.contract.message_schema import MESSAGES
 from edgemeter.agent.contract.messages import TopicKind
 from edgemeter.agent.settings.files import FILES
@@ -38,6 +38,14 @@ def test_every_kind_of_topic_and_of_file_is_described():
     """A new one is not forgotten."""
     assert set(MESSAGES) == set(get_args(TopicKind))
     assert set(PURPOSES) == set(FILES)
+
+
+def test_every_field_of_a_record_has_its_meaning():
+    """The text next to a field may be lost when a formatter moves it."""
+    parts = record.json_schema()["$defs"]
+    assert [
+        f"{name}.{field}" for name, part in parts.items() for field, kind in part["properties"].items() if not kind["description"]
+    ] == []
 
 
 def test_every_key_of_a_model_card_has_its_meaning():
