@@ -15,8 +15,8 @@ LINES = {
     "agent/api": 521,
     "agent/base": 5957,
     "agent/bundle": 634,
-    "agent/cli": 2480,
-    "agent/contract": 4018,
+    "agent/cli": 2484,
+    "agent/contract": 4014,
     "agent/daemon": 344,
     "agent/datasets": 1561,
     "agent/delivery": 1945,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1481,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80590,
+    "tests": 80598,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
