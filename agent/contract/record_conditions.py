@@ -139,9 +139,8 @@ class Condition(RecordPart, frozen=True, kw_only=True):
     other_load_ratio: float | None = None  # CPU share, 0..1, of processes that are neither measured nor the agent.
     steal_ratio: float | None = None  # CPU share, 0..1, that the hypervisor gave to other virtual machines.
     swap_used_mb: float | None = None  # Swap in use, in MB.
-    served_load_ratio: float | None = (
-        None  # CPU share, 0..1, of the model's server, which no other share includes; null if it cannot be read.
-    )
+    served_load_ratio: float | None = None
+    """CPU share, 0..1, of the model's server, which no other share includes; null if it cannot be read."""
     busiest_other: dict[str, float] = {}  # CPU share, 0..1, of the busiest other processes, by name.
     governor: str | None = None  # CPU frequency governor.
     power_mode: str | None = None  # Power mode, e.g. nvpmodel's on a Jetson.

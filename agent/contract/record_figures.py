@@ -179,9 +179,8 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     mean_power_w: float  # Mean power over the timed part in W.
     idle_before_w: float | None  # Mean idle power before the timed part in W.
     idle_after_w: float | None  # Mean idle power after the timed part in W.
-    window_ms: (
-        float  # Length of the timed part in ms, without random pauses; for single queries of a language model the length of the queries.
-    )
+    window_ms: float
+    """Length of the timed part in ms, without random pauses; for single queries of a language model the length of the queries."""
     interval_reason: str | None = None  # Why an uncertainty is unknown, with the remedy; null if both are known.
 
     @property
