@@ -16,7 +16,7 @@ LINES = {
     "agent/base": 5957,
     "agent/bundle": 634,
     "agent/cli": 2484,
-    "agent/contract": 4014,
+    "agent/contract": 4012,
     "agent/daemon": 344,
     "agent/datasets": 1561,
     "agent/delivery": 1945,
