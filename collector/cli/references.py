@@ -26,7 +26,7 @@ from edgemeter.collector.published.row import NOT_STATED, PublishedRow
 def references() -> None:
     """Judge published figures; compare a device with a datacenter.
 
-    Example: edgemeter references judge --model yolov8n
+    Example: edgemeter references judge --model resnet
     """
 
 

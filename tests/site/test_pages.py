@@ -1,6 +1,7 @@
 """The pages of the documentation: every command block runs, in order and in an empty home, or says why it does not."""
 
 import csv
+import json
 import os
 import re
 import shlex
@@ -86,10 +87,12 @@ def test_a_page_does_what_it_promises(page, environments, tmp_path):
 @pytest.mark.nightly
 def test_the_page_about_python_does_what_it_promises(environments, tmp_path):
     """With a recorded power trace in the place of the reader's sensor."""
-    page, trace = DOCS / "tasks" / "python.md", ROOT / "tests" / "fixtures" / "power" / "replay" / "trace.json"
-    settings = tmp_path / "settings" / "edgemeter" / "config.toml"
-    settings.parent.mkdir(parents=True)
-    settings.write_text(f'[sensors.replay]\npath = "{trace}"\n')
+    page, settings = DOCS / "tasks" / "python.md", tmp_path / "settings" / "edgemeter"
+    settings.mkdir(parents=True)
+    trace = {"scope": "board-input", "period_ms": 100, "resolution_w": 0.01, "gain_u_ratio": 0.01}
+    trace |= {"t_s": [index / 10 for index in range(70)], "power_w": [3 + index % 7 / 20 for index in range(70)]}
+    (settings / "trace.json").write_text(json.dumps(trace))
+    (settings / "config.toml").write_text('[sensors.replay]\npath = "trace.json"\n')
     sensor = {"XDG_CONFIG_HOME": str(tmp_path / "settings"), "EDGEMETER_POWER": "replay"}
     with walk.walk(tmp_path, programs=environments.programs(walk.extras(page)), **sensor) as reader:
         printed = [output for _, output in reader.page(page)]
