@@ -7,6 +7,7 @@ tests/docs/test_corrupt_photographs.py.
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -185,6 +186,16 @@ def test_a_trend_is_fitted_to_a_ledger(tmp_path):
             when = {"started_at_ns": STARTED_AT_NS + week * WEEK_NS, "session": 1, "seq": week + 1}
             ledger.keep_own(make_run(p50_ms=p50_ms, **when), 1 << 30)
     assert run("fit_trend.py", home=tmp_path).startswith("pi-1 tiny-detector fp32 onnx: +1.9")
+
+
+def test_the_sensor_of_the_page_about_plug_ins_reads_its_file(tmp_path):
+    """It takes the path as a setting."""
+    (source,) = re.findall(r'```python title="sensor.py"\n(.*?)```', (EXAMPLES.parent / "tasks" / "plug-ins.md").read_text(), re.DOTALL)
+    (tmp_path / "sensor.py").write_text(source)
+    (tmp_path / "power_w").write_text("4.25\n")
+    sensor = runpy.run_path(str(tmp_path / "sensor.py"))["Meter"](tmp_path / "power_w")
+    assert (sensor.describe().scope, sensor.read().power_w) == ("board-input", 4.25)
+    sensor.close()
 
 
 @pytest.mark.nightly
