@@ -1,6 +1,6 @@
 """The record's schema: its fields, and the names in its parts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from edgemeter.agent.contract import record
@@ -23,12 +23,12 @@ two more fields, `_low` and `_high`.
 
 
 def page() -> str:
-    """Return the page: the fields of a run with their meaning, then each part once, in the order of the first reference."""
-    schema = record.json_schema()
-    parts = schema["$defs"]
-    first, *inner = _in_order(parts, schema["$ref"].rsplit("/", 1)[1])
-    run = ((f"`{name}`{_link(kind)}", kind["description"]) for name, kind in parts[first]["properties"].items())
-    return HEAD.format(number=record.SCHEMA) + table(["field", "meaning"], run) + "".join(_part(name, parts[name]) for name in inner)
+    """Return the page: the fields of a run with their meaning, then the names in each part, by name."""
+    parts = record.json_schema()["$defs"]
+    run = ((f"`{name}`{_link(kind)}", kind["description"]) for name, kind in parts.pop(record.RunRecord.__name__)["properties"].items())
+    return (
+        HEAD.format(number=record.SCHEMA) + table(["field", "meaning"], run) + "".join(_part(name, parts[name]) for name in sorted(parts))
+    )
 
 
 def _part(name: str, part: Mapping[str, Any]) -> str:
@@ -37,18 +37,6 @@ def _part(name: str, part: Mapping[str, Any]) -> str:
     bounds = {with_part(field, end) for field in bounded for end in ("_low", "_high")}
     fields = (f"`{field}`{' *95%*' * (field in bounded)}{_link(kind)}" for field, kind in properties.items() if field not in bounds)
     return f"\n## {name}\n\n{', '.join(fields)}\n"
-
-
-def _in_order(parts: Mapping[str, Any], first: str) -> Iterator[str]:
-    ahead, names = [first], {first}
-    while ahead:
-        name = ahead.pop(0)
-        yield name
-        for kind in parts[name]["properties"].values():
-            for other in _references(kind):
-                if other not in names:
-                    names.add(other)
-                    ahead.append(other)
 
 
 def _references(kind: Mapping[str, Any]) -> list[str]:
