@@ -1,1 +1,1 @@
-"""On a server: receive, keep, compare, show."""
+"""The server side: receive, store, compare and show results."""

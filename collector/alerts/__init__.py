@@ -1,1 +1,1 @@
-"""Alerts: rules over the watch, the life of an alert, and the channels that it is sent to."""
+"""Alerts: rules over the trend, the life of an alert, and the channels for notifications."""

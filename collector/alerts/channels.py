@@ -1,4 +1,4 @@
-"""Channels: how alerts are sent, by Apprise (mail, ntfy, Slack, webhooks and a hundred others), over MQTT, or to an Alertmanager."""
+"""Channels: alerts are sent by Apprise (mail, ntfy, Slack, webhooks and a hundred others), over MQTT, or to an Alertmanager."""
 
 import json
 import logging
@@ -21,22 +21,22 @@ from edgemeter.collector.alerts.firing import Alert, common_facts, page_address
 from edgemeter.collector.alerts.rules import Channel
 
 POST_TIMEOUT_S = 10.0
-# Alertmanager takes an alert for over that was not sent again for so long. Source: three intervals of edgemeter-alerts.timer.
+# Alertmanager ends an alert that is not repeated within this time. Source: three intervals of edgemeter-alerts.timer.
 ALERTMANAGER_S = 900
-# A piece of an address that is as long as this may be a secret.
+# A part of an address that is at least this long may be a secret.
 _SECRET_LENGTH = 5
 
 
 def sent_messages(channel: Channel, alerts: Sequence[Alert], page: str | None, now_ns: int) -> Iterator[Sequence[Alert]]:
-    """Send alerts as they are to a channel, a message with each step of the iteration; yield those in it once the channel has accepted it.
+    """Send alerts in their present state to a channel, one message per iteration; yield the alerts of each accepted message.
 
-    A message of Apprise (BSD-2) has as many as the service takes, and the title of the first. Each has a link to its series and period
-    below the fleet's `page`.
+    A message of Apprise (BSD-2) contains as many alerts as the service accepts, with the title of the first. Each has a link to its series
+    and period on the fleet's `page`.
 
     Raises:
         ConfigError: the channel's address cannot be read, or is invalid.
         UnavailableError: Apprise is not installed, or no broker answers.
-        TransientError: the message was not accepted; it names no secret.
+        TransientError: the message was not accepted; the error contains no secret.
     """
     url = channel.address()
     if channel.kind == "alertmanager":
@@ -59,7 +59,7 @@ def _sent_by_apprise(url: str, alerts: Sequence[Alert], texts: Sequence[str]) ->
     apprise = import_extra("apprise", "collector", "alerts need Apprise")
     # It may log an address.
     logging.getLogger("apprise").disabled = True
-    # A page to log in, to which a redirect leads, would accept everything.
+    # A login page, reached by a redirect, would accept everything.
     service = apprise.Apprise.instantiate(url, asset=apprise.AppriseAsset(http_redirects=False))
     if service is None:
         raise ConfigError("Apprise does not support the address: see https://appriseit.com/services/")
@@ -79,7 +79,7 @@ def _sent_by_apprise(url: str, alerts: Sequence[Alert], texts: Sequence[str]) ->
 
 
 class _Receipt(SessionEvents):
-    """The broker's answer to one message: None where it takes it, else why not, or why there is none."""
+    """The broker's answer to one message: None if accepted, else the reason."""
 
     def __init__(self) -> None:
         self.refusals: SimpleQueue[str | None] = SimpleQueue()
@@ -92,7 +92,7 @@ class _Receipt(SessionEvents):
 
 
 def _publish(url: str, text: str) -> None:
-    """Publish a text at `mqtt://USER:PASSWORD@HOST/TOPIC`, which may name certificates as every broker's address."""
+    """Publish a text at `mqtt://USER:PASSWORD@HOST/TOPIC`, which may name certificates as a broker's URL."""
     parts, receipt = urlsplit(url), _Receipt()
     topic = unquote(parts.path.strip("/"))
     if not topic:
@@ -111,13 +111,13 @@ def _publish(url: str, text: str) -> None:
 
 
 def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: int) -> None:
-    """Send alerts to Prometheus Alertmanager; open ones end by themselves unless they are sent again.
+    """Send alerts to Prometheus Alertmanager; an open alert ends there unless it is repeated.
 
     Source: API v2, https://prometheus.io/docs/alerting/latest/clients/.
     """
     posted = []
     for alert in alerts:
-        # With other labels it is another alert: those of a step stay as they are when more boards join.
+        # Other labels make another alert: the labels of a step stay when more boards join.
         names = ("fleet",) if alert.findings[0].kind == "step" else ("fleet", "device")
         labels = {name: value for name, value in common_facts(alert.findings).items() if name in names}
         ends_ns = alert.closed_ns or now_ns + ALERTMANAGER_S * 1_000_000_000

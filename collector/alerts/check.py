@@ -1,7 +1,7 @@
-"""One check: the rules are evaluated, the changes are written, and each channel is sent what it does not know, a thread each.
+"""One check: evaluate the rules, store the changes, and send each channel the alerts that it does not know, in one thread each.
 
-What a channel is sent is the difference between how an alert is and what the channel was last told, which is written when it has answered:
-a check that is killed loses nothing, and nothing is sent twice but where the answer was lost.
+A channel is sent the difference between an alert's state and the state that it last received, which is stored once it has answered:
+a killed check loses nothing, and nothing is sent twice unless the answer was lost.
 """
 
 import threading
@@ -28,17 +28,17 @@ from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.watch_file import WatchStore, annotations_of, open_watch, watch_file_beside
 
-# For how long a channel begins messages in one check, and what the last one has for its answer at least.
+# For how long a channel starts messages in one check, and how long it waits at least for the last answer.
 SENDING_S, ANSWER_S = 20.0, 20.0
-# A process that was stopped meanwhile still reads the answers that have come.
+# A process that was suspended can still read answers that have arrived.
 LAST_S = 1.0
-# Without a run that is ok in so many days a check that finds nothing says little.
+# Without an ok run for this many days, a check without findings means little.
 NEWEST_DAYS = 7
 AlertEvent = Literal["opened", "updated", "closed", "joined"]
 
 
 class Notified(NamedTuple):
-    """The state of an alert that a channel was last told (None: none), and, while it does not know the present one, why."""
+    """The state of an alert that a channel last received (None: none), and the reason if it lacks the present one."""
 
     alert: int
     channel: str
@@ -52,7 +52,7 @@ class Notified(NamedTuple):
 
 
 class AlertCheck(NamedTuple):
-    """How alerts changed, how many each channel accepted, of how many series, and whether any has a new run that is ok."""
+    """The changes of alerts, the number that each channel accepted, the number of series, and whether any has a new ok run."""
 
     changes: Sequence[tuple[AlertEvent, Alert]]
     sent: Mapping[str, int]
@@ -64,11 +64,11 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
     """Check the rules once on the runs in `stores`; the alerts are those of the first one. A test alert goes to all channels.
 
     Raises:
-        TransientError: another check is in progress, or somebody else holds the store.
-        UnavailableError: the disk is full. What was not noted is not sent.
+        TransientError: another check is in progress, or the store is locked.
+        UnavailableError: the disk is full. Changes that could not be stored are not sent.
     """
     ledger = ledger_place(stores[0])
-    # Everything is read under the lock: a check with older facts would close what a newer one opened.
+    # Read under the lock: a check with older facts would close alerts that a newer one opened.
     with open_watch(ledger) as file, file.checking():
         history = History(open_store(*stores))
         now_ns = clock()
@@ -86,14 +86,14 @@ def check_alerts(stores: Sequence[str], rules: AlertRules, clock: Callable[[], i
 
 
 def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | None, now_ns: int) -> Counter[str]:
-    """Send each channel its alerts and write what it was told; return how many each accepted."""
+    """Send each channel its alerts and store the sent states; return how many each accepted."""
     notified: list[tuple[str, int, int, str]] = []
     errors: dict[str, str] = {}
     lock = threading.Lock()
     until_s = time.monotonic() + SENDING_S
 
     def write() -> None:
-        # All of it each time: what could not be written once is written at the end.
+        # All of it each time: a failed write is repeated at the end.
         with file.writing() as statements:
             statements.executemany("UPDATE notified SET state = ?, sent_ns = ?, error = NULL WHERE alert = ? AND channel = ?", notified)
             rows = [(error, name) for name, error in sorted(errors.items())]
@@ -102,7 +102,7 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
     def send(channel: Channel) -> None:
         messages = sent_messages(channel, due[channel], page, now_ns)
         try:
-            # A process that was stopped for longer than others wait for its lock begins no message that they may have sent.
+            # A process that was suspended for longer than others wait for its lock sends nothing: they may have sent it.
             while time.monotonic() < until_s and (accepted := next(messages, None)):
                 notified.extend((alert.state, now_ns, alert.number, channel.name) for alert in accepted)
                 with lock:
@@ -120,16 +120,16 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
         thread.join(LAST_S)
         if thread.is_alive():
             errors[name] = f"no complete answer within {ANSWER_S:g} s"
-    # For good: who answers later was given up, and the file is about to be closed.
+    # Later answers are ignored: the file is about to be closed.
     lock.acquire()
     file.in_need(write)
     return Counter(name for _, _, _, name in notified)
 
 
 def settled(alerts: Sequence[Alert], firing: Sequence[Alert], now_ns: int) -> list[tuple[AlertEvent, Alert]]:
-    """Return how alerts change by what is firing.
+    """Return how alerts change, given the present firings.
 
-    A finding stays the alert that it was, also as part of an event; an alert that has `joined` goes on in another, which is no news.
+    A finding keeps its alert, also as part of an event; an alert that has `joined` continues in another, which is no news.
     """
     open_alerts = {alert.number: alert for alert in alerts if alert.state == "open"}
     by_finding = {(alert.rule, *finding.facts.items()): alert for alert in open_alerts.values() for finding in alert.findings}
@@ -140,7 +140,7 @@ def settled(alerts: Sequence[Alert], firing: Sequence[Alert], now_ns: int) -> li
         same = set()
         for finding in now.findings:
             alert = by_finding.get((now.rule, *finding.facts.items()))
-            # A step that begins after the alert of an earlier one opened is another.
+            # A step that begins after the alert of an earlier one opened is another alert.
             if alert is not None and (finding.kind != "step" or (finding.day + 1) * NS_PER_DAY <= alert.opened_ns):
                 same.add(alert.number)
         same -= changes.keys()
@@ -156,7 +156,7 @@ def settled(alerts: Sequence[Alert], firing: Sequence[Alert], now_ns: int) -> li
 
 
 def differences(alerts: Iterable[Alert], notified: Iterable[Notified], channels: Iterable[Channel]) -> dict[Channel, list[Alert]]:
-    """Return by channel the alerts that it is to be sent, as they are now: the open ones first, the worst of them first."""
+    """Return the alerts to send to each channel, in their present state: open ones first, the worst of them first."""
     states = {(row.channel, row.alert): row.state for row in notified}
     ordered = sorted(alerts, key=lambda alert: (alert.state == "closed", SEVERITIES.index(alert.severity)))
 
@@ -164,7 +164,7 @@ def differences(alerts: Iterable[Alert], notified: Iterable[Notified], channels:
         key = channel.name, alert.number
         if alert.state == "closed":
             return key in states and states[key] != "closed"
-        # Alertmanager ends an alert that is not sent again.
+        # Alertmanager ends an alert that is not repeated.
         return channel.name in alert.channels and (states.get(key) != "open" or channel.kind == "alertmanager")
 
     return grouped((channel, alert) for channel in channels for alert in ordered if is_due(channel, alert))
@@ -173,8 +173,8 @@ def differences(alerts: Iterable[Alert], notified: Iterable[Notified], channels:
 def _settle(
     statements: Statements, firing: Sequence[Alert], channels: Sequence[Channel], now_ns: int
 ) -> tuple[list[tuple[AlertEvent, Alert]], dict[Channel, list[Alert]]]:
-    """Write how alerts change, and which channels do not know that yet; return both."""
-    # Also where nothing changes: where nothing can be written, nothing is sent that would be sent again.
+    """Store how alerts change, and which channels do not know that yet; return both."""
+    # Also without changes: if nothing can be stored, nothing may be sent that would be repeated.
     statements.execute("INSERT INTO alert_checks VALUES (1, ?) ON CONFLICT (number) DO UPDATE SET checked_ns = ?", (now_ns, now_ns))
     changes = settled(read_alerts(statements)[0], firing, now_ns)
     bodies = [(alert.number, msgspec.json.encode(alert)) for _, alert in changes]
@@ -189,13 +189,13 @@ def _settle(
 
 
 def read_alerts(statements: Statements) -> tuple[list[Alert], list[Notified]]:
-    """Return all alerts, the oldest first, and what each channel was told of them."""
+    """Return all alerts, oldest first, and the states that each channel received."""
     alerts = [msgspec.json.decode(body, type=Alert) for (body,) in statements.execute("SELECT body FROM alerts ORDER BY number").fetchall()]
     return alerts, [Notified(*row) for row in statements.execute("SELECT * FROM notified ORDER BY channel, alert").fetchall()]
 
 
 def alerts_of(ledger: LedgerPlace) -> tuple[list[Alert], list[Notified]]:
-    """Return what `read_alerts` does of a ledger; nothing where none was ever checked."""
+    """Return `read_alerts` of a ledger; nothing if none was ever checked."""
     if isinstance(ledger, Path) and not watch_file_beside(str(ledger)).exists():
         return [], []
     with open_watch(ledger, "read") as file, file.reading() as statements:
@@ -203,6 +203,6 @@ def alerts_of(ledger: LedgerPlace) -> tuple[list[Alert], list[Notified]]:
 
 
 def undelivered_texts(notified: Iterable[Notified]) -> list[str]:
-    """Return of each channel that does not know how everything is, of how many alerts, and why."""
+    """Return for each channel with undelivered alerts their number and the reason."""
     errors = grouped((row.channel, row.error) for row in notified if row.error)
     return [f"{count(len(of_channel), 'alert')} undelivered to {channel}: {of_channel[0]}" for channel, of_channel in errors.items()]

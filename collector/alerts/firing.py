@@ -1,4 +1,4 @@
-"""Firings: which rules fire now, on what, since when, and where the page shows it; a function of the ledger that keeps no state."""
+"""Firings: the rules that fire now, with findings, start and link to the page; a stateless function of the ledger."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,19 +20,19 @@ from edgemeter.collector.units.odd_boards import board_types
 
 # An older step has become the level; it stays in the history.
 STEP_DAYS = 60
-# A step of a board type and those of its boards within so many days are one event.
+# A step of a board type and those of its boards within this many days are one event.
 SAME_EVENT_DAYS = 3
 
-# The page shows so many days before the first day, and after.
+# Days that the page shows before the first day, and after.
 DAYS_BEFORE, DAYS_AFTER, MS_PER_DAY = 14, 30, 86_400_000
 
-# A board that is dying shows it in several ways: each kind of finding explains those of a higher number.
+# A failing board shows several symptoms: each kind of finding explains those with a higher number.
 SIGNS = {"device lost": 0, "outbox stopped": 1, "missing": 2, "not ok": 2, "outlying board": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class AlertFinding:
-    """The finding of a rule, from a day on (since 1970; 0: unknown); by its `facts` it is known again."""
+    """A finding of a rule, from a day on (since 1970; 0: unknown); its `facts` identify it."""
 
     kind: str
     title: str
@@ -43,9 +43,9 @@ class AlertFinding:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A rule that fires, for one finding or for an event of several; once a check knows it, with its number and since when it is open.
+    """A firing rule, for one finding or an event of several; once a check has stored it, with its number and opening time.
 
-    What `is_explained` by another alert is no news: one that is open stays open, and none opens.
+    An alert that `is_explained` by another is no news: it stays open if it is, and does not open otherwise.
     """
 
     rule: str
@@ -66,7 +66,7 @@ class Alert:
 
 
 def common_facts(findings: Sequence[AlertFinding]) -> dict[str, str]:
-    """Return what all findings have in common: fleet, board, device, model, ..."""
+    """Return the facts shared by all findings: fleet, board, device, model, ..."""
     return {name: value for name, value in findings[0].facts.items() if all(finding.facts.get(name) == value for finding in findings)}
 
 
@@ -82,7 +82,7 @@ def page_address(findings: Sequence[AlertFinding]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class FiringContext:
-    """The data that rules are evaluated on: figures, annotations, the presence of devices, and the time."""
+    """The data for the evaluation of rules: figures, annotations, the presence of devices, and the time."""
 
     history: History
     annotations: Sequence[Annotation]
@@ -91,17 +91,16 @@ class FiringContext:
     results: watch.TrendResults = field(default_factory=dict)
 
     def is_recent(self, day: int) -> bool:
-        """Return whether what began or was last seen on this day is news still."""
+        """Return whether a finding that began or was last seen on this day is still news."""
         return self.now_ns // NS_PER_DAY - day <= STEP_DAYS
 
     def trends(self, rule: AlertRule, *, by_type: bool = False) -> list[SeriesTrend]:
-        """Return the trends of the metrics and series of a rule."""
         keys = filter(rule.takes, self.history.series())
         return watch.trends_of(self.history, self.annotations, rule.metrics, keys, by_type=by_type, results=self.results)
 
 
 def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Alert]:
-    """Return what fires now, in the order of the rules."""
+    """Return the present firings, in the order of the rules."""
     fired = [_alert(rule, event) for rule in rules for event in _KINDS[rule.kind](rule, context)]
     by_board = grouped((_board(alert), alert) for alert in fired)
     return [replace(alert, is_explained=any(_explains(cause, alert) for cause in by_board[_board(alert)])) for alert in fired]
@@ -121,19 +120,19 @@ def _board(alert: Alert) -> tuple[str, str | None]:
 
 
 def _explains(cause: Alert, alert: Alert) -> bool:
-    """Return whether whoever hears of `cause` need not hear of `alert`, on the same board."""
+    """Return whether `cause` makes a notification of `alert` on the same board unnecessary."""
     sign, strongest = alert.findings[0], cause.findings[0].kind
     if sign.kind not in SIGNS or not {*alert.channels} <= {*cause.channels}:
         return False
     if strongest == "step":
-        # A board deviates by its step; the runs of one that throttles do not count.
+        # A deviating board is one with a step; the runs of a throttling board do not count.
         about = {"outlying board": sign.facts.get("metric"), "not ok": "is_throttled"}.get(sign.kind)
         return any(finding.facts["metric"] == about for finding in cause.findings)
     return strongest in SIGNS and SIGNS[strongest] < SIGNS[sign.kind]
 
 
 def _steps(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
-    """Return each event once: what one cause did to several boards, what hit a board type, what hit one board, and what is alone."""
+    """Return each event once: several boards with one cause, a whole board type, one board, and single steps."""
     trends = context.trends(rule)
     boards, types = _due_steps(rule, context, trends), [] if rule.device else _due_steps(rule, context, context.trends(rule, by_type=True))
     fleet_wide = [step for event in step_events(boards) if event.kind == "fleet" for step in event.members]
@@ -144,7 +143,7 @@ def _steps(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
 
 
 def _due_steps(rule: AlertRule, context: FiringContext, trends: Sequence[SeriesTrend]) -> list[EventMember]:
-    """Return of each trend the newest confirmed step, if it is large and new enough and has the direction of the rule."""
+    """Return the newest confirmed step of each trend, if it is large and new enough and has the direction of the rule."""
     newest = [(trend, step) for trend in trends for step in [step for step in trend.steps if is_event(trend.metric, step)][-1:]]
     return [
         EventMember(trend, step)
@@ -156,7 +155,7 @@ def _due_steps(rule: AlertRule, context: FiringContext, trends: Sequence[SeriesT
 
 
 def _beside(member: EventMember, members: Sequence[EventMember]) -> list[EventMember]:
-    """Return the steps of the same case, on boards of the same type, that go the same way at about the same time."""
+    """Return the steps of the same case, on boards of the same type, in the same direction at about the same time."""
 
     def kind(step: EventMember) -> tuple[SeriesKey, str, bool]:
         return step.series.key.of_type(), step.series.metric, isinstance(step.finding, Step) and step.finding.size > 0
@@ -182,7 +181,7 @@ def _limits(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
 
 
 def _missing(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
-    # One metric of a case is enough to report that its runs are missing.
+    # One metric of a case is enough to report missing runs.
     gaps: dict[SeriesKey, EventMember] = {}
     for trend in context.trends(rule):
         if missing := trend.missing(context.now_ns // NS_PER_DAY):

@@ -1,4 +1,4 @@
-"""Rules and channels of alerts: a TOML file. `sample_alerts.toml` beside this file shows every key."""
+"""Rules and channels of alerts: a TOML file. `sample_alerts.toml` next to this file shows every key."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When an alert is opened. The sample shows which fields each kind reads; an absent selector matches everything."""
+    """The condition that opens an alert. The sample shows the fields of each kind; an absent selector matches everything."""
 
     name: _Name
     kind: RuleKind
@@ -41,7 +41,7 @@ class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where alerts are sent: an address of Apprise, of an MQTT topic, or of an Alertmanager; `$NAME` in it is an environment variable."""
+    """A channel: an address of Apprise, of an MQTT topic, or of an Alertmanager; `$NAME` in it is an environment variable."""
 
     name: _Name
     kind: Literal["apprise", "alertmanager"] = "apprise"
@@ -91,7 +91,7 @@ def read_rules(path: Path) -> AlertRules:
 
 
 def faults(rules: AlertRules, _path: Path | None = None) -> list[str]:
-    """Return what is wrong with rules and channels whose keys are right: unknown names, missing parts, names that are used twice."""
+    """Return the faults of rules and channels with valid keys: unknown names, missing parts, duplicate names."""
     channels = [channel.name for channel in rules.channel]
     names = [*(f"rule {rule.name!r}" for rule in rules.rule), *(f"channel {name!r}" for name in channels)]
     results = [f"the name of {name} is used twice: names must be unique" for name in dict.fromkeys(names) if names.count(name) > 1]

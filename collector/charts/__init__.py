@@ -1,1 +1,1 @@
-"""Charts by a grammar: each is a Vega-Lite specification and the table that it draws."""
+"""Charts: each is a Vega-Lite specification and its table of data."""

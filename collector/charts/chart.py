@@ -1,4 +1,4 @@
-"""A chart: a Vega-Lite specification without data, and the plain table that it draws; and how both stand in a page."""
+"""A chart: a Vega-Lite specification without data, its plain table, and the form of both in a page."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from edgemeter.agent.base.documents import Plain, csv_document
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 
 Spec = dict[str, Any]
-# A figure in a chart's data: what a table shows has fewer digits; of a moment no more than ms are seen.
+# Digits of a figure in a chart's data: a table shows fewer; times are rounded to ms.
 DIGITS = 6
 # Width of a drawing where no browser decides it.
 WIDTH_PX = 560
@@ -30,11 +30,10 @@ class ViewTable:
         return csv_document(self.columns, self.rows)
 
     def dicts(self) -> list[dict[str, Plain]]:
-        """Return the rows by column."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def between(self, first_ns: int, last_ns: int) -> "ViewTable":
-        """Return the rows that started in a period; a table without `started_at_ns` is whole."""
+        """Return the rows that started in a period; a table without `started_at_ns` is unchanged."""
         if "started_at_ns" not in self.columns:
             return self
         column = self.columns.index("started_at_ns")
@@ -42,16 +41,15 @@ class ViewTable:
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> ViewTable:
-    """Return the table of rows that all have the same columns."""
     columns = tuple(rows[0]) if rows else ()
     return ViewTable("values", columns, tuple(tuple(row[column] for column in columns) for row in rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart. `legend` is (name, colour, shape) of each series, which `series` names in the rows; `brushes`: it picks a period.
+    """One chart. `legend` is (name, colour, shape) of each series, which `series` names in the rows; `brushes`: it selects a period.
 
-    `facts` are `data-...` attributes by which a page narrows what it shows; `kind` is a class of the style sheet.
+    `facts` are `data-...` attributes by which a page filters it; `kind` is a class of the style sheet.
     """
 
     title: str
@@ -73,7 +71,7 @@ class Chart:
         return any(row[column] == "disturbed" for row in self.table.rows)
 
     def document(self) -> Spec:
-        """Return the chart as a page holds it: columns and rows apart, so that no name is repeated."""
+        """Return the chart for a page: columns and rows apart, so that no name is repeated."""
         times = [name.endswith("_ns") for name in self.table.columns]
         rows = [
             [
@@ -86,12 +84,12 @@ class Chart:
 
 
 def script_data(value: object) -> str:
-    """Return a value as JSON that cannot end the script element in which it stands."""
+    """Return a value as JSON that cannot end its script element."""
     return msgspec.json.encode(value).decode().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def short(value: Plain, digits: int = DIGITS) -> Plain:
-    """Return a figure rounded to significant digits, None where it is not finite; anything else unchanged."""
+    """Return a figure rounded to significant digits, None if it is not finite; anything else unchanged."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value

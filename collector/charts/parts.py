@@ -1,4 +1,4 @@
-"""The parts that specifications of charts are made of: amounts on an axis, intervals, tooltips, zoom, legend, brush."""
+"""The parts of chart specifications: axes of amounts, intervals, tooltips, zoom, legend, brush."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 from edgemeter.collector.charts.chart import Spec
 
-# From this ratio of largest to smallest on, a linear axis presses the small values together.
+# At a larger ratio of largest to smallest, a linear axis would compress the small values.
 LOG_FROM_RATIO = 12.0
 NUMBER = ",.4~r"
 DAY = "%d %b %Y, %H:%M"
@@ -23,19 +23,19 @@ def sized(height: int) -> Spec:
 
 
 def channel(name: str, kind: str = "quantitative", **settings: Any) -> Spec:
-    """Return what is drawn of a field on an axis, as a colour or as a shape."""
+    """Return the encoding of a field as an axis, a colour or a shape."""
     return {"field": name, "type": kind, **settings}
 
 
 def tip(name: str, title: str | None = None, form: str | None = None, kind: str | None = None) -> Spec:
-    """Return a line of a tooltip: the field, its title, how it is written and what kind it is."""
+    """Return a line of a tooltip: the field, its title, its format and its kind."""
     kind = kind or ("quantitative" if form else "nominal")
     utc = {"formatType": "utcFormat"} if kind == "temporal" else {}
     return {"field": name, "title": title or name.replace("_", " "), "type": kind, **({"format": form} if form else {}), **utc}
 
 
 def amount(name: str, title: str, values: Iterable[float | None], *, from_zero: bool = True) -> Spec:
-    """Return an axis for amounts above 0: logarithmic, and said to be so, where the range asks for it."""
+    """Return an axis for amounts above 0: logarithmic, and labelled so, if the range requires it."""
     present = [value for value in values if value is not None and 0 < value < math.inf]
     if present and max(present) / min(present) >= LOG_FROM_RATIO:
         return channel(name, title=f"{title}, logarithmic", scale={"type": "log", "nice": False, "padding": 12})
@@ -43,7 +43,7 @@ def amount(name: str, title: str, values: Iterable[float | None], *, from_zero: 
 
 
 def zoom(axes: Sequence[str], *, pans_with_shift: bool = False) -> Spec:
-    """Return the parameter by which axes are zoomed and moved; where a drag picks a period, Shift moves."""
+    """Return the parameter that zooms and moves axes; if a drag selects a period, Shift moves."""
     drag = "[pointerdown[event.shiftKey], window:pointerup] > window:pointermove!" if pans_with_shift else True
     select = {"type": "interval", "encodings": list(axes), "translate": drag, "zoom": "wheel![event.ctrlKey]", "clear": "dblclick"}
     return {"name": "zoom", "bind": "scales", "select": select}

@@ -1,6 +1,6 @@
-"""The chart of what cases cost against how accurate they are, with both intervals.
+"""The chart of the cases' cost against accuracy, with both intervals.
 
-The page's script (`recount` in `web/page.js`) draws marks that would cover each other as one: with their number, one interval, and their
+The page's script (`recount` in `web/page.js`) draws overlapping marks as one: with their number, one interval, and their
 names on demand. A drawing without scripts has every mark.
 """
 
@@ -12,7 +12,7 @@ from edgemeter.collector.charts import parts
 from edgemeter.collector.charts.chart import Spec
 
 HEIGHT_PX, PADDING_PX = 320, 12
-# The series of a mark that stands for several of them.
+# The series of a mark that combines several.
 SEVERAL = "several series"
 
 
@@ -24,7 +24,7 @@ def against_accuracy(
 ) -> Spec:
     """Return cost against accuracy with both intervals: `rows` of `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`.
 
-    A row of several `boards` has their number.
+    A row for several `boards` has their number.
     """
     x = parts.amount("cost", cost_title, [row["cost"] for row in rows])
     y = parts.channel("accuracy", title=accuracy_title, scale={"zero": False, "padding": PADDING_PX})
@@ -63,7 +63,7 @@ def against_accuracy(
     }
 
     def has(name: str) -> bool:
-        # A layer of nothing has no scale.
+        # An empty layer has no scale.
         return any(row[name] is not None for row in rows)
 
     layers = [
@@ -77,7 +77,7 @@ def against_accuracy(
 
 
 def _interval(encoding: Spec, middle: str) -> Spec:
-    """Return a layer of intervals; where an end is not known it is at the `middle`, so that the layer always has an extent."""
+    """Return a layer of intervals; an unknown end is at the `middle`, so that the layer always has an extent."""
     ends = (f"{middle}_low", f"{middle}_high")
     filled_ends = [{"calculate": f"isValid(datum.{end}) ? datum.{end} : datum.{middle}", "as": end} for end in ends]
     return {"transform": filled_ends, "mark": {"type": "rule", "opacity": 0.55}, "encoding": encoding}

@@ -1,6 +1,6 @@
-"""The specifications of charts; that of cost against accuracy is in `scatter`.
+"""The specifications of charts; cost against accuracy is in `scatter`.
 
-Rows carry the columns that their chart's function names; the page's script (`web/page.js`) follows `run` to a run and `anchor` to a row.
+Rows have the columns that the chart's function names; the page's script (`web/page.js`) follows `run` to a run and `anchor` to a row.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_HOUR, NS_PER_MINUTE
 from edgemeter.collector.charts import parts
 from edgemeter.collector.charts.chart import Spec
 
-# How a moment is written, by how far the axis is zoomed.
+# The format of times, by the zoom of the axis.
 _MOMENTS = {
     **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"), **dict.fromkeys(("minutes", "hours"), "%H:%M"),
     **dict.fromkeys(("day", "date", "week"), "%d %b"), **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
@@ -28,10 +28,10 @@ def over_time(
 ) -> Spec:
     """Return values over days: rows of `started_at_ns`, `value`, `low`, `high`, `verdict`, `run`.
 
-    `levels` are stretches of `start`, `end` (ms since 1970) and `value`; `events` marks across, of `at` (ms), `text`, `kind` and `number`.
-    `span_ns` is what several charts have in common.
+    `levels` are stretches of `start`, `end` (ms since 1970) and `value`; `events` are vertical marks of `at` (ms), `text`, `kind` and
+    `number`. `span_ns` is shared by several charts.
     """
-    # A label so near to an end that half of it would stick out stands within.
+    # A label near an end is placed inside, where half of it would stick out.
     axis = {"format": _MOMENTS, "labelFlush": 40}
     at = {"field": "at", "type": "temporal", "scale": {"type": "utc", "padding": 12}, "title": None, "axis": axis}
     value = parts.channel("value", title=unit, scale={"zero": from_zero, "nice": True, "padding": 6})
@@ -39,7 +39,7 @@ def over_time(
         parts.tip("at", "started (UTC)", parts.DAY, "temporal"), parts.tip("value", unit, parts.NUMBER),
         *([parts.tip("interval")] if has_bars else []), parts.tip("verdict"), parts.tip("run"),
     ]  # fmt: skip
-    # A drag picks a period.
+    # A drag selects a period.
     drag = "[pointerdown[!event.shiftKey], window:pointerup] > window:pointermove!"
     brush = {"name": "brush", "select": {"type": "interval", "encodings": ["x"], "on": drag, "translate": False, "zoom": False}}
     dot = {
@@ -52,7 +52,7 @@ def over_time(
         "encoding": {"x": at, "y": parts.channel("low"), "y2": {"field": "high"}},
         "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
     }
-    # Marks that are not seen hold the axis open: one moment alone stands in the middle of two hours.
+    # Invisible marks keep the axis wide: a single time is in the middle of two hours.
     is_moment = span_ns[1] - span_ns[0] < NS_PER_MINUTE
     moments_ns = (span_ns[0] - NS_PER_HOUR, span_ns[1] + NS_PER_HOUR) if is_moment else span_ns
     ends = {"data": {"values": [{"at": end / 1e6} for end in moments_ns]}, "mark": {"type": "point", "opacity": 0}, "encoding": {"x": at}}
@@ -90,7 +90,7 @@ def _events(events: Sequence[Mapping[str, Any]]) -> list[Spec]:
     x = {"field": "at", "type": "temporal"}
     tips = [parts.tip("at", "on", "%d %b %Y", "temporal"), parts.tip("kind"), parts.tip("text", "what")]
     dash = {"condition": {"test": "datum.kind === 'step'", "value": [1, 0]}, "value": [4, 3]}
-    # Within the plot: what can be zoomed is cut at its edge.
+    # Inside the plot: zoomed marks are clipped at its edge.
     number = {"x": x, "y": {"value": 8}, "text": {"field": "number"}, "color": colour, "tooltip": tips}
     label = {"type": "text", "fontWeight": 600, "align": "left", "dx": 4}
     return [
@@ -108,9 +108,9 @@ def run_time_line(
     latencies_ms: Iterable[float | None],
     across: str = "s since the first timed query",
 ) -> Spec:
-    """Return one run on one axis, of time where moments are known: rows of `at_s`, `latency_ms`, `power_w`, `sensor`, `query`.
+    """Return one run on one axis, of time if times are known: rows of `at_s`, `latency_ms`, `power_w`, `sensor`, `query`.
 
-    `bands` (`start`, `end` in s, `name`, `text`) shade idle and warm-up, with the machine's conditions then.
+    `bands` (`start`, `end` in s, `name`, `text`) shade idle and warm-up, with the machine's conditions.
     """
     x = {"field": "at_s", "type": "quantitative", "title": across, "scale": {"zero": False, "nice": False, "padding": 6}}
     at, right = parts.tip("at_s", "at, s", ",.3f"), {"orient": "right", "grid": False, "titleX": 0, "titleAlign": "right"}
@@ -150,7 +150,7 @@ def run_time_line(
 def over_the_run(first: tuple[str, str], second: tuple[str, str] | None, throttled_s: float | None, *, has_bars: bool) -> Spec:
     """Return one or two quantities (field, title) of a long run over its time: rows of `at_s`, `end_s` and the fields.
 
-    The first, on the left, `has_bars` or is a line; across stands the beginning of throttling.
+    The first, on the left, `has_bars` or is a line; a vertical line marks the beginning of throttling.
     """
     at = {"field": "at_s", "type": "quantitative", "title": "s since the first timed query", "scale": {"nice": False}}
     quantities = [first, *([second] if second else [])]

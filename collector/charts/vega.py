@@ -1,7 +1,7 @@
-"""Vega's JavaScript, bundled once and kept, and charts drawn here as SVG, for files that are read without scripts.
+"""Vega's JavaScript, bundled once and cached, and charts drawn as SVG, for files that are read without scripts.
 
-A process keeps the memory that drawing takes, so one that serves draws none: the browser does. No other module
-knows the library. Nothing of it is fetched: the package holds all JavaScript.
+A process keeps the memory of drawing, so a server draws no chart: the browser does. Only this module imports the library. Nothing is
+downloaded: the package contains all JavaScript.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 def check_installed() -> None:
-    """Check what charts need before long work; raises UnavailableError if it is not installed, or has no wheels for this machine."""
+    """Check the library for charts before long work; raises UnavailableError if it is not installed, or has no wheels for this machine."""
     need = "pages and charts need Jinja2 and vl-convert-python"
     if platform.machine() == "armv7l":
         need += ", which has no wheel for 32-bit ARM: copy the ledger to another machine, and there"
@@ -32,14 +32,14 @@ def check_installed() -> None:
 
 @lru_cache(maxsize=1)
 def theme() -> Spec:
-    """Return what all charts look like; colours are variables of the style sheet, so that dark and light need no second drawing."""
+    """Return the theme of all charts; colours are variables of the style sheet, so that dark and light need no second drawing."""
     spec: Spec = json.loads(_packaged("charts/theme.json"))
     return spec
 
 
 @lru_cache(maxsize=1)
 def bundle() -> str:
-    """Return the script that draws charts (0.9 MB), made once and kept in the agent's home; raises UnavailableError without the library."""
+    """Return the script that draws charts (0.9 MB), cached in the agent's home; raises UnavailableError without the library."""
     library = _library()
     path = config.home() / "charts" / f"vega-{library.__version__}-{VEGA_LITE}.js"
     try:
@@ -54,14 +54,14 @@ def bundle() -> str:
 
 @lru_cache(maxsize=1)
 def bundle_name() -> str:
-    """Return the name under which a page loads the bundle: another content has another name."""
+    """Return the name of the bundle in a page, which depends on its content."""
     return f"charts-{hashlib.sha256(bundle().encode()).hexdigest()[:16]}.js"
 
 
 def svg(chart: Chart) -> str:
-    """Return the chart as SVG that needs no style sheet, in the colours of the light; the page has its title."""
+    """Return the chart as SVG without a style sheet, in light colours; the page has its title."""
     svg_text = str(_library().vegalite_to_svg(_standing_alone(chart), vl_version=VEGA_LITE))
-    # Vega counts its identities up; ours are the same for the same chart, and others in every chart of a page.
+    # Vega numbers its ids consecutively; ours are the same for the same chart, and differ between the charts of a page.
     chart_hash = hashlib.sha256(json.dumps(chart.document()).encode()).hexdigest()[:8]
     numbers: dict[str, int] = {}
     return re.sub(

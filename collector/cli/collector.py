@@ -207,7 +207,7 @@ def up(
     config = influx_config.parse_influx(influx, token_file=influx_token_file) if influx else None
     broker_address = fleet_address(fleet_folder) if fleet_folder else parse_address(broker) if broker else None
     manager = ServiceManager()
-    # A broker that is not up yet is no reason to be restarted by the watchdog's clock.
+    # The watchdog must not restart it because a broker is not up yet.
     manager.ready()
     with until_stopped() as stopped, _broker(broker_address, port) as address:
         service = Collector(address, path, config, group=group, retention=retention)

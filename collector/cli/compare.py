@@ -99,7 +99,7 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: 
 
 
 def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_ratio: float, form: Format) -> None:
-    """Show the comparison of models that are measured, or of results that are read, with the gate and the choice."""
+    """Show the comparison of measured models or stored results, with the gate and the choice."""
     from edgemeter.agent.cli.run_session import end_session
     from edgemeter.collector.cli.compared_sides import compare_results, is_model, measure_sides
     from edgemeter.collector.compare.gate import with_gate
@@ -138,7 +138,7 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_rat
 def recommend_format(
     cases: "Mapping[str, Case]", options: Mapping[str, Any], matters: float, form: Format, notes: Sequence[str], document: Mapping[str, Any]
 ) -> None:
-    """Measure one model's formats, cases by name, in turn; show them with a recommendation, the notes, and in JSON the `document` too."""
+    """Measure one model's formats, cases by name, in turn; show them with a recommendation and notes; JSON contains the `document` too."""
     from edgemeter.agent.base.tables import console_for
     from edgemeter.agent.base.terminal import print_text
     from edgemeter.agent.cli.run_session import end_session

@@ -29,15 +29,15 @@ from edgemeter.collector.show.words import listed
 if TYPE_CHECKING:
     from edgemeter.agent.cli.run_session import SessionOutcome
 
-# How alike a name and one of the catalogue are that is meant.
+# How similar a name must be to one of the catalogue to be a likely typo.
 NEARLY = 0.8
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-MOST_SIDES = 26  # They are called A to Z.
+MOST_SIDES = 26  # Letters A to Z.
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSides:
-    """The comparison of models that were measured, the session in which that was, and what to add to it in words."""
+    """The comparison of measured models, their session, and notes for the user."""
 
     comparison: Comparison
     session: "SessionOutcome"
@@ -60,7 +60,7 @@ def is_model(text: str) -> bool:
         return False
     if path.exists() or not NAME.fullmatch(text):
         return False
-    # A name that is nearly right gets the message about models.
+    # A nearly correct name gets the message about models.
     return did_you_mean(text, model_names(), alike=NEARLY) is not None
 
 
@@ -71,9 +71,9 @@ def compare_results(
     *,
     may_lack_baseline: bool = False,
 ) -> ComparedSides:
-    """Return the comparison of results: of two sides case by case, of more in order, where each has one case.
+    """Return the comparison of results: of two sides case by case, of more sides in order, if each has one case.
 
-    Where the first of two has no run, which is so of a project's first comment, it is empty if it `may_lack_baseline`.
+    If the first of two has no run, as in a project's first comment, it is empty if it `may_lack_baseline`.
 
     Raises:
         ConfigError: a side cannot be read or has no run; a run is on two sides; or one of more than two sides has several cases.
@@ -109,10 +109,10 @@ def measure_sides(
     matters_ratio: float,
     report: Callable[[str], None] = note,
 ) -> MeasuredSides:
-    """Measure the models among the sides in turn, here or where `on` of the options says, and return the comparison in their order.
+    """Measure the models among the sides in turn, here or on the boards of the option `on`, and return the comparison in order.
 
-    The other sides are runs of one case; its settings are those of the models, as far as the options leave them open. What is worth
-    knowing before the first run goes to `report`.
+    The other sides are runs of one case; its settings apply to the models unless an option is given. Notes before the first
+    run are passed to `report`.
 
     Raises:
         EdgemeterError: a side or an option is wrong, or no two sides can be compared.
@@ -134,7 +134,7 @@ def measure_cases(
     report: Callable[[str], None] = note,
     left_out: Sequence[LeftOut] = (),
 ) -> MeasuredSides:
-    """Measure the cases among the sides in turn while no other run does on this device; `measure_sides` has the rest."""
+    """Measure the cases among the sides in turn while no other run does on this device; see `measure_sides`."""
     if not 2 <= len(sides) <= MOST_SIDES:
         raise ConfigError(f"give two sides or more (at most {MOST_SIDES}), not {len(sides)}: edgemeter compare A B")
     if not any(isinstance(side, Case) for side in sides):
@@ -161,7 +161,7 @@ def measure_cases(
             book = book_of(MemoryStore(run for run in measured[id(side)] if isinstance(run, RunRecord)))
             of_side = book.summaries("all") if book.cases else []
             left_out += book.left_out()
-            # A case that became another meanwhile, such as one in another power mode, is compared as it was first.
+            # A case that changed meanwhile, for example to another power mode, is compared as it was first.
             compared += of_side[:1]
             if not of_side:
                 errors = [str(error) for error in measured[id(side)] if isinstance(error, EdgemeterError)]
@@ -173,7 +173,7 @@ def measure_cases(
 
 
 def _case_of(side: str, options: Mapping[str, Any], stored: Mapping[str, CaseSummary]) -> Case:
-    """Return the case of a model; what the options leave open is as in the runs that it is compared with."""
+    """Return the case of a model; settings without an option are those of the runs that it is compared with."""
     from edgemeter.agent.cli import run_session
 
     path = Path(side)
@@ -201,7 +201,7 @@ def _nothing_compared(outcome: "SessionOutcome", left_out: Sequence[LeftOut]) ->
 
 
 def _notes(outcome: "SessionOutcome", comparison: Comparison, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return how many runs there were, and the command that compares their cases again."""
+    """Return the number of runs, and the command that compares their cases again."""
     seconds = "" if outcome.seconds is None else f", {duration(outcome.seconds)}"
     runs_text = f"{count(len(outcome.records), 'run')}{seconds}."
     if outcome.saved is None:
@@ -214,7 +214,7 @@ def _notes(outcome: "SessionOutcome", comparison: Comparison, options: Mapping[s
 
 
 def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], matters_ratio: float) -> MeasuredSides:
-    """Return the comparison of the models on each device where they were measured in rounds."""
+    """Return the comparison of the models on each device that measured them in rounds."""
     from edgemeter.agent.cli import elsewhere
 
     if results := [side for side in sides if not is_model(side)]:

@@ -48,7 +48,7 @@ def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
     delivers, has_page = _is_installed(embedded_broker.check_installed), _is_installed(vega.check_installed)
     html = html or Path("report.html")
     page = html.with_name(f"{html.stem}-fleet.html")
-    # Not after two minutes of measuring.
+    # Fail now, not after two minutes of measuring.
     for file in (html, page) if has_page else ():
         check_writable(file)
     folder = home or default_home() / "demo"
@@ -73,7 +73,7 @@ def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
 
 
 def control_lines(comparison: "Comparison") -> Iterator[str]:
-    """Yield a sentence for each case that was measured twice, once as the reference: how far the two lie apart without a reason."""
+    """Yield a sentence for each case that was measured twice, once as the reference: the difference of the two, without a cause."""
     from edgemeter.collector.show.words import change_with_interval
 
     references = {id(row.case): number for number, row in enumerate(comparison.rows, 1) if row.is_reference}

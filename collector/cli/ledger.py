@@ -1,4 +1,4 @@
-"""The contents and the upkeep of a ledger: `edgemeter collector devices`, `changes`, `drain`, `status`, `backup` and others."""
+"""The contents and maintenance of a ledger: `edgemeter collector devices`, `changes`, `drain`, `status`, `backup` and others."""
 
 import time
 from collections import defaultdict
@@ -52,7 +52,7 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
     documents = [_devices_document(name, reports.get(name), stored.get(name, []), activities.get(name)) for name in names]
     if print_data(form, {"devices": documents}):
         return
-    # On a narrow terminal what tells devices apart stays, and what to look at.
+    # On a narrow terminal, the identity of devices and what to look at stay.
     columns_by_rank = (
         ("fleet", "fleet", 1), ("device", "device", 0), ("state", "state", 0), ("since", "since", 4), ("board", "board", 3),
         ("agent", "agent", 3), ("records", "records", 2), ("missing", "missing", 0), ("last record", "last_record", 2),
@@ -68,7 +68,7 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
     console = console_for(form)
     console.print(fitted_table(columns, console.width))
     for device in now.devices:
-        # A column for it would leave the others no room.
+        # A column for it would leave no room for the others.
         console.print(figures.printable(f"{device.device} measures {device.text}"), markup=False, highlight=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""`edgemeter references`: figures that others publish, judged by three laws and next to own runs; the datacenter."""
+"""`edgemeter references`: published figures, judged by three laws and shown next to own runs; the datacenter."""
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -87,7 +87,7 @@ def judge(
 
 
 def _facts(path: Path | None, texts: Sequence[str]) -> dict[str, Any]:
-    """Return the facts that hold for a whole file or a claim: those given, and of its source what the file itself shows."""
+    """Return the facts that hold for a whole file or a claim: the given ones, and those that the file shows about its source."""
     pairs = [text.partition("=") for text in texts]
     fields = PublishedRow.__struct_fields__
     if wrong := next((text for text, (name, equals, _) in zip(texts, pairs, strict=True) if not equals or name not in fields), None):
@@ -98,7 +98,7 @@ def _facts(path: Path | None, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _own_cases(stores: tuple[str, ...]) -> Sequence[CaseSummary]:
-    """Return the cases of own runs: of no ledger there are none, of the default one that gives none it is said why."""
+    """Return the cases of own runs; without a ledger none, and a note if the default ledger has none."""
     if not stores and not default_path().exists():
         return []
     try:

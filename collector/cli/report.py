@@ -123,7 +123,7 @@ def _write_table(runs: Iterable[RunRecord], total: int | None, output: str, colu
         if output == STDOUT:
             count = write_csv(counted, run_columns, sys.stdout)
         else:
-            # Written beside the file and renamed: a partial export is never visible.
+            # Written to another name and renamed: a partial export is never visible.
             part = Path(f"{output}.part")
             with os_error_as(UnavailableError, f"cannot write {output!r}", "give a writable folder with enough space"):
                 try:
@@ -138,7 +138,7 @@ def _write_table(runs: Iterable[RunRecord], total: int | None, output: str, colu
 
 
 def _write_document(runs: Iterable[RunRecord], file: TextIO) -> int:
-    """Write what `edgemeter run --format json` prints, with the raw samples, a run a line; return how many there are."""
+    """Write the document of `edgemeter run --format json`, with the raw samples, one run a line; return their number."""
     count = 0
     file.write('{"runs":[\n')
     for count, run in enumerate(runs, start=1):

@@ -120,7 +120,7 @@ def show(run_id: str, ledger: LedgerPlace | None, *, wide: bool, form: Format) -
 
 
 def _runs_in_session(history: LedgerRuns, record: RunRecord) -> list[RunRecord]:
-    """Return the counted runs of the case of a run in its session, oldest first."""
+    """Return the counted runs of a run's case in its session, oldest first."""
     if not record.session_started_at_ns:
         return [record]
     of_case = {"device": record.device, "fleet": record.fleet, "model": record.model.name}
@@ -212,7 +212,7 @@ def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *,
 
 
 def _chosen(history: LedgerRuns, run_ids: Sequence[str]) -> list[str]:
-    """Return the whole ids, each once; nothing is done to any run where one of them is wrong."""
+    """Return the full ids without duplicates; if one is wrong, no run is changed."""
     return list(dict.fromkeys(map(history.find, run_ids)))
 
 
@@ -225,7 +225,7 @@ def _author() -> str:
 
 
 def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: Sequence[tuple[str, int, int]]) -> str:
-    """Return that a collector has the run too, and what to do there; empty where none confirmed it to this machine."""
+    """Return a note that a collector has the run too, with the command to run there; empty if none confirmed it to this machine."""
     from edgemeter.agent.delivery.outbox_file import OUTBOX, is_delivered
 
     if chosen_ledger(ledger) != default_path() or not is_delivered(settings.home() / OUTBOX, numbers):
@@ -234,7 +234,7 @@ def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: S
 
 
 def _judged(history: LedgerRuns, listed: Sequence[ListedRun]) -> list[ListedRun]:
-    """Return runs, newest first, each that counts judged together with its siblings, of which the list may lack the oldest."""
+    """Return runs, newest first; counted ones are judged with their siblings, of which the list may lack the oldest."""
     counted = {run.record.id: run.record for run in listed if run.state == "counted"}
     oldest_ns = min((record.started_at_ns for record in counted.values()), default=0)
     begun_before = {case_in_session(record): record for record in counted.values() if record.session_started_at_ns < oldest_ns}
@@ -244,7 +244,7 @@ def _judged(history: LedgerRuns, listed: Sequence[ListedRun]) -> list[ListedRun]
 
 
 def show_list(listed: Sequence[ListedRun], form: Format) -> None:
-    """Print runs in the order given, with the figures that any of them has."""
+    """Print runs in the given order, with the figures that any of them has."""
     if print_data(form, {"runs": [_entry(run) for run in listed]}):
         return
     console = console_for(form)
@@ -264,7 +264,7 @@ def show_list(listed: Sequence[ListedRun], form: Format) -> None:
         "threads": [ABSENT if record.runtime.threads_reason else str(record.runtime.threads) for record in records],
     }
     ranks = {name: REDUNDANT if len(set(names[name])) == 1 else rank for name, rank in (("device", 3), ("threads", 0))}
-    # On a narrow terminal what tells runs apart stays, and what is the same or stands in `runs show` goes.
+    # On a narrow terminal, the identity of runs stays; constant columns, and those of `runs show`, go.
     columns = [
         *(
             TableColumn(heading, safe(cells), "left", ranks.get(heading, 0), narrowed="shortens" if heading in ("model", "") else "")
@@ -295,7 +295,7 @@ def _entry(run: ListedRun) -> Mapping[str, Any]:
 
 
 def _load_text(record: RunRecord) -> str:
-    """Return rate and deadline of frames, by which so many are missed, and the models beside, which slow this one down."""
+    """Return rate and deadline of frames, and concurrent models."""
     steady, together = record.steady, record.together
     frames = f" {plain_digits(steady.rate_per_s)}/s in {plain_digits(steady.deadline_ms)} ms" if steady else ""
     return f"{frames} beside {together.names}" if together else frames

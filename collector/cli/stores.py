@@ -1,4 +1,4 @@
-"""Options that name a store or a ledger, and what commands read from them."""
+"""Options that name a store or a ledger, and functions that open them."""
 
 import re
 import time
@@ -30,10 +30,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class StorePath(click.Path):
-    """A file, or one URL; an environment variable holds one of them."""
+    """A file or URL; the environment variable holds exactly one."""
 
     def split_envvar_value(self, rv: str) -> Sequence[str]:
-        """Return what the variable holds, as a list."""
         return [rv]
 
 
@@ -43,7 +42,6 @@ class LedgerParam(click.ParamType):  # type: ignore[type-arg]
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> LedgerPlace:  # noqa: ARG002 - click's
-        """Return the place that `value` names."""
         return ledger_place(value) if isinstance(value, str) else value
 
 
@@ -56,7 +54,6 @@ class FigureParam(click.ParamType):  # type: ignore[type-arg]
         self._among = tuple(among)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name of the figure that is called so."""
         try:
             return figure_called(value, self._among).name
         except ConfigError as error:
@@ -80,7 +77,7 @@ ledger_option = click.option(
 
 
 def stores_option(text: str, metavar: str | None = "FILE|URL") -> Callable[[_Command], _Command]:
-    """Return what adds `--ledger`, repeatable, as `stores`: where runs are read from."""
+    """Return a decorator that adds `--ledger`, repeatable, as `stores`: the sources of runs."""
     return click.option("--ledger", "stores", multiple=True, type=StorePath(), metavar=metavar, envvar="EDGEMETER_LEDGER", help=text)
 
 
@@ -88,7 +85,7 @@ store_option = stores_option("Ledger, or JSON of `edgemeter run`. Repeatable. De
 
 
 def since_option(event: str) -> Callable[[_Command], _Command]:
-    """Return what adds `--since`, as `since_ns` (UTC, in ns since 1970; None: all): only records that were `event` since that day."""
+    """Return a decorator that adds `--since`, as `since_ns` (UTC, ns since 1970; None: all), for records that were `event` since that day."""
 
     def to_ns(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
         day = day_number(context, option, text)
@@ -113,7 +110,7 @@ def day_number(_context: click.Context, _option: click.Parameter, text: str | No
 
 
 def model_called(stores: Sequence[str], model: str | None) -> str | None:
-    """Return the name of a model: itself, or that of the newest run of the file that it names in the first ledger of `stores`."""
+    """Return the name of a model: itself, or that of the newest run of this file in the first ledger of `stores`."""
     from edgemeter.collector.runs.store import ledger_at
 
     if model is None or (ledger := ledger_at(stores[0])) is None:
@@ -124,14 +121,13 @@ def model_called(stores: Sequence[str], model: str | None) -> str | None:
 
 
 def only_options(*names: str) -> Callable[[_Command], _Command]:
-    """Return what adds `--fleet`, `--device`, `--board`, `--model`, `--precision` or `--runtime`, which select the runs to look at."""
+    """Return a decorator that adds `--fleet`, `--device`, `--board`, `--model`, `--precision` or `--runtime`, which select runs."""
     words = {"board": "board type", "model": "model: its name, or a file that was run"}
     texts = {name: f"Only this {words.get(name, name)}." for name in names}
     return added(*(click.option(*(["-m"] if name == "model" else []), f"--{name}", help=text) for name, text in texts.items()))
 
 
 def chosen_ledger(ledger: LedgerPlace | None = None) -> LedgerPlace:
-    """Return the ledger's place: the one given, or the default."""
     return ledger or default_path()
 
 
@@ -154,7 +150,6 @@ def ledger_file(ledger: LedgerPlace | None, instead: str) -> Path:
 
 
 def chosen_stores(stores: Sequence[str]) -> Sequence[str]:
-    """Return the stores given, or the default ledger."""
     return stores or (str(chosen_ledger()),)
 
 
@@ -164,7 +159,7 @@ def stamp(taken_ns: int) -> str:
 
 
 def opened_book(stores: Sequence[str]) -> "CaseBook":
-    """Return the cases of `stores` (or the default ledger) as they are now; raises ConfigError if one is invalid."""
+    """Return the present cases of `stores` (or the default ledger); raises ConfigError if one is invalid."""
     from edgemeter.collector.compare.case_book import book_of
 
     store = opened_store(stores)
@@ -180,7 +175,7 @@ def opened_store(stores: Sequence[str]) -> "RunStore":
 
 
 def existing_store(store: str) -> str:
-    """Return `store`, checked to be a ledger or a document of runs."""
+    """Return `store` if it is a ledger or a document of runs; else raise ConfigError."""
     from edgemeter.collector.runs.store import open_store
 
     if not is_postgres(store) and not Path(store).expanduser().is_file():

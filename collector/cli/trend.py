@@ -47,10 +47,10 @@ def chosen_metrics(ctx: click.Context, param: click.Parameter, value: str | None
 
 
 def _history_of(where: Sequence[str], selection: watch.SeriesSelection) -> History:
-    """Return a history with the selected series; of one device the runs of others are not read. Raises ConfigError if none is selected."""
+    """Return a history with the selected series; for one device, the runs of others are not read. Raises ConfigError without any."""
     history = History(open_store(*where), selection.device)
     if not any(map(selection.takes, history.series())):
-        # Only who has all series can say what is known.
+        # Only all series together have the list of known names.
         history = History(open_store(*where))
     watch.keys_of(history, selection)
     return history
@@ -107,7 +107,7 @@ def trend(
     if context.invoked_subcommand is not None:
         return
 
-    # All that a million runs make is held until the command ends: looking for garbage among it takes long, and there is none.
+    # The data of a million runs stays in use until the command ends: garbage collection would take long and find nothing.
     gc.disable()
     context.call_on_close(gc.enable)
     where = chosen_stores(stores)

@@ -1,4 +1,4 @@
-"""The accuracy and the energy of a case: the value or its source, what it ranks with, and what the records have of an accuracy."""
+"""The accuracy and the energy of a case: value, source, and what it may be compared with."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.collector.runs.cases import EnergyClass
 from edgemeter.collector.runs.store import RunStore
 
-# So many records are in memory at once.
+# Records in memory at a time.
 _AT_ONCE = 500
 
 
 @dataclass(frozen=True)
 class AccuracySummary:
-    """Accuracy of the case's model, which of a deterministic model is the same in every run: that of the newest run that was scored.
+    """Accuracy of the case's model, from the newest scored run; a deterministic model has the same in every run.
 
-    `low` and `high` (95%) are over the images; None where it has none. In the `store` that run
-    has the id `run` and the row `row`; `read` returns its record.
+    `low` and `high` (95%) are over the images; None without an interval. `run` and `row` are the id and the row of that run
+    in the `store`; `read` returns its record.
     """
 
     metric: str
@@ -40,7 +40,7 @@ class AccuracySummary:
 
     @cached_property
     def without_parts(self) -> tuple[float, ...]:
-        """Its value without one part of the images after the other."""
+        """Its values without one part of the images each."""
         accuracy = self.read().accuracy
         if accuracy is None:
             raise LookupError(f"the record of {self.run} has no accuracy")
@@ -58,7 +58,7 @@ class AccuracySummary:
         return Evidence(self.value, error, EXACT, self.images, "image")
 
     def half(self, end: float | None) -> Evidence:
-        """The value with its standard error towards an end of its interval: near 0 and 1 one half is wider than the other."""
+        """The value with its standard error towards an end of its interval: near 0 and 1 the two halves differ."""
         if end is None:
             return Evidence(self.value, None, 0, self.images, "image")
         is_spread = self.without_parts and jackknife_error(self.without_parts) is not None
@@ -74,7 +74,7 @@ class AccuracySummary:
 
     @property
     def gain(self) -> float:
-        """Return the value, with its sign turned where lower is better: the larger of two is the better."""
+        """Return the value, negated if lower is better, so that the larger is the better one."""
         return gain(self.value, self.better)
 
 
@@ -94,11 +94,11 @@ class EnergySummary:
 
 
 def read_parts(accuracies: Iterable[AccuracySummary]) -> None:
-    """Read of many accuracies at once what each has `without_parts`: the records of a fleet's newest runs are stored together."""
+    """Read `without_parts` of many accuracies at once: the records of a fleet's newest runs are stored together."""
     waiting = iter({id(accuracy): accuracy for accuracy in accuracies if "without_parts" not in vars(accuracy)}.values())
     while batch := list(islice(waiting, _AT_ONCE)):
         by_id = {record.id: record.accuracy for record in batch[0].store.records([accuracy.row for accuracy in batch])}
         for accuracy in batch:
-            # One that cannot be read is looked for in another run, by itself.
+            # If one cannot be read, another run is tried, by itself.
             if (of_record := by_id.get(accuracy.run)) is not None:
                 vars(accuracy)["without_parts"] = of_record.without_parts

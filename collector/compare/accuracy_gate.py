@@ -1,4 +1,4 @@
-"""The gate of accuracy: the speed of a case that lost too much accuracy against the most precise one of its model is not ranked."""
+"""The accuracy gate: the speed of a case that lost too much accuracy against the most precise one of its model is not ranked."""
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -35,9 +35,9 @@ def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | No
 
 
 def most_precise(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary]]:
-    """Return by model the candidate baselines of a gate: the two best of each kind, so that no case is compared with itself.
+    """Return the candidate baselines of a gate by model: the two best of each kind, so that no case is compared with itself.
 
-    `not_ranked` gives the same result for them as for all cases, but faster where there are thousands.
+    `not_ranked` gives the same result for them as for all cases, but faster with thousands of cases.
     """
     kinds = grouped(((_gated(case.key), *case.accuracy.measure), case) for case in summaries if case.accuracy is not None)
     candidates: dict[str, list[CaseSummary]] = {case.key.model: [] for case in summaries}
@@ -57,7 +57,7 @@ def _is_alike(case: CaseSummary, reference: CaseSummary) -> bool:
 
 
 def _precision(case: CaseSummary) -> tuple[int, float]:
-    """Order cases by bits, then by accuracy: of two fp32 files of one model the better is what it can do."""
+    """Order cases by bits, then by accuracy: the better of two fp32 files of one model is the reference."""
     return _bits(case), case.accuracy.gain if case.accuracy else 0.0
 
 

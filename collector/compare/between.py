@@ -1,7 +1,7 @@
-"""Between: each case of a new side compared with the same case of a baseline, or the only case of each with the other.
+"""Two sides: each case of a new side compared with the same case of a baseline, or the only case of each with the other.
 
-The same case is the same in its whole identity on the same device; where no device is on both sides, on the same board. No other baseline
-takes the place of one that is missing. What may differ is what a change changes: the model's file, and the versions of runtime and agent.
+Cases are the same if their whole identity is equal on the same device, or on the same board if no device is on both sides. A missing
+baseline is not replaced by another. Only the results of a change may differ: the model's file, and the versions of runtime and agent.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -23,13 +23,13 @@ from edgemeter.collector.runs.contents import LeftOut, StoreContents, oldest_fir
 from edgemeter.collector.runs.relation import like_with_like
 from edgemeter.collector.runs.store import MemoryStore
 
-SAME_CASE = "the same case"  # By which rule a case of the new side has its reference.
+SAME_CASE = "the same case"  # The rule by which a case of the new side has its reference.
 NOTED = ("agent", "kernel", "firmware", "governor")
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedSides:
-    """The comparison of two sides; `lost` are the cases (name, reason) of the baseline that the new side ruined."""
+    """The comparison of two sides; `lost` are the cases (name, reason) of the baseline that the new side made unusable."""
 
     comparison: Comparison
     lost: tuple[tuple[str, str], ...] = ()
@@ -41,9 +41,9 @@ def between(
     matters_ratio: float = MATTERS_RATIO,
     days: DaysCounted = "current",
 ) -> ComparedSides:
-    """Return the comparison of two sides, each case's level at the end of its side or all `days`; raises ConfigError if a run is on both.
+    """Return the comparison of two sides, for each case's level at the end of its side or all `days`. Raises ConfigError if both have a run.
 
-    Where no case is on both sides and each has one, these two are compared.
+    If no case is on both sides and each side has one, these two are compared.
     """
     ids = {run.id for run in baseline[1].runs}
     both = ids & {run.id for run in new[1].runs}
@@ -90,7 +90,7 @@ def _place(baseline: StoreContents, new: StoreContents) -> Callable[[RunSubject]
 def _side(
     side: tuple[str, StoreContents], device_or_board: Callable[[RunSubject], Hashable], days: DaysCounted
 ) -> tuple[list[CaseSummary], list[LeftOut], dict[Hashable, str]]:
-    """Return the cases of a side, what is left out of it, and by the identity of a case why a run of it is unusable."""
+    """Return the cases of a side, the runs left out, and by the identity of a case why a run of it is unusable."""
     name, contents = side
     book = book_of(MemoryStore(contents.runs, contents.left_out))
     left_out = [LeftOut(entry.run, f"{name}: {entry.reason}") for entry in book.left_out()]
@@ -119,7 +119,7 @@ def _changed(case: CaseSummary, baseline: CaseSummary) -> tuple[str, ...]:
 
 
 def read_sides(baseline: str, new: str) -> tuple[StoreContents, StoreContents]:
-    """Return the runs of two sides; those of a side that is a part of the other are on their own side only."""
+    """Return the runs of two sides; if one side is a part of the other, its runs count only there."""
     first, second = read_side(baseline), read_side(new)
     ids = [{run.id for run in side.runs} for side in (first, second)]
     if ids[0] < ids[1]:
@@ -130,7 +130,7 @@ def read_sides(baseline: str, new: str) -> tuple[StoreContents, StoreContents]:
 
 
 def read_side(text: str) -> StoreContents:
-    """Return the runs of a side: `PATH[?KEY=VALUE&...]`, a device, or the id of a run, which stands for all of its case in its session.
+    """Return the runs of a side: `PATH[?KEY=VALUE&...]`, a device, or the id of a run, which selects its case in its session.
 
     Raises:
         ConfigError: a file or a selector is wrong, or no run is left.

@@ -1,4 +1,4 @@
-"""The boards of one type as one row: what each figure comes to over all of them, and which board is the worst."""
+"""The boards of one type as one row: each figure over all of them, and the worst board."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,10 +22,10 @@ _BETTER = {entry.name: entry.better for entry in FIGURES}
 
 
 def fold_boards(comparison: Comparison) -> Comparison:
-    """Return the comparison with one row for the boards of a type (three and more) whose cases are equal in everything but the device.
+    """Return the comparison with one row for the boards of a type (three and more) whose cases are equal except for the device.
 
-    The figures of such a row are over its boards, of which each counts once; `boards` are the rows that it stands for, the slowest first.
-    Boards of unknown type stay as they are, and so does the reference.
+    The figures of such a row are over its boards, each of which counts once; `boards` are the combined rows, slowest first.
+    Boards of unknown type stay as they are, as does the reference.
     """
     alike = grouped((_alike(index, row), row) for index, row in enumerate(comparison.rows))
     rows = [row for members in alike.values() for row in ([_of_boards(members)] if len(members) >= FEWEST else members)]
@@ -33,7 +33,7 @@ def fold_boards(comparison: Comparison) -> Comparison:
 
 
 def worst_board(row: ComparedCase, name: str) -> ComparedCase | None:
-    """Return the board of a folded row that is worst by a figure; None where no board has it, or all have the same."""
+    """Return the board of a folded row that is worst by a figure; None if no board has it, or all are equal."""
     having = [(figure.value, board) for board in row.boards if (figure := board.case.figures.get(name)) is not None]
     if len({value for value, _ in having}) < 2:
         return None
@@ -43,13 +43,13 @@ def worst_board(row: ComparedCase, name: str) -> ComparedCase | None:
 
 
 def over_boards(cases: Sequence[CaseSummary]) -> list[CaseSummary]:
-    """Return the cases with one for the boards of a type (three and more) that are equal in everything but the device."""
+    """Return the cases with one for the boards of a type (three and more) that are equal except for the device."""
     alike = grouped((_kind(index, case), case) for index, case in enumerate(cases))
     return [case for members in alike.values() for case in ([CaseOfBoards(members)] if len(members) >= FEWEST else members)]
 
 
 def _kind(index: int, case: CaseSummary) -> tuple[object, ...]:
-    """Return what the cases of a fold share, which nothing shares with a board of unknown type."""
+    """Return the key by which cases are folded; unique for a board of unknown type."""
     if not case.board:
         return (index,)
     # Energies of other meters, and accuracies by another measure, have no common mean.
@@ -58,7 +58,7 @@ def _kind(index: int, case: CaseSummary) -> tuple[object, ...]:
 
 
 def _alike(index: int, row: ComparedCase) -> tuple[object, ...]:
-    """Return what the rows of a fold share, which nothing shares with the reference."""
+    """Return the key by which rows are folded; unique for the reference."""
     return (index,) if row.is_reference else (*_kind(index, row.case), row.reference.key, row.not_ranked is None)
 
 
@@ -71,7 +71,7 @@ def _of_boards(rows: Sequence[ComparedCase]) -> ComparedCase:
 
 
 class CaseOfBoards(CaseSummary):
-    """One case over several boards of a type, each of which counts as one run; what is not said of all of them is said of the newest."""
+    """One case over several boards of a type, each of which counts as one run; other facts are those of the newest."""
 
     def __init__(self, cases: Sequence[CaseSummary]) -> None:
         newest = max(cases, key=lambda case: case.around.first_started_at_ns)
@@ -81,7 +81,6 @@ class CaseOfBoards(CaseSummary):
 
     @cached_property
     def around(self) -> CaseSurroundings:
-        """The surroundings of the boards."""
         around = [case.around for case in self._cases]
         return CaseSurroundings(
             first_started_at_ns=min(of_board.first_started_at_ns for of_board in around),
@@ -94,7 +93,7 @@ class CaseOfBoards(CaseSummary):
 
     @cached_property
     def accuracy(self) -> AccuracySummary | None:
-        """The accuracy of the board in the middle: its bounds are over images."""
+        """The accuracy of the median board: its bounds are over images."""
         scored = sorted((case.accuracy for case in self._cases if case.accuracy), key=attrgetter("value"))
         return scored[len(scored) // 2] if scored else None
 
@@ -105,7 +104,7 @@ class CaseOfBoards(CaseSummary):
         boards = [(case, figure) for case in self._cases if (figure := case.figures.get(name))]
         if name not in self._newest.figures:
             return None
-        # The meter whose error is largest bounds that of all.
+        # The meter with the largest error bounds that of all.
         known_u = [figure.u for _, figure in boards if figure.u is not None]
         values = [_as_run(case, figure) for case, figure in boards]
         return figure_of_values(values, boards[0][1].scale, max(known_u) if len(known_u) == len(boards) else None)
@@ -126,7 +125,7 @@ class CaseOfBoards(CaseSummary):
 
     @property
     def not_counted(self) -> int:
-        """How many of the runs do not count, on all boards."""
+        """The number of runs on all boards that do not count."""
         return sum(case.not_counted for case in self._cases)
 
 

@@ -1,4 +1,4 @@
-"""The case book: every case of a store, summed up; of a ledger that grows only the cases that changed are read again."""
+"""The case book: every case of a store, summarised; when a ledger grows, only the changed cases are read again."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ from edgemeter.collector.runs.store import RunStore, SubjectRuns, version_of
 from edgemeter.collector.trend.current import LEVEL_COLUMNS, current_segments
 
 Progress = Callable[[str, int, int], None]
-# The runs of so many cases are read at once.
+# Cases whose runs are read at once.
 CASES_AT_ONCE = 100
-# The figures that the terminal shows or decides of every case.
+# The figures that the terminal shows, or decides, for every case.
 OF_TERMINAL = tuple(dict.fromkeys((*OF_CALLS, *OF_TEXT, MEMORY, *(entry.name for entry in in_view(FigureView.TABLE) if entry.is_main))))
 
 
@@ -33,11 +33,11 @@ def book_of(store: RunStore, progress: Progress = lambda *_: None) -> "CaseBook"
 
 @dataclass(frozen=True, slots=True)
 class BookedCase:
-    """One case: its identity, the board that it last ran on, and its runs counted.
+    """One case: its identity, the board that it last ran on, and the counts of its runs.
 
-    `throttled` are of those that report it (`throttling_known`). Of the figures, invalid runs have no part. `refused` are the runs that
-    cannot be compared, each with its place among all. `level` is the summary of the runs that show its current level, `all_days` of all
-    usable ones; None where no run is usable.
+    `throttled` counts among those that report it (`throttling_known`). Invalid runs do not enter the figures. `refused` are the runs that
+    cannot be compared, each with its index among all. `level` is the summary of the runs at the current level, `all_days` of all
+    usable ones; None without a usable run.
     """
 
     key: CaseKey
@@ -56,7 +56,6 @@ class BookedCase:
     all_days: CaseSummary | None
 
     def summary(self, days: DaysCounted) -> CaseSummary | None:
-        """Return the summary of the current level, or of all days."""
         return self.level if days == "current" else self.all_days
 
 
@@ -64,7 +63,7 @@ class CaseBook:
     """The cases of `store`. One thread refreshes it; any may read."""
 
     def __init__(self, store: RunStore, ahead: Sequence[str] = OF_TERMINAL) -> None:
-        """Make a book, still empty; the figures `ahead` are worked out while the runs are read anyway, others on demand."""
+        """Create an empty book; the figures `ahead` are computed while the runs are read anyway, others on demand."""
         self.store, self._ahead = store, ahead
         of_figures = [column for entry in FIGURES if entry.name in ahead for column in (entry.name, *entry.bound_names)]
         self._columns = (*FACTS, *of_figures, *LEVEL_COLUMNS, *(entry.name for entry in FIGURES if entry.group == "conditions"))
@@ -74,7 +73,7 @@ class CaseBook:
         self._refreshing = threading.Lock()
 
     def refresh(self, progress: Progress = lambda *_: None) -> None:
-        """Take in what came since; `progress` gets how many cases are summed up, of those that changed."""
+        """Read changes of the store; `progress` receives the number of summarised cases among the changed ones."""
         with self._refreshing:
             version = self.store.version()
             if version and version == self.version:
@@ -97,7 +96,7 @@ class CaseBook:
         return list(self._booked.values())
 
     def summaries(self, days: DaysCounted = "current") -> list[CaseSummary]:
-        """Return the summary of each case that has a usable run, in the order in which each first ran.
+        """Return the summary of each case with a usable run, in the order of their first runs.
 
         Raises:
             UnavailableError: there is no run.
@@ -110,12 +109,12 @@ class CaseBook:
         return sorted(summaries, key=lambda summary: summary.first)
 
     def left_out(self) -> list[LeftOut]:
-        """Return what is no run, and the runs that cannot be compared, the oldest first."""
+        """Return entries that are not runs, and the runs that cannot be compared, oldest first."""
         refused = sorted((entry for case in self.cases for entry in case.refused), key=itemgetter(0))
         return [*self.store.left_out(), *(entry for _, entry in refused)]
 
     def within(self, since_ns: int, picked: Sequence[BookedCase]) -> list[BookedCase]:
-        """Return those of the cases that ran since then, counted and summed up over those runs."""
+        """Return the cases among `picked` that ran since then, counted and summarised over those runs."""
         case_of = {member.number: index for index, case in enumerate(picked) for member in case.members}
         read = self.store.columns("started_at_ns >= ?", since_ns).oldest_first()
         runs_of_cases = read.part(np.isin(read.columns["subject"], list(case_of))).by_case(case_of, len(picked))
@@ -126,7 +125,7 @@ class CaseBook:
         ]
 
     def _of_runs(self, case: BookedCase, usable: CaseRuns) -> tuple[CaseSummary | None, CaseSummary | None]:
-        """Return the summaries of some newest runs of a case: of those that are of its current level, and of all."""
+        """Return the summaries of some newest runs of a case: at its current level, and of all."""
         if not len(usable) or case.level is None:
             return None, None
         all_days, segment = CaseSummary(self.store, case.key, lambda: usable), case.level.segment

@@ -1,4 +1,4 @@
-"""One figure of a case over its runs: its mean with the 95% interval, and what two cases are compared by."""
+"""One figure of a case over its runs: its mean with the 95% interval, and the evidence for comparisons."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,10 +15,10 @@ from edgemeter.collector.runs.case_runs import CaseRuns
 
 
 class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A figure of a case: `value` with its 95% bounds, None where its runs are too few, over a number of runs.
+    """A figure of a case: `value` with its 95% bounds, None with too few runs, over a number of runs.
 
-    The value is the geometric mean over the units that count (runs, days or devices), of shares and accuracies the mean. `u` is the
-    expanded uncertainty (95%) of the meter, which repeating a run does not shrink. A figure of which a value is 0 has no ratio.
+    The value is the geometric mean over the units that count (runs, days or devices), for shares and accuracies the mean. `u` is the
+    expanded uncertainty (95%) of the meter, which repeating a run does not reduce. A figure with a value of 0 has no ratio.
     """
 
     value: float
@@ -42,7 +42,7 @@ class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class CaseFigures(Mapping[str, CaseFigure]):
-    """The figures of a case by name, each worked out when it is asked for: of thousands of cases most figures are never shown."""
+    """The figures of a case by name, each computed on demand: for thousands of cases, most figures are never shown."""
 
     def __init__(self, names: Sequence[str], figure: Callable[[str], CaseFigure | None]) -> None:
         self._names, self._figure = names, figure
@@ -64,7 +64,7 @@ class CaseFigures(Mapping[str, CaseFigure]):
 
 
 def figure_of(entry: Figure, runs: CaseRuns, u: float | None = None) -> CaseFigure | None:
-    """Return a figure over those runs of a case that have it, None where none has; `u` is the largest uncertainty of the meter."""
+    """Return a figure over those runs of a case that have it, None if none has; `u` is the largest uncertainty of the meter."""
     runs = runs.having(entry.name)
     values = runs.columns[entry.name].tolist()
     if not values:
@@ -91,7 +91,7 @@ def figure_of(entry: Figure, runs: CaseRuns, u: float | None = None) -> CaseFigu
 
 
 def figure_of_values(runs: Sequence[RunValue], scale: Scale = "ratio", u: float | None = None) -> CaseFigure:
-    """Return a figure from the values of runs or boards; where one is 0 it has no ratio, and shows the median without an interval.
+    """Return a figure from the values of runs or boards; if one is 0 it has no ratio, and shows the median without an interval.
 
     The interval is that of any session.
     """
@@ -117,14 +117,14 @@ def _figure(
         ends = [evidence.middle]
     value, *limits = (on_scale(end, scale) for end in ends)
     if min(values) == max(values):
-        # A logarithm and back would leave its rounding.
+        # A logarithm and its inverse would leave rounding errors.
         value, limits = values[0], limits if differs_by_session else [values[0]] * len(limits)
     low, high = limits or (None, None)
     return CaseFigure(value, low, high, len(values), evidence, scale, u)
 
 
 def scaled(runs: Sequence[RunValue], scale: Scale) -> list[RunValue]:
-    """Return the values on the scale on which they are compared; of a ratio all are above 0."""
+    """Return the values on their scale of comparison; for a ratio all are above 0."""
     return list(runs) if scale == "points" else [run._replace(value=math.log(run.value)) for run in runs]
 
 

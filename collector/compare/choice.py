@@ -1,6 +1,6 @@
-"""The choice among cases that can stand in for each other: which meet what is required, the cheapest of them, and what is not told apart.
+"""The choice among interchangeable cases: which meet the requirements, the cheapest of them, and which do not differ from it.
 
-All statements of an answer are decided together (Holm): each requirement of each case, with half of the 5% where there are some, and the
+All statements of one choice are decided together (Holm): each requirement of each case, with half of the 5% if there are any, and the
 cheapest against each other case that meets all of them.
 """
 
@@ -30,15 +30,15 @@ Met = Literal["met", "not met", "inconclusive"]
 WORST_FIRST: tuple[Met, ...] = ("not met", "inconclusive", "met")
 # The fields that candidates share: all that a comparison requires to be equal, except the model.
 _SHARED = tuple(index for index, field in enumerate(EQUAL) if field.name not in ("model", "served_model", "precision", "input_values"))
-# Latency and energy are of frames that were answered: who misses many is no faster.
+# Latency and energy are those of answered frames: a case that misses many is not faster.
 IN_TIME = FigureLimit(JUDGED[MISSED], "at most", MOST_MISSED_RATIO)
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A limit for a case, and its outcome: the value with the interval that decides it, or the `reason` why nothing can be said.
+    """A limit for a case, and its outcome: the value with the deciding interval, or the `reason` why it is open.
 
-    `distance` is the decision on how far the value is from the limit.
+    `distance` is the decision on the distance of the value from the limit.
     """
 
     limit: FigureLimit
@@ -52,15 +52,15 @@ class Requirement:
 
     @property
     def further(self) -> int | None:
-        """About how many more runs would decide it; None: it is decided, or no number of them would."""
+        """About how many more runs would decide it; None: it is decided, or no number would."""
         return self.distance.further if self.distance and self.outcome == "inconclusive" else None
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceCandidate:
-    """A case that may be chosen, with a name that no other has; `out` is why it is out whatever was required.
+    """A case that may be chosen, with a unique name; `out` is why it is excluded whatever the requirements.
 
-    `against_best` is the decision on what is chosen by against the recommended case's; None for that case, and where it was not compared.
+    `against_best` is the decision on the chosen figure against the recommended case; None for that case, and without a comparison.
     """
 
     case: CaseSummary
@@ -73,9 +73,9 @@ class ChoiceCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The candidates, the best first; `recommended` is the cheapest that meets all, by the figure `cheapest`; `similar` ones do not differ.
+    """The candidates, best first; `recommended` is the cheapest that meets all, by the figure `cheapest`; `similar` ones do not differ.
 
-    `unlike` is the number of cases that cannot stand in for these.
+    `unlike` is the number of cases that are not interchangeable with these.
     """
 
     required: Requirements
@@ -94,12 +94,12 @@ def choose(
 ) -> Choice:
     """Return the choice among summarised cases; `cheapest` is the name of a judged figure, by default energy, else latency.
 
-    Where cases are of several tasks, data or scenarios, it is among the kind of which most cases have the figures that are asked for; of
-    several such kinds, that with the most cases.
+    With several tasks, data sets or scenarios, the choice is among the kind of which most cases have the requested figures; among
+    several such kinds, the one with the most cases.
 
     Raises:
         UnavailableError: there is no case.
-        ConfigError: no case fulfils a condition.
+        ConfigError: no case matches a condition.
     """
     if not summaries:
         raise UnavailableError("there is no case to choose among: measure some with `edgemeter run MODEL MODEL`")
@@ -138,7 +138,7 @@ def choose(
 
 
 def requirement_evidence(case: CaseSummary, limit: FigureLimit) -> Evidence | None:
-    """Return what the runs say about the distance of a figure from its limit, on the figure's scale; None where that cannot be said."""
+    """Return the evidence on the distance of a figure from its limit, on the figure's scale; None without any."""
     if limit.figure.name == ACCURACY:
         is_other = case.accuracy is None or (limit.metric and metric_name(case.accuracy.metric) != limit.metric)
         if is_other or case.accuracy is None:
@@ -155,7 +155,7 @@ def requirement_evidence(case: CaseSummary, limit: FigureLimit) -> Evidence | No
 
 
 def _limits(required: Requirements, cases: Sequence[CaseSummary]) -> tuple[FigureLimit, ...]:
-    """Return the limits that were given; frames are to be answered in time unless one says otherwise."""
+    """Return the given limits; by default frames have to be answered in time."""
     is_given = any(limit.figure.name == MISSED for limit in required.figures)
     has_frames = any(MISSED in case.figures for case in cases)
     return required.figures if is_given or not has_frames else (*required.figures, IN_TIME)
@@ -164,7 +164,7 @@ def _limits(required: Requirements, cases: Sequence[CaseSummary]) -> tuple[Figur
 def _requirements(
     cases: Sequence[CaseSummary], limits: Sequence[FigureLimit], energy_class: EnergyClass | None, alpha: float
 ) -> dict[tuple[int, FigureLimit], Requirement]:
-    """Return what became of each limit, by the identity of the case and the limit; energies of another class are not limited."""
+    """Return the outcome of each limit, by the identity of the case and the limit; energies of another class are not limited."""
     requirements: dict[tuple[int, FigureLimit], Requirement] = {}
     evidences: dict[tuple[int, FigureLimit], Evidence] = {}
     by_id = {id(case): case for case in cases}
@@ -183,7 +183,7 @@ def _requirements(
 
 
 def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
-    """Return what becomes of a limit on a figure that a case does not have, or that is 0 or has no interval: each run has to meet it."""
+    """Return the outcome of a limit on a figure that a case does not have, or that is 0 or has no interval: each run has to meet it."""
     figure = case.figures.get(limit.figure.name)
     if figure is None:
         reason = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}.get(limit.figure.group) or limit.figure.why_absent
@@ -202,7 +202,7 @@ def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
 
 
 def _with_interval(case: CaseSummary, limit: FigureLimit, evidence: Evidence, confidence: float) -> Requirement:
-    """Return what becomes of a limit by the interval of the distance from it."""
+    """Return the outcome of a limit by the interval of the distance from it."""
     name = limit.figure.name
     value, scale = case.figures[name].value, scale_of(name)
     distance = decide(evidence, confidence, 0.0, "lower" if limit.side == "at most" else "higher", scale)
@@ -220,7 +220,7 @@ def _with_interval(case: CaseSummary, limit: FigureLimit, evidence: Evidence, co
 
 
 def _alike(cases: Sequence[CaseSummary], figure_names: set[str]) -> list[CaseSummary]:
-    """Return the set of cases that may stand in for each other of which most have all these figures; of several the largest."""
+    """Return the set of interchangeable cases of which most have all these figures; among several, the largest."""
     groups: list[tuple[list[object], list[CaseSummary]]] = []
     for case in cases:
         shared = [likeness(case.key)[index] for index in _SHARED]
@@ -237,13 +237,13 @@ def _alike(cases: Sequence[CaseSummary], figure_names: set[str]) -> list[CaseSum
 
 
 def _usual_cost(cases: Sequence[CaseSummary]) -> Figure:
-    """Return energy where all cases have one of one class, else latency, of offline loads throughput."""
+    """Return energy if all cases have one of one class, else latency, for offline loads throughput."""
     classes = {case.energy.ranks_as if case.energy and ENERGY in case.figures else None for case in cases}
     return JUDGED[ENERGY if len(classes) == 1 and None not in classes else speed_of(cases[0])]
 
 
 def _called(keys: Sequence[CaseKey]) -> Callable[[CaseKey], str]:
-    """Return what a case is called among these: without the model and the device that all of them have."""
+    """Return the name of a case among these: without a model and device that all share."""
     models, devices = {key.model for key in keys}, {(key.fleet, key.device) for key in keys}
 
     def called(key: CaseKey) -> str:
@@ -254,7 +254,7 @@ def _called(keys: Sequence[CaseKey]) -> Callable[[CaseKey], str]:
 
 
 def _cost(case: CaseSummary, entry: Figure, energy_class: EnergyClass | None) -> float:
-    """Return what to keep low: the value of the figure, or minus it where higher is better; without a comparable one it comes last."""
+    """Return the value to minimise: the figure, or minus it if higher is better; a case without a comparable one comes last."""
     figure = case.figures.get(entry.name)
     if figure is None or (entry.group == "energy" and case.energy and case.energy.ranks_as != energy_class):
         return math.inf

@@ -1,9 +1,9 @@
-"""The columns of a comparison: one row carries everything, the same in JSON and in CSV.
+"""The columns of a comparison: one row has everything, the same in JSON and in CSV.
 
-A row is flat; `case` is its name in the answer. Names are snake_case and end in their unit; a name without one is a text, a count or a
-ratio. Every figure is the mean over the `runs` of the case that count, with bounds of 95% over runs (`*_low*`, `*_high*`), of accuracies
-over images. What an answer decides has its change against the reference with the interval that decides it, the outcome, the confidence
-and about how many more runs would decide it. `reference_*` says what the row was compared with. A list (marks, reasons, run ids) is an
+A row is flat; `case` is its name in the result. Names are snake_case and end in their unit; a name without one is a text, a count or a
+ratio. Every figure is the mean over the `runs` of the case that count, with bounds of 95% over runs (`*_low*`, `*_high*`), for accuracies
+over images. A decided figure has its change against the reference with the deciding interval, the outcome, the confidence
+and about how many more runs would decide it. `reference_*` describes the reference. A list (marks, reasons, run ids) is an
 array in JSON and joined by ` | ` in CSV; absent is null in JSON and empty in CSV.
 """
 
@@ -20,7 +20,7 @@ from edgemeter.collector.runs.figure_names import JUDGED, with_part
 
 
 def _at(path: str) -> Callable[[ComparedCase], Plain]:
-    """Return what reads `case.energy.scope`, or `decisions.latency_p50_ms.low`; None where any part on the way is None."""
+    """Return a function that reads `case.energy.scope`, or `decisions.latency_p50_ms.low`; None if any part of the path is None."""
     parts = path.split(".")
 
     def value(row: ComparedCase) -> Plain:
@@ -56,7 +56,7 @@ def _of_figure(entry: Figure) -> dict[str, Callable[[ComparedCase], Plain]]:
 
 
 def _compared() -> dict[str, str]:
-    """Return the columns of what is decided: the change with its interval, outcome, confidence, and runs that would decide it."""
+    """Return the columns of decided figures: the change with its interval, outcome, confidence, and runs that would decide it."""
     columns: dict[str, str] = {}
     for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)):
         entry = JUDGED[name]
@@ -120,15 +120,14 @@ COLUMNS = {name: _at(path) if isinstance(path, str) else path for name, path in 
 
 
 def flat(row: ComparedCase) -> dict[str, Plain]:
-    """Return all values of a row, by column name."""
     return {name: value(row) for name, value in COLUMNS.items()}
 
 
 def to_json(comparison: Comparison) -> str:
-    """Return the comparison as text.
+    """Return the comparison as JSON.
 
     It is `{"rows": [...], "left_out": [{"run": id, "reason": text}, ...]}`, with the `choice`, the `gate` and the `answer` of power modes,
-    where there are such.
+    if there are any.
     """
     document: dict[str, object] = {"rows": [flat(row) for row in comparison.rows], "left_out": comparison.left_out}
     if comparison.choice:
@@ -140,7 +139,7 @@ def to_json(comparison: Comparison) -> str:
 
 
 def to_csv(comparison: Comparison) -> str:
-    """Return the rows as CSV: the columns of JSON, and with a choice what became of the requirements and whether a case is recommended."""
+    """Return the rows as CSV: the columns of JSON, and with a choice the outcomes of the requirements and whether a case is recommended."""
     choice = comparison.choice
     outcomes = {id(candidate.case): candidate.outcome for candidate in choice.candidates} if choice else {}
     recommended = choice.recommended.case if choice and choice.recommended else None

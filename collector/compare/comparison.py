@@ -1,4 +1,4 @@
-"""Compare: runs become cases, each case is compared with the one that is its reference, and what is left out has a reason."""
+"""Compare: runs become cases, each case is compared with its reference, and omissions have a reason."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from edgemeter.collector.runs.cases import grouped, named
 from edgemeter.collector.runs.contents import LeftOut
 from edgemeter.collector.runs.relation import MARKED, OTHER_CLASS, Relation, are_alike, likeness, load_text, relation
 
-RECOMMENDED = "the recommended one"  # By which rule a candidate of a choice has its reference.
+RECOMMENDED = "the recommended one"  # The rule by which a candidate of a choice has its reference.
 GateOutcome = Literal["pass", "fail", "inconclusive"]
 WORST_FIRST: tuple[GateOutcome, ...] = ("fail", "inconclusive", "pass")
 # The meaning of each mark, for the reader of a table.
@@ -47,7 +47,7 @@ MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """A limit for a case, and its outcome: the change of the `figure` that decides it, None without one, and the reason for that."""
+    """A limit for a case, and its outcome: the deciding change of the `figure`, or None with a reason."""
 
     limit: GateLimit
     case: str
@@ -59,14 +59,14 @@ class GateFinding:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The findings of a change, by limit and case; and what becomes of the check where they are inconclusive."""
+    """The findings on a change, by limit and case; and the result of the check if they are inconclusive."""
 
     findings: tuple[GateFinding, ...]
     if_inconclusive: Literal["fail", "pass"] = "fail"
 
     @property
     def outcome(self) -> GateOutcome:
-        """The worst of them; inconclusive where nothing was compared."""
+        """The worst of them; inconclusive if nothing was compared."""
         return min((finding.outcome for finding in self.findings), key=WORST_FIRST.index, default="inconclusive")
 
     @property
@@ -77,12 +77,13 @@ class Gate:
 
 @dataclass(frozen=True)
 class ComparedCase:
-    """A case with its reference; the reference of a reference is itself. `name` is a name that no other case of the answer has.
+    """A case with its reference; the reference of a reference is itself. `name` is unique among the compared cases.
 
-    `choice` is by which rule the reference was found, `not_ranked` why its speed is not ranked, `changed` what differs beneath the two.
-    `boards` are the cases that one of several boards stands for (`boards.py`), empty for one of a single board. `limited` are the
-    findings of a gate on it, `chosen_by` is the figure that a choice goes by with its decision. Of thousands of cases most are never
-    shown: what is said of one is worked out when it is asked for.
+    `choice` is the rule by which the reference was selected, `not_ranked` why its speed is not ranked, `changed` the differences of the
+    two.
+    `boards` are the cases combined in a row of several boards (`boards.py`), empty for a single board. `limited` are the
+    findings of a gate on it, `chosen_by` is the figure of a choice with its decision. Of thousands of cases most are never
+    shown: facts about a case are computed on demand.
     """
 
     case: CaseSummary
@@ -98,7 +99,7 @@ class ComparedCase:
 
     @cached_property
     def decisions(self) -> Mapping[str, Decision]:
-        """The decisions on the figures that an answer on the two takes, by name; of a speed that is not ranked there is none."""
+        """The decisions on the compared figures, by name; a speed that is not ranked has none."""
         if self.is_reference:
             return {}
         limited = dict(self.chosen_by) | {finding.figure: finding.change for finding in self.limited if finding.change}
@@ -111,7 +112,7 @@ class ComparedCase:
 
     @property
     def within_limits(self) -> set[str]:
-        """The figures that keep their limits, though more runs would be needed to say whether they are better, worse or neither."""
+        """The figures within their limits, though more runs are needed to decide between better, worse and no difference."""
         open_limits = {finding.figure for finding in self.limited if finding.outcome != "pass"}
         limited = {finding.figure for finding in self.limited} - open_limits
         return {name for name, decision in self.decisions.items() if decision.outcome == "inconclusive" and name in limited}
@@ -123,7 +124,7 @@ class ComparedCase:
 
     @cached_property
     def marks(self) -> tuple[str, ...]:
-        """The marks of `MARKS` that the reader of the row has to know."""
+        """The marks of `MARKS` for the reader of the row."""
         case, reference = self.case, self.reference
         both_energy = case.energy is not None and reference.energy is not None
         around = case.around
@@ -159,7 +160,7 @@ class ComparedCase:
 class Comparison:
     """The cases, those of the reference first; and every run or case that is left out, with the reason.
 
-    `choice` is what was chosen among the cases, `gate` what became of the limits of a change; None where nobody asked.
+    `choice` is the choice among the cases, `gate` the findings on the limits of a change; None if not requested.
     """
 
     reference: str
@@ -177,7 +178,7 @@ class Comparison:
 def compare(book: CaseBook, reference: str, matters_ratio: float = MATTERS_RATIO, days: DaysCounted = "current") -> Comparison:
     """Return the comparison of all runs with those of `reference`: a device of this name, or else a role.
 
-    `matters_ratio` is the smallest ratio that counts, `days` is whether the current level of each case is compared or all its days.
+    `matters_ratio` is the smallest ratio that counts, `days` selects the current level of each case or all its days.
 
     Raises:
         UnavailableError: there is no run.
@@ -212,7 +213,7 @@ def of_choice(choice: Choice, matters_ratio: float = MATTERS_RATIO) -> Compariso
 
 
 def with_choice(comparison: Comparison, choice: Choice) -> Comparison:
-    """Return the comparison with a choice among its cases, by their names; what they are chosen by is shown as the choice decided it."""
+    """Return the comparison with a choice among its cases, by their names; the figure of the choice shows the choice's decision."""
     names = {id(row.case): row.name for row in comparison.rows}
     named_candidates = {id(entry): replace(entry, name=names.get(id(entry.case), entry.name)) for entry in choice.candidates}
     choice = replace(
@@ -278,7 +279,7 @@ def comparable(rows: Sequence[ComparedCase]) -> list[list[ComparedCase]]:
 
 
 def answers_of(comparison: Comparison) -> list[ModeAnswer]:
-    """Return the answers of cases that ran in several power modes or clocks of one board; the runs of no others are read."""
+    """Return the answers for cases in several power modes or clocks of one board; other runs are not read."""
     of_cases = grouped((without_mode(row.case.key), row) for row in comparison.rows).values()
     return mode_answers(run for rows in of_cases if len(rows) > 1 for row in rows for run in row.case.records())
 
@@ -298,7 +299,7 @@ def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str
 
 
 def _alone(rows: Sequence[ComparedCase]) -> list[ComparedCase]:
-    """Return the reference's rows that no device case matches; none where there is no device case at all."""
+    """Return the reference's rows without a matching device case; none if there is no device case at all."""
     device_rows = [row for row in rows if not row.is_reference]
     matched = {id(row.reference) for row in device_rows}
     unmatched = [row for row in rows if row.is_reference and id(row.case) not in matched] if device_rows else []

@@ -1,4 +1,4 @@
-"""How a case differs from another: whether a figure of the two compares, what the runs say about it, and the decisions of one answer."""
+"""The difference of two cases: whether a figure can be compared, the evidence of the runs, and the decisions of one comparison."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
@@ -14,13 +14,13 @@ from edgemeter.collector.compare.summary import OF_TEXT, CaseSummary
 from edgemeter.collector.runs.figure_names import JUDGED
 from edgemeter.collector.runs.relation import why_other_load
 
-# Where figures of whole queries stand in a record, which of generated text compare only where the answers are as long.
+# Figures of whole queries in a record; for generated text they compare only if the answers have equal lengths.
 _OF_WHOLE_QUERIES = ("latency.", "throughput_per_s", "energy.")
 Key = TypeVar("Key", bound=Hashable)
 
 
 def margin_of(name: str, matters_ratio: float) -> float:
-    """Return the smallest difference of a figure that matters: this ratio, and of accuracies and shares so many points (0..1)."""
+    """Return the smallest difference of a figure that matters: this ratio, for accuracies and shares in points (0..1)."""
     return MATTERS_ACCURACY if name == ACCURACY else MATTERS_SHARE if scale_of(name) == "points" else matters_ratio
 
 
@@ -30,12 +30,12 @@ def scale_of(name: str) -> Scale:
 
 
 def speed_of(case: CaseSummary) -> str:
-    """Return the name of the figure that a case's speed is: of an offline load throughput."""
+    """Return the name of the figure that is a case's speed: throughput for an offline load."""
     return THROUGHPUT if case.key.scenario == "offline" else LATENCY
 
 
 def deciding(case: CaseSummary, reference: CaseSummary) -> list[str]:
-    """Return the names of the figures that an answer on two cases decides, the most important first, as far as both have them."""
+    """Return the names of the compared figures of two cases, the most important first, if both have them."""
     if case.generates and reference.generates:
         names = list(OF_TEXT)
     else:
@@ -52,7 +52,7 @@ def better_of(name: str, case: CaseSummary) -> Better:
 
 
 def why_not_compared(name: str, case: CaseSummary, reference: CaseSummary) -> str:
-    """Return why a figure of two cases does not compare; empty where it does."""
+    """Return why a figure of two cases cannot be compared; empty if it can."""
     if name == ACCURACY:
         if case.accuracy and reference.accuracy:
             return "" if case.accuracy.measure == reference.accuracy.measure else "not the same metric on the same images"
@@ -72,7 +72,7 @@ def why_not_compared(name: str, case: CaseSummary, reference: CaseSummary) -> st
 
 
 def evidence_of(name: str, case: CaseSummary, reference: CaseSummary) -> Evidence:
-    """Return what the runs say about the difference of a figure that compares."""
+    """Return the evidence of the runs on the difference of a comparable figure."""
     if name == ACCURACY and case.accuracy and reference.accuracy:
         parts, other = case.accuracy.without_parts, reference.accuracy.without_parts
         if len(parts) == len(other) > 1:
@@ -80,7 +80,7 @@ def evidence_of(name: str, case: CaseSummary, reference: CaseSummary) -> Evidenc
         return case.accuracy.evidence.minus(reference.accuracy.evidence)
     figure, other_figure = case.figures[name], reference.figures[name]
     if case.device != reference.device and "run" not in (figure.evidence.unit, other_figure.evidence.unit):
-        # Runs of two devices are in no pairs: nothing has to be read of those of many days.
+        # Runs of two devices are not paired: those of many days need not be read.
         evidence = figure.evidence.minus(other_figure.evidence)
     else:
         evidence = difference(*(scaled(side.run_values(name), figure.scale) for side in (case, reference)))
@@ -95,7 +95,7 @@ def evidence_of(name: str, case: CaseSummary, reference: CaseSummary) -> Evidenc
 def decided(
     contrasts: Mapping[Key, tuple[str, CaseSummary, CaseSummary]], matters_ratio: float, alpha: float = ALPHA
 ) -> dict[Key, Decision]:
-    """Return the decisions that one answer takes together: each on a figure, by its name, of a case against a reference."""
+    """Return the decisions that are taken together: each on a figure, by its name, of a case against a reference."""
     evidences = [evidence_of(*contrast) for contrast in contrasts.values()]
     confidences = holm(evidences, alpha)
     return {
@@ -105,7 +105,7 @@ def decided(
 
 
 def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
-    """Return whether both have an energy, at one scope and of one provenance: then the two may be ranked together."""
+    """Return whether both have an energy of one scope and provenance: then the two may be ranked together."""
     energy, other = case.energy, reference.energy
     return energy is not None and other is not None and energy.ranks_as == other.ranks_as
 
@@ -117,7 +117,7 @@ def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:
 
 
 def _other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str:
-    """Return why a figure does not compare, as of another load or of other generated text; empty where it does."""
+    """Return why a figure cannot be compared, for another load or other generated text; empty if it can."""
     if entry.group != "memory" and (why := why_other_load(case.key, reference.key)):
         return why
     if not (case.generates and reference.generates):
@@ -131,13 +131,13 @@ def _other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str
 
 
 def _other_prompts(first: RunRecord, other: RunRecord) -> str:
-    """Return why two runs asked other prompts of one file; empty where both asked all of them equally often, or the same of them."""
+    """Return why two runs used different prompts of one file; empty if both used all of them equally often, or the same ones."""
     if first.generation is None or other.generation is None or first.generation.prompts_sha256 is None:
         return ""
     if first.generation.prompts_sha256 != other.generation.prompts_sha256:
         return ""
     prompts = first.dataset.images
-    # The order, and what a subset draws, is of the case's seed, to which a run adds its repeat.
+    # The order, and a random subset, depend on the case's seed, to which a run adds its repeat.
     if (prompts, first.seed - first.repeat) != (other.dataset.images, other.seed - other.repeat):
         return "another subset or order of the file was asked"
     counts = [run.latency.count + (run.load.failed_queries if run.load else 0) for run in (first, other)]
@@ -147,7 +147,7 @@ def _other_prompts(first: RunRecord, other: RunRecord) -> str:
 
 
 def _other_lengths(first: RunRecord, other: RunRecord) -> str:
-    """Return why whole queries of two runs are other work: answers of other lengths; empty where they are about as long."""
+    """Return why whole queries of two runs are different work: other lengths of answers; empty if they are about as long."""
     if first.generation is None or other.generation is None:
         return ""
     tokens = first.generation.mean_output_tokens, other.generation.mean_output_tokens

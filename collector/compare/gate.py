@@ -1,8 +1,8 @@
-"""The gate of a change: by how much figures may be worse, and whether that is kept, broken or cannot be seen.
+"""The gate of a change: how much figures may get worse, and whether they pass, fail or are inconclusive.
 
-A limit passes where the whole interval of the change lies within it, fails where the whole interval lies beyond it, and is inconclusive
-else. All limits of all cases are decided together (Holm). What the new side has lost fails. Where a limit is narrower than what matters
-otherwise, it is what matters of the change that it limits.
+A limit passes if the whole interval of the change lies within it, fails if the whole interval lies beyond it, and is inconclusive
+otherwise. All limits of all cases are decided together (Holm). A lost case fails. If a limit is smaller than the smallest difference that
+matters, it replaces it for that change.
 """
 
 import math
@@ -26,7 +26,7 @@ def with_gate(
     lost: Sequence[tuple[str, str]] = (),
     if_inconclusive: Literal["fail", "pass"] = "fail",
 ) -> Comparison:
-    """Return the comparison with what became of the limits of a change; the changes that they limit are shown as the gate decided them.
+    """Return the comparison with the findings on the limits of a change; the limited changes show the gate's decision.
 
     Raises ConfigError where `judge` does.
     """
@@ -37,7 +37,7 @@ def with_gate(
 
 
 def judge(rows: Sequence[ComparedCase], limits: Sequence[GateLimit], lost: Sequence[tuple[str, str]] = ()) -> Gate:
-    """Return what became of each limit for each compared case, and of the cases (name, reason) that the new side has lost.
+    """Return the finding on each limit for each compared case, and on the cases (name, reason) that the new side has lost.
 
     Raises:
         ConfigError: a limit on speed or energy would be judged across two boards.
@@ -70,13 +70,13 @@ def judge(rows: Sequence[ComparedCase], limits: Sequence[GateLimit], lost: Seque
 
 
 def worst_kept(limit: GateLimit, better: Better, scale: Scale) -> float:
-    """Return the worst change that keeps a limit: a ratio or, in points, a difference."""
+    """Return the worst change that meets a limit: a ratio or, in points, a difference."""
     by = limit.by if better == "lower" else -limit.by
     return by if scale == "points" else max(1 + by, 0.0)
 
 
 def _limit_on_scale(limit: GateLimit, name: str, row: ComparedCase) -> float:
-    """Return the largest change for the worse that a limit allows, on the scale of the evidence; negative where lower is worse."""
+    """Return the largest change for the worse that a limit allows, on the scale of the evidence; negative if lower is worse."""
     worst = worst_kept(limit, better_of(name, row.case), scale_of(name))
     # A positive value falls by 100% at most.
     return worst if scale_of(name) == "points" else math.log(worst) if worst > 0 else -math.inf
@@ -86,13 +86,13 @@ def _outcome(change: Decision, limit: float) -> GateOutcome:
     bounds = change.evidence.bounds(change.confidence)
     if bounds is None:
         return "inconclusive"
-    # Mirrored where lower is worse, so that what is worse lies above the limit.
+    # Mirrored if lower is worse, so that the worse side lies above the limit.
     low, high = bounds if change.better == "lower" else (-bounds[1], -bounds[0])
     return "pass" if high <= abs(limit) + ROUNDING else "fail" if low > abs(limit) + ROUNDING else "inconclusive"
 
 
 def _refuse_other_boards(rows: Sequence[ComparedCase], limits: Sequence[GateLimit]) -> None:
-    """One board on each side does not tell a change from the spread of its type: at 2% one pair of seven breaks a limit of 3%."""
+    """One board on each side cannot separate a change from the spread of its type: at 2% one pair of seven breaks a limit of 3%."""
     limit = next((limit for limit in limits if limit.figure not in (MEMORY, ACCURACY)), None)
     other = next((row for row in rows if row.case.device != row.reference.device), None)
     if limit is not None and other is not None:

@@ -1,6 +1,6 @@
-"""Limits as people write them, read against the table of figures.
+"""Limits as people write them, parsed with the table of figures.
 
-`p99<=33ms, ap>=.74, energy<=60mJ, board=Raspberry Pi 5` is what a case is required to have and to be; `slower:3%,energy:5%,ap:0.5` by how
+`p99<=33ms, ap>=.74, energy<=60mJ, board=Raspberry Pi 5` are requirements for a case; `slower:3%,energy:5%,ap:0.5` is how
 much a change may make figures worse.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Side = Literal["at most", "at least"]
 _TERM = re.compile(r"\s*([A-Za-z][\w .-]*?)\s*(<=|>=|≤|≥|<|>|=)\s*(.*?)\s*")
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*)")
-# Units of a quantity, each as so many of the unit that the table of figures has.
+# Units of a quantity, each as a multiple of the unit in the table of figures.
 _SCALES: Mapping[str, Mapping[str, str]] = {
     "ms": {"ns": "0.000001", "us": "0.001", "µs": "0.001", "ms": "1", "s": "1000"},
     "mJ": {"uJ": "0.001", "µJ": "0.001", "mJ": "1", "J": "1000", "kJ": "1000000"},
@@ -36,7 +36,7 @@ _SCALES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FigureLimit:
-    """A limit of a figure: `value` in its unit of the table; of an accuracy `metric` is what people call it, empty for any."""
+    """A limit of a figure: `value` in the table's unit; for an accuracy `metric` is its title, empty for any."""
 
     figure: Figure
     side: Side
@@ -45,49 +45,49 @@ class FigureLimit:
 
     @property
     def text(self) -> str:
-        """The limit as it is written: `p99<=33ms`."""
+        """The limit as written: `p99<=33ms`."""
         name = self.metric.lower() or self.figure.title
         return f"{name}{'<=' if self.side == 'at most' else '>='}{plain_digits(self.value, 12)}{self.figure.unit}"
 
     def is_kept(self, value: float) -> bool:
-        """Return whether a value lies on the right side of the limit."""
+        """Return whether a value meets the limit."""
         return value <= self.value if self.side == "at most" else value >= self.value
 
 
 @dataclass(frozen=True, slots=True)
 class CaseCondition:
-    """A condition on what a case is: `board=Raspberry Pi 5`."""
+    """A condition on a case: `board=Raspberry Pi 5`."""
 
     name: str
     value: str
 
     @property
     def text(self) -> str:
-        """The condition as it is written."""
+        """The condition as written."""
         return f"{self.name}={self.value}"
 
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """The requirements of a case: which figures it has to have, and what it has to be."""
+    """The requirements of a case: limits of figures, and conditions."""
 
     figures: tuple[FigureLimit, ...] = ()
     conditions: tuple[CaseCondition, ...] = ()
 
     @property
     def text(self) -> str:
-        """All of it as it is written."""
+        """All of them as written."""
         return ", ".join([*(limit.text for limit in self.figures), *(condition.text for condition in self.conditions)])
 
 
-# A limit of what a case's speed is: of an offline load throughput.
+# A limit of a case's speed: throughput for an offline load.
 SLOWER = "slower"
 GATE_EXAMPLE = "slower:3%,energy:5%,ap:0.5"
 
 
 @dataclass(frozen=True, slots=True)
 class GateLimit:
-    """By how much a figure may be worse: a ratio, or of accuracies and shares a difference (0..1). `text` is how it was written."""
+    """How much worse a figure may get: a ratio, or for accuracies and shares a difference (0..1). `text` is how it was written."""
 
     figure: str
     by: float
@@ -181,7 +181,7 @@ def _gate_limit(part: str, text: str) -> GateLimit:
 
 
 def selected(summaries: "Sequence[CaseSummary]", conditions: Sequence[CaseCondition]) -> "list[CaseSummary]":
-    """Return the cases that fulfil all conditions; of a board its beginning is enough. Raises ConfigError where a value selects none."""
+    """Return the cases that match all conditions; the beginning of a board's name is enough. Raises ConfigError if a value selects none."""
     cases = list(summaries)
     for condition in conditions:
         texts = [str(value) if (value := CONDITIONS[condition.name](case)) is not None else "" for case in cases]

@@ -1,4 +1,4 @@
-"""Pairing: which reference case a case is compared with, like with like, or why none; the rules as a table."""
+"""Pairing: the reference that a case is compared with, or why there is none; the rules as a table."""
 
 from collections.abc import Sequence
 from operator import attrgetter, ne
@@ -14,12 +14,12 @@ preferred_equal = attrgetter(*(field.name for field in MARKED if field.name not 
 
 
 def value_text(field: IdentityField, case: CaseSummary) -> str:
-    """Return the value of a field in words, of data with their name."""
+    """Return the value of a field in words, for data with their name."""
     return f"{case.subject.dataset.name} ({case.key.dataset_sha256[:12]})" if field.name == "dataset_sha256" else field.text(case.key)
 
 
 class References:
-    """The cases that others are compared with; cases of one likeness are paired from the same few of them."""
+    """The cases that others are compared with, grouped by the fields that must be equal."""
 
     def __init__(self, cases: Sequence[CaseSummary]) -> None:
         self.cases = cases
@@ -28,10 +28,11 @@ class References:
         self._paired: dict[tuple[object, ...], tuple[CaseSummary, str]] = {}
 
     def pair(self, case: CaseSummary) -> tuple[CaseSummary, str] | str:
-        """Return the reference that `case`, itself none of them, is compared with and by which rule; or the reason why none is like it.
+        """Return the reference of `case` and the rule that selected it; or the reason why there is none.
 
-        What must be equal is in `case_identity.FIELDS`. Of several, the same precision on the same runtime comes first, then the same class
-        of precision, then the highest precision; then the same runtime, ok before disturbed, the fewest marks, the lowest p50.
+        The fields that must be equal are in `case_identity.FIELDS`. Among several, the same precision on the same runtime comes first, then
+        the same class of precision, then the highest precision; then the same runtime, ok before disturbed, the fewest marks, the lowest
+        p50.
         """
         shared = likeness(case.key)
         if shared not in self._alike:
@@ -40,7 +41,7 @@ class References:
         if unlike is not None:
             values = ", ".join(dict.fromkeys(value_text(unlike, reference) for reference in alike)) or "no usable run"
             return f"no reference with the same {unlike.title}: this is {value_text(unlike, case)}, the reference has {values}"
-        # All that `_rank` and `_choice` read of a case.
+        # The facts of a case that `_rank` and `_choice` read.
         kind = (shared, case.key.precision, case.key.runtime, preferred_equal(case.key))
         if kind not in self._paired:
             best = min(alike, key=lambda reference: _rank(case, reference))
@@ -48,7 +49,7 @@ class References:
         return self._paired[kind]
 
     def _narrowed(self, shared: tuple[object, ...]) -> tuple[Sequence[CaseSummary], IdentityField | None]:
-        """Return the references that are alike, and None; or those alike in all before a field in which none is, and the field."""
+        """Return the matching references, and None; or those that match up to a field in which none does, and the field."""
         alike = self._likenesses
         for index, field in enumerate(EQUAL):
             narrowed = [candidate for candidate in alike if agree(shared[index], candidate[1][index])]

@@ -1,4 +1,4 @@
-"""The summary of a case: each figure over its runs with its interval, its accuracy and energy, and what it ran on."""
+"""The summary of a case: each figure over its runs with its interval, its accuracy and energy, and its machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,12 +35,12 @@ from edgemeter.collector.runs.cases import CurrentSegment, distinct
 from edgemeter.collector.runs.contents import UNREAD, LeftOut
 from edgemeter.collector.runs.store import RunStore
 
-# Which runs of a case count: those since the newest step of its level, or all.
+# The runs of a case that count: those since the newest step of its level, or all.
 DaysCounted = Literal["current", "all"]
 # The facts shown of the machine that a case ran on.
 ENVIRONMENT = ("board", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
 RunPlace = tuple[int, str, int, int]
-# The figures that an answer decides, of models of one call and of language models, as far as two cases have them.
+# The compared figures, of models of one call and of language models, if both cases have them.
 OF_CALLS = (MISSED, LATENCY, THROUGHPUT, ACCURACY, ENERGY)
 OF_TEXT = (TTFT, TPOT, ACCURACY, TOKEN_ENERGY)
 _SUMMED = {entry.name: entry for entry in FIGURES if entry.group not in ("accuracy", "conditions")}
@@ -48,7 +48,7 @@ _SUMMED = {entry.name: entry for entry in FIGURES if entry.group not in ("accura
 
 @dataclass(frozen=True, slots=True)
 class CaseSurroundings:
-    """The surroundings of the runs of a case; values of the environment that differ between runs are joined by ` | `."""
+    """The machine of a case's runs; values that differ between runs are joined by ` | `."""
 
     first_started_at_ns: int
     queries: int
@@ -59,9 +59,9 @@ class CaseSurroundings:
 
 
 class CaseSummary:
-    """One case: its usable runs that count, and what is said of them, by the names of the table of figures; worked out when asked for.
+    """One case: its usable runs that count, and facts about them, by the names of the table of figures; computed on demand.
 
-    Of the runs those count that are ok, where there are three; else all. `segment` is since when its runs count and why, None where all do.
+    If there are three ok runs, only those count; else all. `segment` is since when its runs count and why, None if all do.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class CaseSummary:
         begin: int = 0,
         segment: CurrentSegment | None = None,
     ) -> None:
-        """Make it of the usable runs of a case, which `read` gives, from the run `begin` on."""
+        """Create it from the usable runs of a case, returned by `read`, from the run `begin` on."""
         self.store, self.read, self.begin = store, read, begin
         self.key, self.segment = key, segment
-        # Its runs, and those of them that count, while it is prepared.
+        # Its runs, and those that count, while it is prepared.
         self._at_hand: tuple[CaseRuns, CaseRuns] | None = None
 
     @property
@@ -89,7 +89,7 @@ class CaseSummary:
         return self._at_hand[1] if self._at_hand else self.runs.counted()
 
     def prepare(self, usable: CaseRuns, figures: Sequence[str]) -> None:
-        """Work out what an answer asks of every case, and these figures, from its usable runs, which are at hand with these figures."""
+        """Compute the facts needed for every case, and these figures, from its usable runs."""
         runs = usable.part(slice(self.begin, None))
         self._at_hand, self.read, read_later = (runs, runs.counted()), lambda: usable, self.read
         for name in ("first", "size", "subject", "around", "accuracy", "energy", "verdicts", "left_out"):
@@ -100,7 +100,7 @@ class CaseSummary:
 
     @cached_property
     def first(self) -> RunPlace:
-        """The place of its first run, by which cases are ordered."""
+        """The sort key of its first run, by which cases are ordered."""
         return place_of(self.read(), 0)
 
     @cached_property
@@ -115,7 +115,6 @@ class CaseSummary:
 
     @property
     def run_ids(self) -> list[str]:
-        """Their ids."""
         return self.runs.values_of("id")
 
     def records(self) -> list[RunRecord]:
@@ -124,7 +123,7 @@ class CaseSummary:
 
     @cached_property
     def newest(self) -> RunRecord:
-        """The record of the newest run that can be read: what is the same in all runs of the case is read from it."""
+        """The newest record that can be read, for facts that are the same in all runs of the case."""
         return self._record_of(self.runs)
 
     def _record_of(self, runs: CaseRuns) -> RunRecord:
@@ -135,12 +134,10 @@ class CaseSummary:
 
     @cached_property
     def subject(self) -> RunSubject:
-        """The model, the data and the machine of the newest run."""
         return self.runs.subject(-1)
 
     @cached_property
     def around(self) -> CaseSurroundings:
-        """The surroundings of its runs."""
         runs = self.runs
         subjects = runs.own_subjects()
         return CaseSurroundings(
@@ -178,7 +175,7 @@ class CaseSummary:
         return CaseFigures((*_SUMMED, ACCURACY), self.figure)
 
     def figure(self, name: str) -> CaseFigure | None:
-        """Return a figure over its runs; None where no run that counts has one."""
+        """Return a figure over its runs; None if no counted run has one."""
         if name == ACCURACY:
             return self._accuracy_figure()
         entry = _SUMMED[name]
@@ -197,13 +194,13 @@ class CaseSummary:
         return CaseFigure(accuracy.value, accuracy.low, accuracy.high, scored, accuracy.evidence, "points")
 
     def run_values(self, name: str) -> list[RunValue]:
-        """Return the values of a figure that the case has, one a run, each with its device, day and turn."""
+        """Return the values of a figure, one a run, each with its device, day and turn."""
         members = self.counted.of_newest_kind(_SUMMED[name].group)
         return [run_value(run, value) for run in members.each() if (value := run.value(name)) is not None]
 
     @cached_property
     def accuracy(self) -> AccuracySummary | None:
-        """The accuracy of its newest run that was scored; None where none was."""
+        """The accuracy of its newest scored run; None without one."""
         newest = self.runs.of_newest_kind("accuracy").part(slice(-1, None))
         if not len(newest) or (measure := newest.subject(0).accuracy) is None:
             return None
@@ -221,7 +218,7 @@ class CaseSummary:
 
     @cached_property
     def energy(self) -> EnergySummary | None:
-        """The source of its energies; None where none was measured."""
+        """The source of its energies; None without any."""
         runs = self.runs.of_newest_kind("energy")
         newest = runs.subject(-1) if len(runs) else None
         if newest is None or newest.energy is None:
@@ -230,12 +227,12 @@ class CaseSummary:
 
     @property
     def accuracy_reason(self) -> str | None:
-        """Why there is no accuracy, in the words of the newest run; None where there is one."""
+        """Why there is no accuracy, in the words of the newest run; None if there is one."""
         return None if self.accuracy else self._why_none("accuracy") or "not scored"
 
     @property
     def energy_reason(self) -> str | None:
-        """Why there is no energy, in the words of the newest run; None where there is one."""
+        """Why there is no energy, in the words of the newest run; None if there is one."""
         return None if self.energy else self._why_none("energy") or "not measured"
 
     def _why_none(self, group: Group) -> str:
@@ -243,7 +240,7 @@ class CaseSummary:
 
     @cached_property
     def net_state(self) -> str | None:
-        """Whether its net energy is `resolved` in every run that has an energy, or why not; None where none has."""
+        """Whether its net energy is `resolved` in every run with an energy, or why not; None without any."""
         members = self.runs.of_newest_kind("energy")
         lacking = members.part(np.isnan(members.columns["energy_net_mj"]))
         if not len(members):
@@ -303,7 +300,7 @@ class CaseSummary:
 
     @property
     def verdict(self) -> str:
-        """`disturbed` where a run that counts is, else `ok`; invalid runs never come this far."""
+        """`disturbed` if a counted run is, else `ok`; invalid runs are not usable."""
         return "disturbed" if self.disturbed else "ok"
 
     @property
@@ -313,7 +310,7 @@ class CaseSummary:
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """The rules that the runs that count violate, each once in words."""
+        """The rules that the counted runs violate, each once in words."""
         return tuple(verdict_lines(self.verdicts, with_notes=False))
 
     @property
@@ -323,13 +320,13 @@ class CaseSummary:
 
 
 def place_of(runs: CaseRuns, index: int) -> RunPlace:
-    """Return what runs of several cases are ordered by: when each began, then device and numbers."""
+    """Return the sort key of runs of several cases: start, then device and numbers."""
     started_at_ns, session, seq = (int(runs.columns[name][index]) for name in ("started_at_ns", "session", "seq"))
     return started_at_ns, runs.subject(index).key.device, session, seq
 
 
 def environment(environments: Sequence[Environment], field: str) -> str | None:
-    """Return one field of environments (`board`, `governor`, ...) as text; values that differ are joined by ` | `."""
+    """Return one field of environments (`board`, `governor`, ...) as text; different values are joined by ` | `."""
     values = [getattr(of_run, field) for of_run in environments]
     texts = [", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values if value not in (None, ())]
     return " | ".join(distinct(texts)) or None

@@ -1,1 +1,1 @@
-"""Edge against datacenter: which side wins in which part, over the ranges of uncertain constants."""
+"""Edge against datacenter: which side wins under which assumptions, over the ranges of uncertain constants."""

@@ -11,7 +11,7 @@ from edgemeter.collector.datacenter.sides import Band, ComparedSide, exactly
 
 @dataclass(frozen=True, slots=True)
 class AnalysisCell:
-    """One part: a utilisation (None: net, where it plays no role) and one estimate of the network.
+    """One cell: a utilisation (None: net, independent of it) and one estimate of the network.
 
     `winner` (edge, datacenter or either) holds over the whole bands; by the best estimates the edge wins from a PUE of `pue_from` on.
     `other` is the energy of the datacenter with the network, `carbon_g` that of a million inferences.
@@ -29,7 +29,7 @@ class AnalysisCell:
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """Where the sides are equal by one estimate of the network; infinite: one side always wins, None: idle power is not known."""
+    """The point where the sides are equal by one estimate of the network; infinite: one side always wins, None: idle power is not known."""
 
     network: str
     utilisation_ratio: Band
@@ -39,7 +39,7 @@ class BreakEven:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnalysis:
-    """Everything against one server."""
+    """All results against one server."""
 
     server: ComparedSide
     gross: tuple[AnalysisCell, ...]
@@ -50,7 +50,7 @@ class ServerAnalysis:
 def analyse(
     edge: ComparedSide, edge_mj: Band, server: ComparedSide, constants: Constants, sent_bytes: float, g_per_kwh: float
 ) -> ServerAnalysis:
-    """Return which side wins in which part, where an inference at the edge takes `edge_mj` gross, and sends so many bytes otherwise."""
+    """Return which side wins in each cell, if an inference at the edge uses `edge_mj` gross, and sends this many bytes otherwise."""
     pue = constants.pue
     power = (Band(pue.low, math.sqrt(pue.low * pue.high), pue.high), server.idle_w or exactly(0.0), server.max_w, server.rate_per_s)
     shares = sorted(percent / 100 for percent in constants.utilisation.percent)
@@ -81,7 +81,7 @@ def analyse(
 
 
 def through(formula: Callable[..., float], *inputs: Band) -> Band:
-    """Return the band of `formula` over `inputs`: it must rise or fall in each of them alone, so that its extremes lie at corners."""
+    """Return the band of `formula` over `inputs`: it must be monotonic in each of them, so that its extremes are at corners."""
     corners = [formula(*corner) for corner in itertools.product(*((band.low, band.high) for band in inputs))]
     return Band(min(corners), formula(*(band.value for band in inputs)), max(corners))
 

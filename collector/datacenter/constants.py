@@ -1,4 +1,4 @@
-"""The constants of the comparison: what ships in `constants.toml`, overridden by a file of the user's, entry by entry."""
+"""The constants of the comparison: `constants.toml`, overridden by the user's file, entry by entry."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,14 +16,14 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A constant; none is without its source and year."""
+    """A constant with its source and year."""
 
     source: Annotated[str, msgspec.Meta(min_length=1)]
     year: Annotated[int, msgspec.Meta(ge=1990, le=2100)]
 
 
 class Pue(_Entry, frozen=True, kw_only=True):
-    """Power usage effectiveness: what a datacenter draws for each watt that its computers draw."""
+    """Power usage effectiveness: the power of a datacenter per watt of its computers."""
 
     low: Annotated[float, msgspec.Meta(ge=1)]
     high: Annotated[float, msgspec.Meta(ge=1)]
@@ -34,19 +34,19 @@ class Pue(_Entry, frozen=True, kw_only=True):
 
 
 class Utilisation(_Entry, frozen=True, kw_only=True):
-    """At which shares of the server's full load the sides are compared."""
+    """The shares of the server's full load at which the sides are compared."""
 
     percent: Annotated[tuple[Annotated[float, msgspec.Meta(gt=0, le=100)], ...], msgspec.Meta(min_length=1)]
 
 
 class RequestSize(_Entry, frozen=True, kw_only=True):
-    """The size of what is sent to the datacenter for each inference."""
+    """The size of the request to the datacenter for each inference."""
 
     bytes: NotNegative
 
 
 class Network(_Entry, frozen=True, kw_only=True):
-    """One estimate of a network's energy: either shares all of it out over the bytes, or counts what one more byte adds."""
+    """One estimate of a network's energy: either all of it divided by the bytes, or the marginal energy of one more byte."""
 
     access: Literal["fixed", "mobile"]
     kwh_per_gb: Positive | None = None
@@ -63,7 +63,7 @@ class Network(_Entry, frozen=True, kw_only=True):
 
 
 class Grid(_Entry, frozen=True, kw_only=True):
-    """Carbon of a country's electricity."""
+    """Carbon intensity of a country's electricity."""
 
     g_per_kwh: Positive
 
@@ -82,7 +82,7 @@ class StatedServer(_Entry, frozen=True, kw_only=True):
 
 
 class Constants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that is assumed."""
+    """All assumptions."""
 
     pue: Pue
     utilisation: Utilisation
@@ -93,13 +93,13 @@ class Constants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def read_constants(override: Path | None = None) -> Constants:
-    """Return the constants that ship, with the entries of `override` in their place; raises ConfigError for one that is not valid."""
+    """Return the shipped constants, overridden by the entries of `override`; raises ConfigError for one that is not valid."""
     path = str(override or SHIPPED)
     try:
         with os_error_as(ConfigError, f"cannot read the constants {path!r}"):
             tables, *overrides = [decode_toml(file.read_bytes(), dict[str, Any]) for file in (SHIPPED, override) if file]
         for name, section in overrides[0].items() if overrides else ():
-            # Networks and grids are tables of entries, the rest entries themselves: an entry is replaced as a whole.
+            # Networks and grids are tables of entries, the others are entries: an entry is replaced as a whole.
             is_table = isinstance(section, dict) and all(isinstance(entry, dict) for entry in section.values())
             tables[name] = {**tables.get(name, {}), **section} if is_table else section
         return msgspec.convert(tables, Constants)

@@ -1,4 +1,4 @@
-"""The two sides: of the measured cases the edge device and the servers, like with like, or stated ones; each figure as a band."""
+"""The two sides: the edge device and the servers among the measured cases, like with like, or stated ones; each figure as a band."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,15 +21,15 @@ from edgemeter.collector.datacenter.constants import StatedServer
 from edgemeter.collector.runs.cases import EnergyClass, named, names_of
 from edgemeter.collector.runs.relation import relation
 
-# A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.
+# A server saturated by batches is compared with a device with one query at a time, so these need not be equal.
 FREE = ("scenario", "target_per_s", "deadline", "concurrency")
-# A server without a meter at its plug is seen by its processor and its GPU, each without the other: they do not overlap and add up.
+# A server without a meter at its plug is measured at its processor and its GPU: the two do not overlap, so they are added.
 OTHER_HALF: Mapping[str, Scope] = {"cpu-package": "gpu-board", "gpu-board": "cpu-package"}
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A value from `low` to `high`; `value` is the best estimate, of something that only has ends their geometric mean."""
+    """A value from `low` to `high`; `value` is the best estimate, or the geometric mean of the ends without one."""
 
     low: float
     value: float
@@ -45,13 +45,13 @@ class Band:
 
 
 def exactly(value: float) -> Band:
-    """Return the band of what is known."""
+    """Return the band of a known value."""
     return Band(value, value, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSide:
-    """A side: energies and the rate are by the inference, of a language model by the request; `full_mj` is gross, at full speed.
+    """A side: energies and the rate are per inference, for a language model per request; `full_mj` is gross, at full speed.
 
     `idle_w` and `net_mj` are None where idle power was not measured. `load` and `max_w`, the power at full load, are a server's.
     """
@@ -89,7 +89,7 @@ class SideRequest(NamedTuple):
 
 
 class ChosenSides(NamedTuple):
-    """The edge, the servers, and what was noted while they were chosen."""
+    """The edge, the servers, and notes on their choice."""
 
     edge: ComparedSide
     servers: tuple[ComparedSide, ...]
@@ -97,7 +97,7 @@ class ChosenSides(NamedTuple):
 
 
 def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated_server: StatedServer | None = None) -> ChosenSides:
-    """Return the sides: a stated server goes before those that were measured.
+    """Return the sides: a stated server has precedence over measured ones.
 
     Raises ConfigError if no case matches, or several do; UnavailableError, which names what to measure, if a side lacks an energy.
     """
@@ -139,7 +139,7 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
     ):
         if len(values) > 1:
             raise ConfigError(f"there are several, choose one with {option}: {', '.join(sorted(values))}")
-    # Energies of two classes have no lowest: what was not measured stands in only where nothing was, then the widest scope goes first.
+    # Energies of two classes have no minimum: measured ones come first, then the widest scope.
     first = min((case.energy.ranks_as for case in sound if case.energy), key=lambda energy_class: energy_class.preference)
     ranked = [case for case in sound if case.energy and case.energy.ranks_as == first]
     best = min(ranked, key=lambda case: (case.disturbed > 0, case.figures[ENERGY].value if ENERGY in case.figures else float("inf")))
@@ -150,7 +150,7 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
 
 
 def _servers(summaries: Sequence[CaseSummary], case: CaseSummary, request: SideRequest, notes: list[str]) -> tuple[ComparedSide, ...]:
-    """Return for each load the server that takes the least, of the edge's class of precision where there is one."""
+    """Return the server with the least energy for each load, of the edge's class of precision if there is one."""
     candidates = [server for server in summaries if request.is_server(server) and request.model in (None, server.key.model)]
     best: dict[str, tuple[tuple[bool, float], ComparedSide]] = {}
     for candidate in candidates:
@@ -174,7 +174,7 @@ def _servers(summaries: Sequence[CaseSummary], case: CaseSummary, request: SideR
 
 
 def _why_left_out(case: CaseSummary, server: CaseSummary) -> str | None:
-    """Return why a server did not do the work of the edge, or was not measured as it was; None if it did."""
+    """Return why a server did not do the same work as the edge, or was not measured in the same way; None if it did."""
     unlike = relation(case.key, server.key).unlike
     if titles := [field.title for field in unlike if field.name not in FREE]:
         return f"differs in {', '.join(titles)}"
@@ -183,7 +183,7 @@ def _why_left_out(case: CaseSummary, server: CaseSummary) -> str | None:
 
 
 def _measured(case: CaseSummary, *, is_server: bool = False) -> ComparedSide | str:
-    """Return a measured case as a side, or why it cannot be one; of a server both halves count, where every run has them."""
+    """Return a measured case as a side, or why it cannot be one; for a server both halves count, if every run has them."""
     energy, gross, power = case.energy, case.figures.get(ENERGY), case.figures.get("energy_mean_power_w")
     if energy is None or gross is None or power is None:
         return f"no energy: {case.energy_reason}"
@@ -218,7 +218,7 @@ def _net(case: CaseSummary, gross: CaseFigure, idle_w: Band | None) -> Band | No
     resolved = case.figures.get("energy_net_mj")
     if idle_w is None or resolved:
         return _band(resolved, resolved.u) if resolved and idle_w else None
-    # Net energy is lost in the noise of idle power: it is what is left of the gross energy, and may be nothing.
+    # Net energy disappears in the noise of idle power: it is the rest of the gross energy, and may be nothing.
     remainder_mj = max(0.0, gross.value - idle_w.value / case.figures[THROUGHPUT].value * 1000)
     return Band(0.0, remainder_mj, remainder_mj + (gross.u or gross.value))
 
@@ -238,7 +238,7 @@ def _cautions(case: CaseSummary, energy: EnergySummary, gross: CaseFigure, scope
 def _of_class(
     runs: Sequence[tuple[RunFigures, RunRecord]], energy_class: EnergyClass, sensor: str | None = None
 ) -> list[tuple[RunFigures, Energy]]:
-    """Return the energy of each run that is of a scope and provenance: of that sensor its main one, else the others."""
+    """Return the energy of each run of a scope and provenance: from that sensor's main reading, else the others."""
     of_runs = [(*run, energy) for run in runs for energy in ([run[1].energy] if sensor else run[1].other_energies) if energy]
     of_sensor = [(run, record, energy) for run, record, energy in of_runs if sensor in (None, energy.sensor)]
     return [
@@ -249,7 +249,7 @@ def _of_class(
 
 
 def _idle(readings: Sequence[tuple[RunFigures, Energy]], relative_u: float) -> Band | None:
-    """Return the idle power over the runs, None without an idle period; the same meter read it, with the `relative_u` of gross energy."""
+    """Return the idle power over the runs, None without an idle period; the meter has the same `relative_u` as for gross energy."""
     watts = [(run, [idle for idle in (energy.idle_before_w, energy.idle_after_w) if idle is not None]) for run, energy in readings]
     idle = [run_value(run, median(of_run)) for run, of_run in watts if of_run]
     if not idle:
@@ -259,6 +259,6 @@ def _idle(readings: Sequence[tuple[RunFigures, Energy]], relative_u: float) -> B
 
 
 def _band(figure: CaseFigure, u: float | None) -> Band:
-    """Return the band of a figure: its interval, where its runs are enough for one, and what the meter may be wrong by."""
+    """Return the band of a figure: its interval, if it has one, and the error of the meter."""
     low, high = (figure.value, figure.value) if figure.low is None or figure.high is None else (figure.low, figure.high)
     return Band(max(0.0, low - (u or 0.0)), figure.value, high + (u or 0.0))

@@ -27,7 +27,7 @@ SETTLE_S = 30.0
 
 
 def run_demo(folder: Path, report: Callable[[str], None], *, delivers: bool) -> Path:
-    """Measure and keep the runs, delivered by MQTT if it `delivers`; return the ledger. `folder` takes suites, outbox and ledger.
+    """Measure and store the runs, delivered by MQTT if it `delivers`; return the ledger. `folder` receives suites, outbox and ledger.
 
     Raises:
         UnavailableError: no runtime is installed.
@@ -85,7 +85,7 @@ def write_demo_page(ledger: Path, path: Path) -> int:
         ConfigError: the file cannot be written.
     """
     measured = list(LedgerStore(ledger).contents(with_samples=True).runs)
-    # The fleet is made from the run that is fp32 and scored, where there is one.
+    # The fleet is made from a scored fp32 run, if there is one.
     template = max(measured, key=lambda run: (run.precision == "fp32", run.accuracy is not None, run.verdict.state == "ok"), default=None)
     simulated = simulated_fleet.records_of(template, end_ns=time.time_ns()) if template else ()
     return one_file.write_file_of(MemoryStore(oldest_first((*measured, *simulated))), path, one_file.FileChoice())
@@ -97,7 +97,7 @@ DOCTOR_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The plan of the demo: the texts of the suites of the device and of its reference, and the models whose runtime is not installed."""
+    """The plan of the demo: the suites of the device and of its reference as text, and the models whose runtime is not installed."""
 
     suite: str
     reference: str
@@ -106,7 +106,7 @@ class DemoPlan:
 
 
 def plan_of_this_machine() -> DemoPlan:
-    """Return what can be measured by what the doctor finds, each case three times, where a sensor reads the power once.
+    """Return the plan for the runtimes that the doctor finds: each case three times, or once with a power sensor.
 
     Raises:
         MeasurementError: the doctor failed.
@@ -154,10 +154,10 @@ def _plan(findings: Sequence[dict[str, str]]) -> DemoPlan:
 
 def _suite(name: str, models: Sequence[Path], language: Sequence[Path], repeats: int, *, has_power: bool) -> str:
     scenes = models[0].parent.parent / "scenes"
-    # A sensor supports an energy over 10 s and more only; without one, the queries of the mode, as many as a p99 needs.
+    # A sensor needs 10 s or more for an energy; without one, the mode's queries are enough for a p99.
     lasting = "seconds = 10.2\nidle_seconds = 2.0" if has_power else "seconds = 0.5"
     length = f'mode = "normal"\n{lasting}\nrepeats = {repeats}'
-    # The case that generates text; its queries are many steps, so there are few.
+    # The case that generates text; its queries have many steps, so there are few.
     generated = f"model = {json.dumps([str(path) for path in language])}\nprompt_tokens = 64\noutput_tokens = 32\n"
     return f"""# Written by `edgemeter collector demo`; run it again with `edgemeter run {name}.toml`.
 name = "{name}"
@@ -173,6 +173,6 @@ model = {json.dumps([str(path) for path in models])}
 
 
 def _places() -> list[Path]:
-    """Return where the data of the package `models` is, whose code stays where it is."""
+    """Return the folders with the data of the package `models`, whose code stays where it is."""
     package = find_spec("edgemeter.models")
     return [Path(location) for location in package.submodule_search_locations or ()] if package else []

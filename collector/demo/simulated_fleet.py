@@ -1,7 +1,7 @@
-"""A simulated fleet: 40 boards over 90 days, made from one real run, to show a fleet, its trend and a degraded board at once.
+"""A simulated fleet: 40 boards over 90 days, made from one real run, to show a fleet, its trend and a degraded board.
 
-No number of it was measured. Its fleet is called `simulated`, every device and board is named so, and the provenance of every group of
-figures is `replayed`: it is never compared with a measurement. The truth in it is below, for tests to find again.
+None of its numbers was measured. Its fleet is called `simulated`, every device and board is named so, and the provenance of every group of
+figures is `replayed`: it is never compared with a measurement. Its true changes are below, for tests to find again.
 """
 
 import math
@@ -20,20 +20,20 @@ from edgemeter.agent.contract.samples import pack
 
 FLEET = "simulated"
 DAYS = 90
-# Equal parts spread; days differ, runs of one day differ less (ratios, one standard deviation).
+# The spread of equal parts, of days, and of runs of one day (ratios, one standard deviation).
 UNIT_SPREAD, DAY_SPREAD, METER_U = 0.02, 0.008, 0.01
-# The degraded board draws more, the update slows its type down, the lost board is silent from its day on.
+# The degraded board draws more power, the update slows its type down, the lost board is silent from its day on.
 DEGRADED, SICK_RATIO = "simulated-pi5-07", 1.10
 UPDATE_DAY, UPDATE_RATIO, FIRMWARES = 60, 1.06, ("2026-05-11", "2026-08-20")
 LOST, LOST_DAY = "simulated-orin-05", 75
 HOT = "simulated-pi5-19"
-# Raw samples are kept of the newest days only.
+# Raw samples of the newest days only.
 DAYS_WITH_SAMPLES, QUERIES = 1, 256
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedBoardType:
-    """One type of board of the fleet: its latency against the server's, its idle and running power, and how warm it runs."""
+    """One type of board of the fleet: its latency relative to the server's, its idle and running power, and its temperature."""
 
     name: str
     prefix: str
@@ -73,7 +73,7 @@ def records_of(template: RunRecord, *, end_ns: int, days: int = DAYS) -> Iterato
     units = [
         (kind, f"{kind.prefix}-{index + 1:02d}", draw.gauss(1, UNIT_SPREAD)) for kind in (SERVER, *TYPES) for index in range(kind.units)
     ]
-    # Apart from its power the degraded board is an ordinary one.
+    # Apart from its power, the degraded board is an ordinary one.
     units = [(kind, device, 1.0 if device == DEGRADED else unit) for kind, device, unit in units]
     sequence: dict[str, int] = {}
     for day in range(days):
@@ -156,7 +156,7 @@ def _model(template: RunRecord, precision: str) -> Model:
 
 def _latency(latencies_ms: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> Latency:
     ordered = np.sort(latencies_ms)
-    # By hand, for thousands of runs: of 256 values p50 lies halfway between ranks 128 and 129, p90 between 230 and 231.
+    # By hand, for thousands of runs: of 256 values p50 is halfway between ranks 128 and 129, p90 between 230 and 231.
     p50_ms, p90_ms = float(ordered[127:129].mean()), float(ordered[229:231].mean())
     return Latency(
         count=QUERIES,

@@ -1,7 +1,7 @@
-"""Runs as a table outside of Edgemeter, as CSV.
+"""Runs as a table for other programs, as CSV.
 
-The columns follow the record's schema; figures and tags have the same names in InfluxDB.
-CSV follows RFC 4180, header first: absent is empty, floats keep every digit, a list is JSON.
+The columns follow the record's schema; figures and tags have the same names in InfluxDB. CSV follows RFC 4180, header first: absent is
+empty, floats keep every digit, a list is JSON.
 """
 
 import csv
@@ -22,7 +22,7 @@ from edgemeter.collector.influx.points import CASE_TAGS, ENERGY_PROVENANCE, TAGS
 
 ColumnKind = Literal["float", "integer", "boolean", "text", "json"]
 
-# The usual columns besides tags and figures: what distinguishes runs, and what a figure means.
+# The default columns besides tags and figures: what distinguishes runs, and what a figure means.
 _FACTS = (
     "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "runtime_threads", "latency_count", "verdict_state",
     "generation_prompt_tokens", "generation_output_tokens", "case", "mode", "repeat", "model_sha256", "model_task", "runtime_package",
@@ -52,7 +52,7 @@ def every_column() -> tuple[RunColumn, ...]:
 
 
 def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
-    """Return the columns called `names`, in that order; None are the usual ones. Raises ConfigError if there is no such column."""
+    """Return the columns called `names`, in that order; None are the default ones. Raises ConfigError if there is no such column."""
     columns = {column.name: column for column in every_column()}
     if names is None:
         figures = {name for entry in FIGURES for name in (entry.name, *entry.bound_names)}
@@ -74,7 +74,7 @@ _KIND_OF_TYPE: dict[type, ColumnKind] = {
 
 
 def _columns_of(kind: msgspec.inspect.Type, prefix: str = "") -> Iterator[RunColumn]:
-    """Yield the columns of a struct of the record, those of the structs in it last; but for the raw samples, which are no figures."""
+    """Yield the columns of a struct of the record, those of nested structs last, without the raw samples."""
     structs = []
     for member in kind.fields if isinstance(kind, msgspec.inspect.StructType) else ():
         path, inner = f"{prefix}{member.name}", member.type

@@ -1,7 +1,7 @@
-"""The bucket that points are written to, through influxdb-client (`pip install 'edgemeter[influx]'`), and its set-up.
+"""The bucket for points, through influxdb-client (`pip install 'edgemeter[influx]'`), and its set-up.
 
-Measured on InfluxDB 2.7.12: of a batch with a malformed point nothing is stored (400); of one with points that do not fit the bucket the
-others are (422). InfluxDB 1.8 and 3 accept the same writes and have no organisations.
+Measured on InfluxDB 2.7.12: a batch with a malformed point is rejected as a whole (400); of a batch with points that do not fit the bucket
+the others are stored (422). InfluxDB 1.8 and 3 accept the same writes and have no organisations.
 """
 
 import os
@@ -21,7 +21,7 @@ from edgemeter.collector.influx.points import MEASUREMENT
 TIMEOUT_MS = 30_000
 DAY_S = 24 * 3600
 
-# The message of a server that stored the rest. It counts one of several causes: the number may be too small, never too large.
+# The error of a server that stored the rest. It counts one of several causes: the number may be too small, never too large.
 _DROPPED = re.compile(r"\bdropped=(\d+)")
 
 
@@ -51,7 +51,7 @@ def influx_error(config: InfluxConfig, status: int | None, message: str) -> Edge
 
 
 def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]], object]) -> dict[int, str]:
-    """Write `lines` with `post`; return why it rejects some of them, by their index, when all others are stored.
+    """Write `lines` with `post`; return why some of them are rejected, by their index, when all others are stored.
 
     Any other error of `post` is raised; then some lines are stored, and all may be written again.
     """
@@ -75,7 +75,7 @@ def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]],
 class Bucket:
     """The bucket of `config`; used from one thread at a time. `name` is that of its position in the ledger.
 
-    Every method may block for its timeout, and raises ConfigError where the token or a name is wrong, and TransientError where no server
+    Every method may block for its timeout, and raises ConfigError if the token or a name is wrong, and TransientError if no server
     responds, or not now.
 
     Raises:
@@ -94,16 +94,16 @@ class Bucket:
         self._client.close()
 
     def check(self) -> None:
-        """Raise if points would not be accepted: an empty write is answered like a real one."""
+        """Raise an error if points would not be accepted: an empty write is answered like a real one."""
         self._post([])
 
     def write(self, lines: Sequence[str]) -> dict[int, str]:
-        """Store points; return why some are rejected, by their index. The same points again change nothing that is stored."""
+        """Store points; return why some are rejected, by their index. Writing a point again does not change it."""
         return write_all_but_rejected(lines, self._post)
 
     def delete(self, device: str, at_ns: int) -> None:
-        """Delete the point of a device's run that has this time; raises PointsRejectedError or ConfigError where the server cannot."""
-        # The library's own call knows microseconds only.
+        """Delete the point of a device's run with this time; raises PointsRejectedError or ConfigError if the server cannot."""
+        # The library's own call supports microseconds only.
         at = f"{datetime.fromtimestamp(at_ns // 10**9, timezone.utc):%Y-%m-%dT%H:%M:%S}.{at_ns % 10**9:09d}Z"
         quoted = device.replace("\\", "\\\\").replace('"', '\\"')
         request = self._library.DeletePredicateRequest(start=at, stop=at, predicate=f'_measurement="{MEASUREMENT}" AND device="{quoted}"')
@@ -111,7 +111,7 @@ class Bucket:
         self._call(service.post_delete, request, bucket=self.config.bucket, org=self._organisation())
 
     def create(self, keep_days: int | None) -> tuple[str, str]:
-        """Create the bucket, or set the retention of the one that is there (None: for ever); return its id and its organisation's name."""
+        """Create the bucket, or set the retention of an existing one (None: for ever); return its id and its organisation's name."""
         org_id, org = self._only_organisation()
         rule = self._library.BucketRetentionRules(
             every_seconds=(keep_days or 0) * DAY_S,
@@ -129,7 +129,7 @@ class Bucket:
         return str(self._call(buckets.create_bucket, bucket=request).id), org
 
     def make_token(self, bucket_id: str, right: Right, description: str) -> str:
-        """Return a new token that may do this with the bucket and nothing else."""
+        """Return a new token with only this right to the bucket."""
         org_id, _ = self._only_organisation()
         resource = self._library.PermissionResource(type="buckets", id=bucket_id, org_id=org_id)
         permissions = [self._library.Permission(action=right, resource=resource)]
@@ -152,7 +152,7 @@ class Bucket:
         return self._org
 
     def _only_organisation(self) -> tuple[str, str]:
-        """Return id and name of the organisation: the one that is configured, else the only one that the token sees."""
+        """Return id and name of the organisation: the configured one, else the only one that the token sees."""
         named = {"org": self.config.org} if self.config.org else {}
         organisations = self._call(self._client.organizations_api().find_organizations, **named)
         if len(organisations) != 1:
@@ -170,7 +170,7 @@ class Bucket:
         except ApiException as error:
             raise influx_error(self.config, error.status, str(error.message)) from error
         except (HTTPError, OSError) as error:
-            # The library names its own object before the system's reason.
+            # The library's message has its own object before the system's reason.
             reason = re.sub(r"^.*\[Errno -?\d+\] ", "", one_line(error))
             message = f"no InfluxDB responds at {self.config.url} ({reason}): start it; the ledger keeps everything meanwhile"
             raise TransientError(message) from error
@@ -180,9 +180,9 @@ _KINDS: dict[Right, str] = {"write": "for the collector: write permission only",
 
 
 def set_up_influx(config: InfluxConfig, keep_days: int | None, token_files: Mapping[Right, Path]) -> list[str]:
-    """Set up the bucket of `config`, whose token must have the permissions; return what exists now, a sentence each.
+    """Set up the bucket of `config`, whose token must have the permissions; return what exists now, in one sentence each.
 
-    Points are kept `keep_days`, None: for ever. A new token for each right is written to its file, unless there is one.
+    Points are kept for `keep_days`, None: for ever. A new token for each right is written to its file, unless that exists.
 
     Raises:
         ConfigError: a permission is missing, a name is rejected, or a token's file cannot be written.

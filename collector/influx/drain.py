@@ -1,7 +1,7 @@
-"""The drain: writes the ledger to a bucket in batches, in order, with retries; the position is held in the ledger.
+"""The drain: writes the ledger to a bucket in batches, in order, with retries; the position is stored in the ledger.
 
-A batch that fails is written again, later in smaller parts, so that a slow server makes progress too. Only what the server rejects for good
-is skipped, and quarantined.
+A failed batch is written again, later in smaller parts, so that a slow server makes progress too. Only points that the server rejects for
+good are skipped, and quarantined.
 """
 
 import logging
@@ -41,7 +41,7 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
 # How often a service writes presence, health and lag.
 STATUS_EVERY_S = 60.0
-# How long a server that could not delete points is left alone.
+# The pause after a server could not delete points.
 REMOVAL_EVERY_S = 3600.0
 # Errors of a server for points older than the bucket's retention.
 _EXPIRED = ("beyond retention policy", "outside retention policy")
@@ -49,7 +49,7 @@ _EXPIRED = ("beyond retention policy", "outside retention policy")
 
 @dataclass(slots=True)
 class _Batch:
-    """Points to write, and the record of each, of all records up to `last_row`."""
+    """Points to write, with the record of each, for all records up to `last_row`."""
 
     last_row: int
     lines: list[str] = field(default_factory=list)
@@ -58,11 +58,11 @@ class _Batch:
 
 
 class Drain:
-    """Drains the ledger at `ledger_place` to `bucket` in its own thread; `start` once, `stop` once or more.
+    """Drains the ledger at `ledger_place` to `bucket` in its own thread; `start` once, then `stop`.
 
-    `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the server rejected, except for those
-    that are older than what it retains, which is no fault of theirs; `sink_name` is that of its position in the ledger. With
-    `status_every_s` it also writes the presence and health of devices, and its lag.
+    `trouble` is why it makes no progress, else None; `rejected` counts the records that the server rejected, except for expired ones, which
+    is no fault of theirs; `sink_name` is the name of its position in the ledger. With `status_every_s` it also writes the presence and
+    health of devices, and its lag.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Drain:
                 (self._wake if self.trouble is None else self._stopping).wait(pause_s)
 
     def poll(self, ledger: Ledger) -> float:
-        """Drain what `ledger` holds now; return for how many seconds there is nothing to do."""
+        """Drain the records that `ledger` has now; return the number of seconds without work."""
         try:
             if self._has_lease(ledger):
                 self._drain(ledger)
@@ -152,8 +152,8 @@ class Drain:
         self._position = ledger.position(self.sink_name)
         while not self._stopping.is_set() and (batch := self._next(ledger)):
             rejected = self._bucket.write(batch.lines)
-            # If this batch took longer than the lease, whoever has it now writes the same points. If the position was set back, or the
-            # status is due, the next pass goes on from the position.
+            # If this batch took longer than the lease, the next owner writes the same points. If the position was set back, or the status
+            # is due, the next pass continues from the position.
             if not self._has_lease(ledger) or not self._note(ledger, batch, rejected) or self._is_status_due():
                 self._wake.set()
                 return
@@ -165,7 +165,7 @@ class Drain:
             for chunk in ledger.chunks(after_row=self._position)
             for row, point in chunk.read_each(partial(_point, chunk.received_ns), batch.skipped.append)
         )
-        # Ended before anything is saved: SQLite refuses at once what is written within a read that commits have overtaken.
+        # The read ends before anything is saved: SQLite immediately refuses a write within a read that commits have overtaken.
         with closing(points):
             for row, point in points:
                 batch.last_row = row
@@ -177,7 +177,7 @@ class Drain:
         return batch if batch.last_row > self._position else None
 
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Mapping[int, str]) -> bool:
-        """Advance the position to the end of the batch; return False if somebody has set it back meanwhile."""
+        """Advance the position to the end of the batch; return False if it was set back meanwhile."""
         expired = {index for index, reason in rejected.items() if any(text in reason for text in _EXPIRED)}
         if expired and not self._has_expired:
             logger.warning("records older than what %s retains stay in the ledger and are not written there", self.sink_name)
@@ -202,7 +202,7 @@ class Drain:
         return is_expected
 
     def _remove_withdrawn(self, ledger: Ledger) -> None:
-        """Delete the points of runs that were excluded or deleted; a server that cannot is asked again in an hour."""
+        """Delete the points of excluded or deleted runs; a server that cannot is asked again in an hour."""
         history = LedgerRuns(ledger)
         withdrawn = history.withdrawn(self.sink_name) if self._clock() >= self._removal_due_s else []
         for number, run in withdrawn:
@@ -228,8 +228,7 @@ class Drain:
 
 
 def _point(received_ns: int, raw: msgspec.Raw) -> tuple[str, RecordReference]:
-    # A record whose stated time cannot be true lies at the time of its receipt: else it is beyond the bucket's retention, or stays for
-    # years.
+    # A record with an impossible time has that of its receipt: otherwise it would be beyond the bucket's retention, or stay for years.
     run = placed(decode(raw), received_ns)
     return point_line(run), RecordReference(run.fleet, run.device, run.session or 0, run.seq or 0, run.id)
 
@@ -246,7 +245,7 @@ def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:
     try:
         bucket.check()
     except TransientError as error:
-        # With nothing to drain, nothing else would report it yet; the drain itself reports another trouble only.
+        # With nothing to drain, nothing else would report it yet; the drain itself reports another problem only.
         drain.trouble = str(error)
         logger.warning("not drained: %s", error)
     except EdgemeterError:

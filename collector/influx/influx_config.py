@@ -1,7 +1,7 @@
 """The bucket that a ledger is drained to: the URL, and the token from a file or the environment.
 
-`http://HOST:8086[?org=ORG&bucket=BUCKET]` is an InfluxDB 2, or what accepts its writes: 3, and 1.8 with the bucket `DATABASE/POLICY` and
-the token `USER:PASSWORD`.
+`http://HOST:8086[?org=ORG&bucket=BUCKET]` is an InfluxDB 2, or a server that accepts its writes: 3, and 1.8 with the bucket
+`DATABASE/POLICY` and the token `USER:PASSWORD`.
 """
 
 import os
@@ -69,7 +69,7 @@ def _token(file: Path | None, environ: Mapping[str, str]) -> str:
     else:
         where = repr(str(file))
         token = password_from(str(file), "InfluxDB", "token file")
-    # The client fails with a traceback on what a header cannot hold.
+    # The client fails with a traceback on characters that a header cannot contain.
     if not (token and token.isascii() and token.isprintable()):
         raise ConfigError(f"the InfluxDB token in {where} is not one line of printable ASCII: copy it as InfluxDB issued it")
     return token

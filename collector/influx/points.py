@@ -1,6 +1,6 @@
 """The points of runs as line protocol: measurement `run`, a tag set for each case on a device, a field for each figure.
 
-The fields are the table of figures with bounds and uncertainties, and `FACTS`: which run it is, and what its figures mean.
+The fields are the table of figures with bounds and uncertainties, and `FACTS`: the identity of the run, and the meaning of its figures.
 """
 
 import math
@@ -20,7 +20,7 @@ from edgemeter.agent.contract.record_conditions import Tensor
 from edgemeter.agent.ledger.run_history import WithdrawnRun
 
 MEASUREMENT = "run"
-# Tag by what it holds in the record.
+# Tag by its path in the record.
 TAGS = {
     "backend": "runtime.backend",
     "board": "environment.board",
@@ -36,7 +36,7 @@ TAGS = {
 }
 # The other tags, so that no two cases on a device, and no two kinds of energies, are ever one series.
 CASE_TAGS = ("case_hash", "energy_source", "variant")
-# The fields of a case in `variant`: what no tag of its own holds, but for what may change within a series of the trend.
+# The fields of a case in `variant`: those without a tag, except those that may change within a series of the trend.
 VARIANT = (
     "backend", "threads", "batch", "input_values", "target_per_s", "concurrency", "power_mode", "provenance",
     "settings", "served_model", "operating_point", "deadline", "together",
@@ -48,7 +48,7 @@ FACTS = (
     "energy.idle_before_w", "environment.agent", "environment.firmware", "environment.kernel", "environment.power_mode", "verdict.state",
     "generation.prompt_tokens", "generation.output_tokens",
 )  # fmt: skip
-# Where the energy comes from, worked out from the record.
+# The source of the energy, derived from the record.
 ENERGY_PROVENANCE = "energy_provenance"
 
 _NUMBERS = [(entry.name, entry.value) for entry in FIGURES if not entry.is_truth]
@@ -57,27 +57,27 @@ _FACTS = [(entry.name, entry.value) for entry in FIGURES if entry.is_truth]
 _FACTS += [*((field_name(path), reader(path)) for path in FACTS), (ENERGY_PROVENANCE, energy_provenance)]
 _TAGS = [(name, reader(path)) for name, path in TAGS.items()]
 
-# Characters; a tag holds 200.
+# Characters; a tag may have 200.
 _LONGEST_PART = 60
 _KEPT_NS = 1_000_000
 _TEXTS, _CASES = 4096, 65_536
-# A tag can hold neither a line break nor a final backslash, and has no escape for either.
+# A tag can contain neither a line break nor a final backslash, and has no escape for either.
 _PLAIN = dict.fromkeys((*range(32), 127), " ") | {ord("\\"): "/"}
 _ESCAPED = {ord(character): f"\\{character}" for character in ",= "}
 
 
 def point_line(record: RunRecord) -> str:
-    """Return the point of a record, whose start is one that can be true."""
-    # A number without a point would make an integer column.
+    """Return the point of a record with a plausible start."""
+    # A number without a decimal point would make an integer column.
     fields = [f"{name}={float(value)}" for name, read in _NUMBERS if (value := read(record)) is not None and math.isfinite(value)]
     fields.append(fields_text((name, read(record)) for name, read in _FACTS))
     return f"{MEASUREMENT}{_tag_set(tuple(tags_of(record).values()))} {','.join(fields)} {point_ns(record)}"
 
 
 def point_ns(record: RunRecord | WithdrawnRun) -> int:
-    """Return the point's own time: the millisecond of the start, then a number from session and seq.
+    """Return the point's own time: the millisecond of the start, plus a number from session and seq.
 
-    Of a record without a time of its own it is the day, and a minute from its numbers: the same at every collector that received it then.
+    For a record without a time it is the day, and a minute from its numbers: the same at every collector that received it that day.
     """
     session, seq = record.session or 0, record.seq or 0
     begun_ns = record.started_at_ns
@@ -87,7 +87,7 @@ def point_ns(record: RunRecord | WithdrawnRun) -> int:
 
 
 def fields_text(fields: Iterable[tuple[str, object]]) -> str:
-    """Return fields by name, without those that are None."""
+    """Return fields by name, without None."""
     return ",".join(f"{name}={_field_text(value)}" for name, value in fields if value is not None)
 
 
@@ -101,12 +101,11 @@ def _field_text(value: object) -> str:
 
 @lru_cache(_TEXTS)
 def tag_text(value: str) -> str:
-    """Return `value` as a tag's value, with what a tag cannot hold replaced."""
+    """Return `value` as a tag's value, with invalid characters replaced."""
     return value.translate(_PLAIN).translate(_ESCAPED)
 
 
 def tags_of(record: RunRecord) -> dict[str, str | None]:
-    """Return the value of each tag of the record."""
     return {name: value(record) for name, value in _TAGS} | dict(zip(CASE_TAGS, case_tags(record), strict=True))
 
 
@@ -119,7 +118,7 @@ def _tag_set(values: tuple[str | None, ...]) -> str:
 def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
     """Return the values of `CASE_TAGS`: the hash of the case, the source of the energy, and the case in words.
 
-    The words are what distinguishes it from others of its model, runtime, precision, scenario and data: `cuda, 4 threads, batch 8`. The
+    The words distinguish it from others of its model, runtime, precision, scenario and data: `cuda, 4 threads, batch 8`. The
     source is scope, sensor and provenance: `board-input, ina219, measured`.
     """
     hashed, words = _case(key_of(record), record.inputs)
@@ -134,9 +133,9 @@ def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
 
 
 def case_hash(key: CaseKey) -> str:
-    """Return a hash of the case wherever it runs, without device and fleet: 12 hexadecimal digits, the same on every machine.
+    """Return a hash of the case without device and fleet: 12 hexadecimal digits, the same on every machine.
 
-    An unknown or empty value does not enter it: a field that is added changes no hash of a run without it.
+    An unknown or empty value is not included: a new field changes no hash of a run without it.
     """
     values = {
         field.name: value
@@ -155,6 +154,6 @@ def _case(key: CaseKey, inputs: tuple[Tensor, ...]) -> tuple[str, str]:
             parts += ["x".join(map(str, tensor.shape)) for tensor in inputs]
         elif getattr(key, name) not in (None, usual.get(name)):
             text = FIELD[name].text(key)
-            # A long one leaves room for the others, and ends with its hash.
+            # A long one is cut to leave room for the others, and ends with its hash.
             parts.append(text if len(text) <= _LONGEST_PART else f"{text[: _LONGEST_PART // 2]} {sha256(text.encode()).hexdigest()[:8]}")
     return case_hash(key), ", ".join(parts)

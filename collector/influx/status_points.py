@@ -1,11 +1,11 @@
-"""The points that the dashboards show besides runs: `device`, its presence and health, and `collector`, the lag of its drain."""
+"""The points of the dashboards besides runs: `device`, its presence and health, and `collector`, the lag of its drain."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from edgemeter.agent.ledger.presence import DevicePresence, needs_attention
 from edgemeter.collector.influx.points import fields_text, tag_text
 
-# By name: what a field of `device` means, and how it is read at a time; no value where the device reported no health.
+# By name: the meaning of a field of `device`, and how it is read at a time; no value if the device reported no health.
 DEVICE_FIELDS: dict[str, tuple[str, Callable[[DevicePresence, int], object]]] = {
     "state": ("last reported state: online, offline, lost or revoked", lambda device, _: device.state),
     "agent": ("version of the agent", lambda device, _: device.health and device.health.agent),
@@ -31,7 +31,7 @@ DEVICE_FIELDS: dict[str, tuple[str, Callable[[DevicePresence, int], object]]] = 
 
 
 def status_lines(devices: Sequence[DevicePresence], collector: str, lag_rows: int, now_ns: int) -> Iterator[str]:
-    """Yield the points of the devices, and of a collector by the id of its ledger: how many records wait for the drain."""
+    """Yield the points of the devices, and of a collector by the id of its ledger: the number of records that wait for the drain."""
     for device in devices:
         fields = fields_text([(name, read(device, now_ns)) for name, (_, read) in DEVICE_FIELDS.items()])
         if fields:

@@ -1,4 +1,4 @@
-"""Where a ledger is, and what opens it."""
+"""The place of a ledger, and how it is opened."""
 
 import contextlib
 from pathlib import Path
@@ -26,7 +26,7 @@ def ledger_place(text: str) -> LedgerPlace:
 
 
 def shown_place(where: str) -> str:
-    """Return how a place of runs is shown: an address without its password."""
+    """Return the place of runs for display: an address without its password."""
     if not is_postgres(where):
         return where
     try:
@@ -36,7 +36,7 @@ def shown_place(where: str) -> str:
 
 
 def open_ledger(address: LedgerPlace, access: Access = "write") -> Ledger:
-    """Return the ledger at `address`; with access `write` an absent file is made, with `read` nothing can be written.
+    """Return the ledger at `address`; access `write` creates an absent file, `read` changes nothing.
 
     Raises:
         ConfigError: there is no ledger, or one of a newer version.
@@ -50,7 +50,7 @@ def open_ledger(address: LedgerPlace, access: Access = "write") -> Ledger:
 
 
 def ledger_version(address: LedgerPlace) -> str:
-    """Return what changes whenever something is committed; raises UnavailableError if the server does not answer."""
+    """Return a text that changes with every commit; raises UnavailableError if the server does not answer."""
     if not isinstance(address, Path):
         from edgemeter.collector.postgresql.postgres_ledger import PostgresLedger  # noqa: PLC0415 - as above
 

@@ -1,6 +1,6 @@
-"""The ledger in PostgreSQL: the same calls as those of a file, for any number of collectors and readers.
+"""The ledger in PostgreSQL: the same methods as a file's, for any number of collectors and readers.
 
-A reader holds no transaction open: it goes on by pages, after the last row it saw. Space that is freed is filled again (autovacuum).
+A reader keeps no transaction open: it reads pages, each after the last row of the previous one. Freed space is reused (autovacuum).
 """
 
 import itertools
@@ -23,13 +23,13 @@ from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionR
 from edgemeter.collector.postgresql.schema import check_version
 from edgemeter.collector.postgresql.writer import PostgresWriter, numbers_before, refuse_unsafe, take_numbers
 
-# A page of rows, and how much of their chunks is fetched at once; a chunk that is larger comes alone.
+# Rows in a page, and the size of their chunks fetched at once; a larger chunk comes alone.
 PAGE_ROWS = 5000
 PAGE_BYTES = 8 << 20
-# Longer than a check of a million runs reads and sends; after one that was killed the next but one begins.
+# Longer than a check takes to read a million runs and send; after a killed one, the next but one begins.
 CHECK_S = 480.0
 
-# The timeline is of the server's log: another one began at a failover, and rows may be numbered again.
+# The timeline is of the server's log: a failover begins another one, and rows may be numbered again.
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'synchronous_commit', 'synchronous_standby_names')"
 _WAITING = """SELECT wait_event, application_name FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active' AND wait_event IS NOT NULL"""
@@ -77,10 +77,10 @@ WHERE chunk = ?"""
             raise
 
     def close(self) -> None:
-        """Give back what is leased, and close the connection; may be called twice."""
+        """Release its leases, and close the connection; may be called twice."""
         if self._has_leases:
             self._has_leases = False
-            # Another takes over at once; without a server the leases just end.
+            # Another collector takes over at once; without a server the leases just expire.
             with suppress(EdgemeterError), self._session.transaction() as statements:
                 statements.execute("DELETE FROM leases WHERE owner = ?", (self._owner,))
         self._session.close()
@@ -92,7 +92,7 @@ WHERE chunk = ?"""
         changes: Sequence[PresenceChange | RetainedMessage] = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
-        """See `Ledger`; one that did not end says what it waits for."""
+        """See `Ledger`; a commit in progress reports what it waits for."""
         try:
             return self._commit([*portions(arrivals), *batches], rejections, changes)
         except TransientError as error:
@@ -102,12 +102,10 @@ WHERE chunk = ?"""
             raise TransientError(f"{error} ({reason})" if reason else str(error)) from error
 
     def query(self, statement: str, *values: Any) -> list[Any]:
-        """See `Ledger`."""
         return self._session.query(statement, *values)
 
     @contextmanager
     def writing(self) -> Iterator[Statements]:
-        """See `Ledger`."""
         with self._session.transaction() as statements:
             numbers_before(take_numbers(statements, 0, 0), self._session.address)
             yield statements
@@ -117,11 +115,11 @@ WHERE chunk = ?"""
         return str(self._value("SELECT identity FROM ledger"))
 
     def version(self) -> str:
-        """Return how many commits there were."""
+        """Return the number of commits."""
         return str(self._value("SELECT commits FROM ledger"))
 
     def safety(self) -> str:
-        """Return when a record is acknowledged by the server's present settings, in words: on how many disks it is then."""
+        """Return when a record is acknowledged with the server's present settings, in words: on how many disks it is then."""
         settings = self._settings()
         standbys, commit = settings["synchronous_standby_names"], settings["synchronous_commit"]
         if "off" in (settings["fsync"], commit):
@@ -146,7 +144,7 @@ WHERE chunk = ?"""
         return f"commits wait for another transaction of {waiting['transactionid']}" if "transactionid" in waiting else None
 
     def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
-        """Remove one slice of what `retention` does not keep, first samples, then chunks of records; one collector does so for all."""
+        """Remove one slice of expired data, first samples, then chunks of records; one collector does so for all."""
         if not self.lease("retention"):
             return RetentionRemoved(0, 0, is_all=True)
         drained = drained_row(self.positions(), retention.sink)
@@ -157,25 +155,22 @@ WHERE chunk = ?"""
         return RetentionRemoved(records, stripped, is_all=not stripped and not records)
 
     def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
-        """See `Ledger`."""
         while page := self.query(f"{_PAGE} WHERE row > ? ORDER BY row LIMIT ?", after_row, PAGE_ROWS):
             yield from self._page(page)
             after_row = page[-1][0]
 
     def chunks_at(self, rows: Sequence[int]) -> Iterator[HeldChunk]:
-        """See `Ledger`."""
         for first in range(0, len(rows), PAGE_ROWS):
             yield from self._page(self.query(f"{_PAGE} WHERE row = ANY(?) ORDER BY row", list(rows[first : first + PAGE_ROWS])))
 
     def lease(self, work: str) -> bool:
-        """Return whether this object has the `work` for the next `LEASE_S`; one that ends without a word loses it after that."""
+        """Return whether this object has the lease on `work` for the next `LEASE_S`; after a crash it expires."""
         with self._session.transaction() as statements:
             is_ours = statements.execute(_LEASE, (work, self._owner, LEASE_S)).fetchone() is not None
         self._has_leases = self._has_leases or is_ours
         return is_ours
 
     def parts(self) -> tuple[LedgerPart, ...]:
-        """See `Ledger`."""
         query = "SELECT coalesce(sum(size_bytes) FILTER (WHERE has_samples), 0), coalesce(sum(size_bytes), 0) FROM chunks"
         with_samples, records = map(int, self.query(query)[0])
         chunks, *other_tables = self._table_bytes()
@@ -209,7 +204,7 @@ WHERE chunk = ?"""
 
     def _delete(self, old_ns: int, drained: int, *, is_any: bool) -> int:
         with self.writing() as statements:
-            # Rows and chunks rise together, so that the oldest chunks are the lowest rows.
+            # Rows and chunks increase together: the oldest chunks have the lowest rows.
             up_to: tuple[int, int] | None = None
             for chunk, last_row, received_ns in statements.execute(_OLD_CHUNKS, (drained, SLICE_CHUNKS)).fetchall():
                 if not is_any and received_ns >= old_ns:
@@ -223,7 +218,7 @@ WHERE chunk = ?"""
             return remove_rows(statements, last_row)
 
     def _page(self, page: Sequence[tuple[int, int, int, int, int]]) -> Iterator[HeldChunk]:
-        """Yield what a page of rows holds, its chunks fetched some at a time."""
+        """Yield the records of a page of rows, its chunks fetched some at a time."""
         bodies: dict[int, bytes] = {}
         position = 0
         for chunk, members in itertools.groupby(page, operator.itemgetter(1)):
@@ -248,7 +243,7 @@ WHERE chunk = ?"""
 
 
 class PostgresWatch:
-    """The annotations and alerts at `address`, in tables beside the records, for all who watch it. One object per thread."""
+    """The annotations and alerts at `address`, in tables next to the records. One object per thread."""
 
     def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
         self.where = str(address)
@@ -262,21 +257,21 @@ class PostgresWatch:
 
     @contextmanager
     def writing(self) -> Iterator[MarkedStatements]:
-        """Give what executes statements in one transaction, on the disk when the block ends."""
+        """Yield an object that executes statements in one transaction, durable when the block ends."""
         with self._session.transaction() as statements:
-            # Readers of the ledger see that something has changed, and writers wait for each other.
+            # Readers of the ledger see a change, and writers wait for each other.
             statements.execute("UPDATE ledger SET commits = commits + 1")
             yield statements
 
     @contextmanager
     def reading(self) -> Iterator[MarkedStatements]:
-        """Give what executes queries."""
+        """Yield an object that executes queries."""
         with self._session.transaction() as statements:
             yield statements
 
     @contextmanager
     def checking(self) -> Iterator[None]:
-        """See `WatchStore`; by the server's clock, a check that was killed holds it for `CHECK_S`."""
+        """See `WatchStore`; by the server's clock, a killed check holds it for `CHECK_S`."""
         owner = secrets.token_hex(8)
         with self.writing() as statements:
             if statements.execute(_LEASE, ("alerts", owner, CHECK_S)).fetchone() is None:

@@ -1,7 +1,7 @@
-"""The session of a ledger in PostgreSQL, its tables, and the roles that may use them.
+"""The session of a ledger in PostgreSQL, its tables, and its roles.
 
-Every commit first updates the one row of `ledger`: it gives rows and chunks numbers that rise in the order of commits (readers go on after
-the last one they saw), excludes deadlocks, makes every commit wait for a standby that it has to wait for, and stops writers that are too
+Every commit first updates the one row of `ledger`. This gives rows and chunks numbers that increase in the order of commits (readers
+continue after the last one they saw), prevents deadlocks, makes every commit wait for a required standby, and stops writers that are too
 old.
 """
 
@@ -28,12 +28,12 @@ _TYPES = {
     "BLOB": "bytea",
     "REAL": "double precision",
 }
-# A row whose subject is absent is not inserted, which costs the server a tenth of checking a foreign key.
+# A row whose subject is absent is not inserted; this costs the server a tenth of a foreign key check.
 _ONLY_SQLITE = re.compile(r" REFERENCES \w+ \(\w+\)| WITHOUT ROWID")
 
 
 def _as_postgres(tables: str) -> str:
-    """Return tables of a SQLite file as PostgreSQL has them."""
+    """Return the PostgreSQL form of a SQLite file's tables."""
     return reduce(lambda text, type_name: text.replace(type_name, _TYPES[type_name]), _TYPES, _ONLY_SQLITE.sub("", tables))
 
 
@@ -80,14 +80,14 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     ),
 }
 _EVERY = ("ledger", "subjects", "chunks", "runs", "run_events", "forgotten", *_SHARED)
-# One at a time prepares a ledger. Source: any number that no other program of the database uses.
+# A lock for the preparation of a ledger. Source: any number that no other program of the database uses.
 _LOCK = 0x45644C67
 
 
 def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:
-    """Create the tables of a ledger and those of the watch file beside one where there are none, and grant the roles; return what was done.
+    """Create the tables of a ledger and of its watch store if needed, and grant the roles; return the changes.
 
-    Rows that another version of Edgemeter made are made anew. Several may do so at once. Call it as the owner of the tables.
+    Rows written by another version of Edgemeter are rebuilt. Several processes may call it at once. Call it as the owner of the tables.
 
     Raises:
         ConfigError: this user may not create tables.
@@ -103,7 +103,7 @@ def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:
             statements.execute(insert, (VERSION, secrets.token_hex(8)))
             steps.append("created the tables")
         elif statements.execute("SELECT version FROM ledger").fetchone()[0] != VERSION:
-            # Held from here on, the ledger's row keeps collectors from committing.
+            # From here on, the lock on the ledger's row keeps collectors from committing.
             statements.execute("UPDATE ledger SET version = ?", (VERSION,))
             make_rows_anew(statements, _as_postgres(SUBJECTS_SCHEMA + RUNS_SCHEMA))
             steps.append("made the figures of another version of edgemeter anew from the records")

@@ -1,4 +1,4 @@
-"""Commits to a ledger in PostgreSQL: what arrived, in one transaction, once."""
+"""Commits to a ledger in PostgreSQL: all arrivals in one transaction, once."""
 
 import itertools
 import math
@@ -26,7 +26,7 @@ _NEXT = """UPDATE ledger SET row = row + ?, chunk = chunk + ?, commits = commits
 RETURNING row - ?, chunk - ?, version, current_setting('fsync'), current_setting('synchronous_commit')"""
 # How an array of a column is sent.
 _ARRAYS = {"TEXT": "?::text[]", "INTEGER": "?::bigint[]", "REAL": "?::double precision[]", "BLOB": "?::bytea[]"}
-# Row and chunk numbers are counted back from the counter, which the statement before has raised, so that both are sent at once. Without
+# Row and chunk numbers are counted back from the counter, which the previous statement has raised, so that both are sent at once. Without
 # one of the subjects nothing is inserted.
 _RUNS = f"""INSERT INTO runs (row, {", ".join(RUN_COLUMNS)})
 SELECT (SELECT row FROM ledger) - ? + number,
@@ -40,7 +40,7 @@ _CHUNKS = """INSERT INTO chunks (chunk, last_row, received_ns, has_samples, size
 SELECT chunk, last_row, received_ns, true, octet_length(body), body
 FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], %b::bytea[]) AS arrived (chunk, last_row, received_ns, body)"""
 _SUBJECT = RUN_COLUMNS.index("subject")
-# A statement of its own: only that sees what another writer has committed meanwhile.
+# A separate statement: only that sees what another writer has committed meanwhile.
 _HELD = """SELECT device, session, seq, id FROM runs
 JOIN unnest(?::text[], ?::bigint[], ?::bigint[]) AS wanted (device, session, seq) USING (device, session, seq)"""
 _FORGOTTEN = """SELECT device, session, first, last FROM forgotten
@@ -48,7 +48,7 @@ JOIN unnest(?::text[], ?::bigint[]) AS wanted (device, session) USING (device, s
 
 
 class _Repeated(NamedTuple):
-    """A record that was not stored: its number among those of the commit, its source, and its offset there."""
+    """A record that was not stored: its index in the commit, its source, and its offset there."""
 
     run: RunRow
     number: int
@@ -62,7 +62,7 @@ def take_numbers(statements: Statements, row_count: int, chunk_count: int) -> An
 
 
 def numbers_before(cursor: Any, where: object) -> tuple[int, int]:
-    """Return the row and chunk numbers before those that were taken.
+    """Return the row and chunk numbers before the reserved ones.
 
     Raises:
         ConfigError: the ledger is of another version, or the server syncs no commit any more.
@@ -74,7 +74,7 @@ def numbers_before(cursor: Any, where: object) -> tuple[int, int]:
 
 
 def refuse_unsafe(fsync: str, synchronous_commit: str, where: object) -> None:
-    """Refuse a server with these settings if what it commits may be lost.
+    """Refuse a server whose settings do not make commits durable.
 
     Raises:
         ConfigError: one of them is off.
@@ -95,7 +95,7 @@ class PostgresWriter:
     def _commit(
         self, sources: Sequence[chunks.Source], rejections: Sequence[Rejection], changes: Sequence[PresenceChange | RetainedMessage]
     ) -> chunks.Committed:
-        """Commit what arrived, durable when this returns; what PostgreSQL cannot store goes to the quarantine and stops no other."""
+        """Commit the arrivals, durable when this returns; values that PostgreSQL cannot store are quarantined and stop no others."""
         try:
             return self._transact(sources, rejections, changes)
         except UnstorableError as error:
@@ -120,12 +120,12 @@ class PostgresWriter:
         rejections: Sequence[Rejection],
         changes: Sequence[PresenceChange | RetainedMessage],
     ) -> chunks.Committed:
-        """Commit all of it in one transaction; what collides goes to the quarantine."""
+        """Commit all in one transaction; records with a used number are quarantined."""
         if not sources and not rejections and not changes:
             return chunks.Committed()
-        # Compressed and written out before the counter is held, which the other collectors wait for.
+        # Compressed and encoded before the counter is locked, which the other collectors wait for.
         if self._generation != self._session.generation:
-            # After a failover what was committed before may be gone.
+            # After a failover, earlier commits may be gone.
             self._subjects.forget()
             self._generation = self._session.generation
         group = _Group(sources)
@@ -144,21 +144,21 @@ class PostgresWriter:
                 judge_siblings(statements, cases_in_sessions(group.runs))
                 note_presence(statements, changes)
         except BaseException:
-            # The subjects inserted in this transaction are rolled back with it.
+            # A rollback removes the subjects inserted in this transaction too.
             self._subjects.forget()
             raise
         return committed
 
 
 def _store(statements: Statements, group: "_Group", new_subjects: Sequence[tuple[Any, ...]]) -> Any:
-    """Store the rows that are new, and their subjects; return the cursor that counts the rows."""
+    """Store the new rows, and their subjects; return the cursor that counts the rows."""
     if new_subjects:
         statements.executemany(ADD_SUBJECT, new_subjects)
     return statements.execute(_RUNS, group.run_columns)
 
 
 class _Group:
-    """All that one transaction stores: the rows of its sources, which are consecutive, the values of `_RUNS`, and the chunks."""
+    """The content of one transaction: the rows of its sources, which are consecutive, the values of `_RUNS`, and the chunks."""
 
     def __init__(self, sources: Sequence[chunks.Source]) -> None:
         self.sources = sources
@@ -184,7 +184,7 @@ def _array(kind: str, values: Sequence[Any]) -> Any:
 
 
 def _add_chunks(statements: Statements, group: _Group, numbers: tuple[int, int], repeated: frozenset[int]) -> None:
-    """Add the chunks of which a row is new; `numbers` are those of row and chunk before the group's."""
+    """Add the chunks with a new row; `numbers` are those of row and chunk before the group's."""
     row, chunk = numbers
     added = []
     begin = 0
@@ -200,7 +200,7 @@ def _add_chunks(statements: Statements, group: _Group, numbers: tuple[int, int],
 
 
 def _repeated(statements: Statements, group: _Group, row: int) -> list[_Repeated]:
-    """Return what was not stored of a group whose rows come after `row`."""
+    """Return the records of a group that were not stored; `row` is the number before its rows."""
     stored = statements.execute("SELECT row FROM runs WHERE row > ? AND row <= ?", (row, row + len(group.runs)))
     new = {number - row - 1 for (number,) in stored.fetchall()}
     places = ((source, index) for source, members in enumerate(group.members) for index in range(len(members)))
@@ -243,7 +243,7 @@ def _outcome(group: _Group, repeated_count: int, collided: Sequence[_Repeated]) 
 
 
 def _halves(sources: Sequence[chunks.Source]) -> tuple[Sequence[chunks.Source], Sequence[chunks.Source]] | None:
-    """Return the two halves of what is to be committed; None if it is a single record."""
+    """Return the two halves of a commit; None for a single record."""
     if len(sources) > 1:
         middle = len(sources) // 2
         return sources[:middle], sources[middle:]

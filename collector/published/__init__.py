@@ -1,1 +1,1 @@
-"""Published figures: what others state, with the source, judged by three laws of physics, beside own runs; never ranked with them."""
+"""Published figures: other people's, with their source, judged by three laws of physics, next to own runs; never ranked with them."""

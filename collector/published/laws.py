@@ -1,7 +1,7 @@
-"""Three laws that no published figure escapes: traffic of the memory, operations of the compute units, power of the board.
+"""Three laws that every published figure must obey: memory traffic, operations of the compute units, power of the board.
 
-Every doubt counts in favour of a figure: the bounds are those of `machine/board_limits.toml`, which are upper ones, and a stated value may
-have been rounded. What a law cannot check, or only something not stated could explain, is unclear.
+Every doubt counts in favour of a figure: the bounds in `machine/board_limits.toml` are upper ones, and a stated value may
+have been rounded. A figure that a law cannot check, or that only an unstated fact could explain, is unclear.
 """
 
 import math
@@ -21,14 +21,14 @@ from edgemeter.collector.published.row import PublishedRow, rounding
 
 Law = Literal["memory", "operations", "power"]
 State = Literal["impossible", "unclear", "plausible"]
-# The smallest weights that anybody publishes: ternary ones, packed.
+# The smallest weights that are published: ternary ones, packed.
 LEAST_BITS = 1.5
 # Weights smaller than this may fit into caches, and reveal nothing of the memory bandwidth.
 LEAST_WEIGHTS_MB = 64.0
 # Boards are sold at a lower clock than some people set.
 OVERCLOCKED = 1.35
-# Fewer multiplications of a 3 x 3 convolution by Winograd's algorithm, in tiles of 6 x 6 outputs. Source: Lavin and Gray, "Fast Algorithms
-# for Convolutional Neural Networks" (arXiv 1509.09308), section 4.
+# Reduction of multiplications of a 3 x 3 convolution by Winograd's algorithm, in tiles of 6 x 6 outputs. Source: Lavin and Gray, "Fast
+# Algorithms for Convolutional Neural Networks" (arXiv 1509.09308), section 4.
 WINOGRAD = 5.0625
 POWER, TOKENS, PREFILL = "energy_mean_power_w", "generation_decode_tokens_per_s", "generation_prefill_tokens_per_s"
 OUTPUT_TOKENS, USER_TOKENS = "generation_output_tokens_per_s", "generation_user_tokens_per_s"
@@ -38,7 +38,7 @@ _ENERGIES = {ENERGY, TOKEN_ENERGY, PREFILL_ENERGY}
 
 
 class LawFinding(msgspec.Struct, frozen=True):
-    """The answer of a law on a figure: both sides of the inequality in `unit` (None: a fact is missing) and one sentence."""
+    """The finding of a law on a figure: both sides of the inequality in `unit` (None: a fact is missing) and one sentence."""
 
     law: Law
     state: State
@@ -49,21 +49,21 @@ class LawFinding(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A bound of a device, and where it stands."""
+    """A bound of a device, and its source."""
 
     value: float
     clause: str
 
 
 class JudgedFigure(msgspec.Struct, frozen=True):
-    """A row with the findings of the laws: an impossibility decides, else a doubt, else a bound that holds, else what lacks a fact."""
+    """A row with the findings of the laws: an impossibility decides, else a doubt, else a bound that holds, else a missing fact."""
 
     row: PublishedRow
     findings: tuple[LawFinding, ...]
 
     @property
     def deciding(self) -> LawFinding | None:
-        """The finding that decides; None where no law speaks of the figure."""
+        """The finding that decides; None if no law applies to the figure."""
         weights = {"impossible": 0, "plausible": 2, "unclear": 3}
         return min(
             self.findings,
@@ -136,12 +136,12 @@ def _memory(row: PublishedRow) -> LawFinding | None:
 
 
 def _not_excluded(value: float, limit: float) -> str:
-    """Return the share of a bound, in words: a high one is not excluded, which is all that a bound says."""
+    """Return the share of a bound, in words: below it, a figure is only not excluded."""
     return f"{100 * value / limit:.3g}% of this bound, which {'rounding may explain' if value > limit else 'is not excluded'}"
 
 
 def _facts(row: PublishedRow) -> ModelFacts | None:
-    """Return the facts of a row's model; none where its precision says that weights were taken out."""
+    """Return the facts of a row's model; none if its precision says that weights were removed."""
     return facts_of(f"{row.model} {row.precision or ''}")
 
 
@@ -150,7 +150,7 @@ def _speculates(row: PublishedRow) -> bool:
 
 
 def _rate(row: PublishedRow) -> tuple[float, float, str]:
-    """Return how often a second it is done, as stated and at least, and in words."""
+    """Return the rate per second, as stated and at least, and in words."""
     value, unit = row.canonical, row.kind.unit
     if unit == "ms":
         times = row.prompt_tokens if row.figure == TTFT and row.prompt_tokens else 1
@@ -184,7 +184,7 @@ def _operations(row: PublishedRow) -> LawFinding | None:
         return LawFinding("operations", state, f"{sums}: {why}", required, bound.value, "Gop/s")
 
     if least_rate * gop <= bound.value:
-        # That a token's work is possible says nothing where the memory is the bound.
+        # In a memory-bound task, a possible amount of work proves nothing.
         return None if is_decoded else finding("plausible", _not_excluded(required, bound.value))
     explanations = (
         (is_inference and least_rate * gop <= bound.value * WINOGRAD, "with fewer operations, such as by Winograd's algorithm"),
@@ -197,14 +197,14 @@ def _operations(row: PublishedRow) -> LawFinding | None:
 
 
 def _gop(row: PublishedRow) -> tuple[float | None, str]:
-    """Return the operations of one inference, 10^9, by what is stated or by the model at the input's size, and in words."""
+    """Return the operations of one inference, 10^9, as stated or by the model at the input's size, and in words."""
     if row.gop is not None:
         return row.gop, f"{row.gop:.4g} Gop"
     facts = _facts(row)
     if facts is None or facts.gop is None:
         return None, ""
     pixels = [int(number) for number in re.findall(r"\d{2,}", row.input_size or "")[:2]] or [facts.side]
-    # A convolution has as many operations as its input has pixels, in proportion.
+    # The operations of a convolution are proportional to the pixels of its input.
     gop = facts.gop * pixels[0] * pixels[-1] / facts.side**2
     return gop, f"{gop:.4g} Gop at {pixels[0]} x {pixels[-1]}"
 
@@ -235,7 +235,7 @@ def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding
 
 
 def _drawn(row: PublishedRow, companions: dict[str, PublishedRow]) -> tuple[float, float, float, str] | None:
-    """Return the power that a row states, or that energy x rate is, W: as stated, at least and at most, and in words."""
+    """Return the power of a row, or its energy x rate, W: as stated, at least and at most, and in words."""
     if row.figure == POWER:
         return row.canonical, row.smallest, row.largest, f"{row.canonical:.4g} W"
     figure = {ENERGY: THROUGHPUT, PREFILL_ENERGY: PREFILL}.get(row.figure, TOKENS)
@@ -247,7 +247,7 @@ def _drawn(row: PublishedRow, companions: dict[str, PublishedRow]) -> tuple[floa
 
 
 def _power_range(row: PublishedRow) -> PowerRange | None:
-    """Return what the board may draw; None where it is not on record, or has a part with a supply of its own."""
+    """Return the power range of the board; None if it is unknown, or has a part with a supply of its own."""
     limits = limits_named(row.device)
     if not limits.is_complete or (limits.added and (limits.board is None or limits.added.kind == "card")):
         return None
@@ -256,7 +256,7 @@ def _power_range(row: PublishedRow) -> PowerRange | None:
 
 
 def _parts(row: PublishedRow) -> list[BoardLimit] | str:
-    """Return the parts that may have done the work; a text where they are not on record."""
+    """Return the parts that may have done the work; a text if they are unknown."""
     limits, is_on_cpu = limits_named(row.device), _is_on_cpu(row)
     parts = [limits.board] if is_on_cpu or not limits.added else [limits.added] if row.backend else [limits.board, limits.added]
     present = [part for part in parts if part]
@@ -268,7 +268,7 @@ def _is_on_cpu(row: PublishedRow) -> bool:
 
 
 def _bound(row: PublishedRow, of_part: Callable[[PublishedRow, BoardLimit], Bound | None]) -> Bound | str:
-    """Return the largest bound of the parts that may have done the work; a text where one is not on record."""
+    """Return the largest bound of the parts that may have done the work; a text if one is unknown."""
     parts = _parts(row)
     if isinstance(parts, str):
         return parts
@@ -284,7 +284,7 @@ def _bandwidth(row: PublishedRow, part: BoardLimit) -> Bound | None:  # noqa: AR
 
 
 def _peak(row: PublishedRow, part: BoardLimit) -> Bound | None:
-    """Return the operations a second, 10^9, with numbers of the stated bits; where none are stated, the most that it has for any."""
+    """Return the operations a second, 10^9, with numbers of the stated bits; if none are stated, its highest for any."""
     bits = least_bits(row.precision or row.model)
     # A block of 8-bit weights has a scale, and is computed in 8 bit.
     bits = 8.0 if bits is not None and 8 < bits < 9 else bits

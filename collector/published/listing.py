@@ -1,4 +1,4 @@
-"""Published figures for people and for programs: one document, and lists in which MLPerf's results stand apart with their footnotes."""
+"""Published figures for people and programs: one document, and lists in which MLPerf's results are apart with their footnotes."""
 
 import textwrap
 from collections import Counter
@@ -28,7 +28,7 @@ OwnRunsByKey = Mapping[tuple[object, ...], Sequence[OwnRun]]
 
 
 def document(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, left_out: Sequence[str] = ()) -> dict[str, Any]:
-    """Return all that is known of each figure, and what was left out of a file; own runs are by the key of a row."""
+    """Return all facts about each figure, and the omissions of a file; own runs are by the key of a row."""
     rows = [
         {
             **msgspec.to_builtins(figure.row),
@@ -46,7 +46,7 @@ def document(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, left_out
 
 
 def apart_from_mlperf(judged: Sequence[JudgedFigure]) -> tuple[list[JudgedFigure], list[JudgedFigure]]:
-    """Return the figures, and those of MLPerf: MLCommons asks that its results stand apart, with its footnote."""
+    """Return the figures, and those of MLPerf: MLCommons requires its results to be apart, with its footnote."""
     return [figure for figure in judged if not figure.row.is_mlperf], [figure for figure in judged if figure.row.is_mlperf]
 
 
@@ -65,7 +65,7 @@ def figure_text(row: PublishedRow) -> str:
 
 
 def footnote(row: PublishedRow) -> str:
-    """Return what MLCommons requires beside a result of MLPerf, but for the `LEGEND`."""
+    """Return the footnote that MLCommons requires for a result of MLPerf, without the `LEGEND`."""
     name = row.source.replace("MLPerf", "MLPerf\N{TRADE MARK SIGN}")
     retrieved = "Copied second-hand of" if row.stated_by == "second-hand" else "Retrieved from"
     return f"{name}, {row.model}, {row.conditions}. {retrieved} {row.address} {row.date}, {row.version}."

@@ -1,4 +1,4 @@
-"""Facts of models by their names, from `models.toml`; a name that says anything else has none: a wrong bound is worse than none."""
+"""Facts of models by their names, from `models.toml`; an unknown part of a name means no facts: a wrong bound is worse than none."""
 
 import re
 from functools import lru_cache
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import msgspec
 
-# Words that change nothing of the number of weights or operations.
+# Words that do not change the number of weights or operations.
 _HARMLESS = re.compile(
     r"instruct|chat|it|hf|base|latest|gguf|ggml|awq|gptq|mlc|mlx|onnx|rkllm|hef|tflite|litertlm|meta|microsoft|google|nvidia|ultralytics|"
     r"v\d[\d.]*|\d+k|\d{4}|i?q\d\w*|[a-z]{1,2}q\d\w*|k|[smlx]|xs|xxs|nl|[01]|int\d+|u?int\d+|fp\d+|bf\d+|f\d+|w\d+a\d+|mxfp4|nvfp4|"
     r"\d{1,2}|bits?|\d{1,2}bit|half|quantized|dynamic|(?:224|256|300|320|416|512|640)(?:x\d+)*"
 )
-# Bits of a weight at least. Source: block sizes of llama.cpp's ggml-quants (a file mixes these with larger types); other names by number.
+# The least bits of a weight. Source: block sizes of llama.cpp's ggml-quants (a file mixes these with larger types); other names by number.
 _GGUF_BITS = {
     "q2_k": 2.625, "q3_k": 3.4375, "q4_k": 4.5, "q5_k": 5.5, "q6_k": 6.5625, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5,
     "q5_1": 6.0, "iq1": 1.5625, "iq2": 2.0625, "iq3": 3.0625, "iq4": 4.25, "tq1_0": 1.6875, "tq2_0": 2.0625, "mxfp4": 4.25, "nvfp4": 4.0,
@@ -22,7 +22,7 @@ _BITS = re.compile(r"(?<![a-z0-9])(?:u?int|nf|fp|bf|f|float|q|w)(\d{1,2})(?![0-9
 
 
 class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model: the weights that a token read or a prompt's token passes, or the operations of an inference, 10^9, at a side in pixels."""
+    """A model: the weights read for a token or used for a prompt's token, or the operations of an inference, 10^9, at a side in pixels."""
 
     names: tuple[str, ...]
     source: str
@@ -48,7 +48,7 @@ def _by_name() -> tuple[tuple[re.Pattern[str], ModelFacts], ...]:
 
 @lru_cache(maxsize=4096)
 def facts_of(name: str) -> ModelFacts | None:
-    """Return the facts of a model by its name; None where it is not known, or says more than what is known."""
+    """Return the facts of a model by its name; None if it is unknown, or has unknown parts."""
     text = " ".join(re.split(r"[^a-z0-9.]+", name.casefold()))
     for pattern, model in _by_name():
         remainder, count = pattern.subn(" ", text)
@@ -58,7 +58,7 @@ def facts_of(name: str) -> ModelFacts | None:
 
 
 def least_bits(precision: str) -> float | None:
-    """Return the bits that a weight has at least by the precision as stated; of several types the fewest; None where none is named."""
+    """Return the least bits of a weight by the stated precision; of several types the fewest; None if none is named."""
     text = precision.casefold()
     numbers = [_GGUF_BITS[name] for name in _GGUF.findall(text)]
     numbers += [float(first or second) for first, second in _BITS.findall(_GGUF.sub(" ", text))]

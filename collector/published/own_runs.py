@@ -1,4 +1,4 @@
-"""Own runs next to a published figure: the cases of the same model on the same board, and what is not the same."""
+"""Own runs next to a published figure: the cases of the same model on the same board, and their differences."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from edgemeter.collector.published.row import PublishedRow
 from edgemeter.collector.runs.cases import named
 from edgemeter.collector.runs.relation import precision_class
 
-# So many are shown, those with the fewest differences.
+# Shown own runs, those with the fewest differences.
 NEAREST = 3
 _FILE_END = re.compile(r"\.(?:gguf|onnx|tflite|engine|plan|hef|pte|pt|param|xml)$|^.*/(?=[^/]*[a-z]{2})")
 _PRECISION = re.compile(
@@ -25,8 +25,7 @@ _NEUTRAL = re.compile(r"\b(?:meta|ultralytics|instruct|it|chat|latest|gguf|\d{3,
 class OwnRun(msgspec.Struct, frozen=True):
     """An own case next to a published figure.
 
-    `value` is in our unit over so many runs, with its 95% interval; `ratio` is published / own, `differs` what is not the same, as far as
-    it is stated.
+    `value` is in our unit over a number of runs, with its 95% interval; `ratio` is published / own, `differs` are the stated differences.
     """
 
     name: str
@@ -53,7 +52,7 @@ def _device_key(text: str) -> str:
 
 
 def own_runs(row: PublishedRow, cases: Sequence[CaseSummary]) -> list[OwnRun]:
-    """Return the own cases of a figure's model and board that have the figure, the nearest; a result of MLPerf is compared with none."""
+    """Return the own cases of a figure's model and board that have the figure, nearest first; a result of MLPerf has none."""
     if row.is_mlperf:
         return []
     matches = []

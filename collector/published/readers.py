@@ -1,4 +1,4 @@
-"""Published figures as they are given: those that ship, a user's files of TOML or CSV, and a claim in a line."""
+"""Readers of published figures: the shipped ones, a user's files of TOML or CSV, and a claim on one line."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ from edgemeter.collector.published.row import KINDS, NOT_STATED, UNITS, Publishe
 SHIPPED = Path(__file__).with_name("shipped")
 EXAMPLE = "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 18-22 tokens/s"
 _CLAIM = re.compile(r"(?P<model>\S.*?) on (?P<device>\S.*?): (?:(?P<low>[\d.,]+) ?(?:-|\u2013|to) ?)?(?P<value>[\d.,]+.*)")
-# A comma before three digits is a thousand only where nothing else can be meant: 1,234 is also how half the world writes 1.234.
+# A comma before three digits separates thousands only if nothing else is possible: half the world writes 1.234 as 1,234.
 _NUMBER = re.compile(r"(-?(?:\d+|\d{1,3}(?:,\d{3})+(?=\.)|\d{1,3}(?:,\d{3}){2,})(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*([^\W\d_][\w/ ]*)?")
 # The figure that a unit stands for, by its spelling, else by our unit; `--fact figure=...` overrides it.
 _USUAL = {
@@ -32,14 +32,14 @@ _USUAL = {
 
 @dataclass(slots=True)
 class ReadRows:
-    """The rows that were understood, and of the rest where it stands and why it is left out: nothing is guessed."""
+    """The rows that were understood; for the others their position and the reason: nothing is guessed."""
 
     rows: list[PublishedRow] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     _keys: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(self, where: str, facts: Mapping[str, Any]) -> None:
-        """Take a figure; `where` names its place in the file (`line 7`)."""
+        """Add a figure; `where` names its position in the file (`line 7`)."""
         try:
             row = row_of(facts)
         except ConfigError as error:
@@ -53,10 +53,10 @@ class ReadRows:
 
 
 def read(path: Path, facts: Mapping[str, Any]) -> ReadRows:
-    """Return the figures of a file by its ending; `facts` are fields of `PublishedRow` that hold where the file states none.
+    """Return the figures of a file by its suffix; `facts` are fields of `PublishedRow` that hold if the file states none.
 
     Raises:
-        ConfigError: the file cannot be read, is damaged, or has a heading that is no field.
+        ConfigError: the file cannot be read, is damaged, or has an unknown heading.
     """
     with os_error_as(ConfigError, f"cannot read {str(path)!r}"):
         content = path.read_bytes()
@@ -72,7 +72,7 @@ class _EditionFile(msgspec.Struct):
 
 
 def read_editions(content: bytes, facts: Mapping[str, Any]) -> ReadRows:
-    """Return the figures of a TOML file: what holds for all above, a `[[case]]` for each measurement, in it `figures`."""
+    """Return the figures of a TOML file: common facts at the top, then a `[[case]]` for each measurement, with its `figures`."""
     document = decode_toml(content, dict[str, Any])
     result = ReadRows()
     for number, case in enumerate(msgspec.convert(document, _EditionFile).case, start=1):
@@ -98,13 +98,13 @@ def _read_table(text: str, facts: Mapping[str, Any]) -> ReadRows:
 
 @cache
 def shipped_rows() -> tuple[PublishedRow, ...]:
-    """Return the figures that ship, source by source in the order of the files' names."""
+    """Return the shipped figures, source by source in the order of the files' names."""
     return tuple(row for path in sorted(SHIPPED.glob("*.toml")) for row in read_editions(path.read_bytes(), {}).rows)
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedFolder:
-    """The folder `path` of a user's TOML files; absent, it holds the rows that ship."""
+    """The folder `path` of a user's TOML files; if it is absent, only the shipped rows."""
 
     path: Path
 
@@ -114,7 +114,7 @@ class PublishedFolder:
             return " ".join(f"{path.name} {path.stat().st_mtime_ns}" for path in sorted(self.path.glob("*.toml")))
 
     def rows(self) -> list[PublishedRow]:
-        """Return the rows, those that ship first; raises ConfigError if a file cannot be read, or a figure in it."""
+        """Return the rows, shipped ones first; raises ConfigError if a file cannot be read, or a figure in it."""
         rows = [*shipped_rows()]
         for path in sorted(self.path.glob("*.toml")):
             content = read(path, {})
@@ -132,7 +132,7 @@ def default_folder() -> PublishedFolder:
 def parse_claim(text: str, facts: Mapping[str, Any]) -> PublishedRow:
     """Return the figure of a claim; `facts` are fields of `PublishedRow` that it does not state.
 
-    Of a range the end counts that is easier to reach. Raises ConfigError for what is not understood.
+    Of a range the end counts that is easier to reach. Raises ConfigError if it is not understood.
     """
     words = " ".join(text.split())
     claim = _CLAIM.fullmatch(words)
@@ -153,7 +153,7 @@ def parse_claim(text: str, facts: Mapping[str, Any]) -> PublishedRow:
 
 
 def quantity(text: str) -> tuple[float, str]:
-    """Return a number and the unit behind it, if any; raises ValueError, which says why, for anything else."""
+    """Return a number and the unit after it, if any; raises ValueError with the reason for anything else."""
     matched = _NUMBER.fullmatch(text.strip())
     if matched is None:
         is_ambiguous = re.fullmatch(r"\d{1,3},\d{3}", text.strip())

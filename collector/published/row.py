@@ -1,6 +1,6 @@
-"""A published figure: what it is of, the number with its unit, its source, and the conditions as stated.
+"""A published figure: the number with its unit, its subject, its source, and the conditions as stated.
 
-A page changes and its figures with it (one guide's OpenVINO latency on a Raspberry Pi 5 went from 530 to 81 ms): so source, version and
+A page changes and its figures with it (one guide's OpenVINO latency on a Raspberry Pi 5 went from 530 to 81 ms). So source, version and
 date are part of the figure, and a changed figure is a row of another version. It is shown and judged, never averaged or ranked.
 """
 
@@ -21,7 +21,7 @@ from edgemeter.collector.runs.figure_names import figure_called
 PublishedText = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NOT_STATED = "not stated"
-# Units as people publish them, by our unit; the factor leads to ours.
+# Units as people publish them, by our unit; the factor converts to ours.
 UNITS: Mapping[str, Mapping[str, float]] = {
     "ms": {"ms": 1.0, "s": 1e3, "us": 1e-3, "ms/im": 1.0, "ms/token": 1.0},
     "/s": {"/s": 1.0, "per s": 1.0, "fps": 1.0, "images/s": 1.0, "inferences/s": 1.0, "requests/s": 1.0, "qps": 1.0},
@@ -42,8 +42,8 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One published figure. `date` is when it was retrieved, `version` the edition of the source (a release, a commit).
 
     `figure` is a name of `KINDS`, `value` in `unit`; `low` and `high` are the range as stated. A field that is None is not stated.
-    `weights_mb` is what decoding one token reads, `gop` the work of one inference, 10^9 operations, a multiplication and an addition being
-    two; `batch` is how many inputs or answers are worked on at once.
+    `weights_mb` is read to decode one token, `gop` is the work of one inference, 10^9 operations, a multiplication and an addition being
+    two; `batch` is the number of inputs or answers processed together.
     """
 
     source: PublishedText
@@ -62,7 +62,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     low: Positive | None = None
     high: Positive | None = None
     runtime: str | None = None
-    backend: str | None = None  # cpu, gpu, npu, or what the source calls it.
+    backend: str | None = None  # cpu, gpu, npu, or the source's own name.
     precision: str | None = None
     batch: Count | None = None
     threads: Count | None = None
@@ -71,20 +71,20 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     input_size: str | None = None
     prompt_tokens: Count | None = None
     output_tokens: Count | None = None
-    speculative: str | None = None  # `off` where it is stated to be off.
-    read_parameters: Positive | None = None  # Weights that every token passes.
+    speculative: str | None = None  # `off` if it is stated to be off.
+    read_parameters: Positive | None = None  # Weights used for every token.
     weights_mb: Positive | None = None
     gop: Positive | None = None
     scope: Scope | None = None  # The scope of power or energy.
 
     @property
     def case(self) -> tuple[object, ...]:
-        """All that rows of one measurement share; the figures of one case are judged together."""
+        """The facts shared by rows of one measurement; the figures of one case are judged together."""
         return tuple(getattr(self, name) for name in _CASE)
 
     @property
     def key(self) -> tuple[object, ...]:
-        """All but the value, which an edition states once."""
+        """All except the value, which an edition states once."""
         return (*self.case, self.figure, self.statistic, self.scope)
 
     @property
@@ -94,7 +94,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def is_mlperf(self) -> bool:
-        """Whether it is a result of MLPerf, which may only be compared with compatible ones and stands apart."""
+        """Whether it is a result of MLPerf, which may only be compared with compatible ones and is listed apart."""
         return "mlperf" in self.source.casefold()
 
     @property
@@ -104,13 +104,13 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def smallest(self) -> float:
-        """The least that the figure may be, by its rounding and its range, in our unit."""
+        """The smallest possible value, by its rounding and its range, in our unit."""
         lowest = min(self.value, self.low or self.value)
         return (lowest - rounding(lowest)) * self._factor
 
     @property
     def largest(self) -> float:
-        """The most that the figure may be, by its rounding and its range, in our unit."""
+        """The largest possible value, by its rounding and its range, in our unit."""
         highest = max(self.value, self.high or self.value)
         return (highest + rounding(highest)) * self._factor
 
@@ -130,19 +130,19 @@ def rounding(value: float) -> float:
 
 
 def kind_called(text: str) -> str:
-    """Return the name in `KINDS` of the figure that somebody calls so; raises ConfigError if there is none."""
+    """Return the name in `KINDS` of a figure by any of its names; raises ConfigError if there is none."""
     return figure_called(text, KINDS.values()).name
 
 
 def row_of(facts: Mapping[str, Any]) -> PublishedRow:
-    """Return the row of these fields, whose numbers may be texts; raises ConfigError, which says why, for what is no figure."""
+    """Return the row of these fields, whose numbers may be texts; raises ConfigError with the reason if it is not a figure."""
     try:
         row = msgspec.convert({name: value for name, value in facts.items() if value not in (None, "")}, PublishedRow, strict=False)
         date.fromisoformat(row.date)
         row = msgspec.structs.replace(row, figure=kind_called(row.figure))
     except (ValueError, OverflowError) as error:
         raise ConfigError(f"no published figure: {error}") from error
-    # MJ and MW are not mJ and mW; else case says nothing.
+    # MJ and MW are not mJ and mW; otherwise case is ignored.
     if row.unit.casefold() not in UNITS[row.kind.unit] or (row.unit.startswith("M") and row.kind.unit in {"mJ", "W"}):
         raise ConfigError(f"unit {row.unit!r} is not one of {row.figure}: {', '.join(UNITS[row.kind.unit])}")
     numbers = [number for name in row.__struct_fields__ if isinstance(number := getattr(row, name), float)]
