@@ -85,7 +85,7 @@ store_option = stores_option("Ledger, or JSON of `edgemeter run`. Repeatable. De
 
 
 def since_option(event: str) -> Callable[[_Command], _Command]:
-    """Return a decorator that adds `--since`, as `since_ns` (UTC, ns since 1970; None: all), for records that were `event` since that day."""
+    """Return a decorator that adds `--since`, as `since_ns` (UTC, ns since 1970; None: all), for records `event` since that day."""
 
     def to_ns(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
         day = day_number(context, option, text)

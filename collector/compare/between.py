@@ -41,7 +41,7 @@ def between(
     matters_ratio: float = MATTERS_RATIO,
     days: DaysCounted = "current",
 ) -> ComparedSides:
-    """Return the comparison of two sides, for each case's level at the end of its side or all `days`. Raises ConfigError if both have a run.
+    """Return the comparison of two sides, for each case's level at the end or all `days`. Raises ConfigError if both have a run.
 
     If no case is on both sides and each side has one, these two are compared.
     """
