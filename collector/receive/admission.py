@@ -1,4 +1,4 @@
-"""Admission: which records of a message enter the ledger, and which are rejected and why. Any bytes at all may come in here."""
+"""Admission: which records of a message enter the ledger, and which are rejected and why. The bytes are not trusted."""
 
 import re
 from collections import Counter
@@ -21,7 +21,7 @@ from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.agent.ledger.run_row import RecordKey, RunRow, row_of
 
-# A group is full at this many messages, this much decompressed text, or this many rejections. Decoded, records take a few times their text.
+# Limits of a group: messages, decompressed text, rejections. Decoded, records take a few times their text.
 GROUP_MESSAGES = 2000
 GROUP_TEXT_BYTES = 4 << 20
 GROUP_REJECTIONS = 2000
@@ -43,10 +43,10 @@ _is_batch = re.compile(rb"\s*\[").match
 
 @dataclass(slots=True)
 class Admitted:
-    """A group of messages received at one time, and what of it is to be committed; `text_bytes` is the size of its results, decompressed.
+    """A group of messages received at one time, with the parts to be committed; `text_bytes` is the decompressed size of its results.
 
-    `timeless` are the keys of the records that have no time but that of their receipt; `arrived_s` counts messages with records by the time
-    when they were read, which is one for all that one read of the socket brought.
+    `timeless` are the keys of the records whose only time is that of their receipt; `arrived_s` counts messages with records by the time
+    when they were read, which is one for all messages of one read of the socket.
     """
 
     received_ns: int
@@ -64,7 +64,7 @@ class Admitted:
         return len(self.messages) >= GROUP_MESSAGES or self.text_bytes >= GROUP_TEXT_BYTES or len(self.rejections) >= GROUP_REJECTIONS
 
     def add(self, message: Message) -> None:
-        """Validate one message and add it where it belongs."""
+        """Validate one message and add its parts."""
         self.messages.append(message)
         kind: RejectionKind = "topic"
         try:
@@ -89,7 +89,7 @@ class Admitted:
             self.rejections.append(Rejection(message.topic, message.payload, str(error), self.received_ns, kind))
 
     def _add_results(self, topic: Topic, message: Message) -> bool:
-        """Return whether the message holds a record to be stored, so that it gets a receipt."""
+        """Return whether the message contains a record to be stored, so that it gets a receipt."""
         text = payload_text(message.payload)
         self.text_bytes += len(text)
         if _is_batch(text) and (batch := _read_batch(text, topic, self.received_ns)):
@@ -125,7 +125,7 @@ class Admitted:
 
 
 def _read_batch(text: bytes, topic: Topic, received_ns: int) -> list[RunRow] | None:
-    """Return the rows of a batch, None unless all may be stored as they are: then they are read one by one, to find which."""
+    """Return the rows of a batch, or None unless all may be stored as they are: then they are read one by one, to find which."""
     # A head longer than agents send is rejected before it is parsed.
     if len(text) > LARGEST_HEAD_BYTES:
         return None
@@ -150,7 +150,7 @@ def _check_origin(record: RunRecord, topic: Topic) -> None:
 
 
 def _job_progress(message: Message) -> bytes:
-    """Return the progress of a job as it is kept, empty where its topic is cleared."""
+    """Return the progress of a job as it is stored, empty if its topic is cleared."""
     if not message.payload:
         return b""
     progress = messages.decode_job_progress(message.payload)
@@ -169,7 +169,7 @@ def _presence(topic: Topic, payload: bytes, received_ns: int) -> ReportedMessage
 
 
 def payload_text(payload: bytes) -> bytes:
-    """Return the JSON text of a payload: at most 2 MiB of many records; unpacked, at most 24 MiB with raw samples and 1 MiB without.
+    """Return the JSON text of a payload: at most 2 MiB for many records; unpacked, at most 24 MiB with raw samples and 1 MiB without.
 
     Raises:
         ConfigError: it is not valid zlib data, or longer.
@@ -185,7 +185,7 @@ def payload_text(payload: bytes) -> bytes:
 
 
 def _longest_bytes(beginning: bytes) -> int:
-    """Return how long a text may be that begins so: what makes a record large are its samples, which begin within its first MiB."""
+    """Return the maximum length of a text with this beginning: a large record is large by its samples, which begin within its first MiB."""
     if _is_batch(beginning):
         return LONGEST_BATCH_BYTES
     return LONGEST_TEXT_BYTES if _has_samples(beginning) else LARGEST_HEAD_BYTES
@@ -200,7 +200,7 @@ class _SamplesOnly(msgspec.Struct, frozen=True, gc=False):
 
 
 def check_size(text: bytes) -> None:
-    """Check that a record of more than 1 MiB is so large in raw samples alone, before anything is built of it.
+    """Check that a record of more than 1 MiB is large only by its raw samples, before anything is built from it.
 
     Raises:
         ConfigError: the rest is larger than 1 MiB, there are more than 1,000 series, or it is not a JSON object.
@@ -213,13 +213,13 @@ def check_size(text: bytes) -> None:
         raise ConfigError(f"not a run record: {error}") from error
     if len(text) - len(samples) > LARGEST_HEAD_BYTES:
         raise ConfigError(f"not a run record: more than {LARGEST_HEAD_BYTES >> 20} MiB without its samples")
-    # Each series is an object, and what they hold has no braces.
+    # Each series is an object, and their content has no braces.
     if samples.count(b"{") > MOST_SERIES:
         raise ConfigError(f"not a run record: more than {MOST_SERIES} series")
 
 
 def split_records(payload: bytes) -> list[bytes]:
-    """Return the encoded records of a payload, each as its own JSON text; what each holds is not checked here.
+    """Return the encoded records of a payload, each as its own JSON text; their content is not checked here.
 
     Raises:
         ConfigError: the payload is a list, but not one of up to 10,000 objects that look like records.
@@ -227,7 +227,7 @@ def split_records(payload: bytes) -> list[bytes]:
     if not _is_batch(payload):
         return [payload]
     try:
-        # Most of what is no batch has no ids, and costs little to read so.
+        # Most payloads that are not a batch have no ids, and are cheap to read.
         if len(decode_json(payload, list[_Outline])) > messages.LONGEST_BATCH:
             raise ConfigError(f"not a batch of records: more than {messages.LONGEST_BATCH}")
         return [bytes(raw) for raw in decode_json(payload, list[msgspec.Raw])]

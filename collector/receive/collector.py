@@ -1,4 +1,4 @@
-"""The collector: commits results from MQTT to the ledger in groups, and only then sends the receipts; drains the ledger to InfluxDB."""
+"""The collector: commits results from MQTT to the ledger in groups, then sends the receipts; drains the ledger to InfluxDB."""
 
 import ctypes
 import itertools
@@ -57,9 +57,10 @@ RECEIPT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.
 
 @dataclass(slots=True)
 class CollectorCounts:
-    """Counts since the start; `rejections` are messages, or records in them, that are not valid; `shed` messages have to come again.
+    """Counts since the start; `rejections` are invalid messages or records; `shed` messages have to be sent again.
 
-    `receipts` are messages of results by the time to their receipt, at most each of RECEIPT_BOUNDS_S, and longer; `receipts_s` is its sum.
+    `receipts` counts messages of results by the time to their receipt, at most each of RECEIPT_BOUNDS_S, and longer; `receipts_s` is its
+    sum.
     """
 
     messages: int = 0
@@ -73,17 +74,17 @@ class CollectorCounts:
 
     @property
     def quarantined(self) -> int:
-        """How many messages, or records in them, entered the quarantine."""
+        """The number of messages and records in the quarantine."""
         return self.rejections.total() + self.collisions
 
 
 class Collector(FeedEvents):
     """Receives from the broker at `address` into the ledger at `ledger_place`, and drains that to InfluxDB if one is given.
 
-    `start` once, `stop` once or more. Without a thread of its own: `open`, and then `poll` again and again.
+    `start` once, then `stop`. Without a thread: `open`, then `poll` repeatedly.
 
     Collectors of one `group` share the messages. `retention` removes old records. `trouble` is why nothing can be committed now, `refusal`
-    why the broker rejects our subscription; None when all is well. `inbox` holds what is not committed and receipted yet.
+    why the broker rejects our subscription; None when all is well. `inbox` contains messages that are not committed and receipted yet.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class Collector(FeedEvents):
         self._writer: threading.Thread | None = None
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Open it, and poll it in a thread; raises what `open` raises."""
+        """Open it, and poll it in a thread; raises the errors of `open`."""
         _keep_freed_buffers()
         self.open(timeout_s)
         self._writer = threading.Thread(target=self._write, name="edgemeter-ledger", daemon=True)
@@ -138,8 +139,9 @@ class Collector(FeedEvents):
         """Return when results are being received. If InfluxDB does not answer now, it is retried; the ledger keeps everything.
 
         Raises:
-            ConfigError: the file is no ledger, or the broker or InfluxDB refuses the credentials.
-            UnavailableError: the ledger cannot be opened or another collector has it, no broker answers in time, or a library is missing.
+            ConfigError: the file is not a ledger, or the broker or InfluxDB refuses the credentials.
+            UnavailableError: the ledger cannot be opened or is in use by another collector, no broker answers in time, or a library is
+            missing.
         """
         with ExitStack() as stack:
             self._ledger = stack.enter_context(open_ledger(self.place))
@@ -151,12 +153,12 @@ class Collector(FeedEvents):
                 if self._retention is not None:
                     self._retention = replace(self._retention, sink=self.drain.sink_name)
                 self.drain.start()
-            # A fleet's service knows by it that results arrive.
+            # A fleet's service learns from it that results arrive.
             self._state_topic = messages.COLLECTOR_STATE.format(collector=name)
             will = Will(self._state_topic, messages.encode_message(CollectorState(state="offline")))
-            # A name that stays lets the broker keep for us what comes while we are away. Messages are acknowledged after the commit, so
-            # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
-            # group the others can have what we do not take: nothing is kept for one that is gone.
+            # With a constant name the broker keeps messages for us while we are away. Messages are acknowledged after the commit, so that
+            # the broker immediately repeats those that a killed collector had not committed; the outboxes would do so later. In a group the
+            # others get them: nothing is kept for a collector that is gone.
             lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
             feed = self._feed = self._feed_of(self.address, SessionProfile(f"collector-{name}", lasting, will), self)
             feed.connect(timeout_s)
@@ -168,7 +170,7 @@ class Collector(FeedEvents):
             logger.warning("the broker at %s %s", self.address, remark)
 
     def stop(self) -> None:
-        """Commit what was received and end every thread; may be called twice."""
+        """Commit the received messages and end every thread; may be called twice."""
         self._stopping.set()
         self.inbox.close()
         if self._writer is not None:
@@ -180,7 +182,7 @@ class Collector(FeedEvents):
         self._opened.close()
 
     def settled(self, timeout_s: float) -> bool:
-        """Wait until everything received is committed, and drained; return False after `timeout_s`."""
+        """Wait until everything received is committed and drained; return False after `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s
         with open_ledger(self.place, "read") as ledger:
             while not self.inbox.is_idle() or (self.drain is not None and not self.drain.has_reached(ledger.last_row())):
@@ -190,15 +192,14 @@ class Collector(FeedEvents):
         return True
 
     def stalled_s(self) -> float:
-        """Return for how many seconds neither a commit nor a pass of the writer has ended; a writer without work passes every second."""
+        """Return the seconds since a commit or a pass of the writer ended; a writer without work passes every second."""
         return self._clock() - self._progress_s
 
     def is_connected(self) -> bool:
-        """Return whether the broker is connected."""
         return self._feed is not None and self._feed.is_connected()
 
     def unwell(self) -> str | None:
-        """Return why nothing can be received now, None if it can; it asks nobody, so that whoever supervises has an answer at once."""
+        """Return why nothing can be received now, None if it can; answers at once, without I/O."""
         trouble = self.refusal or self.trouble
         if trouble is None and self.stalled_s() > UNWELL_S:
             return f"no commit has ended for {self.stalled_s():.0f} s: see the log, the disk and who else uses the ledger"
@@ -211,7 +212,7 @@ class Collector(FeedEvents):
         return self.trouble is None and self.stalled_s() > STALLED_S
 
     def report(self) -> None:
-        """Publish, if that is due, the state of this collector, and the devices that send more useless messages than any board does."""
+        """Publish, if due, the state of this collector, and the devices that send more useless messages than any board does."""
         if self._feed is None or not self._feed.is_connected():
             return
         state: Literal["online", "offline"] = "online" if self.unwell() is None else "offline"
@@ -231,7 +232,7 @@ class Collector(FeedEvents):
             self.report()
 
     def disconnected(self, reason: str) -> None:
-        """Session event: the connection is gone; or a try to have it back was refused, which is logged once."""
+        """Session event: the connection is lost, or a reconnect was refused, which is logged once."""
         self.refusal = None
         is_repeated, self._lost_reason = reason == self._lost_reason, reason
         if reason == TAKEN_OVER:
@@ -242,7 +243,7 @@ class Collector(FeedEvents):
             logger.warning("lost the connection to the broker at %s: %s%s; reconnecting", self.address, reason, question)
 
     def answered(self, refusal: str | None) -> None:
-        """Session event: the broker refuses a subscription, or what we publish, which costs nothing but the report of our state."""
+        """Session event: the broker refuses a subscription, or a publish, which only affects the report of our state."""
         if refusal is not None and refusal.startswith("subscription ") and self.refusal is None:
             self.refusal = f"the broker at {self.address} refuses the collector's {refusal}: update its access control list"
             logger.error("%s", self.refusal)
@@ -262,7 +263,7 @@ class Collector(FeedEvents):
             logger.warning("%s sends more than can be stored: some messages have to come again", device, extra=about(device))
 
     def poll(self, wait_s: float = 0.0) -> None:
-        """Commit what was received, waiting `wait_s` for the first message, and send receipts."""
+        """Commit the received messages, waiting `wait_s` for the first one, and send receipts."""
         if self._ledger is None or self._feed is None:
             return
         self._progress_s = self._clock()
@@ -283,7 +284,7 @@ class Collector(FeedEvents):
             self.poll(IDLE_S)
 
     def _keep(self, ledger: Ledger, feed: Feed, group: Admitted) -> None:
-        """Commit a group, then send its receipts, then acknowledge it: nothing of that if it could not be committed until the end."""
+        """Commit a group, then send its receipts, then acknowledge it: none of these if it could not be committed until the end."""
         while (receipts := self._commit(ledger, group)) is None:
             # Meanwhile the inbox fills up, and then the broker waits.
             if self._stopping.wait(RETRY_S):
@@ -304,7 +305,7 @@ class Collector(FeedEvents):
         feed.acknowledge_all(group.messages)
 
     def _count_useless(self, topic: str, size_bytes: int) -> str:
-        """Count a message that was rejected or shed; return the topic of its device."""
+        """Count a rejected or shed message; return the topic of its device."""
         device = topic.rpartition("/")[0]
         if device.startswith(messages.TOPIC_ROOT):
             self._useless.spend(device, 1 + size_bytes / USELESS_BYTES)
@@ -319,7 +320,7 @@ class Collector(FeedEvents):
             self.counts.collisions += committed.collisions
             receipts = _receipts(committed.held, ledger.received_ns_of(group.timeless))
         except EdgemeterError as error:
-            # Logged once, not at every retry: the log may lie on the same full disk.
+            # Logged once, not at every retry: the log may be on the same full disk.
             if self.trouble != str(error):
                 logger.error("cannot commit, so no receipt is sent: %s", error)  # noqa: TRY400 - no traceback for what is known
             self.trouble = str(error)
@@ -341,7 +342,7 @@ class Collector(FeedEvents):
 
 
 def _keep_freed_buffers() -> None:
-    """Keep freed buffers for the next messages: given back and fetched each time, they cost a fifth of the time.
+    """Keep freed buffers for the next messages: returning and allocating them each time costs a fifth of the time.
 
     Source: mallopt(3) and glibc's malloc.h: M_MMAP_THRESHOLD is -3, M_TRIM_THRESHOLD -1. Other C libraries have no such call.
     """
@@ -352,7 +353,7 @@ def _keep_freed_buffers() -> None:
 
 
 def _receipts(record_keys: Sequence[RecordKey], received_ns: Mapping[RecordKey, int]) -> list[tuple[str, bytes]]:
-    """Return topic and payload of each receipt; `received_ns` is when the records without a time of their own first came."""
+    """Return topic and payload of each receipt; `received_ns` is when the records without a time of their own first arrived."""
     sequences: dict[tuple[str, str, int, int | None], set[int]] = defaultdict(set)
     for key in record_keys:
         fleet, device, number, seq = key
@@ -365,9 +366,9 @@ def _receipts(record_keys: Sequence[RecordKey], received_ns: Mapping[RecordKey, 
 
 
 def _hold_name(ledger_place: LedgerPlace, ledger: Ledger) -> tuple[str, DeviceLock]:
-    """Return a name for a collector of a ledger, for which the broker keeps its session, and the lock that holds it.
+    """Return the broker name of a ledger's collector, for a lasting session, and the lock that holds it.
 
-    A file belongs to one collector, which has the file's identity. Of a shared ledger each collector of this machine has a name of its
+    A file belongs to one collector, which has the file's identity. Each collector of a shared ledger on this machine has a name of its
     own, in $EDGEMETER_HOME/cache. Raises UnavailableError if another collector uses the file, or the name cannot be written.
     """
     if isinstance(ledger_place, Path):

@@ -1,4 +1,4 @@
-"""A broker inside this process, for one machine: amqtt, on the loopback only. Receipts make its limits harmless.
+"""A broker in this process, for one machine: amqtt, on the loopback only. Receipts compensate for its limits.
 
 Limits: MQTT 3.1.1 only; messages in flight are dropped when a client disconnects, and after 5 s without acknowledgement; no session is kept
 for a disconnected anonymous client; nothing survives a restart; about 6,000 messages a second. For several machines start a real broker
@@ -31,14 +31,14 @@ def check_installed() -> None:
 
 
 class _Subscriptions(dict[str, Any]):
-    """The clients of each topic. amqtt waits for others while it goes through the topics, which then may become more or fewer."""
+    """The clients of each topic. amqtt waits for others while it iterates over the topics, whose number may change then."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(super().__iter__()))
 
 
 class EmbeddedBroker:
-    """A broker on 127.0.0.1; `start` once, `stop` once or more."""
+    """A broker on 127.0.0.1; `start` once, then `stop`."""
 
     def __init__(self, port: int = 0) -> None:
         check_installed()
@@ -47,7 +47,7 @@ class EmbeddedBroker:
         self._connections: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
 
     def start(self) -> BrokerAddress:
-        """Return where the broker listens; port 0 has become a free one.
+        """Return the address of the broker; port 0 has become a free one.
 
         Raises:
             UnavailableError: the port is taken.
@@ -77,7 +77,7 @@ class EmbeddedBroker:
         # It logs every client that tries MQTT 5 first, as ours do, as an error.
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
         logging.getLogger("transitions").setLevel(logging.CRITICAL)
-        # Its tasks fail whenever a client disconnects; nothing can be done about that, and receipts make it harmless.
+        # Its tasks fail whenever a client disconnects; this cannot be avoided, and receipts make it harmless.
         self._loop.set_exception_handler(lambda _loop, context: logger.debug("in the embedded broker: %s", context.get("message")))
         listeners = {"default": ListenerConfig(bind=f"{LOOPBACK}:{self.port}")}
         plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
@@ -103,7 +103,7 @@ class EmbeddedBroker:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str) -> None:
         self._connections.add(writer)
-        # amqtt takes an error of writing for the end, with a DISCONNECT before it still unread, and tells all that the client was lost.
+        # amqtt takes a write error for the end of the connection, with a DISCONNECT still unread, and publishes the Will.
         reader.set_exception = lambda _: reader.feed_eof()  # type: ignore[assignment, method-assign]
         drain = writer.drain
 

@@ -1,8 +1,8 @@
-"""The feed: a session with a broker made for many messages; paho-mqtt does all but reading them, and handing them on many at a time.
+"""The feed: a fast session with a broker; paho-mqtt does all except reading messages and passing them on many at a time.
 
-Why not that too: it reads each packet with several calls of the socket. Measured on two busy cores: 41 to 44 us of processor a message,
-10 us to acknowledge it and 22 us to publish a receipt, beside 3 us here; the whole collector took 265 to 280 us a record, one a message,
-beside 75 to 94 us. It has to take 8,000 a second, which leaves 125 us. Source: MQTT Version 5.0 and 3.1.1, OASIS, sections 2 and 3.
+paho-mqtt reads each packet with several calls of the socket. Measured on two busy cores: 41 to 44 us of processor time per message, 10 us
+to acknowledge it and 22 us to publish a receipt, against 3 us here; the whole collector took 265 to 280 us per record, one per message,
+against 75 to 94 us. It has to handle 8,000 a second, which leaves 125 us. Source: MQTT Version 5.0 and 3.1.1, OASIS, sections 2 and 3.
 """
 
 import logging
@@ -18,7 +18,7 @@ from edgemeter.agent.base.mqtt_session import LARGEST_MESSAGE_BYTES, Message, Mq
 logger = logging.getLogger(__name__)
 
 READ_BYTES = 256 << 10
-# So long at most what is to be sent waits for a full handler.
+# The longest time that outgoing messages wait for a busy handler.
 FULL_S = 0.1
 # The part of a message above the limit that is kept for diagnosis, with its topic; only a 3.1.1 broker delivers such a message.
 KEPT_OF_TOO_LARGE_BYTES = 128 << 10
@@ -28,27 +28,27 @@ _ACKNOWLEDGEMENT = struct.Struct(">BBH")
 
 
 class FeedEvents(SessionEvents, Protocol):
-    """A session's events, and messages as they come; called from the network thread, and no method but `has_room` may block."""
+    """A session's events, and messages in groups; called from the network thread, and no method but `has_room` may block."""
 
     def has_room(self, timeout_s: float) -> bool:
         """Return whether more messages fit; wait at most `timeout_s` until they do."""
 
     def received_all(self, messages: Sequence[Message]) -> None:
-        """Take messages, in the order of arrival."""
+        """Receive messages, in the order of arrival."""
 
 
 class Feed(MqttSession):
-    """A session whose messages come many at a time. While `events` have no room its socket is not read, so that the broker waits."""
+    """A session whose messages arrive in groups. While `events` have no room its socket is not read, so that the broker waits."""
 
     def __init__(self, address: BrokerAddress, profile: SessionProfile, events: FeedEvents) -> None:
         super().__init__(address, profile, events)
         self._handler = events
         self._reader = PacketReader("5", 0)
-        # The packet that paho-mqtt is to handle now: empty is the end of the connection, None that there is none.
+        # The packet that paho-mqtt is to handle now; empty is the end of the connection, None is no packet.
         self._packet: bytes | None = None
 
     def acknowledge_all(self, messages: Iterable[Message]) -> None:
-        """Acknowledge messages to the broker; those of an earlier connection it brings again."""
+        """Acknowledge messages to the broker; it repeats those of an earlier connection."""
         now = self._generation
         self._send([_ACKNOWLEDGEMENT.pack(_PUBACK, 2, message.mid) for message in messages if message.qos and message.generation == now])
 
@@ -67,7 +67,7 @@ class Feed(MqttSession):
 
     def _send(self, packets: list[bytes]) -> None:
         if packets and self._is_up and (client := self._client) is not None:
-            # All as one packet: of a PUBACK nothing more is expected.
+            # All as one packet: a PUBACK has no answer.
             client._packet_queue(_PUBACK, b"".join(packets), 0, 0)  # noqa: SLF001 - `publish` and `ack` take one at a time
 
     def _build(self) -> Any:
@@ -89,12 +89,12 @@ class Feed(MqttSession):
 
     def _read(self, _max_packets: int = 1) -> int:
         if self._is_up and not self._handler.has_room(FULL_S):
-            # The answer to a ping lies behind what is not read.
+            # The answer to a ping is behind unread data.
             self._packet = _PING_ANSWER
             return self._handle()
         self._acknowledge_quickly()
         left_bytes = READ_BYTES
-        # Over TLS each message is a record, and a `recv`, of its own: one a pass of paho-mqtt would be slow.
+        # With TLS each message is a record, and a `recv`, of its own: one per pass of paho-mqtt would be slow.
         while left_bytes > 0:
             try:
                 data = self._receive(left_bytes)
@@ -129,7 +129,7 @@ class PacketReader:
         self._skipped_bytes = 0
 
     def read(self, data: bytes) -> Iterator[list[Message] | bytes]:
-        """Yield what `data` completes, in order: messages that came one after the other, and any other packet as bytes.
+        """Yield the packets that `data` completes, in order: groups of consecutive messages, and any other packet as bytes.
 
         Raises:
             TransientError: this is not MQTT; reconnect.
@@ -155,7 +155,7 @@ class PacketReader:
             yield messages
 
     def _bounds(self, begin: int) -> tuple[int, int] | None:
-        """Return where the content of the packet at `begin` begins and ends; None if it is not whole yet."""
+        """Return start and end of the content of the packet at `begin`; None if it is incomplete."""
         length = len(self._buffer)
         try:
             size, content = _number(self._buffer, begin + 1)
@@ -182,13 +182,13 @@ class PacketReader:
             begin = len(content) + 1
         if begin > len(content):
             raise TransientError(_NOT_MQTT)
-        # MQTT requires UTF-8, and brokers reject anything else; what is not UTF-8 matches no topic of ours.
+        # MQTT requires UTF-8, and brokers reject anything else; other bytes match no topic of ours.
         topic = str(content[2:topic_end], "utf-8", "backslashreplace")
         return Message(topic, bytes(content[begin:]), mid, qos, self._generation, arrived_s)
 
 
 def _number(data: bytearray | memoryview, begin: int) -> tuple[int, int]:
-    """Return a variable byte integer and where it ends; raises IndexError if it is not whole, and TransientError if it is none."""
+    """Return a variable byte integer and its end; raises IndexError if it is incomplete, and TransientError if it is invalid."""
     value = 0
     for index in range(4):
         byte = data[begin + index]

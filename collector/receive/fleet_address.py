@@ -1,4 +1,4 @@
-"""The broker as the folder of `edgemeter fleet init` names it, with the collector's certificate: what `collector up --folder` takes."""
+"""The broker of the fleet in the folder of `edgemeter fleet init`, with the collector's certificate, for `collector up --folder`."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ class _FleetFile(msgspec.Struct, frozen=True):
 
 
 def fleet_address(folder: Path) -> BrokerAddress:
-    """Return the broker of the fleet in `folder`; raises ConfigError if that names none, or lacks the collector's certificate."""
+    """Return the broker of the fleet in `folder`; raises ConfigError if there is none, or the collector's certificate is missing."""
     server = read_toml(folder / "fleet.toml", _FleetFile, "fleet file", "`edgemeter fleet init` writes one").server
     files = TlsFiles(folder / "ca.crt", folder / "collector.crt", folder / "collector.key")
     return parse_address(f"mqtts://{server.broker}:{server.broker_port}", tls=files)

@@ -8,17 +8,17 @@ from edgemeter.agent.base.mqtt_session import Message
 
 INBOX_LIMIT_BYTES = 24 << 20
 MOST_WAITING = 100_000
-# The share of a device; in bytes only while the inbox is half full, so that a record may follow a large one. A device sends what waits in
-# batches, and has at most 8 MiB on their way. A broker sends at most 2,000 messages ahead, of which one device leaves the others most. Its
-# other messages are few, nobody sends them again, and they have a share of their own.
+# The share of a device; in bytes only while the inbox is half full, so that a record may follow a large one. A device sends its records in
+# batches, with at most 8 MiB in flight. A broker sends at most 2,000 messages ahead, most of which remain for other devices. Messages other
+# than results are few and never repeated, so they have a share of their own.
 DEVICE_RATIO = 1 / 3
 MOST_RESULTS, MOST_REPORTS = 500, 64
 
 
 class Inbox:
-    """A queue of messages, first in, first out, bounded in bytes and count: the producer waits until it `has_room`.
+    """A queue of messages, first in, first out, limited in bytes and count: the producer waits until it `has_room`.
 
-    A device has at most a share of what waits. What is taken fills the queue until it is `done`.
+    A device has at most a share of the waiting messages. Messages taken from the queue count until they are `done`.
     """
 
     def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES) -> None:
@@ -44,14 +44,14 @@ class Inbox:
         return shed
 
     def has_room(self, timeout_s: float = 0.0) -> bool:
-        """Return whether the producer may go on, waiting at most `timeout_s` until it may: backpressure, not loss."""
+        """Return whether the producer may continue, waiting at most `timeout_s` until it may."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: self._is_closed or (self._bytes < self._limit_bytes and self._count < MOST_WAITING), timeout_s
             )
 
     def take(self, timeout_s: float) -> list[Message]:
-        """Return what came since the last call, waiting at most `timeout_s` for the first message; call `done` with each."""
+        """Return the messages since the last call, waiting at most `timeout_s` for the first one; call `done` with each."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed, timeout_s)
             messages, self._waiting = self._waiting, []
@@ -60,7 +60,7 @@ class Inbox:
         return messages
 
     def done(self, messages: Sequence[Message]) -> None:
-        """Let go of messages that were taken."""
+        """Release messages that were taken."""
         with self._changed:
             self._bytes -= sum(len(message.payload) for message in messages)
             self._count -= len(messages)
@@ -92,6 +92,6 @@ class Inbox:
 
 
 def _source(message: Message) -> tuple[str, bool]:
-    """Return whose message this is, and whether it is of results."""
+    """Return the sender of a message, and whether it contains results."""
     device, _, kind = message.topic.rpartition("/")
     return device, kind == "result"

@@ -20,7 +20,7 @@ _REJECTIONS = "Rejected messages and records; origin: the record names another d
 
 
 class CollectorMetrics:
-    """The metrics of a collector, as prometheus-client collects them."""
+    """The metrics of a collector, for prometheus-client."""
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
@@ -36,7 +36,7 @@ class CollectorMetrics:
         """Yield every metric; raises ConfigError if the ledger or the state of alerts is damaged, and TransientError if it is in use."""
         collector = self._collector
         counts, drain = collector.counts, collector.drain
-        # Every reason is there from the start: a rate needs the 0 before the 1.
+        # Every reason exists from the start: a rate needs the 0 before the 1.
         rejections: dict[str, float] = {kind: counts.rejections[kind] for kind in get_args(RejectionKind)}
         rejections |= {"collision": counts.collisions, "sink": drain.rejected if drain is not None else 0}
         yield self._counter(f"{PREFIX}messages", "Messages received since the start.", counts.messages)
@@ -72,7 +72,7 @@ class CollectorMetrics:
             yield self._gauge(f"{PREFIX}quarantine_entries", "Entries in the quarantine.", ledger.quarantined_count())
 
     def _of_alerts(self) -> Iterator[Any]:
-        """Yield what the channels of alerts have not got; nothing where no alert was ever checked."""
+        """Yield the undelivered alerts of each channel; nothing if no alert was ever checked."""
         ledger_place = self._collector.place
         if isinstance(ledger_place, Path) and not watch_file_beside(str(ledger_place)).exists():
             return

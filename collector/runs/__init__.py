@@ -1,1 +1,1 @@
-"""Where runs are read from: ledgers and documents; the selection of some of them, and the cases that they belong to."""
+"""The sources of runs: ledgers and documents; selections of runs, and the cases that they belong to."""

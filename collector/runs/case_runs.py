@@ -1,4 +1,4 @@
-"""The runs of a case as columns: an array for each fact and figure, so that a million runs are summed up without an object for each."""
+"""The runs of a case as columns: an array for each fact and figure, so that a million runs need no object each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from edgemeter.agent.ledger.run_row import RUN_TYPES
 from edgemeter.agent.verdict.siblings import judged_apart
 
 _TYPES = {**RUN_TYPES, "row": "INTEGER", "siblings": "INTEGER", "siblings_p50_ms": "REAL"}
-# The facts by which runs are summed up; the median latency is among them, because a verdict among siblings names it.
+# The facts for summaries; the median latency is among them, because a verdict among siblings names it.
 FACTS = (
     "row", "id", "session", "seq", "subject", "verdict", "rules", "is_usable", "takes_a_minute", "started_at_ns", "session_started_at_ns",
     "repeat", "queries", "siblings_p50_ms", "siblings", LATENCY,
@@ -31,12 +31,12 @@ _decode_rules = msgspec.msgpack.Decoder(tuple[tuple[Violation, ...], tuple[Viola
 
 
 def read_as(name: str) -> str:
-    """Return how a column of the table `runs` is read: a number that may be absent as 0, a figure that may be as NaN."""
+    """Return how a column of the table `runs` is read: an absent number as 0, an absent figure as NaN."""
     return f"coalesce({name}, 0)" if _TYPES[name] == "INTEGER" else name
 
 
 def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the columns `names` of rows that were read as `read_as` says."""
+    """Return the columns `names` of rows that were read as by `read_as`."""
     dtypes = [_FLAGS.get(name) or {"INTEGER": np.int64, "REAL": np.float64}.get(_TYPES[name], np.object_) for name in names]
     values = zip(*rows, strict=True) if rows else [()] * len(names)
     return {name: np.array(column, dtype) for name, dtype, column in zip(names, dtypes, values, strict=True)}
@@ -46,7 +46,7 @@ def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict
 class CaseRuns:
     """Runs, oldest first: `columns` are arrays [runs] by name, of the facts and of the figures that were read.
 
-    A figure is NaN where a run has none, or has one that was not measured. `subjects` are by their numbers, those of other runs among them.
+    A figure is NaN if a run has none, or one that was not measured. `subjects` are by number, and may include those of other runs.
     """
 
     subjects: Mapping[int, RunSubject]
@@ -56,17 +56,16 @@ class CaseRuns:
         return len(self.columns["row"])
 
     def values_of(self, name: str) -> list[Any]:
-        """Return a column as a list."""
         values: list[Any] = self.columns[name].tolist()
         return values
 
     def highest(self, name: str) -> float | None:
-        """Return the highest value of a figure, None where no run has one."""
+        """Return the highest value of a figure, None if no run has one."""
         values = self.having(name).columns[name]
         return float(values.max()) if len(values) else None
 
     def part(self, places: slice | NDArray[Any]) -> "CaseRuns":
-        """Return the runs at these places, or of this mask."""
+        """Return the runs at these indexes, or of this mask."""
         return CaseRuns(self.subjects, {name: values[places] for name, values in self.columns.items()})
 
     def oldest_first(self) -> "CaseRuns":
@@ -74,20 +73,19 @@ class CaseRuns:
         return self.part(np.lexsort([self.columns[name] for name in _OLDEST_FIRST]))
 
     def by_case(self, case_of: Mapping[int, int], cases: int) -> list["CaseRuns"]:
-        """Return the runs of each case, whose place is that of its subject in `case_of`."""
+        """Return the runs of each case; `case_of` maps the number of a subject to the index of its case."""
         case = np.array([case_of[number] for number in self.columns["subject"].tolist()], np.intp)
         order = np.argsort(case, kind="stable")
         edges, runs = np.searchsorted(case[order], np.arange(cases + 1)).tolist(), self.part(order)
         return [runs.part(slice(begin, end)) for begin, end in pairwise(edges)]
 
     def usable(self) -> "CaseRuns":
-        """Return those that can be compared; one that came twice is there once."""
+        """Return the runs that can be compared, without duplicates."""
         usable = np.flatnonzero(self.columns["is_usable"])
         last = dict(zip(self.columns["id"][usable].tolist(), usable.tolist(), strict=True))
         return self if len(last) == len(self) else self.part(np.array(list(last.values()), np.intp))
 
     def having(self, name: str) -> "CaseRuns":
-        """Return those that have a figure."""
         are_absent = np.isnan(self.columns[name])
         return self.part(~are_absent) if are_absent.any() else self
 
@@ -98,22 +96,21 @@ class CaseRuns:
         return are_ok
 
     def counted(self) -> "CaseRuns":
-        """Return the usable runs that the figures of a case are of, as `judge.counted` does."""
+        """Return the usable runs that count for the figures of a case, as `judge.counted`."""
         are_ok = self.is_ok
         return self.part(are_ok) if FEWEST <= np.count_nonzero(are_ok) < len(self) else self
 
     def subject(self, index: int) -> RunSubject:
-        """Return the subject of the run at a place."""
         return self.subjects[int(self.columns["subject"][index])]
 
     def own_subjects(self) -> list[RunSubject]:
-        """Return the subjects of the runs, in the order in which each first came."""
+        """Return the subjects of the runs, in the order of their first runs."""
         return [self.subjects[number] for number in dict.fromkeys(self.columns["subject"].tolist())]
 
     def of_newest_kind(self, group: Group) -> "CaseRuns":
-        """Return the runs whose figures of a group are of one kind, the newest's; all of a group that has no kinds.
+        """Return the runs whose figures of a group are of the newest run's kind; all for a group without kinds.
 
-        Merging two kinds (another meter, another metric) would give a mean of nothing; the newest is the one that the user means.
+        A mean of two kinds (another meter, another metric) would be meaningless; the newest is the one that the user means.
         """
         if group not in ("energy", "accuracy"):
             return self
@@ -133,7 +130,7 @@ class CaseRuns:
         return tuple(verdicts)
 
     def each(self) -> list[RunFigures]:
-        """Return each run by itself; all figures have to be there."""
+        """Return each run by itself; all figures must have been read."""
         numbers = np.array([self.columns[name] for name in ("temperature_before_c", *VALUE_COLUMNS)], np.float64).T
         absent = np.array(None, np.object_)
         figures = [tuple(row) for row in np.where(np.isnan(numbers), absent, numbers).tolist()]

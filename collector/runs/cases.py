@@ -1,4 +1,4 @@
-"""Cases: which runs are one case or one series, which runs may not be compared at all, what cases are called, and which energies rank."""
+"""Cases: which runs belong to one case or series, which cannot be compared, the names of cases, and the classes of energies."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, order=True)
 class EnergyClass:
-    """The class in which energies are ranked, as text its scope, and its provenance where not measured: `board-input, replayed`."""
+    """The class in which energies are ranked, as text its scope, and its provenance if not measured: `board-input, replayed`."""
 
     scope: Scope
     provenance: str
@@ -33,13 +33,13 @@ class EnergyClass:
 
     @property
     def preference(self) -> tuple[bool, int]:
-        """The sort key of classes, which do not rank with each other: measured ones lead, then the widest scope."""
+        """The sort key of classes, which do not rank with each other: measured ones first, then the widest scope."""
         return not self.is_measured, WIDEST_FIRST.index(self.scope)
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentSegment:
-    """Since when the runs of a case show the level that the board has now, and why; `earlier` runs came before and do not count."""
+    """Since when the runs of a case show the present level of the board, and why; `earlier` runs came before and do not count."""
 
     since_ns: int
     reason: str
@@ -52,7 +52,7 @@ class CurrentSegment:
 
 
 def unusable(subject: RunSubject, verdict: Verdict) -> str | None:
-    """Return why a run of this subject cannot be compared, which is not usable."""
+    """Return why a run of this subject cannot be compared; None if it can."""
     if verdict.state == "invalid":
         return "invalid: " + ("; ".join(map(sentence_of, verdict.violations)) or "no reason was given")
     provenance = subject.provenance
@@ -62,7 +62,7 @@ def unusable(subject: RunSubject, verdict: Verdict) -> str | None:
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key, both in the order in which they come."""
+    """Return the values of each key, both in the given order."""
     groups: dict[Key, list[Value]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
@@ -70,24 +70,24 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 
 
 def distinct(values: Iterable[str | None]) -> Sequence[str]:
-    """Return the different values in the order in which they first come, without those that are absent."""
+    """Return the different values in the order of their first appearance, without None."""
     return list(dict.fromkeys(value for value in values if value is not None))
 
 
 def named(key: CaseKey) -> str:
-    """Return a case as people call it: model, precision, runtime and device."""
+    """Return the name of a case: model, precision, runtime and device."""
     return f"{key.model} {key.precision} on {key.runtime}, {key.device}"
 
 
 def names_of(keys: Iterable[CaseKey], called: Callable[[CaseKey], str] = named, fields: Iterable[str] = tuple(FIELD)) -> dict[CaseKey, str]:
-    """Return a name for each case, alike only where all `fields` are: `yolov8n fp32 on onnx, pi-1, 4 threads` beside one of 1 thread."""
+    """Return a name for each case, equal only if all `fields` are: `yolov8n fp32 on onnx, pi-1, 4 threads` next to one of 1 thread."""
     by_name = grouped((called(key), key) for key in dict.fromkeys(keys))
     parts = [FIELD[name].text for name in fields]
     return {key: ", ".join([name, *apart(key, alike, parts)]) for name, alike in by_name.items() for key in alike}
 
 
 def apart(key: CaseKey, alike: Sequence[CaseKey], parts: Sequence[Callable[[CaseKey], str]]) -> list[str]:
-    """Return of the `parts` of a case what tells it from the others that have its name."""
+    """Return the `parts` that distinguish a case from others of the same name."""
     distinguishing: list[str] = []
     remaining = [other for other in alike if other != key]
     for part in parts:

@@ -1,4 +1,4 @@
-"""The content of a store: its runs, what is left out and why; and documents, as `edgemeter run --format json` prints them."""
+"""The content of a store: its runs, and omissions with reasons; and documents, as printed by `edgemeter run --format json`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from edgemeter.agent.ledger.chunks import SkippedRecord
 from edgemeter.agent.ledger.ledger import Ledger
 
 UNREAD = "in the ledger, but it cannot be read"  # Begins the reason of a `LeftOut`.
-_AT_ONCE = 500  # So many values stand in one statement.
+_AT_ONCE = 500  # Values in one statement.
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A run, or a part of one, that is left out, and why; `run` is None if not even its id could be read."""
+    """A run, or a part of one, that is left out, and why; `run` is None if even its id could not be read."""
 
     run: str | None
     reason: str
@@ -33,7 +33,7 @@ class StoreContents:
 
 
 def oldest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return `runs` in the order of their start, then of device and numbers, from whatever store they came."""
+    """Return `runs` in the order of their start, then of device and numbers, independent of the store."""
     return sorted(runs, key=lambda run: (run.started_at_ns, run.device, run.session or 0, run.seq or 0))
 
 
@@ -46,10 +46,10 @@ class _Identity(msgspec.Struct):
 
 
 def read_document(path: Path) -> StoreContents:
-    """Return the runs in a document, oldest first, with their samples, and those of a newer schema or damaged as left out.
+    """Return the runs in a document, oldest first, with their samples; those of a newer schema or damaged are left out.
 
     Raises:
-        ConfigError: it cannot be read, is no such document, or no run in it can be read.
+        ConfigError: it cannot be read, is not such a document, or no run in it can be read.
     """
     try:
         raw_runs = decode_json(path.read_bytes(), _RunsDocument).runs
@@ -79,12 +79,12 @@ def _identity(raw: bytes) -> str | None:
 
 
 def unread_run(skipped: SkippedRecord) -> LeftOut:
-    """Return a record that a ledger holds and nobody can read."""
+    """Return the omission of a record in a ledger that cannot be read."""
     return LeftOut(skipped.run, f"{UNREAD}: {skipped.reason}")
 
 
 def left_out_of(ledger: Ledger) -> list[LeftOut]:
-    """Return the entries of a ledger's quarantine, but for runs that the ledger holds: what InfluxDB rejected is quarantined too."""
+    """Return the entries of a ledger's quarantine, except runs in the ledger: runs rejected by InfluxDB are quarantined too."""
     messages = [(_identity(entry.payload), entry.reason) for entry in ledger.quarantined()]
     ids = sorted({run for run, _ in messages if run is not None})
     stored: set[str] = set()

@@ -1,4 +1,4 @@
-"""The names by which people call a figure, in options and in the addresses of the page, and the names of its parts."""
+"""The names of figures in options and addresses of the page, and the names of their parts."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,31 +7,31 @@ from edgemeter.agent.base.metrics import METRICS
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.contract.figures import ENERGY, FIGURES, LATENCY, MISSED, THROUGHPUT, TOKEN_ENERGY, Figure, FigureView, in_view
 
-# The figures that comparisons judge, limits name and choices go by: by their ratio, shares and accuracies by their difference.
+# The figures that comparisons judge, and that limits and choices may name: by their ratio, shares and accuracies by their difference.
 JUDGED: Mapping[str, Figure] = {entry.name: entry for entry in in_view(FigureView.JUDGED)}
-# How limits are written.
+# The syntax of limits.
 EXAMPLE = "p99<=33ms, ap>=.74, energy<=60mJ, memory<=500MB, board=Raspberry Pi 5"
 # Names of figures in a sentence; others use their titles.
 SPOKEN = {
     LATENCY: "latency", THROUGHPUT: "throughput", ENERGY: "energy", MISSED: "missed frames", TOKEN_ENERGY: "energy per token",
 }  # fmt: skip
-# The ends of names that are units: what says more of a figure comes before them.
+# Suffixes that are units; parts of a name come before them.
 _UNIT_ENDS = ("_per_s", "_ms", "_s", "_mj", "_mb", "_w", "_c", "_ratio")
 
 
 def with_part(name: str, part: str) -> str:
-    """Return a name with more said before its unit: `latency_p50_min_ms`."""
+    """Return a name with a part before its unit: `latency_p50_min_ms`."""
     end = next((end for end in _UNIT_ENDS if name.endswith(end)), "")
     return f"{name.removesuffix(end)}{part}{end}"
 
 
 def figure_called(text: str, among: Iterable[Figure] | None = None) -> Figure:
-    """Return the figure that somebody calls by its name, with or without the unit, its title or a word of `SPOKEN`.
+    """Return the figure of that name, with or without the unit, its title or a word of `SPOKEN`.
 
-    An accuracy is also called by its metric's title.
+    An accuracy also has its metric's title.
 
     Raises:
-        ConfigError: none of `among` (all, if None) is called so.
+        ConfigError: none of `among` (all, if None) has that name.
     """
     figures = FIGURES if among is None else tuple(among)
     called = {_plain(SPOKEN[entry.name]): entry for entry in figures if entry.name in SPOKEN}
@@ -46,12 +46,12 @@ def figure_called(text: str, among: Iterable[Figure] | None = None) -> Figure:
 
 
 def figure_words(figures: Iterable[Figure]) -> list[str]:
-    """Return the words by which people call these figures."""
+    """Return the words for these figures."""
     return list(dict.fromkeys(word for entry in figures for word in (entry.title, SPOKEN.get(entry.name, entry.title))))
 
 
 def metric_called(text: str) -> str:
-    """Return the title of the metric of accuracy that somebody calls by its name or its title: `AP` for `ap`; empty if there is none."""
+    """Return the title of the metric of accuracy with that name or title: `AP` for `ap`; empty if there is none."""
     return next((metric.title for name, metric in METRICS.items() if _plain(text) in (_plain(name), _plain(metric.title))), "")
 
 

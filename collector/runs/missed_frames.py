@@ -1,4 +1,4 @@
-"""Why frames at a steady rate were missed: for what reason, and in which rows, from the run's raw samples."""
+"""Why frames at a steady rate were missed, and in which consecutive rows, from the run's raw samples."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ MOST_ROWS = 10  # Limit of the table; JSON has all.
 
 @dataclass(frozen=True, slots=True)
 class MissedRow:
-    """Frames in a row that were missed: from when, how many, and the clock and temperature then; None where they are unknown."""
+    """Consecutive missed frames: start, number, and the clock and temperature then; None if unknown."""
 
     from_s: float
     frames: int
@@ -28,7 +28,7 @@ class MissedRow:
 
 @dataclass(frozen=True, slots=True)
 class MissedFrames:
-    """The missed frames by reason: dropped for newer ones, given up after the schedule; late by one of three reasons."""
+    """The missed frames by reason: dropped for newer ones, given up after the schedule; late for one of three reasons."""
 
     frames: int
     dropped: int
@@ -40,7 +40,7 @@ class MissedFrames:
 
 
 def missed_frames(run: RunRecord) -> MissedFrames | None:
-    """Return why frames of a run were missed, the longest rows first; None of a run without frames, or whose raw samples are not stored."""
+    """Return why frames of a run were missed, the longest rows first; None for a run without frames, or without raw samples."""
     steady = run.steady
     times = FrameTimes.of_series(run.samples, steady.rate_per_s) if steady else None
     if steady is None or times is None:

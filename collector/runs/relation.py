@@ -1,6 +1,6 @@
-"""How two cases relate: the projections of their identity, what has to be equal to compare them, and the marks of what differs.
+"""How two cases relate: projections of their identity, the fields that must be equal for a comparison, and the marks of differences.
 
-The projections are the series of a trend, the same case elsewhere or after a change, and the hash that tags a point.
+The projections are the series of a trend, the same case elsewhere or after a change, and the hash of a point's tag.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, IdentityField
 
-# Within a class like is compared with like; an unlisted name is a class of its own.
+# Only precisions of one class are compared; an unlisted name is a class of its own.
 PRECISION_CLASSES = {
     "full": ("fp64", "fp32", "tf32"),
     "half": ("fp16", "bf16"),
@@ -33,28 +33,28 @@ _PRECISION = EQUAL.index(FIELD["precision"])
 
 
 def precision_class(precision: str) -> str:
-    """Return the class of a precision: `full` for fp32; of one that is not known its own name."""
+    """Return the class of a precision: `full` for fp32; an unknown one is its own class."""
     return _CLASS_OF.get(precision, precision)
 
 
 def load_text(key: CaseKey) -> str:
-    """Return under which load a case ran, and beside which models; empty of calls one after the other. It parts cases in a chart."""
+    """Return the load of a case, and its concurrent models; empty for calls one after the other. It separates cases in a chart."""
     return ", ".join(FIELD[name].text(key) for name in ("target_per_s", "deadline", "concurrency", "together") if getattr(key, name))
 
 
 def likeness(key: CaseKey) -> tuple[object, ...]:
-    """Return what has to be equal for cases to be compared, in the order of `EQUAL`: of ten thousand cases there are a few such."""
+    """Return the values that must be equal for a comparison, in the order of `EQUAL`: ten thousand cases have few combinations."""
     values = _equal_values(key)
     return values if key.generates else (*values[:_PRECISION], None, *values[_PRECISION + 1 :])
 
 
 def agree(value: object, other: object) -> bool:
-    """Return whether two values are equal, or one of them is not known."""
+    """Return whether two values are equal, or one of them is unknown."""
     return value is None or other is None or value == other
 
 
 def are_alike(likeness_of_case: Sequence[object], likeness_of_other: Sequence[object]) -> bool:
-    """Return whether two cases of these likenesses may be compared."""
+    """Return whether two cases with these values may be compared."""
     return all(map(agree, likeness_of_case, likeness_of_other))
 
 
@@ -67,19 +67,18 @@ class MarkedDifference(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The same in words: `other threads: 1 thread against 4 threads`."""
+        """The difference in words: `other threads: 1 thread against 4 threads`."""
         return f"{self.mark}: {self.own} against {self.other}"
 
 
 class Relation(NamedTuple):
-    """How a case relates to another: unlike in these fields, and not to be compared, or to be compared with these marks."""
+    """How a case relates to another: not comparable because of these fields, or comparable with these marks."""
 
     unlike: tuple[IdentityField, ...]
     marked: tuple[MarkedDifference, ...]
 
 
 def relation(case: CaseKey, other: CaseKey) -> Relation:
-    """Return how `case` relates to `other`."""
     sides = zip(EQUAL, likeness(case), likeness(other), strict=True)
     marked = [
         MarkedDifference(field.mark, field.text(case), field.text(other))
@@ -91,9 +90,9 @@ def relation(case: CaseKey, other: CaseKey) -> Relation:
     return Relation(tuple(field for field, value, other_value in sides if not agree(value, other_value)), tuple(marked))
 
 
-# Asked for each figure of a case.
+# Called for each figure of a case.
 @lru_cache(maxsize=256)
 def why_other_load(case: CaseKey, other: CaseKey) -> str:
-    """Return why speed and energy of two cases do not compare, not even of two models; empty where they do."""
+    """Return why speed and energy of two cases cannot be compared, not even of two models; empty if they can."""
     titles = [field.title for field in relation(case, other).unlike if field.name in ("scenario", "target_per_s", "deadline")]
     return f"another {' and another '.join(titles)} is other work" if titles else ""

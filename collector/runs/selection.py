@@ -1,7 +1,7 @@
-"""Runs selected from a store by one text: `PATH[?KEY=VALUE[&KEY=VALUE...]]`; a ledger's are read one by one.
+"""Runs selected from a store by one text: `PATH[?KEY=VALUE[&KEY=VALUE...]]`; those of a ledger are read one by one.
 
-A path is a ledger, a document of `edgemeter run --format json`, a bundle, or a folder of these; by default the ledger in $EDGEMETER_HOME. A
-file's first bytes tell its kind.
+A path is a ledger, a document of `edgemeter run --format json`, a bundle, or a folder of these; by default the ledger in $EDGEMETER_HOME.
+The kind of a file is detected by its first bytes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,14 +50,14 @@ class RunSelection:
     unreadable: list[LeftOut] = field(default_factory=list)
 
     def runs(self, *, with_samples: bool = False) -> Iterator[RunRecord]:
-        """Yield the selected runs, a ledger's by receipt, without samples unless asked; raises ConfigError if a file is invalid."""
+        """Yield the selected runs, those of a ledger in order of receipt, samples on request; raises ConfigError for an invalid file."""
         self.unreadable.clear()
         for run in self._every(self.where, with_samples):
             if self._is_wanted(run):
                 yield run
 
     def total(self) -> int | None:
-        """Return how many runs there are at most, None if that is unknown before they are read."""
+        """Return the maximum number of runs, None if that is unknown before they are read."""
         if (ledger := ledger_at(self.where)) is None:
             return None
         with open_ledger(ledger, "read") as opened:
@@ -151,5 +151,5 @@ def _is_bundle(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
     except OSError:
-        # `open_store` reports what is wrong with it.
+        # `open_store` reports its faults.
         return False

@@ -1,4 +1,4 @@
-"""Stores: where runs are read from. The rows that every statistic and view reads, and the records behind them; of ledgers or in memory."""
+"""Stores: the sources of runs. They provide the rows for statistics and views, and the records; from ledgers or in memory."""
 
 import contextlib
 import sqlite3
@@ -37,11 +37,11 @@ from edgemeter.collector.runs.contents import LeftOut, StoreContents, left_out_o
 
 Value = TypeVar("Value")
 SQLITE_MAGIC = b"SQLite format 3\0"
-# So many values stand in one statement.
+# Values in one statement.
 _AT_ONCE = 500
-# So many runs are remembered: those of the cases that a view shows.
+# Runs in the cache: those of the cases of a view.
 _REMEMBERED = 30_000
-# Counts without reading rows: by the index of subject and time.
+# Counts by the index of subject and time, without reading rows.
 _HELD = """SELECT subject, body, runs_held, newest_row, newest_ns FROM subjects JOIN (
     SELECT subject, count(*) AS runs_held, max(row) AS newest_row, max(at_ns) AS newest_ns FROM runs {of_device} GROUP BY subject
 ) AS held USING (subject)"""
@@ -54,7 +54,7 @@ CaseVersion = tuple[tuple[int, int, int, int], ...]
 
 
 class SubjectRuns(NamedTuple):
-    """The runs of a subject: how many there are up to which row and time, and how many of them lie apart from their siblings."""
+    """The runs of a subject: their number up to which row and time, and how many of them differ from their siblings."""
 
     number: int
     subject: RunSubject
@@ -65,7 +65,7 @@ class SubjectRuns(NamedTuple):
 
 
 def version_of(members: Sequence[SubjectRuns]) -> CaseVersion:
-    """Return what changes with the runs of these subjects."""
+    """Return a value that changes with the runs of these subjects."""
     return tuple((member.number, member.runs, member.newest_row, member.apart) for member in members)
 
 
@@ -89,30 +89,30 @@ class RunStore(ABC):
 
     @abstractmethod
     def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
-        """Return the records of these rows that can be read, in the order of their rows, without raw samples unless asked for."""
+        """Return the records of these rows that can be read, in the order of their rows, with raw samples on request."""
 
     @abstractmethod
     def contents(self, *, with_samples: bool = False) -> StoreContents:
-        """Return every run that can be read, oldest first, and what could not; raw samples are left empty unless asked for."""
+        """Return every run that can be read, oldest first, and the omissions; raw samples on request."""
 
     @abstractmethod
     def left_out(self) -> list[LeftOut]:
-        """Return what has no row: messages in quarantine, and what is in a document and is no run."""
+        """Return the entries without a row: quarantined messages, and parts of a document that are not runs."""
 
     @abstractmethod
     def version(self) -> str:
-        """Return what changes with every commit."""
+        """Return a text that changes with every commit."""
 
     def devices(self) -> Sequence[DevicePresence]:
-        """Return what devices reported."""
+        """Return the devices' reports."""
         return ()
 
     def retained(self) -> Sequence[RetainedMessage]:
-        """Return what is measured now: the latest message of each topic."""
+        """Return the current activities: the latest message of each topic."""
         return ()
 
     def subject_runs(self, device: str | None = None) -> list[SubjectRuns]:
-        """Return the runs of each subject, of one device where it is named."""
+        """Return the runs of each subject, of one device if given."""
         apart = dict(self.query(_APART))
         query = _HELD.format(of_device="" if device is None else _OF_DEVICE)
         counted = []
@@ -138,13 +138,13 @@ class RunStore(ABC):
         return CaseRuns(self._subjects, columns)
 
     def runs_of_cases(self, cases: Sequence[Sequence[SubjectRuns]], names: Sequence[str] = EVERY_COLUMN) -> list[CaseRuns]:
-        """Return the runs of each case, all of whose subjects are given, oldest first, with the columns of these names."""
+        """Return the runs of each case, given all its subjects, oldest first, with the columns of these names."""
         case_of = {member.number: case for case, members in enumerate(cases) for member in members}
         read = [self.columns(f"subject IN ({_marks(part)})", *part, names=names) for part in _parts(list(case_of))]
         return joined(read).oldest_first().by_case(case_of, len(cases))
 
     def runs_of(self, members: Sequence[SubjectRuns]) -> CaseRuns:
-        """Return the runs of a case, all of whose subjects are given, oldest first; those of the last cases are remembered."""
+        """Return the runs of a case, given all its subjects, oldest first; those of the last cases are cached."""
         version = version_of(members)
         runs = self._remembered.get(version)
         if runs is None:
@@ -156,7 +156,7 @@ class RunStore(ABC):
         return runs
 
     def record(self, row: int, *, with_samples: bool = False) -> RunRecord:
-        """Return the record of a row; raises UnavailableError if it cannot be read, or is not there any more."""
+        """Return the record of a row; raises UnavailableError if it cannot be read, or no longer exists."""
         records = self.records([row], with_samples=with_samples)
         if not records:
             raise UnavailableError(f"row {row} of {self} cannot be read, or no longer exists: it was deleted because of its age")
@@ -174,17 +174,16 @@ class LedgerStore(RunStore):
         return f"the ledger {str(self.place)!r}"
 
     def query(self, statement: str, *values: Any) -> list[Any]:
-        """See `RunStore`."""
         with open_ledger(self.place, "read") as ledger:
             return ledger.query(statement, *values)
 
     def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
-        """See `RunStore`; each is as it was stored, whatever its clock says."""
+        """Return the records as they were stored, whatever their clock says; see `RunStore`."""
         with open_ledger(self.place, "read") as ledger:
             return [entry.record for entry in ledger.records(rows=sorted(rows), with_samples=with_samples)]
 
     def contents(self, *, with_samples: bool = False) -> StoreContents:
-        """See `RunStore`; each run is at the time of its receipt where its own cannot be true."""
+        """Return each run with the time of its receipt if its own cannot be true; see `RunStore`."""
         unread: list[LeftOut] = []
         with open_ledger(self.place, "read") as ledger:
             entries = ledger.records(with_samples=with_samples, skipped=lambda skipped: unread.append(unread_run(skipped)))
@@ -192,27 +191,23 @@ class LedgerStore(RunStore):
             return StoreContents(oldest_first(runs), [*left_out_of(ledger), *unread])
 
     def left_out(self) -> list[LeftOut]:
-        """See `RunStore`."""
         with open_ledger(self.place, "read") as ledger:
             return left_out_of(ledger)
 
     def version(self) -> str:
-        """See `RunStore`."""
         return ledger_version(self.place)
 
     def devices(self) -> Sequence[DevicePresence]:
-        """See `RunStore`."""
         with open_ledger(self.place, "read") as ledger:
             return ledger.devices()
 
     def retained(self) -> Sequence[RetainedMessage]:
-        """See `RunStore`."""
         with open_ledger(self.place, "read") as ledger:
             return ledger.retained()
 
 
 class MemoryStore(RunStore):
-    """Records in memory, oldest first, as rows of the same tables; a run that comes twice is left out the second time."""
+    """Records in memory, oldest first, as rows of the same tables; a duplicate run is left out."""
 
     def __init__(self, records: Iterable[RunRecord], left_out: Sequence[LeftOut] = ()) -> None:
         super().__init__()
@@ -227,7 +222,7 @@ class MemoryStore(RunStore):
         self._connection.executescript(
             f"{SUBJECTS_SCHEMA}{RUNS_SCHEMA}CREATE TABLE chunks (chunk INTEGER PRIMARY KEY, received_ns INTEGER)"
         )
-        # The numbers are those of the order, because several ledgers may number alike.
+        # Numbered in order, because several ledgers may use the same numbers.
         numbered = [msgspec.structs.replace(record, session=1, seq=number) for number, record in enumerate(self._records, 1)]
         runs = [row_of(record, record.started_at_ns) for record in numbered]
         self._connection.executemany("INSERT INTO chunks VALUES (?, ?)", [(record.seq, record.started_at_ns) for record in numbered])
@@ -242,32 +237,28 @@ class MemoryStore(RunStore):
         return "what was read"
 
     def query(self, statement: str, *values: Any) -> list[Any]:
-        """See `RunStore`."""
         with self._lock:
             return self._connection.execute(statement, values).fetchall()
 
     def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
-        """See `RunStore`."""
         records = (self._records[row - 1] for row in sorted(rows))
         return [record if with_samples else msgspec.structs.replace(record, samples=()) for record in records]
 
     def contents(self, *, with_samples: bool = False) -> StoreContents:
-        """See `RunStore`."""
         return StoreContents(self.records(range(1, len(self._records) + 1), with_samples=with_samples), self._left_out)
 
     def left_out(self) -> list[LeftOut]:
-        """See `RunStore`."""
         return self._left_out
 
     def version(self) -> str:
-        """Return always the same: it was read once."""
+        """Return a constant: it was read once."""
         return ""
 
 
 def open_store(*where: str) -> RunStore:
     """Return the store at each `where` (file, id of a run, or PostgreSQL ledger), several read as one.
 
-    A ledger stays where it is; all else is read into memory.
+    A ledger is read in place; all else is read into memory.
 
     Raises:
         ConfigError: there is none, or it is invalid, or nothing in it can be read.
@@ -280,7 +271,7 @@ def open_store(*where: str) -> RunStore:
 
 
 def ledger_at(where: str) -> LedgerPlace | None:
-    """Return the place of the ledger at `where`, None where there is something else, or nothing."""
+    """Return the place of the ledger at `where`; None if there is something else, or nothing."""
     if is_postgres(where):
         return ledger_place(where)
     path = Path(where).expanduser()

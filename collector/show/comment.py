@@ -1,4 +1,4 @@
-"""A change against its baseline as the comment of a pull request, in Markdown: the outcome first, then the worst cases."""
+"""The Markdown comment of a pull request on a change against its baseline: the outcome first, then the worst cases."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -15,7 +15,7 @@ from edgemeter.collector.show.compare_table import notes_on
 
 # The first line, by which a later comment finds this one.
 MARK = "<!-- edgemeter compare -->"
-# GitHub refuses a comment of more than 65,536 characters; GitLab takes a million.
+# GitHub refuses a comment of more than 65,536 characters; GitLab accepts a million.
 LONGEST = 60_000
 LEFT_OUT_SHOWN = 50
 NO_CASE = (
@@ -26,7 +26,7 @@ _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<
 
 
 def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
-    """Return the comment on two sides, at most as long as may be posted; what is cut is counted."""
+    """Return the comment on two sides, at most as long as may be posted; omitted cases are counted."""
     gate = comparison.gate
     compared = comparison.compared
 
@@ -44,7 +44,7 @@ def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
     head = [MARK, f"### Edgemeter: {outcome}", "", f"Baseline `{_code(sides[0])}`, new `{_code(sides[1])}`.", ""]
     head += [sentence, ""] if gate else []
     lines = list(words.choice_lines(comparison.choice)) if comparison.choice else []
-    # The heading says what the first line of the gate says.
+    # The heading repeats the first line of the gate.
     lines += list(words.gate_lines(comparison, gate))[1:] if gate else []
     lines += notes_on(comparison)
     tail = [
@@ -71,7 +71,7 @@ def _how_much(compared: Sequence[ComparedCase]) -> str:
 
 
 def _line(row: ComparedCase, names: Sequence[str], *, is_named: bool) -> str:
-    """Return the line of a case in the table; one that has a letter `is_named` as what it is compared with."""
+    """Return the line of a case in the table; with a letter, it `is_named` as what it is compared with."""
     name = f"{named(row.case.key)} against {named(row.reference.key)}" if is_named else row.name
     failing = [f"**fail: {_escaped(finding.limit.text)}**" for finding in row.limited if finding.outcome == "fail"]
     cells = [_name(row, name), *(_cell(figure, row) for figure in names), "<br>".join([words.outcome_of(row), *failing])]
@@ -79,7 +79,7 @@ def _line(row: ComparedCase, names: Sequence[str], *, is_named: bool) -> str:
 
 
 def _name(row: ComparedCase, name: str) -> str:
-    """Return the name of a case and what is to be known of it."""
+    """Return the name of a case with its notes."""
     sides = (("baseline", row.reference), ("new", row.case))
     notes = [*row.changed, *(f"{side} {words.level_text(summary)}" for side, summary in sides if summary.segment)]
     notes += [f"{figure}: {reason}" for figure, reason in words.not_compared(row).items()]
@@ -88,7 +88,7 @@ def _name(row: ComparedCase, name: str) -> str:
 
 
 def _cell(name: str, row: ComparedCase) -> str:
-    """Return a figure of both sides, and what was decided on it."""
+    """Return a figure of both sides, and the decision on it."""
     entry, before, after = JUDGED[name], row.reference.figures.get(name), row.case.figures.get(name)
     if before is None or after is None:
         return "no figure" if before is None and after is None else "new" if before is None else "gone"

@@ -1,4 +1,4 @@
-"""A comparison on a terminal: the sentence, a table of the cases, what was chosen and what became of limits, and what to know of it."""
+"""A comparison on a terminal: the sentence, a table of the cases, the choice, the gate, and notes."""
 
 import math
 from collections import Counter
@@ -22,7 +22,7 @@ from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT, CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show import words
 
-# Marks that the columns of a row say, or the lines below.
+# Marks that the columns of a row show, or the lines below.
 _SAID = {
     "other precision", "other class of precision", "other runtime", "reference", "current level", "disturbed", "disturbed reference",
     "below accuracy gate",
@@ -76,26 +76,26 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def shortened(comparison: Comparison) -> Comparison:
-    """Return the comparison with as many rows as anybody reads: of each group the reference's, and those that differ most from it."""
+    """Return the comparison with a readable number of rows: the reference's in each group, and those that differ most from it."""
     groups = comparable(comparison.rows)
     limit = min(ROWS_SHOWN, max(FEWEST_ROWS, ROWS_OF_ALL // max(1, len(groups))))
     rows: list[ComparedCase] = []
     for group in groups:
         telling = set(map(id, sorted(group, key=_apart, reverse=True)[:limit]))
         rows += [row for row in group if id(row) in telling]
-    # Cases A, B, C of several models stay in their order.
+    # Cases A, B, C of several models stay in order.
     return comparison if len(rows) == len(comparison.rows) else replace(comparison, rows=tuple(rows))
 
 
 def _apart(row: ComparedCase) -> tuple[bool, float]:
-    """Order rows by how far the latency is from the reference's, in either direction; the reference's own are the first."""
+    """Order rows by the distance of the latency from the reference's, in either direction; the reference's own come first."""
     p50_ms, other = row.case.p50_ms, row.reference.p50_ms
     is_ranked = p50_ms and other and min(p50_ms.value, other.value) > 0 and not row.not_ranked
     return row.is_reference, abs(math.log(p50_ms.value / other.value)) if is_ranked and p50_ms and other else 0.0
 
 
 def _with_baselines(rows: Sequence[ComparedCase]) -> list[ComparedCase]:
-    """Return the rows, each that is compared with a case that has no row below that case."""
+    """Return the rows, each below its baseline if that has no row of its own."""
     with_row = {id(row.case) for row in rows}
     lines: list[ComparedCase] = []
     for row in rows:
@@ -107,7 +107,7 @@ def _with_baselines(rows: Sequence[ComparedCase]) -> list[ComparedCase]:
 
 
 def _label(row: ComparedCase) -> str:
-    """Return what a case of an answer without letters is in it."""
+    """Return the label of a case without a letter."""
     if row.is_reference:
         return {BASELINE: "baseline", RECOMMENDED: "recommended"}.get(row.choice, "reference")
     return "new" if row.choice == SAME_CASE else ""
@@ -143,13 +143,13 @@ def _columns(rows: Sequence[ComparedCase], labels: Sequence[str], console: Conso
 
 
 def _beside(values: Sequence[str], changes: Sequence[str]) -> list[str]:
-    """Return each value with its change in one cell, both in columns, so that no narrow terminal shows the one without the other."""
+    """Return each value with its change in one cell, both aligned, so that a narrow terminal always shows both."""
     value_width, change_width = max(map(len, values)), max(map(len, changes))
     return [f"{value:>{value_width}}  {change:>{change_width}}".rstrip() for value, change in zip(values, changes, strict=True)]
 
 
 def _settings(cases: Sequence[CaseSummary]) -> list[str]:
-    """Return of each case its precision, and what else tells it from others of its model and device."""
+    """Return each case's precision, and other settings that distinguish it among those of its model and device."""
     precisions, runtimes = [case.key.precision for case in cases], [case.key.runtime_text for case in cases]
     telling = [runtimes] if words.only(runtimes) is None else []
     telling += words.telling_parts(cases, [[f"{case.key.model} {case.key.device}" for case in cases], precisions, *telling])
@@ -169,7 +169,7 @@ def shown_figures(cases: Sequence[CaseSummary], highest_rank: int = 1) -> list[F
 
 
 def figure_heading(entry: Figure, cases: Sequence[CaseSummary]) -> str:
-    """Return the heading of a figure, of rates of tokens with the tokens where all cases have as many: `pp 512 t/s`."""
+    """Return the heading of a figure; for token rates with the number of tokens if all cases have the same: `pp 512 t/s`."""
     if entry.name == ACCURACY:
         return words.only(metric_name(case.accuracy.metric) for case in cases if case.accuracy) or "Accuracy"
     if entry.name == TOKEN_ENERGY:
@@ -180,7 +180,7 @@ def figure_heading(entry: Figure, cases: Sequence[CaseSummary]) -> str:
 
 
 def figure_in_column(entry: Figure, case: CaseSummary) -> CaseFigure | None:
-    """Return a figure of a case in the unit of its column: of a token's energy J."""
+    """Return a figure of a case in the unit of its column: J for a token's energy."""
     figure = case.figures.get(entry.name)
     if entry.name != TOKEN_ENERGY or figure is None:
         return figure
@@ -189,21 +189,21 @@ def figure_in_column(entry: Figure, case: CaseSummary) -> CaseFigure | None:
 
 
 def _change(name: str, row: ComparedCase) -> str:
-    """Return the change of a figure, with a sign where it is not better or worse; in parentheses one that the answer does not decide."""
+    """Return the change of a figure, with a sign if it is not better or worse; in parentheses if it is not decided."""
     change = row.decisions.get(name)
     if change is None and name == MEMORY and not row.is_reference and not why_not_compared(name, row.case, row.reference):
         (change,) = decided({name: (name, row.case, row.reference)}, row.matters_ratio).values()
         if abs(change.value - 1) < change.margin:
             return ""
     if change is not None:
-        # The column says what the change is of.
+        # The heading names the figure.
         text = words.change_text(name, change).removesuffix(" points").removesuffix(" as long")
         return text + SIGNS.get(words.outcome_words(name, row), "") if name in row.decisions else f"({text})"
     return "not ranked" if row.not_ranked and not row.is_reference and name == (TTFT if row.case.generates else speed_of(row.case)) else ""
 
 
 def _shared(rows: Sequence[ComparedCase]) -> str:
-    """Return in words what the cases of a group share; what they do not share has a column."""
+    """Return in words what the cases of a group share; other settings have a column."""
     cases = [row.case for row in rows]
     images = [case.subject.dataset.images * (not case.generates) for case in cases]
     datasets = [
@@ -222,7 +222,7 @@ def _shared(rows: Sequence[ComparedCase]) -> str:
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the lines below the tables: each case in a sentence, what was chosen, what became of limits, and what to know of the cases."""
+    """Yield the lines below the tables: each case in a sentence, the choice, the gate, and notes on the cases."""
     compared = comparison.compared
     if 1 < len(compared) <= SENTENCES_SHOWN:
         yield from (f"{row.name}: {words.decisions_text(row)}" for row in compared)
@@ -247,7 +247,7 @@ def _cases(comparison: Comparison) -> list[CaseSummary]:
 
 
 def notes_on(comparison: Comparison) -> Iterator[str]:
-    """Yield what to know of the cases, and the verdicts on their runs."""
+    """Yield notes on the cases, and the verdicts on their runs."""
     compared = comparison.compared
     cases = _cases(comparison)
     for mark, names in grouped((mark, row.name) for row in compared for mark in row.marks if mark not in _SAID).items():
@@ -262,7 +262,7 @@ def notes_on(comparison: Comparison) -> Iterator[str]:
 
 
 def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[str]:
-    """Yield how to choose among cases, the meaning of the signs behind changes, and how sure the intervals are."""
+    """Yield how to choose among cases, the meaning of the signs after changes, and the confidence of the intervals."""
     is_chosen = comparison.choice or comparison.gate or not words.has_letters(comparison)
     if not is_chosen and any(words.outcome_of(row) == words.IN_PART for row in rows):
         yield "each is better in part: your limits choose (--require, --cheapest)"

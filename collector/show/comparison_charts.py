@@ -1,4 +1,4 @@
-"""The charts of a comparison, each for cases that may be compared, and in words what they cannot show."""
+"""The charts of a comparison, each for comparable cases, and a text on the cases that are missing in them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from edgemeter.collector.runs.relation import load_text
 from edgemeter.collector.show.series_style import SeriesStyles
 from edgemeter.collector.show.words import case_names, listed, outcome_of
 
-# So many devices are named where something is missing.
+# Devices that are named where something is missing.
 NAMED = 8
-# With more points than this none carries its name.
+# Above this number of points, none has a label.
 MOST_LABELLED = 10
 MS_PER_NS = 1e-6
 COST_TITLES = {LATENCY: "Latency p50, ms", ENERGY: "Energy per inference, gross, mJ"}
@@ -41,7 +41,7 @@ OF_SEVERAL = "a board of several"
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """Charts, and what is not in them with the reasons."""
+    """Charts, and the missing cases with the reasons."""
 
     charts: tuple[Chart, ...]
     notes: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Charts:
 def latency_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
     """Return latency against accuracy, a chart for each task, set of data, scenario, load and metric.
 
-    With `with_boards` the table behind it also holds each board of a row of several, which a page shows where one of them was picked.
+    With `with_boards` the table behind it also has each board of a combined row, which a page shows if one of them was selected.
     """
     drawn_rows = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
     charts = []
@@ -62,7 +62,7 @@ def latency_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, wi
 
 
 def energy_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False) -> Charts:
-    """Return energy against accuracy, as `latency_against_accuracy` does, with a chart for each class of energies."""
+    """Return energy against accuracy, as `latency_against_accuracy`, with a chart for each class of energies."""
     having = [row for row in comparison.rows if row.case.energy and ENERGY in row.case.figures]
     charts = [
         _against_accuracy(rows, styles, ENERGY, f"{_facet_title(rows)}, {_energy_class(rows[0].case)}", with_boards=with_boards)
@@ -80,7 +80,7 @@ def energy_against_accuracy(comparison: Comparison, styles: SeriesStyles, *, wit
 
 
 def distribution_chart(run: RunRecord, steps: int) -> Chart | None:
-    """Return the share of queries at most as slow, at even ranks with the extremes among them; None without usable raw samples."""
+    """Return the share of queries at most as slow, at even ranks including the extremes; None without usable raw samples."""
     latency_series = next((series for series in run.samples if series.name == "latency" and series.unit == "ns"), None)
     try:
         every_latency = unpack(latency_series) * MS_PER_NS if latency_series else np.empty(0)
@@ -96,13 +96,13 @@ def distribution_chart(run: RunRecord, steps: int) -> Chart | None:
 
 
 def anchor(row: ComparedCase) -> str:
-    """Return the fragment under which a page has `row`."""
+    """Return the fragment of `row` on a page."""
     identity = row.case.key, [board.case.key.device for board in row.boards]
     return f"case-{sha256(msgspec.json.encode(identity)).hexdigest()[:12]}"
 
 
 def facts(row: ComparedCase) -> dict[str, str | float | None]:
-    """Return what a script may narrow a chart or a table to, as `data-...` attributes; a row of several boards has no device."""
+    """Return the `data-...` attributes by which a script filters a chart or a table; a row of several boards has no device."""
     names = ("fleet", "device", "model", "runtime", "precision")
     attributes: dict[str, str | float | None] = {f"data-{name}": getattr(row.case.key, name) for name in names}
     if row.boards:
@@ -178,7 +178,7 @@ def _called(key: CaseKey) -> str:
 
 
 def _bounds_of(case: CaseSummary, name: str) -> dict[str, float | None]:
-    """Return the figure of that name and the accuracy of a case, which has both, with their intervals."""
+    """Return that figure and the accuracy of a case, which has both, with their intervals."""
     cost, accuracy = case.figures[name], case.figures[ACCURACY]
     return {
         "cost": cost.value, "cost_low": cost.low, "cost_high": cost.high,
@@ -187,7 +187,7 @@ def _bounds_of(case: CaseSummary, name: str) -> dict[str, float | None]:
 
 
 def _missing(comparison: Comparison, rows: Sequence[ComparedCase], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
-    """Return why cases have no point: each reason once, with the devices it holds for."""
+    """Return why cases have no point: each reason once, with its devices."""
     drawn_ids = set(map(id, rows))
     absent = [row.case for row in comparison.rows if id(row) not in drawn_ids]
     devices_by_reason = grouped((reason(case) or "too few queries for a median", case.key.device) for case in absent)

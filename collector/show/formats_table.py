@@ -1,4 +1,4 @@
-"""The formats of one model on a terminal: a row each with size, accuracy, latency and energy, and which to take."""
+"""The formats of one model on a terminal: a row each with size, accuracy, latency and energy, and the recommended one."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from edgemeter.collector.show.compare_table import figure_heading, notes_on, sho
 
 
 def show_formats(comparison: Comparison, sizes_mb: Mapping[str, float], console: Console) -> None:
-    """Print the table of the formats, which `sizes_mb` has by the names of the cases, what was chosen, and what to know of the runs."""
+    """Print the table of the formats, with `sizes_mb` by the names of the cases, the choice, and notes on the runs."""
     names, cases = [row.name for row in comparison.rows], [row.case for row in comparison.rows]
     columns = [
         TableColumn("format", names, "left", always=True),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from edgemeter.collector.compare.comparison import ComparedCase
 
-# The style sheet holds as many colours (after Okabe and Ito, and darker or lighter where the paper asks for it).
+# The style sheet has this many colours (after Okabe and Ito, and darker or lighter where the paper requires it).
 COLOURS = 7
 _STAR = "M0,-1L0.24,-0.31L0.95,-0.31L0.36,0.12L0.59,0.81L0,0.38L-0.59,0.81L-0.36,0.12L-0.95,-0.31L-0.24,-0.31Z"
 # Vega's names of shapes, and the sign for each in tables and legends.
@@ -23,7 +23,6 @@ class SeriesStyle:
 
     @property
     def paint(self) -> str:
-        """The colour as charts have it."""
         return f"var(--{self.colour})"
 
 
@@ -31,21 +30,20 @@ REFERENCE = SeriesStyle("reference", _STAR)
 
 
 def numbered_style(index: int) -> SeriesStyle:
-    """Return the style of the series at a place."""
     return SeriesStyle(f"s{index % COLOURS}", SHAPES[index % len(SHAPES)])
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesStyles:
-    """The styles of all series: devices where there are several (or board types), else runtimes; the reference is the star.
+    """The styles of all series: devices if there are several (or board types), else runtimes; the reference is the star.
 
-    Where nothing is compared with it, as of one device alone, its cases are series as others are.
+    If nothing is compared with it, as with a single device, its cases are ordinary series.
     """
 
     by_device: bool
     names: tuple[str, ...]
     by_board: bool = False
-    # Names that devices of several fleets have.
+    # Names of devices in several fleets.
     shared_names: frozenset[str] = frozenset()
     has_reference: bool = True
 
@@ -65,12 +63,11 @@ class SeriesStyles:
         return f"{key.device}, fleet {key.fleet}" if key.device in self.shared_names else key.device
 
     def of(self, row: ComparedCase) -> SeriesStyle:
-        """Return the style of `row`."""
         return REFERENCE if self.is_reference(row) else numbered_style(self.names.index(self.series(row)))
 
 
 def assign_styles(rows: Sequence[ComparedCase], most_devices: int | None = None) -> SeriesStyles:
-    """Return a style for each series of the page, the same in every chart; of more devices than `most_devices` their board types."""
+    """Return a style for each series of the page, the same in every chart; with more devices than `most_devices`, their board types."""
     compared_rows = [row for row in rows if not row.is_reference]
     device_rows = compared_rows or rows
     devices = {row.case.device for row in device_rows}

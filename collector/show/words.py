@@ -1,4 +1,4 @@
-"""A comparison in words: its headline, what was decided of each figure, the choice, the gate, and the names of cases."""
+"""A comparison in words: its headline, the decision on each figure, the choice, the gate, and the names of cases."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -24,16 +24,16 @@ IN_PART = "better in part and worse in part"
 OUTCOMES = ("worse", IN_PART, "inconclusive", WITHIN, "better", "no difference", "not compared")
 FINDINGS_SHOWN = 25
 CANDIDATES_SHOWN = 12
-# From this factor on a change is said in times, not in per cent.
+# From this factor on a change is given in times, not in per cent.
 TIMES = 2.0
-# Changes of this size have no decimals, and intervals of this width, unless these tell something.
+# Changes of this size have no decimals, and intervals of this width, unless decimals make a difference.
 COARSE = 9.95
 WIDE = 4.0
 SMALLEST = 1e-9  # A ratio next to 0 has no inverse.
 
 
 def headline(comparison: Comparison) -> str:
-    """Return in a line what came of a comparison, of several cases how many are better, worse or neither; and what is recommended."""
+    """Return the result of a comparison in a line: for several cases how many are better, worse or neither; and the recommendation."""
     rows = comparison.compared
     if not rows:
         return "There is nothing to compare the reference with." if comparison.rows else "No run could be compared."
@@ -58,7 +58,7 @@ def has_letters(comparison: Comparison) -> bool:
 
 
 def outcome_of(row: ComparedCase) -> str:
-    """Return in a word or two what became of a case: one of `OUTCOMES`."""
+    """Return the outcome of a case in a word or two: one of `OUTCOMES`."""
     outcomes = {outcome_words(name, row) for name in row.decisions} or {"not compared"}
     if {"better", "worse"} <= outcomes:
         return IN_PART
@@ -66,12 +66,12 @@ def outcome_of(row: ComparedCase) -> str:
 
 
 def outcome_words(name: str, row: ComparedCase) -> str:
-    """Return the outcome of a figure; where a gate passes what is not decided otherwise, that it is within the limit."""
+    """Return the outcome of a figure; or that it is within the limit, if a gate passes an undecided one."""
     return WITHIN if name in row.within_limits else row.decisions[name].outcome
 
 
 def decisions_text(row: ComparedCase) -> str:
-    """Return what was decided on a case: `latency is better, -14% (-19 to -9%); no difference in AP above 0.5 points`."""
+    """Return the decisions on a case: `latency is better, -14% (-19 to -9%); no difference in AP above 0.5 points`."""
     if not row.decisions:
         reasons = [*filter(None, (row.not_ranked,)), *not_compared(row).values()]
         return f"no figure compares ({next(iter(reasons), 'none is on both sides')})"
@@ -94,7 +94,7 @@ def decisions_text(row: ComparedCase) -> str:
 
 
 def decision_text(name: str, row: ComparedCase) -> str:
-    """Return what was decided on a figure: `better, -14% (-19 to -9%)`, `identical on every input`."""
+    """Return the decision on a figure: `better, -14% (-19 to -9%)`, `identical on every input`."""
     change = row.decisions[name]
     if is_identical(change):
         return "identical on every input"
@@ -104,7 +104,7 @@ def decision_text(name: str, row: ComparedCase) -> str:
 
 
 def not_compared(row: ComparedCase) -> dict[str, str]:
-    """Return the reasons why figures that an answer takes do not compare, by their names, as far as a side has them."""
+    """Return the reasons why figures cannot be compared, by their names, if a side has them."""
     case, other = row.case, row.reference
     speed = speed_of(case)
     names = OF_TEXT if case.generates and other.generates else (speed, ACCURACY, ENERGY)
@@ -114,14 +114,14 @@ def not_compared(row: ComparedCase) -> dict[str, str]:
 
 
 def figure_name(name: str, case: CaseSummary) -> str:
-    """Return what people call a figure in a sentence: `latency`, `AP`."""
+    """Return the name of a figure in a sentence: `latency`, `AP`."""
     if name == ACCURACY:
         return metric_name(case.accuracy.metric) if case.accuracy else "accuracy"
     return SPOKEN.get(name, JUDGED[name].title)
 
 
 def choice_lines(choice: Choice) -> Iterator[str]:
-    """Yield the recommended case, those that are similar, and why others are out or undecided."""
+    """Yield the recommended case, similar ones, and why others are excluded or undecided."""
     best = choice.recommended
     yield recommended_text(choice)
     if best:
@@ -140,10 +140,10 @@ def choice_lines(choice: Choice) -> Iterator[str]:
 
 
 def recommended_text(choice: Choice) -> str:
-    """Return which case is recommended and by what; or that none is, and why."""
+    """Return the recommended case and the deciding figure; or that there is none, and why."""
     required = choice.required.text
     if choice.recommended is None:
-        # Frames have to be answered in time though nobody asks for it.
+        # Frames have to be answered in time without an explicit limit.
         limits = dict.fromkeys(requirement.limit.text for candidate in choice.candidates for requirement in candidate.requirements)
         lacking = f"surely meets {required or listed(list(limits))}" if limits else f"has {choice.cheapest.title}"
         return f"recommended: none, because no case {lacking}{'' if limits else ' (--cheapest takes another figure)'}"
@@ -154,12 +154,12 @@ def recommended_text(choice: Choice) -> str:
 
 
 def requirement_text(requirement: Requirement) -> str:
-    """Return what became of a requirement: `p99<=33ms met: 29.1 ms (97.5% 28.2 to 30.1)`."""
+    """Return the outcome of a requirement: `p99<=33ms met: 29.1 ms (97.5% 28.2 to 30.1)`."""
     return f"{requirement.limit.text} {requirement.outcome}: {requirement_value(requirement)}"
 
 
 def requirement_value(requirement: Requirement) -> str:
-    """Return the value that a requirement is held against, with the interval that decides it or why there is none, and what would."""
+    """Return the value for a requirement, with the deciding interval or why there is none, and how to get one."""
     limit = requirement.limit
     if requirement.value is None:
         return requirement.reason
@@ -182,7 +182,7 @@ def gate_headline(gate: Gate) -> str:
 
 
 def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
-    """Yield the outcome, what fails and what is inconclusive, and how many pass."""
+    """Yield the outcome, the failing and inconclusive limits, and how many pass."""
     yield f"gate {gate_headline(gate)}"
     rows = {row.name: row for row in comparison.rows}
     findings = sorted(gate.findings, key=lambda finding: WORST_FIRST.index(finding.outcome))
@@ -198,7 +198,7 @@ def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
 
 
 def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
-    """Return the change that decided a limit: `latency +7.6% (+7.0 to +8.1%)`; of what is open how many more runs would decide."""
+    """Return the change that decided a limit: `latency +7.6% (+7.0 to +8.1%)`; if it is open, how many more runs would decide it."""
     change, limit = finding.change, finding.limit
     if change is None or row is None:
         return finding.reason
@@ -210,7 +210,7 @@ def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
 
 
 def figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str:
-    """Return a figure as `140 ms ± 4%` or `0.404 (0.331 to 0.480)`, without the unit where none is given; "-" where there is no value."""
+    """Return a figure as `140 ms ± 4%` or `0.404 (0.331 to 0.480)`, without the unit if none is given; "-" without a value."""
     if figure is None:
         return figures.ABSENT
     value = f"{entry.shown(figure.value)} {unit}".rstrip()
@@ -219,22 +219,22 @@ def figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str
     if figure.scale == "ratio":
         return figures.with_interval(value, figure.value, figure.low, figure.high)
     ends = entry.range_text(figure.low, figure.high)
-    # An interval of no width is that of a figure that every run has alike.
+    # An interval of no width means that all runs are equal.
     return f"{value} ({ends})" if " to " in ends else value
 
 
 def short_figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str:
-    """Return a figure as `figure_text` does, but shares and accuracies without their intervals."""
+    """Return a figure as `figure_text`, but shares and accuracies without their intervals."""
     return entry.shown(figure.value) if figure is not None and figure.scale == "points" else figure_text(entry, figure, unit)
 
 
 def change_parts(name: str, change: Decision, *limits: float) -> tuple[str, str]:
-    """Return a change and the interval that decides it, empty without one: `-14%` and `-19 to -9%`.
+    """Return a change and the deciding interval, empty without one: `-14%` and `-19 to -9%`.
 
-    It is in per cent, from a factor of two on in times, of shares and accuracies in points; with as many decimals as tell its interval
-    from no change, from what matters and from the `limits`. Ends that are written alike are left out.
+    It is in per cent, from a factor of two on in times, for shares and accuracies in points; with enough decimals to separate its interval
+    from no change, from the smallest difference that matters and from the `limits`. Equal ends are left out.
     """
-    # A metric that is no share, such as a perplexity, has no points.
+    # A metric that is not a share, such as a perplexity, has no points.
     per = 1 if name == ACCURACY and change.better == "lower" else 100
     margin = per * change.margin
     convert: Callable[[float], float]
@@ -257,12 +257,12 @@ def change_parts(name: str, change: Decision, *limits: float) -> tuple[str, str]
 
 
 def change_text(name: str, change: Decision) -> str:
-    """Return a change as `-14%`, a large one as `4.9 times as long`, of shares and accuracies as `-9.9 points`."""
+    """Return a change as `-14%`, a large one as `4.9 times as long`, for shares and accuracies as `-9.9 points`."""
     return change_parts(name, change)[0]
 
 
 def change_with_interval(name: str, change: Decision, *limits: float) -> str:
-    """Return a change with the interval that decides it, if it has one: `-14% (-19 to -9%)`."""
+    """Return a change with the deciding interval, if it has one: `-14% (-19 to -9%)`."""
     text, interval = change_parts(name, change, *limits)
     return f"{text} ({interval})" if interval else text
 
@@ -273,7 +273,7 @@ def is_identical(change: Decision) -> bool:
 
 
 def outcome_text(decision: Decision) -> str:
-    """Return the outcome with what belongs to it: `no difference above 3%`, `inconclusive; about 4 more runs would decide`."""
+    """Return the outcome with its margin or remedy: `no difference above 3%`, `inconclusive; about 4 more runs would decide`."""
     if decision.outcome == "no difference":
         return f"no difference above {margin_text(decision)}"
     return "; ".join(filter(None, (decision.outcome, what_decides(decision))))
@@ -285,9 +285,9 @@ def margin_text(decision: Decision) -> str:
 
 
 def what_decides(decision: Decision) -> str:
-    """Return how many more runs would decide: `about 6 more runs would decide: measure with --repeats 9`; empty where nothing is open.
+    """Return how many more runs would decide: `about 6 more runs would decide: measure with --repeats 9`; empty if nothing is open.
 
-    Without an interval nothing shows how many would: `3 runs give an interval: measure with --repeats 3`.
+    Without an interval that number is unknown: `3 runs give an interval: measure with --repeats 3`.
     """
     unit, further = decision.evidence.unit, decision.further
     if decision.outcome == "inconclusive" and decision.low is not None and unit == "image":
@@ -305,21 +305,21 @@ def what_decides(decision: Decision) -> str:
 
 
 def assumed_in_changes(decisions: Iterable[Decision]) -> Iterator[str]:
-    """Yield what the intervals of changes between sessions and between days include: a scatter that the runs are too few to show."""
+    """Yield the assumed scatter in the intervals of changes between sessions and between days, which too few runs cannot show."""
     assumed = [(decision.evidence.assumed.between, decision.evidence.assumed.sd) for decision in decisions if decision.evidence.assumed]
     for between, sds in grouped(assumed).items():
         yield f"changes between {between} include an assumed scatter of {100 * max(sds):.2g}% between {between}"
 
 
 def confidence_text(*confidences: float) -> str:
-    """Return the confidence of intervals as `97.5%`, of several as `95% to 98.3%`; never as 100%."""
+    """Return the confidence of intervals as `97.5%`, for several as `95% to 98.3%`; never as 100%."""
     ends = sorted({100 * confidence for confidence in (min(confidences), max(confidences))})
     decimals = figures.telling_decimals(ends, 1, 100)
     return " to ".join(f"{round(end, decimals):g}%" for end in ends)
 
 
 def decided_together(changes: Iterable[Decision]) -> str:
-    """Return how sure the intervals of an answer are; empty where each is one of 95%, or there is none."""
+    """Return the confidence of the intervals of a comparison; empty if each is 95%, or there is none."""
     confidences = [change.confidence for change in changes if change.low is not None and change.low != change.high]
     if not confidences or confidence_text(*confidences) == confidence_text(CONFIDENCE):
         return ""
@@ -327,25 +327,25 @@ def decided_together(changes: Iterable[Decision]) -> str:
 
 
 def only(texts: Iterable[str]) -> str | None:
-    """Return the one text that all are, None when they differ or there are none."""
+    """Return the text if all are equal; None if they differ or there are none."""
     different = list(dict.fromkeys(texts))
     return different[0] if len(different) == 1 else None
 
 
 def listed(texts: Sequence[str], limit: int = 4) -> str:
-    """Return `a, b and c`; of more than `limit` the first and how many more."""
+    """Return `a, b and c`; with more than `limit` the first ones and the number of others."""
     if len(texts) > limit:
         return f"{', '.join(texts[: limit - 1])} and {len(texts) - limit + 1} more"
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
 def level_text(case: CaseSummary) -> str:
-    """Return since when the runs of a case count, and how many came before; empty where all count."""
+    """Return since when the runs of a case count, and the number of earlier ones; empty if all count."""
     return f"{case.segment.words}; {figures.count(case.segment.earlier, 'earlier run')} left out" if case.segment else ""
 
 
 def level_of_boards(boards: Sequence[ComparedCase]) -> str:
-    """Return since when the runs of boards of one type count, on how many of them, and how many came before; empty where all count."""
+    """Return since when the runs of boards of one type count, on how many of them, and the number of earlier ones; empty if all count."""
     segments = [board.case.segment for board in boards if board.case.segment]
     days = sorted(figures.stamp(segment.since_ns)[:10] for segment in segments)
     period = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
@@ -354,22 +354,22 @@ def level_of_boards(boards: Sequence[ComparedCase]) -> str:
 
 
 def case_names(cases: Sequence[CaseSummary]) -> list[str]:
-    """Return a short name for each case: precision and runtime, and of the rest, such as its role, what tells cases of one device apart."""
+    """Return a short name for each case: precision and runtime, and other fields that distinguish cases of one device."""
     models = [case.key.model for case in cases]
     parts = [*([models] if len(set(models)) > 1 else []), [case.key.precision for case in cases], [case.key.runtime for case in cases]]
     owners = [f"{case.key.fleet} {case.key.device} {case.key.role}" for case in cases]
     short = [" · ".join(texts) for texts in zip(*parts, *telling_parts(cases, [owners, *parts]), strict=True)]
-    # One device may be the reference too, and devices of two fleets may have one name: where nothing else tells their cases apart.
+    # One device may be the reference too, and devices of two fleets may have one name: used if nothing else distinguishes their cases.
     alike = grouped(((case.key.device, name), case.key) for case, name in zip(cases, short, strict=True))
     distinctions = {key: apart(key, keys, [FIELD["role"].text, FIELD["fleet"].text]) for keys in alike.values() for key in keys}
     return [" · ".join([name, *distinctions[case.key]]) for case, name in zip(cases, short, strict=True)]
 
 
 def telling_parts(cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return what else tells the cases apart, each a text for every case; `shown_texts` are such texts that a reader sees anyway."""
+    """Return the fields that distinguish the cases, each a text for every case; `shown_texts` are those that a reader sees anyway."""
     case_of_data = {case.key.dataset_sha256: case for case in cases}
     names_of_data = {sha256: case.subject.dataset.name for sha256, case in case_of_data.items()}
-    # Where two data sets have one name, the start of their hashes tells them apart.
+    # If two data sets have one name, the start of their hashes distinguishes them.
     is_clear = len(set(names_of_data.values())) == len(names_of_data)
     telling: list[list[str]] = []
     for entry in FIELDS:
@@ -385,7 +385,7 @@ def telling_parts(cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[s
 
 
 def load_words(key: CaseKey) -> str:
-    """Return under which load a case ran, and beside which models, after a comma; empty of one alone, call by call."""
+    """Return the load of a case and its concurrent models, after a comma; empty for single calls of one model."""
     return f", {load}" if (load := load_text(key)) else ""
 
 

@@ -1,1 +1,1 @@
-"""The trend: the runs of a series day by day, the changes in it, and what people noted about it."""
+"""The trend: the runs of a series day by day, its changes, and annotations."""

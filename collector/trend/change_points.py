@@ -1,7 +1,7 @@
-"""The change points of a series: its steps in order, each found as it would have been at the time, and the current level.
+"""The change points of a series: its steps in order, each found with the data of its time, and the current level.
 
-History is scanned as a monitor would have: the last points up to a day, back to the last step; at every fifth point, and at the newest.
-Many series are scanned together, so that thousands take seconds. The same records always give the same change points.
+History is scanned as a monitor would have done: the last points up to a day, back to the last step; at every fifth point, and at the
+newest. Many series are scanned together, so that thousands take seconds. The same records always give the same change points.
 """
 
 import math
@@ -34,20 +34,20 @@ from edgemeter.collector.trend.slow import Ramp, is_slow, may_be_slow, may_have_
 
 WINDOW = 120
 EVERY = 5
-# After this many points a step is accepted even if it is smaller than what matters, but not clearly so.
+# After this many points a step is accepted although it is not clearly larger than the smallest that matters.
 SETTLED = 30
 CONFIDENCE_Z = 1.959964
-# By this many points the place of a step may move when later points are known.
+# The number of points by which a step may move when later points are known.
 NEAR = 10
 # A slow change is looked for, and reported, from this share of the smallest step that is reported.
 SLOW_RATIO = 0.5
-# Up, and back within so many days, is no step.
+# A rise that ends within this many days is not a step.
 EPISODE_DAYS = 30
-# Without what the thermometer showed, a step that was its work has little of its score left, and a true one most of it.
+# Adjusted for temperature, a step caused by it has little of its score left, and a true one most of it.
 SURVIVING_RATIO = 0.6
-# The weather hides so much of a jump, in spreads of neighbouring days.
+# The error of a jump due to the weather, in spreads of neighbouring days.
 HIDDEN_BY_WEATHER = 1.0
-# So many that what is computed of them stays in the processor's cache.
+# A group size whose intermediate results stay in the processor's cache.
 _TOGETHER, _BREAKS_TOGETHER = 400, 20
 # A step at a declared place: the place, its score, the step's size and standard error.
 _DeclaredStep = tuple[int, float, float, float]
@@ -55,7 +55,7 @@ _DeclaredStep = tuple[int, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A step at a place of the days: the first point of the new level, and the earliest and latest place that fit nearly as well."""
+    """A step at an index of the days: the first point of the new level, and the earliest and latest index that fit nearly as well."""
 
     place: int
     low: int
@@ -65,7 +65,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The points from the place `begin` to before `end` are at another level, by `size`; those after are back."""
+    """The points from `begin` to before `end` are at another level, by `size`; later ones are back."""
 
     begin: int
     end: int
@@ -74,10 +74,12 @@ class Away:
 
 @dataclass(slots=True)
 class ChangePoints:
-    """The result for one series: `breaks` in order, and from the newest scan a split that is not confirmed yet and the temperature's slope.
+    """The result for one series: `breaks` in order, and from the newest scan an unconfirmed split and the temperature's slope.
 
-    `cuts` are the places at which a person declared a new level; the first is always 0. `days` are the days without what is no step: the
-    two `modes` (since the newest cut), the `episodes`, levels that come and go, and the slow change (`ramp`, the newest), at the level of
+    `cuts` are the indexes at which a person declared a new level; the first is always 0. `days` are the days after removing changes that
+    are not
+    steps: the two `modes` (since the newest cut), the `episodes`, recurring levels, and the slow change (`ramp`, the newest), at the level
+    of
     the last day.
     """
 
@@ -92,11 +94,10 @@ class ChangePoints:
     ramp: Ramp | None = None
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Return the spans between cuts."""
         return pairwise([*self.cuts, len(self.days.day)])
 
     def take(self, part: slice, apart: NDArray[np.float64] | float) -> None:
-        """Take what is no step out of the days."""
+        """Remove a change that is not a step from the days."""
         x = self.days.x.copy()
         x[part] -= apart
         self.days = replace(self.days, x=x)
@@ -106,8 +107,8 @@ class ChangePoints:
 class _Walk:
     """The progress through the points between two cuts: `begin` starts the present level, `stop` is the end.
 
-    History is scanned at the `scheduled` ends, of which those that may find a step are among the `ends` to come once the present level is
-    screened. `changed` are the places where the fingerprint changed, `is_warm` is whether the temperature is a regressor.
+    History is scanned at the `scheduled` ends; those that may find a step are among the `ends` to come once the present level is
+    screened. `changed` are the indexes where the fingerprint changed, `is_warm` is whether the temperature is a regressor.
     """
 
     changes: ChangePoints
@@ -121,7 +122,6 @@ class _Walk:
 
     @property
     def days(self) -> Days:
-        """The days of the series."""
         return self.changes.days
 
 
@@ -163,7 +163,7 @@ def _scan_all(walks: Sequence[_Walk]) -> None:
 
 
 def _screen(walks: Sequence[_Walk]) -> None:
-    """Choose the scans of the present levels: without those of history that cannot confirm a step."""
+    """Select the scans of the present levels, without those of history that cannot confirm a step."""
     for walk in walks:
         walk.ends, walk.is_screened = [walk.stop], True
     walks = [walk for walk in walks if walk.scheduled]
@@ -190,7 +190,7 @@ def _screen(walks: Sequence[_Walk]) -> None:
 
 
 def _take_modes(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]) -> None:
-    """Take the two modes out of the days of these spans of series, as far as the temperature does not explain them."""
+    """Remove the two modes from the days of these spans of series, unless the temperature explains them."""
     for alike in _of_one_length(spans):
         x, heat = _figures(results, alike), np.zeros((len(alike), alike[0][1].stop - alike[0][1].start))
         for index, (row, part) in enumerate(alike):
@@ -217,7 +217,7 @@ def _figures(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]
 
 
 def _unsettled(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]) -> list[ChangePoints]:
-    """Return the changes of series of which something may be no step: of those with breaks, and of those that may move slowly."""
+    """Return the series that may contain changes other than steps: those with breaks, and those that may move slowly."""
     unsettled = {row for row, changes in enumerate(results) if changes.breaks}
     for alike in _of_one_length([span for span in spans if span[0] not in unsettled]):
         x = _figures(results, alike)
@@ -237,7 +237,7 @@ def _unsettled(results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice
 
 
 def _settled(changes: ChangePoints) -> _Walk | None:
-    """Take what is no step, and the breaks that were its work, out of the days; return the scan that this calls for."""
+    """Remove changes that are not steps, and the breaks that they caused, from the days; return the scan that is then needed."""
     days, size = changes.days, len(changes.days.day)
     for span in changes.spans():
         _take_episodes(changes, span)
@@ -253,7 +253,7 @@ def _settled(changes: ChangePoints) -> _Walk | None:
 
 
 def _settle_span(changes: ChangePoints, span: tuple[int, int]) -> bool:
-    """Take the slow change of a span, or its levels that come and go, out of the days; return whether no such levels were found."""
+    """Remove the slow change of a span, or its recurring levels, from the days; return whether there are no recurring levels."""
     days, (begin, stop) = changes.days, span
     breaks = [step for step in changes.breaks if begin <= step.place < stop]
     if stop - begin < BEFORE + AFTER or not (breaks or may_be_slow(days.x[begin:stop], SLOW_RATIO * days.metric.reported_from)):
@@ -279,7 +279,7 @@ def _settle_span(changes: ChangePoints, span: tuple[int, int]) -> bool:
 
 
 def _take_episodes(changes: ChangePoints, span: tuple[int, int]) -> None:
-    """Make an episode of two breaks without a known cause, within weeks, of which the second takes back the first."""
+    """Turn two breaks within weeks and without a known cause into an episode, if the second reverses the first."""
     breaks = [step for step in changes.breaks if span[0] < step.place < span[1]]
     edges = [span[0], *(step.place for step in breaks), span[1]]
     for index, (first, last) in enumerate(pairwise(breaks)):
@@ -299,7 +299,7 @@ def _take_episodes(changes: ChangePoints, span: tuple[int, int]) -> None:
 
 
 def _take_levels(changes: ChangePoints, span: tuple[int, int], recurring: Collection[int]) -> None:
-    """Take the `recurring` breaks out, and the levels between them as far as they differ from the mean of all."""
+    """Remove the `recurring` breaks, and the differences of the levels between them from the mean of all."""
     changes.breaks, breaks = [step for step in changes.breaks if step.place not in recurring], changes.breaks
     for begin, end in pairwise([span[0], *(step.place for step in changes.breaks if span[0] < step.place < span[1]), span[1]]):
         mean = changes.days.x[begin:end].mean()
@@ -325,7 +325,7 @@ def _scan_next(walks: Sequence[_Walk]) -> None:
 
 
 def _scan(series: Sequence[Days], spans: Sequence[tuple[int, int]], only: NDArray[np.intp] | None = None) -> Scan:
-    """Scan the spans, each at the end of a row, with temperatures or all without; `only` are places of the series."""
+    """Scan the spans, each at the end of a row, with temperatures or all without; `only` are indexes of the series."""
     begins, ends = np.array(spans).T
     longest = int((ends - begins).max())
     present = np.arange(longest)[None, :] >= longest - (ends - begins)[:, None]
@@ -352,7 +352,7 @@ def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> N
 
 
 def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]]) -> list[_DeclaredStep | None]:
-    """Return for each series the step at the newest place where its fingerprint changed; None if it did not, or nothing stepped there."""
+    """Return the step at the newest change of each series' fingerprint; None without a change, or without a step there."""
     newest = [bisect_right(walk.changed, end - AFTER) - 1 for walk, (_, end) in zip(walks, spans, strict=True)]
     places = {row: walks[row].changed[index] for row, index in enumerate(newest) if index >= 0}
     rows = [row for row, first_day in places.items() if first_day >= spans[row][0] + BEFORE]
@@ -365,7 +365,7 @@ def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]]) -> list[
 
 
 def _record(walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _DeclaredStep | None) -> None:
-    """Record one scan: a confirmed step begins a new level, the newest scan gives the current one."""
+    """Process one scan: a confirmed step begins a new level, the newest scan gives the current one."""
     begin, end = span
     result, row = scanned
     score, line = float(result.score[row]), float(result.line[row])
@@ -391,10 +391,10 @@ def _record(walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], decla
 
 
 def _is_new_level(walk: _Walk, span: tuple[int, int], split: Break, scanned: tuple[float, float, float]) -> bool:
-    """Return whether a step, of this size, error and slope of the temperature, is large enough to report and no slow or warm change.
+    """Return whether a step, of this size, error and slope of the temperature, is large enough to report and not due to temperature or drift.
 
-    Or clearly too small to matter; others wait for more points. To wait until a step is clearly more takes 30 days for one of just that
-    size, and finds no fewer false ones: the score decides those.
+    Also if it is clearly too small to matter; others wait for more points. Waiting until a step is clearly larger takes 30 days for one of
+    just that size, and finds no fewer false ones: the score decides those.
     """
     step, error, slope = scanned
     metric, after = walk.days.metric, span[1] - split.place
@@ -404,7 +404,7 @@ def _is_new_level(walk: _Walk, span: tuple[int, int], split: Break, scanned: tup
 
 
 def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float, slope: float) -> bool:
-    """Return whether a step remains both with the temperature readings as they are and after removing a jump of theirs next to it.
+    """Return whether a step remains both with the temperature readings as they are and after removing a jump of theirs near it.
 
     An exchanged sensor shows a jump that the metric does not follow, a warmer board one that it does. Jumps of the size of the weather
     cannot be distinguished, so a change that either of the two explains is not a step.
@@ -417,7 +417,7 @@ def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float,
     places = range(max(candidate.low, candidate.place - NEAR, begin + BEFORE) - begin, last - begin + 1)
     sign = -math.copysign(1.0, step * slope)
     anywhere = range(BEFORE, end - begin - AFTER + 1)
-    # A jump elsewhere misleads about how the metric follows the temperature.
+    # A jump elsewhere distorts the estimate of how the metric follows the temperature.
     temperatures_c = [
         without_jump(used, places, sign, HIDDEN_BY_WEATHER),
         without_jump(used, anywhere, 1.0),
@@ -439,13 +439,13 @@ def _begin_level(walk: _Walk, step: Break, end: int) -> None:
     walk.changes.breaks.append(step)
     walk.begin, stride = step.place, walk.scheduled.step
     first = walk.begin + BEFORE + AFTER
-    # The newest scan is repeated, on the new level alone.
+    # The newest scan is repeated on the new level alone.
     start = max(first, end + 1)
     walk.scheduled, walk.ends, walk.is_screened = range(start + -start % stride, walk.stop, stride), [], first > walk.stop
 
 
 def at_breaks(breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Break, float, float]]:
-    """Return breaks, each of some days between its neighbours, as all later points place them, the step and its standard error."""
+    """Return breaks, each within some days between its neighbours, located by all later points, with the step and its standard error."""
     placed: dict[int, tuple[Break, float, float]] = {}
     for indices in grouped((days.is_warm, index) for index, (days, *_) in enumerate(breaks)).values():
         for first in range(0, len(indices), _BREAKS_TOGETHER):
@@ -461,7 +461,8 @@ def _placed(breaks: Sequence[tuple[Days, int, Break, int]]) -> Iterator[tuple[Br
     last = 0
     for (days, _, step_break, _), (span, places) in zip(breaks, tried, strict=True):
         part, last = slice(last, last + len(places)), last + len(places)
-        # Each place with residuals clipped around its own two levels: a high day beside a step does not move it.
+        # For each index, residuals are clipped around its own two levels, so that a high day next to a step does not move it. If no step
+        # can be estimated there is nothing to locate. A wrong index seems to have more noise: all are compared by the least.
         # Where no step can be estimated there is nothing to date. A wrong place seems to have more noise: all are measured by the least.
         variance = days.known[slice(*span)] + scanned.day_variance[part, None]
         residuals = scanned.left[part, scanned.left.shape[1] - (span[1] - span[0]) :]
@@ -473,7 +474,7 @@ def _placed(breaks: Sequence[tuple[Days, int, Break, int]]) -> Iterator[tuple[Br
 
 
 def _places_near(days: Days, begin: int, step_break: Break, end: int) -> tuple[tuple[int, int], list[int]]:
-    """Return the days around a break that tell its place, and the places where it may be: a declared one does not move."""
+    """Return the days around a break that show its position, and the possible indexes; a declared break does not move."""
     span = (max(begin, step_break.place - RECENT), min(end, step_break.place + RECENT))
     if step_break.score == 0 or (step_break.low == step_break.high and step_break.place in days.changed):
         return span, [step_break.place]

@@ -18,7 +18,7 @@ NOT_SET = "none"
 ENVIRONMENT = ("agent", "firmware", "kernel", "power_mode", "governor")
 # The name for every device (or fleet), so that a dashboard of one device finds it.
 EVERY_DEVICE = "all"
-# Fleet, device, and for each kind what it is of and its value.
+# Fleet, device, and for each kind its subject and its value.
 _Facts = tuple[str, str, tuple[tuple[str, str, str], ...]]
 
 
@@ -34,7 +34,7 @@ class FleetChange:
 
 
 def changes_of(runs: Iterable[RunRecord]) -> list[FleetChange]:
-    """Return the changes in `runs`, which may come in any order, oldest first."""
+    """Return the changes in `runs` (in any order), oldest first."""
     # Many runs have the same facts: each set is stored once.
     unique_facts: dict[_Facts, _Facts] = {}
     timed_facts = [(run.started_at_ns, unique_facts.setdefault(facts, facts)) for run in runs for facts in [_facts(run)]]
@@ -69,7 +69,7 @@ def _facts(run: RunRecord) -> _Facts:
 
 
 def noted_changes(ledger: LedgerPlace, history: History) -> list[FleetChange]:
-    """Return the confirmed steps that matter in every series of a ledger, given its history and its annotations."""
+    """Return the confirmed steps that matter in every series of a ledger, given its history, and its annotations."""
     annotations = annotations_of(ledger)
     changes = []
     for note in annotations:

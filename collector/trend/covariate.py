@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 
 from edgemeter.collector.trend.noise import HALF_NORMAL, Array, median, row_medians
 
-# So many days on each side of a place give its levels, so many how the metric follows the temperature.
+# Days on each side of an index for its levels, and for how the metric follows the temperature.
 BESIDE, NEAR = 10, 60
-# A jump, and a misread day, differ by so many standard deviations of the differences of neighbouring days.
+# A jump, and a misread day, differ by this many standard deviations of the differences of neighbouring days.
 JUMP, MISREAD = 2.0, 5.0
 # Uncertainty of a jump's size from its adjacent days, because of the weather, in the same standard deviations.
 MARGIN = 2.0
-# The metric moves as a jump foretells if it does so within so many standard errors.
+# The metric follows a jump if it does so within this many standard errors.
 FORETOLD = 2.5
-# The least that the temperatures of neighbouring days are assumed to differ (degrees): sensors are read to a tenth or to one.
+# The least assumed difference of neighbouring days (degrees): sensors are read to a tenth or to one.
 LEAST_SPREAD = 0.1
 _ROUNDING_C = 1e-5
 
 
 def regressors(temperature_c: Array, x: Array, edges: NDArray[np.intp]) -> Array:
-    """Return the temperatures that the step search in `x` adjusts for, as `regressor` does, of series between the `edges`."""
+    """Return the temperatures that the step search in `x` adjusts for, as `regressor`, for series between the `edges`."""
     adjusted: Array = temperature_c.copy()
     for row in _may_change(temperature_c, edges):
         part = slice(edges[row], edges[row + 1])
@@ -35,7 +35,7 @@ def regressors(temperature_c: Array, x: Array, edges: NDArray[np.intp]) -> Array
 
 
 def _may_change(temperature_c: Array, edges: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the series in which a day may be misread or a sensor exchanged, or that lack some temperatures: of most, nothing is."""
+    """Return the series that may have a misread day or an exchanged sensor, or lack some temperatures: most have none of these."""
     size, series = np.diff(edges), np.repeat(np.arange(len(edges) - 1), np.diff(edges))
     readings = np.bincount(series[np.isfinite(temperature_c)], minlength=len(size))
     moved = np.full((len(size), size.max(initial=1)), np.inf)
@@ -47,7 +47,7 @@ def _may_change(temperature_c: Array, edges: NDArray[np.intp]) -> NDArray[np.int
     row, total = series[day], np.concatenate([[0.0], np.cumsum(np.nan_to_num(temperature_c))])
     begin, end = np.maximum(edges[row], day - BESIDE), np.minimum(edges[row + 1], day + BESIDE)
     shift = (total[end] - total[day]) / (end - day) - (total[day] - total[begin]) / (day - begin)
-    # A misread day differs so much from one beside it, at least.
+    # The least difference of a misread day from a neighbour.
     may_change = (np.abs(shift) > JUMP * spread[row] - _ROUNDING_C) | (steps[day - 1] > MISREAD * spread[row])
     return np.union1d(row[may_change], np.flatnonzero((readings > 0) & (readings < size)))
 
@@ -57,7 +57,7 @@ def regressor(temperature_c: Array, x: Array) -> Array:
     days_with_heat = np.flatnonzero(np.isfinite(temperature_c))
     heat = temperature_c[days_with_heat]
     spread = _spread(heat)
-    # The days beside each, the first and the last repeated.
+    # The days on either side of each, the first and the last repeated.
     neighbours = np.clip(np.arange(len(heat))[:, None] + np.arange(-2, 3), 0, len(heat) - 1)
     middle = np.sort(heat[neighbours], axis=1)[:, 2]
     heat = np.where(np.abs(heat - middle) > MISREAD * spread, middle, heat)
@@ -73,9 +73,9 @@ def regressor(temperature_c: Array, x: Array) -> Array:
 
 
 def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -> Array:
-    """Return the temperatures of days (no NaN) without the largest jump of a sign (1, -1) at one of the places; without one, as they are.
+    """Return the temperatures of days (no NaN) without the largest jump of a sign (1, -1) at one of the indexes; unchanged without one.
 
-    Its size is estimated from the adjacent days, whatever caused it, up to the weather of these days: it is taken to be larger by `beyond`
+    Its size is estimated from the adjacent days, up to the weather of these days: it is assumed to be larger by `beyond`
     times the spread of neighbouring days.
     """
     weather = sign * beyond * _spread(heat)
@@ -88,7 +88,7 @@ def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -
 
 
 def without_gaps(temperature_c: Array) -> Array:
-    """Return the temperatures, with their mean where one is unknown."""
+    """Return the temperatures, with their mean for unknown ones."""
     is_known = np.isfinite(temperature_c)
     if is_known.all():
         return temperature_c
@@ -101,7 +101,7 @@ def _spread(heat: Array) -> float:
 
 
 def _largest_jump(heat: Array, spread: float, removed: Collection[int]) -> int | None:
-    """Return the first day of the level that differs most from the one before, None where none lasts."""
+    """Return the first day of the level that differs most from the previous one, None if none lasts."""
     near = np.flatnonzero(np.abs(heat[1:] - heat[:-1]) > JUMP * spread) + 1
     sizes = {int(index): abs(_shift(heat, int(index))) for index in near if int(index) not in removed}
     best = max(sizes, key=lambda index: sizes[index], default=None)
@@ -114,9 +114,9 @@ def _shift(values: Array, index: int) -> float:
 
 
 def _true_part(heat: Array, x: Array, index: int, jump: float, margin: float) -> float:
-    """Return by how much the board itself got warmer at `index`, where a `jump` was taken out of `heat`, as the metric tells.
+    """Return the warming of the board itself at `index`, where a `jump` was removed from `heat`, according to the metric.
 
-    If it moved as such a jump foretells, all of it; else what it says, but no more than the weather of some days may be (`margin`).
+    If the metric moved as such a jump predicts, all of it; else its own estimate, but no more than the weather of some days (`margin`).
     """
     sides = slice(max(0, index - NEAR), index), slice(index, index + NEAR)
     warmth, response = (np.concatenate([values[side] - values[side].mean() for side in sides]) for values in (heat, x))

@@ -1,7 +1,7 @@
-"""The current segment of a case: from which of its runs on it shows the level that the board has now, and why.
+"""The current segment of a case: its runs at the present level of the board, and why it begins there.
 
-A case of months holds several levels; their median over all days is a level that the board never had. Steps are found as the trend finds
-them. With too few days for that, a change of the fingerprint begins a segment if the runs after it differ from those before.
+A case of months has several levels; their median over all days is a level that the board never had. Steps are found as in the trend.
+With too few days for that, a change of the fingerprint begins a segment if the runs after it differ from those before.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from edgemeter.collector.trend.run_columns import RunColumns, names_of, run_colu
 from edgemeter.collector.trend.series_trend import newest_step
 from edgemeter.collector.trend.trend_text import amount_text
 
-# A step in any of these begins a segment of all figures: one sentence then holds for the whole row.
+# A step in any of these begins a segment of all figures, so that one sentence holds for the whole row.
 LEVELS = ("latency_p50_ms", "energy_gross_mj", "accuracy_value")
 _NAMES = names_of(METRICS[name] for name in LEVELS)
 LEVEL_COLUMNS = (*_NAMES, "throughput_per_s")
-# Only the newest segment is wanted, so history is scanned in larger strides than a monitor's; every split is still scanned while recent.
+# Only the newest segment is needed, so history is scanned in larger strides than a monitor's; every split is still scanned while recent.
 EVERY = 30
 # A change of the fingerprint carries a step if Welch's p of the runs (or days) around it is below this, and the step matters.
 CARRIED_P = 0.01
@@ -39,7 +39,7 @@ class _Start(NamedTuple):
 
 
 def current_segments(cases: Sequence[CaseRuns]) -> list[CurrentSegment | None]:
-    """Return the current segment of each case (usable runs of any verdict, oldest first); None where all runs are of one level."""
+    """Return the current segment of each case (usable runs of any verdict, oldest first); None if all runs are of one level."""
     starts: list[_Start | None] = [None] * len(cases)
     all_runs = _columns(cases)
     for name in LEVELS:
@@ -63,7 +63,7 @@ def current_segments(cases: Sequence[CaseRuns]) -> list[CurrentSegment | None]:
 
 
 def _columns(cases: Sequence[CaseRuns]) -> RunColumns:
-    """Return the runs at the times that they state; those without a median, of too few queries as in `offline`, with one inference's."""
+    """Return the runs at their own times; those without a median, of too few queries as in `offline`, with one inference's."""
     names = ("started_at_ns", "subject", *LEVEL_COLUMNS)
     columns = {name: np.concatenate([runs.columns[name] for runs in cases]) for name in names}
     p50_ms, throughput_per_s = columns["latency_p50_ms"], columns["throughput_per_s"]
@@ -83,15 +83,15 @@ def _moves(values: NDArray[np.float64]) -> bool:
 
 
 def _stepped(name: str, runs: RunColumns, changes: ChangePoints) -> _Start | None:
-    """Return the start of the level after the newest step that the trend confirms, or after the newest episode."""
+    """Return the start of the level after the newest confirmed step, or after the newest episode."""
     step, away = newest_step(changes), max(changes.episodes, key=lambda episode: episode.end, default=None)
     if away is not None and (step is None or step.day < changes.days.day[away.end]):
         back = int(np.searchsorted(runs.day, changes.days.day[away.end]))
         return _Start(back, _reason(name, difference(METRICS[name], -away.size), ()))
     if step is None:
         return None
-    # The first run of the day that certainly has the new level; with a change of the fingerprint, its first run: that may be during a day,
-    # which then is of both levels.
+    # The first run of the day that certainly has the new level; with a change of the fingerprint, its first run, possibly within a day with
+    # both levels.
     sure = int(np.searchsorted(runs.day, step.day_high))
     near = range(max(1, int(np.searchsorted(runs.day, step.day_low - 1))), int(np.searchsorted(runs.day, step.day_high, side="right")))
     changed = next((index for index in reversed(near) if _changes(runs, index - 1, index)), None)
@@ -101,7 +101,7 @@ def _stepped(name: str, runs: RunColumns, changes: ChangePoints) -> _Start | Non
 
 
 def _carried(name: str, runs: RunColumns, begin: int) -> _Start | None:
-    """Return the newest change of the fingerprint after `begin` that carries a step; None where none does."""
+    """Return the newest change of the fingerprint after `begin` that carries a step; None without any."""
     if (runs.common == runs.common[0]).all():
         return None
     metric = METRICS[name]

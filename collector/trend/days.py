@@ -1,4 +1,4 @@
-"""Days: the points of one series and metric, one a day, made of the runs of that day; and of a board type, made of its devices."""
+"""Days: the points of one series and metric, one a day, from the runs of that day; for a board type, from its devices."""
 
 import math
 from collections import Counter, defaultdict
@@ -23,10 +23,10 @@ ENOUGH_TEMPERATURES = 0.8
 class Days:
     """The points of a metric in a series; arrays [days], oldest first.
 
-    `x` is the figure on the metric's scale, `known` the variance that is known of it, `floor` the least standard deviation that a day has,
-    `runs` how many it is the mean of; `temperature_c` is NaN if unknown, and before an exchange of the sensor as the newest would read.
-    `read_c` are the temperatures as they were read, None if these are they. `changed` is what changed in the fingerprint since the
-    point before, by the places where something did. `left_out` runs are of another kind than the newest, `not_ok` ones do not count, the
+    `x` is the figure on the metric's scale, `known` its known variance, `floor` the least standard deviation of a day,
+    `runs` the number of runs in the mean; `temperature_c` is NaN if unknown, and before an exchange of the sensor as the newest would read.
+    `read_c` are the temperatures as they were read, None if these are they. `changed` are the changes of the fingerprint since the
+    previous point, by index. `left_out` runs are of another kind than the newest, `not_ok` ones do not count, the
     newest of them on the day `not_ok_until` (0: there is none).
     """
 
@@ -83,7 +83,7 @@ def _points(
     x: Array,
     about: Sequence[tuple[str | None, int, int, int]],
 ) -> list[Days]:
-    """Return the points of each series, made of the runs at the places `used`, whose `series` and figures `x` are these."""
+    """Return the points of each series, from the runs at the indexes `used`, with their `series` and figures `x`."""
     size, day = len(runs.edges) - 1, runs.day[used]
     is_first = np.ones(len(used), dtype=np.bool_)
     is_first[1:] = (series[1:] != series[:-1]) | (day[1:] != day[:-1])
@@ -122,7 +122,7 @@ def _sums(values: Array, first: NDArray[np.intp]) -> Array:
 
 
 def _changes(runs: RunColumns, series: NDArray[np.intp], common: NDArray[np.intp]) -> dict[int, Sequence[str]]:
-    """Return the points at which something changed since the one before in the series; `common` are of the last run of each."""
+    """Return the points at which something changed since the previous one of the series; `common` are those of the last run of each."""
     changed = {}
     for point in (np.flatnonzero((series[1:] == series[:-1]) & (common[1:] != common[:-1])) + 1).tolist():
         earlier, later = (runs.facts[common[index]].below for index in (point - 1, point))
@@ -132,7 +132,7 @@ def _changes(runs: RunColumns, series: NDArray[np.intp], common: NDArray[np.intp
 
 
 def of_type(members: Sequence[Days]) -> Days:
-    """Return the points of a board type: each day the mean of its devices, each device counted from its own level."""
+    """Return the points of a board type: each day the mean of its devices, each relative to its own level."""
     usable = [member for member in members if len(member.day)]
     if not usable:
         empty, no_days = np.zeros(0), np.zeros(0, np.int64)
@@ -158,7 +158,7 @@ def of_type(members: Sequence[Days]) -> Days:
 
 
 def _common_changes(members: Sequence[Days], all_days: NDArray[np.int64]) -> Mapping[int, Sequence[str]]:
-    """Return for days of a board type what changed on at least half of its devices, on the day when most of them changed."""
+    """Return for days of a board type the changes on at least half of its devices, on the day when most of them changed."""
     days_of_text: dict[str, Counter[int]] = defaultdict(Counter)
     for member in members:
         for index, texts in member.changed.items():

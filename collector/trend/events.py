@@ -29,7 +29,6 @@ class EventMember:
 
     @property
     def name(self) -> FindingName:
-        """The name that distinguishes it from every other finding."""
         return self.series.key, self.series.metric, self.finding.day if isinstance(self.finding, Step) else None
 
     @property
@@ -39,13 +38,13 @@ class EventMember:
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """The changes on that day, or without one those near it."""
+        """The changes on that day, or without any those near it."""
         return self.finding.candidates or self.finding.changed_near if isinstance(self.finding, Step) else ()
 
 
 @dataclass(frozen=True, slots=True)
 class TrendEvent:
-    """Findings as one: `cause` is what changed on that day, None where nothing is known; days count from 1970."""
+    """Findings as one: `cause` is what changed on that day, None if unknown; days count from 1970."""
 
     kind: EventKind
     cause: str | None
@@ -55,17 +54,16 @@ class TrendEvent:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices that it hit, sorted; of a series of a board type all of that."""
+        """The affected devices, sorted; for a series of a board type all of that type."""
         return tuple(sorted({member.series.key.device or f"all {member.series.key.board}" for member in self.members}))
 
     @property
     def is_alone(self) -> bool:
-        """Whether it is a single finding."""
         return len(self.members) == 1
 
 
 def events_of(trends: Sequence[SeriesTrend], until: int) -> list[TrendEvent]:
-    """Return the events of several findings among the confirmed steps and the gaps of `trends`, the newest first."""
+    """Return the events of several findings among the confirmed steps and the gaps of `trends`, newest first."""
     events = [
         *step_events([EventMember(trend, step) for trend in trends for step in trend.steps]),
         *device_events([EventMember(trend, gap) for trend in trends if (gap := trend.missing(until)) is not None]),
@@ -81,7 +79,7 @@ def step_events(steps: Sequence[EventMember]) -> list[TrendEvent]:
 
 
 def device_events(findings: Sequence[EventMember]) -> list[TrendEvent]:
-    """Return the events of steps, or of gaps, by device and by whether runs came that do not count; single ones last."""
+    """Return the events of steps, or of gaps, by device and by whether there are runs that do not count; single ones last."""
     events = []
     devices = ((member.series.key.fleet, member.series.key.board, member.series.key.device) for member in findings)
     has_runs = (isinstance(member.finding, Missing) and member.finding.has_runs for member in findings)
@@ -94,7 +92,7 @@ def device_events(findings: Sequence[EventMember]) -> list[TrendEvent]:
 
 
 def told_by(events: Iterable[TrendEvent]) -> set[FindingName]:
-    """Return the findings that the events tell."""
+    """Return the findings in the events."""
     return {member.name for event in events for member in event.members}
 
 

@@ -1,4 +1,4 @@
-"""Findings of the trend analysis, in figures."""
+"""Findings of the trend analysis, as figures."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -6,7 +6,7 @@ from typing import Literal
 
 # `declared`: an annotation names the day; the step is estimated whatever its size.
 FindingState = Literal["unconfirmed", "confirmed", "declared"]
-# First days of one cause may differ by so much beyond their intervals: boards are updated one after the other, and measured once a day.
+# First days of one cause may differ by this much beyond their intervals: boards are updated one after the other, and measured once a day.
 SPREAD_DAYS = 2
 _EPOCH = date(1970, 1, 1)
 
@@ -44,9 +44,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The level moves steadily: `per_30_days` with its bounds (95%), per cent or points, from `day` to `last_day`, which are `days` points.
+    """The level moves steadily: `per_30_days` with its bounds (95%), per cent or points, from `day` to `last_day`, over `days` points.
 
-    `total` is the difference in all of them.
+    `total` is the difference over all of them.
     """
 
     per_30_days: float
@@ -65,7 +65,7 @@ class Drift:
 class Modes:
     """The level goes back and forth between `low` and `high` (in the metric's unit), `size` apart, per cent or points.
 
-    `high_ratio` is the share of days at the higher one, `changes` how often the level changed since `day`, the newest time on `last_day`.
+    `high_ratio` is the share of days at the higher one, `changes` is how often the level changed since `day`, most recently on `last_day`.
     """
 
     low: float
@@ -79,7 +79,7 @@ class Modes:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """No point since `day`, where one came every `every_days` days; with `has_runs` runs came all the same, which do not count."""
+    """No point since `day`, after one every `every_days` days; with `has_runs` there were runs, but they do not count."""
 
     day: int
     silent_days: int

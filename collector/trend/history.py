@@ -13,22 +13,22 @@ from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import CaseVersion, RunStore, SubjectRuns, version_of
 from edgemeter.collector.trend.run_columns import RunColumns, run_columns
 
-# So many subjects stand in one query.
+# Subjects in one query.
 _SUBJECTS = 500
 _RECEIVED = """SELECT subjects.fleet, subjects.device, max(received_ns)
 FROM (SELECT subject, max(row) AS newest FROM runs GROUP BY subject) AS held
 JOIN runs ON runs.row = held.newest JOIN chunks USING (chunk) JOIN subjects ON subjects.subject = held.subject
 GROUP BY subjects.fleet, subjects.device"""
-# To look a run up takes so many times as long as to read it among all, of which so many are read at once.
+# Looking a run up takes this many times as long as reading it among all; the number read at once.
 _LOOKED_UP, _PAGE = 3, 50_000
-# Among the columns of a row the first figure comes after so many others.
+# The number of columns before the first figure in a row.
 _FIRST = 4
-# Times are read in this unit: a float holds such a number, and a day is a whole number of them.
+# Times are read in this unit: a float represents such a number, and a day is a whole number of them.
 _TICK_NS = 1024
 
 
 class History:
-    """The history of a store as it is now, of one device where it is named."""
+    """The history of a store as it is now, of one device if given."""
 
     def __init__(self, store: RunStore, device: str | None = None) -> None:
         self.store = store
@@ -36,7 +36,6 @@ class History:
         self._members = {key: members[key] for key in sorted(members, key=series_order)}
 
     def series(self) -> Sequence[SeriesKey]:
-        """Return every series, sorted."""
         return list(self._members)
 
     def points(self, key: SeriesKey, since_day: int = 0) -> list[RunFigures]:
@@ -63,7 +62,7 @@ class History:
         )
 
     def _rows(self, members: Sequence[SubjectRuns], names: Sequence[str], since_day: int) -> NDArray[np.float64]:
-        """Return the runs of these subjects: the place of the subject, time, whether it is ok, row, and the figures of these names."""
+        """Return the runs of these subjects: index of the subject, time, whether it is ok, row, and the figures of these names."""
         selected = ", ".join(("subject", f"at_ns / {_TICK_NS}", "verdict = 'ok' AND siblings IS NULL", "row", *names))
         numbers, last_row = [member.number for member in members], max((member.newest_row for member in members), default=0)
         if _LOOKED_UP * sum(member.runs for member in members) > last_row:
@@ -87,7 +86,7 @@ class History:
         return max((member.newest_ns for member in self._members.get(key, ())), default=0) // NS_PER_DAY
 
     def newest_day(self) -> int:
-        """Return the day of the newest run of all that are known, 0 if there is none, also where only those of one device are read."""
+        """Return the day of the newest run of all, 0 if there is none, even if only one device's are read."""
         return int(self.store.query("SELECT coalesce(max(at_ns), 0) FROM runs")[0][0]) // NS_PER_DAY
 
     def received_ns(self) -> dict[tuple[str, str], int]:
@@ -95,14 +94,13 @@ class History:
         return {(fleet, device): received_ns for fleet, device, received_ns in self.store.query(_RECEIVED)}
 
     def runs(self, key: SeriesKey) -> int:
-        """Return how many runs a series has."""
         return sum(member.runs for member in self._members.get(key, ()))
 
     def version(self, key: SeriesKey) -> CaseVersion:
-        """Return what changes with the runs of a series."""
+        """Return a value that changes with the runs of a series."""
         return version_of(self._members.get(key, ()))
 
 
 def series_order(key: SeriesKey) -> tuple[str, ...]:
-    """Return what series are sorted by."""
+    """Return the sort key of series."""
     return (key.fleet, key.board, key.model, key.device, *(str(value) for value in msgspec.structs.astuple(key)))

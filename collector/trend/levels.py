@@ -1,4 +1,4 @@
-"""Levels that come and go, as where memory is placed at each boot: a step or a drift counts only if it stands out from their scatter.
+"""Recurring levels, for example from memory placement at each boot: a step or a drift counts only if it exceeds their scatter.
 
 Each level is one sample, however many days it lasted.
 """
@@ -14,20 +14,20 @@ from edgemeter.collector.trend.noise import Array, day_variances
 from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP
 from edgemeter.collector.trend.slow import Ramp, drawn_near
 
-# A level differs from its neighbour by so many standard errors, taking days as independent.
+# A level differs from its neighbour by this many standard errors, with days taken as independent.
 LEVEL_SCORE = 4.0
-# A step counts if the levels before and after it differ by so many standard errors, a drift if its slope is so many of its own.
+# A step counts if the levels before and after it differ by this many standard errors, a drift if its slope is this many of its own.
 APART, APART_SLOWLY = 3.7, 4.0
-# How far levels scatter is assumed to be known from so many more of them, which scatter as their days explain.
+# The scatter of levels has the weight of this many additional levels, with the scatter expected from their days.
 ASSUMED = 4
-# A series that changes its direction so often goes back and forth.
+# A series with this many changes of direction goes back and forth.
 REVERSALS = 2
-# By so many days the place of a step may be off: steps are further apart than that.
+# The position of a step may be off by this many days: steps are further apart than that.
 NEAR = BEFORE - 1
 
 
 class Levels:
-    """The levels of the days of a span in which steps were found at the places `breaks`."""
+    """The levels of the days of a span in which steps were found at the indexes `breaks`."""
 
     def __init__(self, days: Days, span: tuple[int, int], breaks: Sequence[int]) -> None:
         x, variance = _without_heat(days, span, breaks)
@@ -35,7 +35,7 @@ class Levels:
         weight, total = np.cumsum([0.0, *(1 / variance)]), np.cumsum([0.0, *(x / variance)])
         placed: dict[int, int] = {}
         for at in breaks:
-            # A step that was found some days too early or too late makes no level of these days.
+            # A step found some days too early or too late makes no level of these days.
             edges = np.array([*starts, len(x)])
             means = np.diff(total[edges]) / np.diff(weight[edges])
             sizes = {
@@ -52,10 +52,10 @@ class Levels:
         self._places = {at: starts.index(start) for at, start in placed.items()}
 
     def recurring(self, doubted: Collection[int]) -> list[int]:
-        """Return those of the `doubted` breaks that are no larger than the levels scatter.
+        """Return those of the `doubted` breaks that are no larger than the scatter of the levels.
 
-        If the series goes back and forth between them, they are all taken for samples of one level, until a step stands out; otherwise they
-        scatter as those between two steps do.
+        If the series goes back and forth between them, they count as samples of one level, until a step exceeds them; otherwise their
+        scatter is that between two steps.
         """
         segments = np.array([part.mean() for part in np.split(self.means, sorted(self._places.values()))])
         directions = np.sign(np.diff(segments))
@@ -84,7 +84,7 @@ class Levels:
         return abs(float(after.mean() - before.mean())) / math.sqrt(scatter * (1 / len(before) + 1 / len(after)))
 
     def follow(self, ramp: Ramp, breaks: Collection[int]) -> bool:
-        """Return whether the levels move along a ramp, beside steps at these of the breaks."""
+        """Return whether the levels follow a ramp, in addition to steps at these breaks."""
         steps = [np.arange(len(self.means)) >= self._places[at] for at in breaks]
         design = np.stack([np.clip(self._middle, ramp.first_day, ramp.last_day) - ramp.first_day, np.ones(len(self.means)), *steps], axis=1)
         inverse = np.linalg.pinv(design.T @ design)
@@ -98,7 +98,7 @@ class Levels:
 
 
 def _without_heat(days: Days, span: tuple[int, int], breaks: Sequence[int]) -> tuple[Array, Array]:
-    """Return the figures of a span without the effect of the temperature and without wild days, and the variances of its days."""
+    """Return the figures of a span without the effect of the temperature and without outliers, and the variances of its days."""
     part = slice(*span)
     x = days.x[part]
     if days.is_warm:

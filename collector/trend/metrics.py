@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edgemeter.agent.contract.figures import FIGURES, Figure, TrendRule, field_name
 from edgemeter.agent.contract.run_subject import LOWER_IS_BETTER
 
-# An interval may be wider than any number, if hardly anything is known.
+# With hardly any data, an interval may exceed any number.
 _LARGEST = 10_000.0
 _KIND_COLUMNS = {"energy": "energy_kind", "accuracy": "accuracy_kind"}
 REPORTED_RATIO = 0.9
@@ -21,21 +21,21 @@ class TrendMetric:
 
     @property
     def reported_from(self) -> float:
-        """The estimated size from which a step is reported: below what matters, since a step of that size is often estimated smaller."""
+        """The estimated size from which a step is reported: below the smallest that matters, since steps are often underestimated."""
         return REPORTED_RATIO * self.rule.matters
 
     @property
     def u_column(self) -> str | None:
-        """The column of its expanded uncertainty; None of most figures."""
+        """The column of its expanded uncertainty; None for most figures."""
         return field_name(self.figure.u) or None
 
     def kind(self, facts: object) -> str | None:
-        """Return the kind of the figure by the facts that runs share, None where the metric has only one kind."""
+        """Return the kind of the figure by the shared facts of runs, None if the metric has only one kind."""
         column = _KIND_COLUMNS.get(self.figure.group)
         return None if column is None else getattr(facts, column)
 
     def is_worse(self, moved: float, kind: str | None) -> bool:
-        """Return whether a series of this kind that moved so got worse: an error of predictions does as it rises, other accuracies fall."""
+        """Return whether a series of this kind got worse: an error of predictions does as it rises, other accuracies as they fall."""
         is_higher_better = self.figure.better == "higher"
         if self.figure.better == "by its metric":
             is_higher_better = kind is None or LOWER_IS_BETTER not in kind
@@ -52,10 +52,10 @@ def on_scale(metric: TrendMetric, value: float) -> float:
 
 
 def off_scale(metric: TrendMetric, x: float) -> float:
-    """Return the figure that `x` on the scale stands for."""
+    """Return the figure for `x` on the scale."""
     return math.exp(x / 100) if metric.rule.scale == "log" else x / 100
 
 
 def difference(metric: TrendMetric, step: float) -> float:
-    """Return a step on the scale as per cent of the level before, or points."""
+    """Return a step on the scale as per cent of the previous level, or points."""
     return 100 * math.expm1(min(step, _LARGEST) / 100) if metric.rule.scale == "log" else step

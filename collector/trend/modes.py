@@ -1,4 +1,4 @@
-"""Two modes: a series that goes back and forth between two levels, as with where memory was placed, or a governor. These are no steps."""
+"""Two modes: a series that alternates between two levels, for example by memory placement or a governor. The changes are not steps."""
 
 import math
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ import numpy as np
 
 from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask, median, row_medians
 
-# A series changes between its modes at least so often, is twice in each for three points or more, and never for more than so many; in the
-# newest for no more than so many times its usual stay, or that is a new level.
+# A series changes between its modes at least this often, is twice in each for three points or more, and never for more than this many; in
+# the newest for at most this many times its usual stay, or it counts as a new level.
 FEWEST_CHANGES, LONGEST, LONGEST_NEWEST = 3, 120, 6
-# Both have this share of the points, and are so many of their standard deviations apart.
+# Both have this share of the points, and are this many of their standard deviations apart.
 LEAST_RATIO, APART = 0.05, 3.2
 # The stays in a mode are on one level: those of two points or more scatter by no more than this share of the distance, and none of five or
 # more is as near to the other mode.
 SAME_RATIO = 0.25
-# Splits of this many places are tried for the first guess.
+# Splits at this many positions are tried for the first guess.
 _TRIED = 33
 
 
@@ -33,16 +33,16 @@ class TwoModes:
     last: int
 
     def apart(self) -> Array:
-        """Return by how much each day differs from the mean of all for its mode."""
+        """Return the difference of each day from the mean of all that is due to its mode."""
         apart: Array = (self.high - self.low) * (self.is_high.astype(np.float64) - float(self.is_high.mean()))
         return apart
 
 
 def modes_beside_heat(x: Array, heat: Array, least: float) -> list[TwoModes | None]:
-    """Return the two modes of what the temperature leaves of each series; `x` and `heat` are [series, days].
+    """Return the two modes of each series after removing the effect of the temperature; `x` and `heat` are [series, days].
 
-    The slope of the temperature is that over all days, then that within each mode. Over all days a step in a season that grows
-    warmer passes for an effect of the temperature, whose weather then looks like modes: so `x` itself has to change with them.
+    The slope of the temperature is that over all days, then that within each mode. Over all days, a step in a warming season
+    looks like an effect of the temperature, whose weather then looks like modes: so `x` itself has to change with them.
     """
     remainder = x - _heat_effect(x, heat, np.zeros(x.shape, np.bool_))
     modes_of_series: list[TwoModes | None] = [None] * len(x)
@@ -50,7 +50,7 @@ def modes_beside_heat(x: Array, heat: Array, least: float) -> list[TwoModes | No
         modes = two_modes(remainder[row], least)
         modes = modes and two_modes(x[row] - _heat_effect(x[row], heat[row], modes.is_high), least)
         if modes is not None:
-            # From one day to the next at a change of mode, most of the way to the other level.
+            # From one day to the next at a change of mode, most of the distance to the other level.
             places = np.flatnonzero(modes.is_high[1:] != modes.is_high[:-1]) + 1
             changes = (x[row, places] - x[row, places - 1]) * np.where(modes.is_high[places], 1.0, -1.0)
             modes_of_series[row] = modes if median(changes) >= (modes.high - modes.low) / 2 else None
@@ -69,12 +69,12 @@ def _heat_effect(x: Array, heat: Array, is_high: Mask) -> Array:
 
 
 def two_modes(x: Array, least: float) -> TwoModes | None:
-    """Return the two modes of days whose figures are `x`, if they have such, at least `least` apart."""
+    """Return the two modes of days with the figures `x`, if they are at least `least` apart; else None."""
     middle = float(_middles(x[None], least)[0])
     if math.isnan(middle):
         return None
     for _ in range(3):
-        # A single point on the other side is no stay, unless its neighbours differ.
+        # A single point on the other side is not a stay, unless its neighbours differ.
         beyond = np.pad((x > middle).astype(np.int64), 1, mode="edge")
         is_high = beyond[:-2] + beyond[1:-1] + beyond[2:] >= 2
         if not LEAST_RATIO <= is_high.mean() <= 1 - LEAST_RATIO:
@@ -105,7 +105,7 @@ def _alternates(is_high: Mask, edges: Sequence[int]) -> bool:
 
 
 def _middles(x: Array, least: float) -> Array:
-    """Return the value that splits the figures of each series best, NaN where the halves are too near for two modes."""
+    """Return the value that splits the figures of each series best, NaN if the halves are too near for two modes."""
     ordered, size = np.sort(x, axis=1), x.shape[1]
     fewest = max(int(LEAST_RATIO * size), 2)
     if size < 4 * fewest:

@@ -29,22 +29,22 @@ def row_medians(values: Array, count: NDArray[np.int64]) -> Array:
 
 
 def _middle(values: Array, count: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the places of the two values in the middle of the `count` least ones of each row of sorted values [2, rows]."""
+    """Return the indexes of the two middle values among the `count` least ones of each row of sorted values [2, rows]."""
     return np.stack([np.maximum(count - 1, 0) // 2, np.minimum(count // 2, values.shape[1] - 1)])
 
 
 def median(values: NDArray[np.float64] | NDArray[np.int64]) -> float:
-    """Return the median of at least one value; of few, numpy's own takes ten times as long."""
+    """Return the median of at least one value; numpy's own takes ten times as long for few."""
     ordered = np.sort(values)
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) -> tuple[Array, Array]:
-    """Return the own variance of each point, and the scatter of days beside it, one for each series.
+    """Return each point's own variance, and the additional scatter of days, one for each series.
 
-    Where days scatter less than the points' own variances promise, those are taken down: a meter's common error moves no day against
-    another. `floor` [series] is the smallest standard deviation that any point has: figures are rounded. The points of a row are at its
-    end, as `present` says.
+    If days scatter less than the points' own variances, those are reduced: a meter's common error does not move days relative to each
+    other. `floor` [series] is the smallest standard deviation of a point: figures are rounded. The points of a row are at its
+    end, as given by `present`.
     Source: the median of absolute differences of neighbours, as a step moves only one of them.
     """
     difference, both = np.abs(x[:, 1:] - x[:, :-1]), known_variance[:, 1:] + known_variance[:, :-1]
@@ -55,7 +55,7 @@ def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) 
     middle = np.where(count > 0, np.sort(difference, axis=1)[np.arange(len(x)), places].sum(axis=0) / 2, np.nan)
 
     def is_beyond(rows: NDArray[np.intp], added: Array) -> Mask:
-        """Return in which series the median of the differences in standard deviations is larger than that of a normal variable."""
+        """Return in which series the median of the differences in standard deviations exceeds that of a normal variable."""
         ratio = difference[rows] / np.sqrt(both[rows] + added[rows, None])
         within = (ratio <= HALF_NORMAL).sum(axis=1)
         beyond: Mask = within <= places[0, rows]
@@ -63,7 +63,7 @@ def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) 
         beyond[halves] = row_medians(ratio[halves], count[rows[halves]]) > HALF_NORMAL
         return beyond
 
-    # Where the median is beyond or within for sure: if all days had the largest of the variances, or the least.
+    # The median is certainly beyond or within, if all days had the largest of the variances, or the least.
     square = (middle / HALF_NORMAL) ** 2
     largest, least = both.max(axis=1, where=is_there, initial=0.0), both.min(axis=1, where=is_there, initial=np.inf)
     beyond_below = np.sqrt(np.maximum(square * (1 - _ROUNDING) - largest - _TINY, 0.0) / 2) * (1 - _ROUNDING)
@@ -85,7 +85,7 @@ def day_variances(x: Array, known_variance: Array, present: Mask, floor: Array) 
 
 
 def run_variance(values: Array, day: NDArray[np.int64], known_variance: Array) -> float | None:
-    """Return how far runs of one day scatter beyond what is `known_variance` of each [runs], one series; None if too few share a day."""
+    """Return the scatter of runs of one day beyond the `known_variance` of each [runs], one series; None if too few share a day."""
     same = day[1:] == day[:-1]
     if np.count_nonzero(same) < ENOUGH_DIFFERENCES:
         return None
@@ -96,8 +96,8 @@ def run_variance(values: Array, day: NDArray[np.int64], known_variance: Array) -
 def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
     """Return the share of its variance that a point has in common with its neighbour [series]: the weighted mean of their products.
 
-    `residuals` are what a level and a step leave, which takes a part of what neighbours share away: that is added again. Where nothing
-    is seen, a part of what could have stayed unseen in so few points is taken.
+    `residuals` are those after fitting a level and a step, which removes a part of the shared variance: it is added again. If none
+    is seen, a part of what could be undetected in so few points is assumed.
     """
     spread = np.where(present, 1 / variance, 0.0)
     weight = spread[:, 1:] * spread[:, :-1]
@@ -111,9 +111,9 @@ def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
 
 
 def long_run(between: Array, shared: Array) -> Array:
-    """Return the variance of days as it counts in a mean of many, where neighbours share `shared` of it [series].
+    """Return the variance of days as it counts in a mean of many, if neighbours share `shared` of it [series].
 
-    `between` was estimated from differences of neighbours, in which what they share cancels. Source: an autoregression of order one.
+    `between` was estimated from differences of neighbours, in which the shared part cancels. Source: an autoregression of order one.
     """
     total = between + shared
     ratio = np.minimum(shared / np.maximum(total, 1e-300), LAG1_MOST)

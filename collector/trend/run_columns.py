@@ -14,7 +14,7 @@ from edgemeter.agent.contract.series import Fingerprint
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric
 
 TEMPERATURE = "temperature_before_c"
-COVERAGE = 2.0  # An expanded uncertainty is so many standard uncertainties.
+COVERAGE = 2.0  # An expanded uncertainty is this many standard uncertainties.
 
 
 class CommonFacts(NamedTuple):
@@ -27,9 +27,9 @@ class CommonFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunColumns:
-    """Runs of series; arrays [runs], those of one series together, oldest first: of the series n those from `edges[n]` to `edges[n + 1]`.
+    """Runs of series; arrays [runs], those of one series together, oldest first: series n has those from `edges[n]` to `edges[n + 1]`.
 
-    `figures` are by their columns, NaN where a run has none; `common` are places in `facts`.
+    `figures` are by their columns, NaN if a run has none; `common` are indexes in `facts`.
     """
 
     edges: NDArray[np.intp]
@@ -40,23 +40,23 @@ class RunColumns:
     figures: Mapping[str, NDArray[np.float64]]
 
     def part(self, begin: int, end: int) -> "RunColumns":
-        """Return the runs of the series from one place to before another."""
+        """Return the runs of the series from one index to before another."""
         edges, part = self.edges[begin : end + 1], slice(self.edges[begin], self.edges[end])
         figures = {name: values[part] for name, values in self.figures.items()}
         return RunColumns(edges - edges[0], self.day[part], self.is_ok[part], self.common[part], self.facts, figures)
 
     def values(self, metric: TrendMetric) -> NDArray[np.float64]:
-        """Return the metric's figure of each run, NaN where it has none."""
+        """Return the metric's figure of each run, NaN if it has none."""
         return self.figures[metric.figure.name]
 
     def u_ratios(self, metric: TrendMetric) -> NDArray[np.float64]:
-        """Return the relative standard uncertainty of each run's figure, 0 where it is not known."""
+        """Return the relative standard uncertainty of each run's figure, 0 if unknown."""
         if metric.u_column is None:
             return np.zeros(len(self.day))
         return np.nan_to_num(self.figures[metric.u_column] / COVERAGE / self.values(metric))
 
     def kinds(self, metric: TrendMetric) -> tuple[NDArray[np.intp], Sequence[str | None]]:
-        """Return of what kind each run's figure is, as a place among the kinds that there are, and these."""
+        """Return the kind of each run's figure, as an index, and the kinds."""
         numbers: dict[str | None, int] = {}
         number_of_facts = [numbers.setdefault(metric.kind(facts), len(numbers)) for facts in self.facts]
         return np.array(number_of_facts, dtype=np.intp)[self.common], list(numbers)
@@ -87,7 +87,7 @@ def run_columns(
     subjects: Sequence[RunSubject],
     figures: Mapping[str, NDArray[np.float64]],
 ) -> RunColumns:
-    """Return the runs of series as they were read: arrays [runs] in order, of which `subject_of_run` holds places in `subjects`."""
+    """Return the runs of series from arrays [runs] in order; `subject_of_run` has indexes in `subjects`."""
     facts: dict[CommonFacts, int] = {}
     number_of_subject = [facts.setdefault(common_facts(subject), len(facts)) for subject in subjects]
     has_own_energy = np.array([bool(subject.has_own_energy) for subject in subjects], np.bool_)[subject_of_run]
@@ -102,7 +102,7 @@ def run_columns(
 
 
 def _followed(name: str, values: NDArray[np.float64], has_own_energy: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the values of a column, NaN where the trend does not follow them: no energy replayed with measured queries, no log of 0."""
+    """Return the values of a column, NaN if the trend does not use them: no energy replayed with measured queries, no log of 0."""
     if name not in METRICS:
         return values
     metric = METRICS[name]

@@ -1,4 +1,4 @@
-"""The scan: where in a series of days, if anywhere, its level stepped. Many series at once.
+"""The scan: whether and where the level of a series of days stepped. Many series at once.
 
 Every split of a series is fitted: its levels before and after each day, adjusted for temperature, by weighted regression.
 Thresholds are the scores from which a step is worth confirming, and from which it is confirmed.
@@ -15,7 +15,7 @@ from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run
 STEP_SCORE = ((20, 30, 40, 60, 80, 100, 120), (9.0, 8.0, 7.0, 5.8, 5.1, 4.8, 4.7))
 # From this score on there is a step, which is not confirmed yet.
 UNCONFIRMED_SCORE = 2.7
-# A change that was declared, or that the fingerprint shows: one test of one day, no search.
+# For a declared change, or one in the fingerprint: one test of one day, no search.
 DECLARED_SCORE = 3.3
 # If an unconfirmed step had more runs on this many days since its split, and runs are this share of the scatter of days with one run, then
 # runs that did not raise its score have confirmed the step: the threshold is lowered by this much.
@@ -41,7 +41,7 @@ def step_score(points: int) -> float:
 
 
 def less_where_confirmed(runs: NDArray[np.int64], known_variance: Array, day_variance: float, split: int) -> float:
-    """Return by how much the threshold is lowered: 0 or `CONFIRMED_LESS`; `runs` are how many a day has, of one series [days]."""
+    """Return by how much the threshold is lowered: 0 or `CONFIRMED_LESS`; `runs` are the runs per day of one series [days]."""
     is_repeated = runs > 1
     is_confirmed = np.count_nonzero(is_repeated[split:]) >= CONFIRMING_DAYS
     if not is_confirmed or np.count_nonzero(is_repeated[:split]) > _USUAL_RATIO * max(split, 1):
@@ -80,9 +80,9 @@ class _Regressors:
 
 @dataclass(frozen=True, slots=True)
 class SplitFit:
-    """Every split of each series, and the best; `clipped` are the points with those far off drawn near, `residual` what they leave.
+    """Every split of each series, and the best; `clipped` are the points with outliers moved near, `residual` their residuals.
 
-    `scores` [series, days] are |t| of a step at each place, 0 where none is possible, `error` is the standard error of the best one.
+    `scores` [series, days] are |t| of a step at each index, 0 if none is possible, `error` is the standard error of the best one.
     """
 
     x: Array
@@ -98,7 +98,7 @@ class SplitFit:
 
 
 def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array | None, only: NDArray[np.intp] | None) -> SplitFit:
-    """Return the fit of the series; with `only` [series] that place is the split. Points further off than some `sd` are drawn near."""
+    """Return the fit of the series; with `only` [series] the split is at that index. Points further off than some `sd` are moved near."""
     weight = np.where(present, weight, 0.0)
     regressors = _Regressors(weight, temperature)
     is_present, reach = weight > 0, CLIP * sd
@@ -107,7 +107,7 @@ def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: A
         fitted = clipped - regressors.residuals(clipped)
         clipped = np.where(is_present, fitted + np.clip(x - fitted, -reach, reach), 0.0)
     residual = regressors.residuals(clipped)
-    # The information (1 / variance) about the size of a step at each place, from the weight from there on.
+    # The information (1 / variance) about the size of a step at each index, from the weight from there on.
     later = _suffix(weight)
     size = without_heat = later * (1 - later / np.maximum(later[:, :1], 1e-300))
     if regressors.heat is not None:
@@ -116,7 +116,7 @@ def fit_splits(x: Array, weight: Array, sd: Array, present: Mask, temperature: A
     points = _suffix(present.astype(np.float64))
     allowed = present & (points >= AFTER) & (points <= RECENT) & (points[:, :1] - points >= BEFORE) & (size > 1e-9)
     if only is None:
-        # A declared place may be hidden by the temperature.
+        # The temperature may hide a declared step.
         allowed &= size >= (1 - HIDDEN_RATIO) * without_heat
     scores = np.where(allowed, np.abs(_suffix(weight * residual) / np.sqrt(np.maximum(size, 1e-12))), 0.0)
     row = np.arange(len(x))
@@ -132,7 +132,7 @@ def _suffix(values: Array) -> Array:
 
 
 def with_step(fit: SplitFit) -> tuple[Array, Array]:
-    """Return the size of the step, and the residuals in standard deviations, clipped around both levels: a large step is no outlier."""
+    """Return the size of the step, and the residuals in standard deviations, clipped around both levels: a large step is not an outlier."""
     x, sd, weight = fit.x, fit.sd, fit.regressors.weight
     is_later = np.arange(x.shape[1])[None, :] >= fit.split[:, None]
     after = np.where(fit.found[:, None], fit.regressors.residuals(is_later.astype(np.float64)), 0.0)
@@ -154,11 +154,10 @@ def with_step(fit: SplitFit) -> tuple[Array, Array]:
 class Scan:
     """The result of the scan; arrays [series], in the unit of x.
 
-    `score` is the largest |t| of a step, 0 where no split is allowed; `split` is the place of its first point, `step` its size and `error`
-    the standard error. `scores` [series, days] are the |t| of every split, `line` is that of a straight line over the points. `slope` is
-    the coefficient per degree with its error, NaN without temperature.
-    `left` [series, days] is what level, temperature and step leave, in standard deviations of a point. `day_variance` is the unexplained
-    variance of days.
+    `score` is the largest |t| of a step, 0 if no split is allowed; `split` is the index of its first point, `step` its size and `error` the
+    standard error. `scores` [series, days] are the |t| of every split, `line` is that of a straight line over the points. `slope` is the
+    coefficient per degree with its error, NaN without temperature. `left` [series, days] are the residuals of level, temperature and step,
+    in standard deviations of a point. `day_variance` is the unexplained variance of days.
     """
 
     score: Array
@@ -181,9 +180,9 @@ def scan_series(
     temperature: Array | None = None,
     only: NDArray[np.intp] | None = None,
 ) -> Scan:
-    """Return the best split of each series; with `only` [series] that place is tested, once.
+    """Return the best split of each series; with `only` [series] that index is tested, once.
 
-    `known_variance` is the variance that is known of each point, `floor` [series] the smallest standard deviation that one can have.
+    `known_variance` is the known variance of each point, `floor` [series] the smallest standard deviation of a point.
     """
     known_variance, between = day_variances(x, known_variance, present, floor)
     spread = np.sqrt(known_variance + between[:, None])

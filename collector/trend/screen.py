@@ -1,7 +1,7 @@
-"""The screen: which scans of history cannot find a step, proven for many series at once, so that only the others are run.
+"""The screen: proves which scans of history cannot find a step, for many series at once, so that only the others are run.
 
-The sums over a window of days tell how much a step at each place explains, by a regression with equal weights. With a lower bound of the
-variance of a day this bounds the score. What the scan does besides is allowed for: days that it draws near, and unequal weights.
+The sums over a window of days bound how much a step at each index explains, by a regression with equal weights. With a lower bound of the
+variance of a day this bounds the score. There is a margin for the scan's other parts: outliers moved near, and unequal weights.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask
 from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP, CONFIRMED_LESS, HIDDEN_RATIO, LEAST_TEMPERATURE_SD, RECENT, STEP_SCORE
 
-# The screen proves nothing of days whose known variances differ by more than this share of their scatter.
+# The screen proves nothing for days whose known variances differ by more than this share of their scatter.
 EVEN_RATIO = 0.1
 _Integers = NDArray[np.intp]
 # The scatter of days is found by bisection, to less than this.
@@ -19,7 +19,7 @@ _ROUNDING = 1e-6
 
 
 def is_even(x: Array, known_variance: Array, is_part: Mask) -> Mask:
-    """Return in which series the screen may prove something; all but the result are [days, series]."""
+    """Return for which series the screen may prove something; all but the result are [days, series]."""
     is_both = is_part[1:] & is_part[:-1]
     square = ((x[1:] - x[:-1]) ** 2).sum(axis=0, where=is_both) / np.maximum(2 * is_both.sum(axis=0), 1)
     apart = known_variance.max(axis=0, where=is_part, initial=0.0) - known_variance.min(axis=0, where=is_part, initial=np.inf)
@@ -28,7 +28,7 @@ def is_even(x: Array, known_variance: Array, is_part: Mask) -> Mask:
 
 
 class Screen:
-    """Levels of series from the places `begin` to before `stop`; `x`, `known_variance` and `heat` (no NaN) are [days, series]."""
+    """Levels of series from the indexes `begin` to before `stop`; `x`, `known_variance` and `heat` (no NaN) are [days, series]."""
 
     def __init__(self, x: Array, known_variance: Array, floor: Array, heat: Array | None, begin: _Integers, stop: _Integers) -> None:
         position = np.arange(len(x))[:, None]
@@ -57,7 +57,7 @@ class Screen:
         return centred
 
     def may_step(self, end: int, window: int) -> Mask:
-        """Return in which series the days of a window before the place `end` may confirm a step."""
+        """Return in which series the days of a window before the index `end` may confirm a step."""
         first = max(end - window, 0)
         begin = np.maximum(self._begin, first)
         size, row = np.maximum(end - begin, 1), np.arange(len(begin))
@@ -75,7 +75,7 @@ class Screen:
             heat_sum, heat_square, product = sums_of_heat
             heat_mean = heat_sum / size
             heat_square = heat_square - heat_sum * heat_mean
-            # Whether a temperature that hardly varies is a regressor is for the scan to say.
+            # Whether a temperature that hardly varies is a regressor is decided by the scan.
             is_open = heat_square <= 2 * uneven * LEAST_TEMPERATURE_SD**2 * size
             slope = (product - heat_sum * x_mean) / np.where(is_open, 1.0, heat_square)
             square, residual = square - slope**2 * heat_square, residual - slope * (self._heat[first:end] - heat_mean)
@@ -86,7 +86,7 @@ class Screen:
         explained = (moved**2 * is_possible / np.where(is_possible, information, 1.0)).max(axis=0)
         square = np.maximum(square, 0.0)
         bound = np.sqrt((explained + (1 - 1 / uneven) * square) / variance)
-        # As far as a day is drawn near, the score may be larger by it; the fit that says how far moves with those that are.
+        # The score may increase by as much as a day is moved near; the fit that decides that moves with these days.
         far = np.abs(residual) * self._is_part[first:end] / sd + (uneven - 1) * np.sqrt(square) / sd - CLIP
         excess = np.sqrt((np.maximum(far, 0.0) ** 2).sum(axis=0))
         excess = np.sqrt((np.maximum(far + np.sqrt(uneven) * excess, 0.0) ** 2).sum(axis=0))
@@ -98,13 +98,13 @@ class Screen:
         return may_step
 
     def _variance(self, first: int, end: int, begin: _Integers) -> tuple[Array, Array]:
-        """Return the least variance that the days of a window may have, and at most how many times as much others of it have."""
+        """Return the least variance of the days of a window, and the largest ratio to it within the window."""
         moved = self._moved[:, first : end - 1]
         if begin.max() > first:
             moved = np.where(np.arange(first, end - 1) >= begin[:, None], moved, np.inf)
         differences = end - 1 - begin
         middle = np.sort(moved, axis=1)[np.arange(len(begin)), np.clip((differences - 1) // 2, 0, end - 2 - first)]
-        # A series that ended before has no scan here: what is said of it is not read.
+        # A series that ended before has no scan here: its result is not used.
         variance = (np.where((differences > 0) & np.isfinite(middle), middle, 0.0) / HALF_NORMAL) ** 2 / 2 * (1 - _BISECTED)
         low, high = self._known
         between = np.maximum(variance - high, 0.0)

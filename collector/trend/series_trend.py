@@ -25,21 +25,21 @@ from edgemeter.collector.trend.noise import row_medians
 from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT
 from edgemeter.collector.trend.slow import Ramp
 
-# Days without a point, beside four times the usual gap, from which on one is missed; beyond the last, the series is over.
+# Days without a point, in addition to four times the usual gap, after which one is missed; after the second number the series is over.
 MISSED_DAYS, OVER_DAYS = 3, 60
 GAPS = 20
 
 
-# Where the present level begins, the level on the metric's scale, how many days are usually between points, and how many runs there are.
+# The start of the present level, the level on the metric's scale, the usual days between points, and the number of runs.
 _Current = tuple[int, float, float, int]
 
 
 class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     """The trend of `metric` in one series; `key.device` is empty for a board type.
 
-    Days count from 1970. `begin_day` is the first one that counts after the last annotation or step, `level` the present level in the
-    metric's unit. `temperature_slope` is per cent (or points) a degree of the board, with its standard error; null where temperature
-    says nothing. `left_out` runs were measured as another kind (`kind` is the newest), `not_ok` ones do not count,
+    Days count from 1970. `begin_day` is the first one after the last annotation or step, `level` the present level in the
+    metric's unit. `temperature_slope` is per cent (or points) a degree of the board, with its standard error; null if the temperature
+    explains nothing. `left_out` runs were measured as another kind (`kind` is the newest), `not_ok` ones do not count,
     the newest of them on the day `not_ok_until` (0: there is none).
     """
 
@@ -73,7 +73,7 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trends(keys: Sequence[SeriesKey], series: Sequence[Days], cuts: Sequence[Mapping[int, str]] | None = None) -> list[SeriesTrend]:
-    """Return the trend of each series that has a point; `cuts` are for each the days of declared new levels, and the reasons."""
+    """Return the trend of each series that has a point; `cuts` has for each the days of declared new levels, with the reasons."""
     declared = cuts if cuts is not None else [{}] * len(series)
     places = [
         {int(np.searchsorted(days.day, day)): text for day, text in texts.items()} for days, texts in zip(series, declared, strict=True)
@@ -128,7 +128,7 @@ def _trend(key: SeriesKey, changes: ChangePoints, steps: Sequence[Step], cuts: M
 
 
 def _levels(parts: Sequence[tuple[Days, int, int]]) -> list[float]:
-    """Return the level of each of these days from one place to before another, on the metric's scale."""
+    """Return the level of each of these days from one index to before another, on the metric's scale."""
     levels = [0.0] * len(parts)
     for size, indices in grouped((end - begin, index) for index, (_, begin, end) in enumerate(parts)).items():
         x, known_variance = (
@@ -142,7 +142,7 @@ def _levels(parts: Sequence[tuple[Days, int, int]]) -> list[float]:
 
 
 def _rhythm(series: Sequence[Days]) -> tuple[list[float], list[int]]:
-    """Return of each series how many days are usually between its newest points, and how many runs it has."""
+    """Return for each series the usual days between its newest points, and its number of runs."""
     if not series:
         return [], []
     size = np.array([len(days.day) for days in series])
@@ -161,7 +161,6 @@ def is_event(metric: str, step: Step) -> bool:
 
 
 def newest_step(changes: ChangePoints) -> Step | None:
-    """Return the newest confirmed step, None where there is none."""
     return next(iter(_steps([(changes, step_break, "confirmed") for step_break in changes.breaks[-1:]])), None)
 
 
@@ -235,7 +234,7 @@ def _modes(changes: ChangePoints, modes: TwoModes) -> Modes:
 
 
 def _drift(days: Days, ramp: Ramp) -> Drift | None:
-    """Return the drift, if it came to half of the smallest step that is reported: it goes on."""
+    """Return the drift, if it has reached half of the smallest step that is reported: it goes on."""
     metric = days.metric
     total = ramp.a_day * (ramp.last_day - ramp.first_day)
     if abs(total) < SLOW_RATIO * metric.reported_from:

@@ -1,6 +1,6 @@
-"""Slow changes: the ramp of a month or more that explains the days beside their steps, and whether it does so better than a step.
+"""Slow changes: the ramp of a month or more that explains the days in addition to their steps, and whether it does so better than a step.
 
-A ramp is level, then moves steadily, then is level again; it may begin with the first day and go on beyond the last.
+A ramp is level, then moves steadily, then is level again; it may start on the first day and continue beyond the last.
 """
 
 import math
@@ -21,13 +21,13 @@ _Integers = NDArray[np.int64]
 # A shorter change is a step.
 SHORTEST_DAYS = 30
 KNOTS, NEAR_KNOTS = 14, 13
-# For each of its ends that is within the days, a ramp must explain so much more (chi-squared).
+# The additional chi-squared that a ramp must explain for each of its ends within the days.
 BEND = 6.0
-# Days that are further from the median of so many around them than the scan allows are drawn near.
+# Days that are further from the median of this many around them than the scan allows are moved near.
 AROUND = 11
-# Errors are also taken from the sums of so many parts of at least so many days, in which the noise of neighbours does not cancel.
+# Errors are also estimated from the sums of this many parts of at least this many days, in which the noise of neighbours does not cancel.
 PARTS, PART_DAYS = 16, 14
-# So much less (chi-squared) than with a step a ramp must leave to replace it.
+# A ramp replaces a step if its chi-squared is smaller by this much.
 REPLACING = 4.0
 # The score of a ramp is at most this many times the largest of a step: pi / 8 * sqrt(12), that of a line over all days.
 RAMP_OF_STEP = 1.3604
@@ -47,11 +47,11 @@ class Ramp:
     step_gain: float
 
     def of(self, day: _Integers) -> Array:
-        """Return what it adds to each day, 0 on the last one."""
+        """Return the ramp's value on each day, 0 on the last one."""
         return _moved(day, self.first_day, self.last_day, self.a_day)
 
     def error_of_step(self, before: _Integers, after: _Integers) -> float:
-        """Return what the error of the slope adds to that of a step between these days."""
+        """Return the contribution of the slope's error to that of a step between these days."""
         ends = self.first_day, self.last_day
         return self.error * float(np.clip(after, *ends).mean() - np.clip(before, *ends).mean())
 

@@ -1,4 +1,4 @@
-"""Odd boards: those of a type whose figures lie far from the median of all, judged by the median absolute deviation (MAD)."""
+"""Odd boards: those of a type whose figures are far from the median of all, judged by the median absolute deviation (MAD)."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,12 +16,12 @@ from edgemeter.collector.trend.run_columns import names_of, scaled
 
 LATELY_DAYS = 30
 FEWEST = 6
-LIMIT = 3.6  # In standard deviations: of fleets of 20 healthy boards 4% have one beyond it (simulated).
+LIMIT = 3.6  # In standard deviations: 4% of fleets of 20 healthy boards have one beyond it (simulated).
 
 
 @dataclass(frozen=True, slots=True)
 class OddBoard:
-    """A board apart from its peers: by how much (per cent or points), over how many cases, and by how many standard deviations."""
+    """A board that differs from its peers: by how much (per cent or points), over how many cases, and by how many standard deviations."""
 
     device: str
     apart: float
@@ -60,11 +60,11 @@ def board_types(history: History, name: str, keys: Sequence[SeriesKey]) -> Itera
 
 
 def _levels(history: History, metric: TrendMetric, members: Sequence[SeriesKey]) -> tuple[dict[str, dict[SeriesKey, float]], str | None]:
-    """Return, of each board, the median of its runs lately in each case, on the metric's scale, and of what kind the figures are."""
+    """Return for each board the median of its recent runs in each case, on the metric's scale, and the kind of the figures."""
     runs = history.columns(members, names_of([metric]), max(map(history.last_day, members)) - LATELY_DAYS + 1)
     value, (kind, kinds) = runs.values(metric), runs.kinds(metric)
     counts = ~np.isnan(value) & (runs.is_ok | (metric.rule.scale == "share"))
-    # Another meter is no defect: the kind (scope, metric) that most runs have; of equally many the first by name.
+    # Another meter is no defect: the kind (scope, metric) that most runs have; among equals the first by name.
     usual = min(range(len(kinds)), key=lambda number: (-int((kind[counts] == number).sum()), str(kinds[number])), default=0)
     counts &= kind == usual
     levels: dict[str, dict[SeriesKey, float]] = defaultdict(dict)
@@ -75,7 +75,7 @@ def _levels(history: History, metric: TrendMetric, members: Sequence[SeriesKey])
 
 
 def scores(effects: Mapping[str, float], floor: float) -> list[tuple[str, float, float]]:
-    """Return how far each board lies from the median, also in standard deviations (1.4826 MAD); the farthest first."""
+    """Return how far each board is from the median, also in standard deviations (1.4826 MAD); the farthest first."""
     centre = median(effects.values())
     spread = max(1.4826 * median(abs(effect - centre) for effect in effects.values()), floor)
     distances = ((device, effect - centre, abs(effect - centre) / spread) for device, effect in effects.items())

@@ -1,1 +1,1 @@
-"""Upkeep of a ledger: copies, what takes its space, and records that are asked for again."""
+"""Maintenance of a ledger: copies, its disk space, and requests for records to be sent again."""

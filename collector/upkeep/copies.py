@@ -1,4 +1,4 @@
-"""Backup and restore of a ledger, with the watch file, which people wrote; a collector may be running."""
+"""Backup and restore of a ledger, with its watch file, which people wrote; a collector may be running."""
 
 import contextlib
 import sqlite3
@@ -25,7 +25,7 @@ class LedgerCopy:
 
 
 def backup(ledger: Path, to: Path) -> LedgerCopy:
-    """Copy the ledger, and the watch file beside it, to a new file; the ledger may be written meanwhile.
+    """Copy the ledger, and the watch file next to it, to a new file; the ledger may be written meanwhile.
 
     Raises:
         ConfigError: there is no ledger, or the file exists.

@@ -1,6 +1,6 @@
-"""Asks devices to send again what they still have of the records that were receipted, after a ledger was lost or restored.
+"""Requests receipted records again from the devices that still have them, after a ledger was lost or restored.
 
-The request is retained beside the receipts, where a collector may write anyway: a device that is away answers when it is back.
+The request is retained next to the receipts, where a collector may write anyway: an offline device answers when it connects.
 """
 
 import secrets
@@ -17,7 +17,7 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import AgainRequest, Topic
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
-# As long as a device keeps what was receipted (`outbox_file.KEPT_DAYS`).
+# The time for which a device keeps receipted records (`outbox_file.KEPT_DAYS`).
 EXPIRES_S = 14 * 24 * 3600
 # Retained messages come at once; this long after the last of them all have come.
 QUIET_S = 1.0
@@ -27,7 +27,7 @@ FLUSH_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class AskedDevice:
-    """A device that was asked; `state` as the broker or the ledger has it, None where neither knows."""
+    """A device that received the request; `state` as known by the broker or the ledger, None if neither knows it."""
 
     fleet: str
     device: str
@@ -35,11 +35,11 @@ class AskedDevice:
 
 
 def request_again(address: BrokerAddress, ledger: LedgerPlace, devices: Collection[str], since_ns: int) -> list[AskedDevice]:
-    """Ask `devices` (empty: all that the broker and the ledger know) for what they kept since then; return those that were asked.
+    """Ask `devices` (empty: all that the broker and the ledger know) for the records they kept since then; return those asked.
 
     Raises:
         ConfigError: a device is unknown, or there is none.
-        UnavailableError: the broker does not answer, or does not let us.
+        UnavailableError: the broker does not answer, or refuses us.
     """
     listener = _Listener()
     session = MqttSession(address, SessionProfile(f"edgemeter-request-{secrets.token_hex(4)}"), listener)

@@ -19,10 +19,10 @@ from edgemeter.agent.contract.messages import (
 from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
 from edgemeter.collector.runs.store import RunStore
 
-# A job that has ended is listed for a day, and a running one that nobody reported on for so long is stale.
+# An ended job is listed for a day, and a running one without a report for this long is stale.
 JOB_NS = NS_PER_DAY
 _JOB_TOPIC = JOB_STATE.partition("{")[0]
-# How many devices of a job are in which state.
+# The number of devices of a job in each state.
 COUNTS = ("done", "failed", "running", "repeating", "waiting", "cancelled")
 
 
@@ -46,7 +46,7 @@ class DeviceActivity:
 
 @dataclass(frozen=True, slots=True)
 class JobActivity:
-    """The progress of a job; `is_stale` when devices carry it out and it was not reported on for a day."""
+    """The progress of a job; `is_stale` if it is running and was not reported on for a day."""
 
     progress: JobProgress
     received_ns: int
@@ -54,7 +54,7 @@ class JobActivity:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of its devices are in which state, without those in which none is."""
+        """The number of its devices in each state, without empty states."""
         return {name: count for name in COUNTS if (count := getattr(self.progress, name))}
 
 
@@ -67,22 +67,21 @@ class Activities:
 
     @property
     def key(self) -> str:
-        """The key of what the page shows: it changes when something else is to be shown."""
+        """A key that changes with the content of the page."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16] if self.devices or self.jobs else "nothing"
 
     def of(self, fleet: str, device: str) -> DeviceActivity | None:
-        """Return the current measurement of a device, None where none is known."""
+        """Return the current measurement of a device, None if unknown."""
         return next((activity for activity in self.devices if (activity.fleet, activity.device) == (fleet, device)), None)
 
 
 def read_activities(store: RunStore, now_ns: int) -> Activities:
-    """Return what is measured now at `store`."""
     retained_messages = store.retained()
     return activities_of(retained_messages, store.devices() if retained_messages else (), now_ns)
 
 
 def activities_of(retained: Sequence[RetainedMessage], present: Sequence[DevicePresence], now_ns: int) -> Activities:
-    """Return what is measured now: a device that is lost, or whose process was followed by another, measures nothing."""
+    """Return the current measurements: a device that is lost, or whose process was followed by another, measures nothing."""
     states = {(device_presence.fleet, device_presence.device): device_presence for device_presence in present}
     devices, jobs = [], []
     for retained_message in retained:
@@ -91,7 +90,7 @@ def activities_of(retained: Sequence[RetainedMessage], present: Sequence[DeviceP
             if retained_message.topic.startswith(_JOB_TOPIC):
                 progress = decode_job_progress(retained_message.payload)
                 is_old = age_ns > JOB_NS
-                # One that was stopped or paused waits for somebody to resume it, one that devices repeat for nobody.
+                # A stopped or paused job waits for somebody to resume it, a job that devices repeat for nobody.
                 if not is_old or progress.state not in {"done", "cancelled"}:
                     jobs.append(JobActivity(progress, retained_message.received_ns, is_old and progress.is_current))
                 continue

@@ -1,4 +1,4 @@
-"""The alerts: what is open, when each was opened and closed, what each channel knows, and the way to its series and period."""
+"""The alerts: open ones, when each was opened and closed, the state that each channel knows, and links to its series and period."""
 
 from operator import attrgetter
 
@@ -13,7 +13,7 @@ SHOWN = 200
 
 
 def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
-    """Return the alerts, the open ones first, then the newest."""
+    """Return the alerts, open ones first, then the newest."""
     stored, notified = context.events.alerts()
     if not stored:
         text = "No alert was ever opened here. Evaluate the rules: `edgemeter trend alerts check --ledger LEDGER`."

@@ -1,4 +1,4 @@
-"""The table of a comparison: a row for each case, grouped by what may be compared, the reference first; equal boards are one row."""
+"""The table of a comparison: a row for each case, grouped by comparability, the reference first; equal boards are one row."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from edgemeter.collector.web.markup import Attributes
 from edgemeter.collector.web.queries import ViewContext
 from edgemeter.collector.web.view import Pager, ViewColumn, ViewGrid, ViewRequest, pager
 
-# Cases of one page of the table, and boards of a type that are listed, the slowest first: people read no more.
+# Cases of one page of the table, and listed boards of a type, slowest first: people read no more.
 CASES_SHOWN, BOARDS_LISTED = 100, 100
 # Figures of a higher rank are in the exports only.
 HIGHEST_RANK = 3
@@ -33,7 +33,7 @@ OF_RECORDS = (
 
 
 class CaseGroup(NamedTuple):
-    """Cases that may be compared, or that can stand in for each other: their models, what they do, and their table."""
+    """Cases that may be compared, or that are interchangeable: their models, their task, and their table."""
 
     models: Sequence[str]
     task: str
@@ -51,24 +51,24 @@ class CasePage(NamedTuple):
 class CaseTable:
     """The table of a comparison: every case, those of boards of one type as one row in `folded`, chosen `by_limits`.
 
-    What is shown has pages, and by a choice its order; what is exported is every case.
+    The table has pages, and is in the order of a choice; an export has every case.
     """
 
     def __init__(self, context: ViewContext, comparison: Comparison, folded: Comparison, by_limits: ChoiceFilter | None) -> None:
-        # Where boards are one row, a colour is a board type.
+        # If boards are one row, a colour is a board type.
         most_devices = 0 if len(folded.rows) < len(comparison.rows) else DEVICES_IN_COLOUR
         self.styles = assign_styles(comparison.rows, most_devices)
         self.plain = ViewGrid("comparison", _PLAIN_COLUMNS, [comparison.rows]).plain
         self._links, self._folded, self._by_limits = context.links, folded, by_limits
-        # By identity: any other row is one of several boards.
+        # By identity: any other row combines several boards.
         self._shown_ids = frozenset(map(id, folded.rows))
 
     def page(self, request: ViewRequest) -> CasePage:
-        """Return the page of cases that was picked, grouped by what may be compared."""
+        """Return the selected page of cases, grouped by comparability."""
         every_page = _pages(self._by_limits.in_order(self._folded.rows) if self._by_limits else self._folded.rows)
         pages = pager(request, self._links, len(every_page), 1, "Page")
         rows = every_page[pages.page]
-        # Cases of several models that can stand in for each other are one list.
+        # Interchangeable cases of several models are one list.
         groups = [self._group(group) for group in ([rows] if self._by_limits else comparable(rows)) if group]
         return CasePage(pages, groups, any(len(row.boards) > BOARDS_LISTED for row in rows))
 
@@ -91,12 +91,12 @@ class CaseTable:
         return {"id": anchor(row), "class": " ".join(word for word, is_so in words.items() if is_so) or None, **facts(row)}
 
     def _columns(self, rows: Sequence[ComparedCase]) -> list[ViewColumn[ComparedCase]]:
-        """Return the columns of a group, whose cases have names that tell them apart within it."""
+        """Return the columns of a group, whose cases have names that are unique within it."""
         alone = [row for row in rows if not row.boards]
         called = dict(zip(map(id, alone), case_names([row.case for row in alone]), strict=True))
 
         def name(row: ComparedCase) -> str:
-            # Boards of a type have one name: they are equal in all that tells cases of one device apart.
+            # Boards of a type have one name: they are equal in all fields that distinguish cases of one device.
             return called[id(row.boards[0] if row.boards else row)]
 
         return [
@@ -126,9 +126,9 @@ def _pages(rows: Sequence[ComparedCase]) -> list[list[ComparedCase]]:
 
 
 class FigureCell(NamedTuple):
-    """A figure of a case: its value, or the reason why there is none; and the decision on how it differs from the reference's.
+    """A figure of a case: its value, or the reason why there is none; and the decision on its difference from the reference's.
 
-    `amount` and `interval` are of that difference in words, empty where the values are equal.
+    `amount` and `interval` are that difference in words, empty if the values are equal.
     """
 
     value: str
@@ -142,7 +142,7 @@ class FigureCell(NamedTuple):
 
 
 def _figure(entry: Figure, rows: Sequence[ComparedCase]) -> ViewColumn[ComparedCase]:
-    """Return the column of a figure: its value with its interval, and how it differs from the reference's."""
+    """Return the column of a figure: its value with its interval, and its difference from the reference's."""
     cases = [row.case for row in rows]
 
     def value(row: ComparedCase) -> float | None:

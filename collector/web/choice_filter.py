@@ -1,4 +1,4 @@
-"""The filter above a comparison: limits and the figure to keep cheapest, what becomes of each case, and which are shown."""
+"""The filter above a comparison: limits and the figure to minimise, the outcome of each case, and which are shown."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from edgemeter.collector.runs.figure_names import JUDGED, figure_called
 from edgemeter.collector.show.words import change_with_interval, listed, recommended_text, requirement_text, requirement_value
 from edgemeter.collector.web.view import FormInput, ViewColumn, ViewRequest
 
-# Among more cases than these nobody chooses, and every interval would be too wide to say anything.
+# With more cases than this, every interval would be too wide for a choice.
 MOST_CASES = 400
-# How limits are written.
+# The syntax of limits.
 HINT = "p99<=33ms, ap>=.74"
 # The address parameter that hides cases that do not meet the limits.
 HIDDEN = "met"
@@ -25,37 +25,36 @@ HIDDEN = "met"
 
 @dataclass(frozen=True)
 class ChoiceFilter:
-    """The choice that an address asks for, and whether cases that do not meet the limits are left away."""
+    """The choice in an address, and whether cases that do not meet the limits are hidden."""
 
     choice: Choice
     hides_not_met: bool
 
     @cached_property
     def _candidates(self) -> dict[int, ChoiceCandidate]:
-        """The candidates by the identity of their case, the best first."""
+        """The candidates by the identity of their case, best first."""
         return {id(candidate.case): candidate for candidate in self.choice.candidates}
 
     @property
     def sentence(self) -> str:
-        """Which case is recommended and why, and which are similar."""
+        """The recommended case with the reason, and similar ones."""
         text = recommended_text(self.choice)
         similar = f" Similar: {listed([candidate.name for candidate in self.choice.similar])}." if self.choice.similar else ""
         return f"{text[0].upper()}{text[1:]}.{similar}"
 
     def in_order(self, rows: Sequence[ComparedCase]) -> list[ComparedCase]:
-        """Return the rows of the candidates, the best first, without those that are to be hidden."""
+        """Return the rows of the candidates, best first, without hidden ones."""
         by_case = {id(row.case): row for row in rows}
         hidden = "not met" if self.hides_not_met else None
         return [by_case[identity] for identity, candidate in self._candidates.items() if candidate.outcome != hidden]
 
     @property
     def hidden(self) -> int:
-        """The number of cases that are left away."""
         return sum(candidate.outcome == "not met" for candidate in self.choice.candidates) if self.hides_not_met else 0
 
     @property
     def column(self) -> ViewColumn[ComparedCase]:
-        """The column of what became of each case."""
+        """The column of the outcomes."""
         return ViewColumn("requirements", "Limits" if self.choice.required.text else "Choice", self.outcome, is_text=True)
 
     @property
@@ -77,14 +76,14 @@ class ChoiceFilter:
         return ViewTable("choice", columns, tuple(rows))
 
     def outcome(self, row: ComparedCase) -> str | None:
-        """Return what became of a case, None of one that is no candidate."""
+        """Return the outcome of a case, None if it is not a candidate."""
         candidate = self._candidates.get(id(row.case))
         if candidate is None:
             return None
         return "recommended" if candidate is self.choice.recommended else candidate.outcome
 
     def reasons(self, row: ComparedCase) -> list[str]:
-        """Return why that became of a candidate, and how far it is from the recommended one."""
+        """Return the reasons for the outcome of a candidate, and its distance from the recommended one."""
         candidate = self._candidates[id(row.case)]
         # The requirement with the worst outcome decides; a met requirement needs no reason.
         deciding = min(candidate.requirements, key=lambda requirement: WORST_FIRST.index(requirement.outcome), default=None)
@@ -92,7 +91,7 @@ class ChoiceFilter:
         if deciding and deciding.outcome != "met" and not candidate.out:
             texts.append(f"{deciding.limit.text}: {requirement_value(deciding)}")
         best, cheapest = self.choice.recommended, self.choice.cheapest
-        # A change against the reference stands with the figure.
+        # A change against the reference is shown with the figure.
         if candidate.against_best and best and not (row.reference is best.case and cheapest.name in row.decisions):
             change = change_with_interval(cheapest.name, candidate.against_best)
             texts.append(figures.typeset(f"{cheapest.title} {change} against the recommended"))
@@ -108,7 +107,7 @@ class ChoiceFilter:
 
 
 def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collection[CaseKey]) -> tuple[ChoiceFilter | None, str]:
-    """Return the choice that an address asks for among the rows whose cases were picked, and what is wrong with its limits."""
+    """Return the choice in an address among the rows whose cases were selected, and the faults of its limits."""
     limits, cheapest = request.get("require"), request.get("cheapest")
     if not limits and not cheapest:
         return None, ""
@@ -123,7 +122,7 @@ def choice_filter(request: ViewRequest, comparison: Comparison, picked: Collecti
 
 
 def choice_inputs(request: ViewRequest, comparison: Comparison) -> tuple[FormInput, ...]:
-    """Return the fields of the form: the limits, the figure to keep cheapest, and whether all cases are shown."""
+    """Return the fields of the form: the limits, the figure to minimise, and whether all cases are shown."""
     cases = [row.case for row in comparison.rows]
     valued = [entry for entry in JUDGED.values() if any(entry.name in case.figures for case in cases)]
     cheapest = [("", "energy or latency"), *((entry.name, entry.title) for entry in valued)]

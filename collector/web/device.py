@@ -1,4 +1,4 @@
-"""The page of one device: the machine, how it compares with others of its type, its trend and newest runs."""
+"""The page of one device: the machine, its difference from others of its type, its trend and newest runs."""
 
 import time
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
 RUNS_SHOWN, LONGEST_ID = 60, 24
 CHARTS = 6
-# The figures that are drawn over the days, of calls and of generated text.
+# The figures that are drawn over the days, for calls and for generated text.
 DRAWN = {False: (figure(LATENCY), figure(ENERGY)), True: (figure(TTFT), figure(TPOT))}
 
 
 def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
-    """Return the page of the device that was picked, else of the first that fits."""
+    """Return the page of the selected device, else of the first that matches."""
     if case_filter.device is None:
         devices = (case.key.device for case in filter(case_filter.takes, context.book.cases))
         case_filter = replace(case_filter, device=min(devices, default=""))

@@ -23,7 +23,7 @@ from edgemeter.collector.trend.watch import TrendResults, trends_of
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, watch_file_beside
 from edgemeter.collector.units.odd_boards import board_types
 
-# Metrics in which a device may differ, how long findings are kept, and how many times longer than they took: steps take days.
+# Metrics in which a device may differ, the lifetime of findings, and its minimum as a multiple of the time that they took: steps take days.
 APART_IN = ("energy_gross_mj", "latency_p50_ms")
 READ_AGAIN_S, PAUSE_TIMES = 120.0, 20.0
 # The figures that the overview follows, and the maximum age of a finding.
@@ -42,9 +42,9 @@ class SeriesEvent:
 
 @dataclass(frozen=True, slots=True)
 class FindingShown:
-    """A change that was found: an event with all series that it hit, or a step that is alone.
+    """A change: an event with all series that it affected, or a single step.
 
-    `who` names whom it hit, `metric` is the one in which it hit the most series; `devices` are by fleet and name.
+    `who` names the affected devices, `metric` is the one with the most affected series; `devices` are by fleet and name.
     """
 
     day: int
@@ -57,7 +57,6 @@ class FindingShown:
 
     @property
     def date(self) -> str:
-        """The day as text."""
         return iso(self.day)
 
     @property
@@ -80,14 +79,14 @@ class TrendEvents:
         self._results: TrendResults = {}
         self._seen = ""
         self._next = 0.0
-        # By fleet and device, how it differed from others of its type; and changes of the last weeks; when the history was read.
+        # By fleet and device: the difference from others of its type. Changes of the last weeks. The time of the last read of the history.
         self.outlying: Mapping[tuple[str, str], Sequence[str]] = {}
         self.findings: tuple[FindingShown, ...] = ()
         # Every view is made in a thread of its own.
         self._lock = threading.Lock()
 
     def of(self, key: SeriesKey, metric: str) -> Sequence[SeriesEvent]:
-        """Return what happened in a series, oldest first; nothing until the history was read."""
+        """Return the events of a series, oldest first; nothing before the history was read."""
         if metric not in METRICS:
             return ()
         annotations = self._annotations()
@@ -104,7 +103,7 @@ class TrendEvents:
         return sorted([*(event for trend in trends for event in _steps(trend)), *remarks], key=lambda event: event.at_ns)
 
     def findings_of(self, picked: Mapping[str, str]) -> list[FindingShown]:
-        """Return the changes that hit what was picked (a device, a fleet, a board type, a model), the newest first."""
+        """Return the changes that affected the selection (a device, a fleet, a board type, a model), newest first."""
         return [
             finding
             for finding in self.findings
@@ -115,11 +114,11 @@ class TrendEvents:
         ]
 
     def alerts(self) -> tuple[Sequence[Alert], Sequence[Notified]]:
-        """Return all alerts, the oldest first, and what each channel knows of them."""
+        """Return all alerts, oldest first, and the state of them that each channel knows."""
         return alerts_of(self._store.place) if isinstance(self._store, LedgerStore) else ((), ())
 
     def version(self) -> str:
-        """Return what changes with the history and with the annotations."""
+        """Return a text that changes with the history and with the annotations."""
         ledger = self._store.place if isinstance(self._store, LedgerStore) else None
         if not isinstance(ledger, Path):
             # Every write to a server's tables changes the version of the ledger.
@@ -129,13 +128,13 @@ class TrendEvents:
         return " ".join([self._seen, *stamps])
 
     def refresh(self) -> None:
-        """Take in what came since; of a large fleet so rarely that the page has its time, too."""
+        """Read changes of the store; seldom for a large fleet, so that the page has time too."""
         store, began = self._store, time.monotonic()
         version = (store.version() or "read once") if store else ""
         if version == self._seen or began < self._next or store is None:
             return
         history = History(store)
-        # In the order that takes less memory: trends are dropped before runs are read.
+        # In the order that needs less memory: trends are dropped before runs are read.
         findings, outlying = _findings(history, self._annotations(), self._results), _outlying(history)
         with self._lock:
             self._history, self._seen = history, version
@@ -160,7 +159,7 @@ def _outlying(history: History) -> Mapping[tuple[str, str], Sequence[str]]:
 
 
 def _findings(history: History, annotations: Sequence[Annotation], results: TrendResults) -> tuple[FindingShown, ...]:
-    """Return the newest step of each series that lies within the last weeks, an event told once."""
+    """Return the newest step of each series in the last weeks; the steps of an event appear once."""
     trends = trends_of(history, annotations, FOLLOWED, results=results)
     oldest = max((trend.last_day for trend in trends), default=0) - FINDING_DAYS
     newest = ((trend, next((step for step in reversed(trend.steps) if is_event(trend.metric, step)), None)) for trend in trends)

@@ -1,4 +1,4 @@
-"""The fleet's orders: jobs as its service reports them, and the runs that the ledger has of each."""
+"""The fleet's jobs as reported by its service, and the runs of each in the ledger."""
 
 from operator import attrgetter
 
@@ -15,7 +15,7 @@ RUNS_SHOWN = 500
 
 
 def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
-    """Return the jobs, the newest report first, or one with its runs; raises ConfigError if nothing is known of that one."""
+    """Return the jobs, newest report first, or one with its runs; raises ConfigError if that one is unknown."""
     reported = sorted(context.activities.jobs, key=lambda activity: -activity.received_ns)
     if name := request.get("job"):
         return _job_view(context, name, next((activity for activity in reported if activity.progress.job == name), None))

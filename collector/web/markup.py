@@ -1,4 +1,4 @@
-"""Jinja2 renders the pages (`templates/`): what a device sent cannot become markup, because text is escaped unless a template made it."""
+"""Rendering by Jinja2 (`templates/`): a device's text cannot become markup, because text is escaped unless a template made it."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from edgemeter.agent.base.plugins import import_extra
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# A command between backticks, and a day, which is read as one word.
+# A command between backticks, and a day, which must not be broken.
 _COMMAND_OR_DAY = re.compile(r"`([^`]+)`|(\b\d{4}-\d\d-\d\d\b)")
 Attributes = Mapping[str, str | float | None]
 
@@ -58,7 +58,7 @@ def _environment() -> "Environment":
 
 
 def _prose(text: object) -> Markup:
-    """Return text, escaped unless markup, with its commands as such and its days in one piece."""
+    """Return text, escaped unless markup, with its commands marked and its days unbroken."""
     if isinstance(text, Markup):
         return text
     return Markup(

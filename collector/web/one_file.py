@@ -1,4 +1,4 @@
-"""The page as one file: every view that fits, in a file that loads nothing and works without a network."""
+"""The page as one file: every view that fits, in a file that loads nothing and works offline."""
 
 import time
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from edgemeter.collector.web.queries import FACETS, REFERENCE, CaseFilter, ViewC
 from edgemeter.collector.web.site import content, held_exports, offered, one_file_page, show
 from edgemeter.collector.web.view import Links, ViewRequest, read_address
 
-# How many of each a file holds, so that it can be sent and opened; the served page has all.
+# The content of a file, limited so that it can be sent and opened; the served page has all.
 REFERENCES, PAGES, MODELS, DEVICES, RUNS = 8, 10, 12, 60, 40
 METRICS = (LATENCY, ENERGY, ACCURACY, "is_throttled")
 
 
 @dataclass(frozen=True, slots=True)
 class FileChoice:
-    """The content chosen for a file: the cases, how many runs with raw samples, and the `reference` whose comparison is first."""
+    """The content of a file: the cases, the number of runs with raw samples, and the `reference` whose comparison is first."""
 
     case_filter: CaseFilter = CaseFilter()  # noqa: RUF009 - frozen
     runs: int = RUNS
@@ -34,7 +34,7 @@ class FileChoice:
 
 
 def write_file_of(store: RunStore, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
-    """Write the page of a store as one file, return its size in bytes; raises ConfigError if `choice` picks no run, or on failure."""
+    """Write the page of a store as one file and return its size in bytes; raises ConfigError if `choice` selects no run, or on failure."""
     case_filter, book = choice.case_filter, book_of(store, progress)
     if book.cases and not any(map(case_filter.takes, book.cases)):
         request = ", ".join(f"{name} {value!r}" for name, value in _fixed(case_filter).items())
@@ -52,7 +52,7 @@ def whole_page(book: CaseBook, events: TrendEvents, choice: FileChoice, progress
     written_views: list[tuple[str, Markup, str]] = []
 
     def write(chart: Chart) -> Markup:
-        # Without a script the first view is all there is to see.
+        # Without a script only the first view is visible.
         return live_chart(chart, "" if written_views else vega.svg(chart))
 
     context = ViewContext(book, Links(frozenset(addresses)), events, write)
@@ -73,7 +73,7 @@ def _fixed(case_filter: CaseFilter) -> dict[str, str]:
 
 
 def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str]]:
-    """Return the addresses of a file, and what there is more of than it holds."""
+    """Return the addresses of a file, and the omissions."""
     every_case = picked_cases(context.book, choice.case_filter)
     models = list(dict.fromkeys(case.key.model for case in every_case))
     devices = list(dict.fromkeys((case.key.fleet, case.key.device) for case in every_case))
@@ -90,7 +90,7 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     requests = [
         *([ViewRequest("compare", {"reference": choice.reference})] if choice.reference else []),
         ViewRequest("overview"),
-        # Others call models and devices otherwise: what a file is narrowed to does not narrow it.
+        # Published figures use other names for models and devices: the filter of a file does not apply to them.
         *([] if _fixed(choice.case_filter).keys() & set(FACETS) else [ViewRequest("published")]),
         *(ViewRequest("compare", {"reference": name}) for name in kept_references if name != choice.reference),
         *(ViewRequest("compare", {"reference": name, "page": str(page)}) for name in kept_references[:1] for page in range(2, pages + 1)),

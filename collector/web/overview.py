@@ -1,4 +1,4 @@
-"""The overview: what there is: devices, models and board types, what was never measured, and what needs attention."""
+"""The overview: devices, models and board types, combinations that were never measured, and devices that need attention."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,15 +25,15 @@ from edgemeter.collector.web.events import FINDING_DAYS
 from edgemeter.collector.web.queries import CaseFilter, ViewContext, picked_cases, summaries
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 
-# A device without a run for so long is silent.
+# A device without a run for this long is silent.
 SILENT_DAYS = 7
-# Cases whose newest run is so much older than the newest of all are stale.
+# Cases whose newest run is older than the newest of all by this much are stale.
 STALE_DAYS = 30
 DEVICES_SHOWN = 250
 
 
 class _DeviceLine:
-    """A device: its cases summed up, what it reported, and how it differs from the others of its type (empty where it does not)."""
+    """A device: a summary of its cases, its reports, and its difference from others of its type (empty if there is none)."""
 
     def __init__(self, members: Sequence[BookedCase], presence: DevicePresence | None, outlying: Sequence[str], newest_ns: int) -> None:
         newest = max(members, key=lambda case: case.newest_ns)
@@ -50,7 +50,7 @@ class _DeviceLine:
         self.is_silent = self.state != "revoked" and newest_ns - self.last_ns > SILENT_DAYS * NS_PER_DAY
         self.outlying = outlying
         words = {"silent": self.is_silent or self.state == "lost", "deviates": bool(outlying), "throttled": self.throttled > 0}
-        # The worst first; empty where there is none.
+        # Worst first; empty if there is none.
         self.condition = ", ".join(word for word, is_so in words.items() if is_so)
         self.rank = *(not is_so for is_so in words.values()), self.role != "reference", *self.name
 
@@ -131,7 +131,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
 def _common_case(
     every_case: Sequence[BookedCase], lines: Sequence[_DeviceLine], case_filter: CaseFilter
 ) -> tuple[str, Mapping[tuple[str, str], CaseSummary]]:
-    """Return the case that most devices ran, in words, and its figures by fleet and device on those that are listed."""
+    """Return the case that most devices ran, in words, and its figures by fleet and device for the listed ones."""
     alike = grouped((like_with_like(case.key), case) for case in every_case if case.usable)
     members = max(alike.values(), key=lambda members: len({(case.key.fleet, case.key.device) for case in members}), default=[])
     if not members:
@@ -155,7 +155,7 @@ def _device_table(lines: Sequence[_DeviceLine], common_cases: Mapping[tuple[str,
             return figure_text(figure(name), with_figure[line.name].figures[name]) if is_there else figures.typeset(figures.ABSENT)
 
         def rank(line: _DeviceLine) -> str | None:
-            # Energies of other classes rank with their own only.
+            # Energies rank with their own class only.
             energy = with_figure[line.name].energy if name == ENERGY and line.name in with_figure else None
             return str(energy.ranks_as) if energy else None
 
@@ -205,7 +205,7 @@ def _device_table(lines: Sequence[_DeviceLine], common_cases: Mapping[tuple[str,
 
 
 class _Covered(NamedTuple):
-    """How often a model was measured on a type of board, and when last; None where never."""
+    """How often a model was measured on a type of board, and when last; None if never."""
 
     model: str
     board: str
@@ -217,7 +217,7 @@ class _Covered(NamedTuple):
 
 
 def _coverage(every_case: Sequence[BookedCase], newest_ns: int) -> list[_Covered]:
-    """Return models by board types, also those that were never measured."""
+    """Return models by board types, including those that were never measured."""
     members_of = grouped(((case.key.model, case.board), case) for case in every_case)
     models, boards = ({name[index] for name in members_of} for index in (0, 1))
     covered = []

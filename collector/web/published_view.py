@@ -1,4 +1,4 @@
-"""The published figures: each judged by three laws and beside own runs; apart from everything that is ranked."""
+"""The published figures, judged by three laws and next to own runs; separate from everything that is ranked."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -25,12 +25,12 @@ from edgemeter.collector.web.queries import CaseFilter, ViewContext, summaries
 from edgemeter.collector.web.view import FormInput, View, ViewColumn, ViewGrid, ViewRequest
 
 LEAD = "Figures that others state, judged by physics; never ranked with measured ones."
-# Two screens of the served page; JSON, and a page in one file, which can ask nobody, hold all.
+# Two screens of the served page; JSON, and a page in one file, have all.
 SHOWN = 12
 
 
 def published_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
-    """Return the published figures that the address leaves, each with its verdict and the sentence that decides it."""
+    """Return the published figures that match the address, each with its verdict and the deciding sentence."""
     try:
         rows = context.published.rows()
     except ConfigError as error:

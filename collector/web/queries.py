@@ -1,4 +1,4 @@
-"""The reader's filter, the cases of the book that it takes, and the context from which every view is made."""
+"""The reader's filter, the matching cases of the book, and the context of every view."""
 
 import re
 import time
@@ -44,7 +44,6 @@ class CaseFilter:
     level: DaysCounted = "current"
 
     def takes(self, case: BookedCase) -> bool:
-        """Return whether it takes a case."""
         return all(getattr(self, name) in (None, facet(case, name)) for name in FACETS)
 
 
@@ -78,25 +77,25 @@ def of_every_board(cases: Sequence[BookedCase]) -> list[BookedCase]:
 
 
 def summaries(cases: Sequence[BookedCase], case_filter: CaseFilter) -> list[CaseSummary]:
-    """Return the summaries of those of the cases that have a usable run, in the order in which each first ran."""
+    """Return the summaries of the cases with a usable run, in the order of their first runs."""
     summarised = [summary for case in cases if (summary := case.summary(case_filter.level))]
     return sorted(summarised, key=attrgetter("first"))
 
 
 def since_ns(book: CaseBook, days: int) -> int:
-    """Return the start of a period of days that ends now, or at the newest run where that is older."""
+    """Return the start of a period of days that ends now, or at the newest run if that is older."""
     newest = max((case.newest_ns for case in book.cases), default=0)
     return min(newest, time.time_ns()) - days * NS_PER_DAY
 
 
 def live_chart(chart: Chart, fallback: str = "") -> Markup:
-    """Return a chart that the page's script draws; `fallback` (SVG) is what a browser without scripts shows."""
+    """Return a chart that the page's script draws; `fallback` (SVG) is for browsers without scripts."""
     return render("chart.html", chart=chart, fallback=Markup(fallback), document=Markup(script_data(chart.document())))
 
 
 @dataclass(frozen=True, slots=True)
 class ViewContext:
-    """The data that a view is made from; used by one thread, for one view."""
+    """The data for one view; used by one thread."""
 
     book: CaseBook
     links: Links
@@ -106,7 +105,7 @@ class ViewContext:
 
     @property
     def store(self) -> RunStore:
-        """The runs, and what devices reported."""
+        """The runs, and the devices' reports."""
         return self.book.store
 
     @property
@@ -115,12 +114,12 @@ class ViewContext:
         return Activities() if self.links.is_file else read_activities(self.store, time.time_ns())
 
     def render(self, template: str, **values: object) -> Markup:
-        """Return what a template makes of values, which may refer to other views and draw charts."""
+        """Return a rendered template with values, which may refer to other views and draw charts."""
         return render(template, links=self.links, draw=self.draw, **values)
 
 
 def reference_names(book: CaseBook, model: str | None = None) -> list[str]:
-    """Return what may be compared with (what ran a given `model`): the role `reference` if there is one, then devices, its own first."""
+    """Return the possible references (which ran a given `model`): the role `reference` if there is one, then devices, its own first."""
     keys = [case.key for case in book.cases if model in (None, case.key.model)]
     roles = [REFERENCE] if any(key.role == REFERENCE for key in keys) else []
     devices = sorted({(key.role != REFERENCE, key.device) for key in keys})
@@ -128,7 +127,7 @@ def reference_names(book: CaseBook, model: str | None = None) -> list[str]:
 
 
 def compare(context: ViewContext, cases_to_compare: Sequence[BookedCase], case_filter: CaseFilter, reference: str) -> Comparison:
-    """Return the cases `cases_to_compare` compared with those of `reference` (a device, or the role), whatever else was picked."""
+    """Return the comparison of these cases with those of `reference` (a device, or the role), independent of the filter."""
 
     def belongs(key: CaseKey) -> bool:
         return key.device == reference or key.role == reference == REFERENCE

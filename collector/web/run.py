@@ -32,7 +32,7 @@ _PAIRS = (
     (("clock_mhz", "clock, MHz"), ("temperature_c", "temperature, °C")),
     (("power_w", "power, W"), ("tpot_ms", "time per output token, ms")),
 )
-# A chart holds no more points than can be seen; of each stretch the extremes are kept.
+# A chart has no more points than are visible; the extremes of each stretch are kept.
 POINTS = 1600
 LEVELS = ("p50", "p90", "p99")
 # At most this many raw samples are written as plain numbers in one response.
@@ -63,7 +63,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         accuracy=_accuracy(record),
         conditions=[(condition.when.capitalize(), facts_of(condition)) for condition in record.conditions],
         machine=machine_facts(record),
-        # Line by line, so that no character that steers a page gets through and the lines stay.
+        # Line by line, so that control characters are removed and line breaks stay.
         lines=json_document(msgspec.structs.replace(record, samples=())).split("\n"),
     )
     provenance = record.provenance.get("latency", "")
@@ -74,7 +74,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
 
 
 def _time_line(record: RunRecord, latencies: Sequence[float]) -> tuple[str, Chart]:
-    """Return a heading, and latency and power on one time axis; without the moments of the queries latency alone, in their order."""
+    """Return a heading, and latency and power on one time axis; without the queries' times the latency alone, in order."""
     starts = values_of(record, "query_start") or ()
     has_moments = len(starts) == len(latencies)
     rows: list[dict[str, Any]] = [
@@ -93,7 +93,7 @@ def _time_line(record: RunRecord, latencies: Sequence[float]) -> tuple[str, Char
     sensors = []
     for trace in record.power_traces:
         power, at_ns = values_of(record, f"power.{trace.name}"), values_of(record, f"power_at.{trace.name}")
-        # Without its moments a reading has no place.
+        # Without the times a reading has no position.
         if power and at_ns and len(power) == len(at_ns):
             sensors.append(trace.name)
             rows += [
@@ -110,7 +110,7 @@ def _time_line(record: RunRecord, latencies: Sequence[float]) -> tuple[str, Char
 
 
 def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
-    """Return the stretches of a run in s since the first timed query: idle as recorded, and the warm-up, which comes before it."""
+    """Return the stretches of a run in s since the first timed query: idle as recorded, and the preceding warm-up."""
     words: dict[str, str] = {
         condition.when: ", ".join(f"{name} {text}" for name, text in facts_of(condition).items() if text) for condition in record.conditions
     }
@@ -201,7 +201,7 @@ def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool 
 
 
 def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:
-    """Return the charts of what is known of the intervals of a long run: missed frames and latency, clock and temperature, power."""
+    """Return the charts of the intervals of a long run: missed frames and latency, clock and temperature, power."""
     if len(sustained.points) < 2:
         return []
     rows: list[dict[str, Any]] = [
@@ -230,13 +230,13 @@ def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:
 
 
 def values_of(record: RunRecord, name: str) -> Sequence[float] | None:
-    """Return the samples of a series that are finite, None where it was not kept or is damaged."""
+    """Return the finite samples of a series, None if it was not stored or is damaged."""
     matching = next((series for series in record.samples if series.name == name), None)
     return None if matching is None else finite_values(matching)
 
 
 def finite_values(series: Series) -> list[float] | None:
-    """Return the samples of a series that are finite, None where it is damaged."""
+    """Return the finite samples of a series, None if it is damaged."""
     try:
         values = unpack(series)
     except ConfigError:
@@ -246,7 +246,7 @@ def finite_values(series: Series) -> list[float] | None:
 
 
 def thinned(values: Sequence[float], limit: int) -> list[tuple[int, float]]:
-    """Return at most about `limit` values with their places, of each stretch the smallest and the largest: no outlier is lost."""
+    """Return at most about `limit` values with their indexes: the smallest and the largest of each stretch, so that no outlier is lost."""
     if len(values) <= limit:
         return list(enumerate(values))
     step = -(-2 * len(values) // limit)
@@ -277,7 +277,7 @@ def _process(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name}, {_share(ratio)} of all cores" for name, ratio in shares.items())
 
 
-# By the record's name: what people call it, and how its value is written.
+# By the record's name: the label, and the format of its value.
 FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "temperatures_c": ("Temperature", _each(" °C")),
     "clock_hz": ("Clock", _in("MHz", 1e6)),
@@ -298,14 +298,14 @@ FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 
 def facts_of(condition: Condition) -> Facts:
-    """Return what was read of the machine, by name."""
+    """Return the readings of the machine, by name."""
     names = (name for name in condition.__struct_fields__ if name != "when")
     values = {name: value for name in names if (value := getattr(condition, name)) not in (None, {}, ())}
     return {called: text(value) for name, value in values.items() for called, text in [FIELDS[name]]}
 
 
 def machine_facts(run: RunRecord) -> Facts:
-    """Return what the machine of a run is, in words."""
+    """Return the machine of a run, in words."""
 
     def reported(*fields: str) -> str | None:
         return " ".join(text for field in fields if (text := environment([run.environment], field))) or None

@@ -1,4 +1,4 @@
-"""The series of a case over time as a chart, with what changed in it."""
+"""The series of a case over time as a chart, with its changes."""
 
 import itertools
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from edgemeter.collector.web.events import SeriesEvent
 from edgemeter.collector.web.queries import FACETS, CaseFilter, ViewContext, of_every_board, picked_cases, since_ns
 from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest, pager
 
-# With more runs than this a dot is a day; a page holds only so many in all.
+# With more runs than this a dot is a day; the limit of dots on a page.
 DOTS, DOTS_IN_ALL = 400, 1600
 RUNS_READ = 20_000
 MARKS = 12
@@ -56,7 +56,7 @@ def series_groups(every_case: Sequence[BookedCase]) -> list[list[BookedCase]]:
 
 
 def titles(groups: Sequence[Sequence[BookedCase]]) -> list[str]:
-    """Return a title for each series, no two alike: where device, model, precision and runtime are the same, what else differs."""
+    """Return a unique title for each series: if device, model, precision and runtime are equal, with other differences."""
     keys = [members[0].key for members in groups]
     names = names_of(keys, _title, SERIES_FIELDS)
     return [names[key] for key in keys]
@@ -72,7 +72,7 @@ def series(
     title: str | None = None,
     dots: int = DOTS,
 ) -> SeriesShown | None:
-    """Return the series of the cases, all of one device, None where no run has that figure; of more runs than `dots` a dot is a day."""
+    """Return the series of the cases, all of one device, None if no run has that figure; with more runs than `dots` a dot is a day."""
     case = max(members, key=lambda case: case.newest_ns)
     runs = joined([context.store.runs_of(member.members).part(slice(-RUNS_READ, None)) for member in members])
     started_ns, since = runs.columns["started_at_ns"], span[0] if days is not None and span is not None else 0
@@ -156,7 +156,7 @@ def _changes(runs: CaseRuns) -> list[SeriesEvent]:
 
 
 def _levels(valued: Sequence[tuple[RunFigures, float]], entry: Figure, series_events: Sequence[SeriesEvent]) -> list[dict[str, Plain]]:
-    """Return the level of each stretch between changes and steps; of a series without any its level all along."""
+    """Return the level of each stretch between changes and steps; for a series without any its level throughout."""
     steps = [series_event.at_ns for series_event in series_events if series_event.kind != "remark"]
     edges = [valued[0][0].started_at_ns, *steps, valued[-1][0].started_at_ns + 1]
     has_points = entry.is_truth or entry.is_share or entry.group == "accuracy"
@@ -164,7 +164,7 @@ def _levels(valued: Sequence[tuple[RunFigures, float]], entry: Figure, series_ev
     for start, end in itertools.pairwise(edges):
         stretch = [(run, value) for run, value in valued if start <= run.started_at_ns < end]
         if stretch:
-            # As the figure of a case in the tables: of the runs that are ok, where they are enough.
+            # As the figure of a case in the tables: of the ok runs, if there are enough.
             ok = [(run, value) for run, value in stretch if run.verdict.state == "ok"]
             values = [RunValue(value, "", run.day) for run, value in (ok if len(ok) >= FEWEST else stretch)]
             level = figure_of_values(values, "points" if has_points else "ratio").value
@@ -185,7 +185,7 @@ CASES_READ = 2 * CHARTS
 
 
 def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
-    """Return the trend of a metric: what was found, then a page of series of every board type; raises ConfigError if it is unknown."""
+    """Return the trend of a metric: the findings, then a page of series of every board type; raises ConfigError if it is unknown."""
     entry = figure_called(request.get("metric") or LATENCY, FOLLOWED.values())
     every_case = of_every_board(picked_cases(context.book, replace(case_filter, days=None)))
     pages = pager(request, context.links, len(every_case), CASES_READ)
@@ -229,7 +229,7 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
 
 
 def _run_columns(figure: str, rows: Sequence[dict[str, Plain]]) -> list[RowColumn]:
-    # On a phone there is room for what tells the rows apart; threads and such are shown nowhere unless they do.
+    # A phone has room only for columns that distinguish the rows; threads and such are hidden unless they do.
     telling = {name for name in CASE_COLUMNS if len({row[name] for row in rows}) > 1}
     shown_names = [name for name in CASE_COLUMNS if name in telling | {"model", "precision", "runtime"}]
 

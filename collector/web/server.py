@@ -1,4 +1,4 @@
-"""The server of the page: Starlette under uvicorn, reads only; a thread keeps the case book up to date."""
+"""The server of the page: Starlette under uvicorn, read-only; a thread keeps the case book up to date."""
 
 import hashlib
 import hmac
@@ -39,10 +39,10 @@ from edgemeter.collector.web.view import Links, ViewRequest, address, read_addre
 
 logger = logging.getLogger(__name__)
 REFRESH_S = 2.0
-# An answer takes some 20 MB while it is made, which the process keeps; more at once would not be made any sooner.
+# A response takes some 20 MB, which the process keeps; more at once would not be faster.
 MADE_AT_ONCE = 2
 MOST_CONNECTIONS = 256
-# The figures that a page shows of every case, and those that it offers for limits where a case has them.
+# The figures that a page shows for every case, and those that it offers for limits if a case has them.
 SHOWN = tuple(entry.name for entry in in_view(FigureView.TABLE | FigureView.JUDGED))
 COOKIE = "edgemeter_token"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -59,7 +59,7 @@ HEADERS = {
 
 @dataclass(slots=True)
 class PageServer:
-    """Serves the page of the cases in `book` at `host`:`port` (0: a free one, then in `port`). Beyond the loopback a token has to be set.
+    """Serves the page of the cases in `book` at `host`:`port` (0: a free one, then in `port`). Beyond the loopback a token is required.
 
     Raises:
         ConfigError: the address is not the loopback's and there is no token.
@@ -95,7 +95,6 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        """Return where the page is."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def start(self) -> None:
@@ -136,15 +135,15 @@ class PageServer:
         """Return the page of an address, or its figures as CSV or JSON.
 
         Raises:
-            ConfigError: there is no such view, no such format, or nothing that the format could hold.
+            ConfigError: there is no such view, no such format, or nothing for the format.
         """
-        # Before anything is read: what comes meanwhile is another version.
+        # Read first: later changes are another version.
         tag = self.tag(request, form)
         with self._making:
             context = ViewContext(self.book, Links(), self.events, published=self.published)
             view = show(context, request)
             if form and (period := read_period(request.get("between"))):
-                # As its tables show them where a period was picked.
+                # The same rows as in its tables if a period was selected.
                 view = replace(view, tables=tuple(table.between(*period) for table in view.tables))
             if form == "json":
                 tables = {table.name: table.dicts() for table in view.tables}
@@ -160,7 +159,7 @@ class PageServer:
         return HTMLResponse(served_page(view.title, inside, self._remark(), tag))
 
     def tag(self, request: ViewRequest, form: str) -> str:
-        """Return what the answer's content hangs on: what is in the book, and the address."""
+        """Return a tag of the response's content: the version of the book, and the address."""
         store = self.book.store
         state = f"{self.book.version} {store.version()} {self.events.version()}"
         if request.view in {"overview", "device", "jobs"}:
@@ -173,7 +172,7 @@ class PageServer:
         return f'"{hashlib.sha256(identity.encode()).hexdigest()[:24]}"'
 
     def update(self) -> None:
-        """Bring book and events up to date; what cannot be read is logged, and tried again the next time."""
+        """Bring book and events up to date; an error is logged, and the update is tried again the next time."""
         try:
             self.book.refresh()
             self.events.refresh()
@@ -207,15 +206,16 @@ class PageServer:
         return response
 
     def _refusal(self, http: Request) -> Response | None:
-        """Return the answer to who may not read the page, or who comes with the token in the address; None for everybody else."""
+        """Return the response to a reader without permission, or with the token in the address; None for everybody else."""
         if self.token is None:
-            # Another name would be a page elsewhere that reads ours through the browser.
+            # Another host name would be a page elsewhere that reads ours through the browser.
             if is_loopback(self.host) and _hostname(http) not in LOOPBACK_NAMES:
                 return _message(421, "Not for this server", "The page is served to this machine only, under the name localhost.")
             return None
         digest = hashlib.sha256(self.token.encode()).hexdigest()
         if _equal(http.query_params.get("token", ""), self.token):
-            # The token leaves the address, where it would be kept and passed on; a digest of it stays, out of reach of scripts.
+            # The token is removed from the address, where it would be stored and passed on; a cookie keeps a digest of it, inaccessible to
+            # scripts.
             response = RedirectResponse(str(http.url.remove_query_params("token").replace(scheme="", netloc="")), 303)
             response.set_cookie(COOKIE, digest, httponly=True, samesite="strict")
             return response

@@ -1,4 +1,4 @@
-"""The comparison: every case with its reference, what meets the limits that the reader sets, and cost against accuracy."""
+"""The comparison: every case with its reference, the cases that meet the reader's limits, and cost against accuracy."""
 
 import math
 from collections import Counter
@@ -31,7 +31,7 @@ NAMED = 3
 
 
 def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
-    """Return the comparison with the reference that was picked, else with the first there is."""
+    """Return the comparison with the selected reference, else with the first."""
     every_case = picked_cases(context.book, case_filter)
     if not every_case:
         body = context.render("message.html", text="Pick another model, board or device.")
@@ -46,7 +46,7 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     folded = fold_boards(comparison)
     by_limits, caution = choice_filter(request, folded, {case.key for case in every_case})
     table = CaseTable(context, comparison, folded, by_limits)
-    # A file cannot choose again.
+    # A file has only one reference.
     is_file = context.links.is_file
     body = context.render(
         "compare.html",
@@ -92,7 +92,7 @@ def _title(comparison: Comparison) -> str:
 
 
 def _lead(comparison: Comparison) -> str:
-    """Return what the models come to on the devices, where these are few."""
+    """Return a summary of the models on the devices, if these are few."""
     identity = attrgetter("fleet", "device", "model", "dataset_sha256", "scenario")
     groups = grouped((identity(row.case.key), row) for row in comparison.compared or comparison.rows).values()
     fastest = [min(rows, key=lambda row: (row.not_ranked is not None, _duration(row.case))) for rows in groups]
@@ -100,14 +100,14 @@ def _lead(comparison: Comparison) -> str:
 
 
 def _duration(case: CaseSummary) -> float:
-    """Return what stands for the time of a case, of a throughput its inverse; infinite where it has none."""
+    """Return the time of a case, for a throughput its inverse; infinite without either."""
     name = speed_of(case)
     value = case.figures[name].value if name in case.figures else 0.0
     return math.inf if value <= 0 else value if better_of(name, case) == "lower" else 1 / value
 
 
 def _sentence(row: ComparedCase) -> str:
-    """Return the figures of a case, and how they differ from those of its reference."""
+    """Return the figures of a case, and their differences from those of its reference."""
     case, other = row.case, row.reference
     texts = [
         f"{figure_name(name, case)} {figure_text(figure(name), case.figures[name], figure(name).unit)}" for name in deciding(case, case)
@@ -129,13 +129,13 @@ def _mode_table(answer: ModeAnswer) -> ViewGrid[tuple[str, ...]]:
 
 
 def _marks(comparison: Comparison) -> list[tuple[str, int, str]]:
-    """Return the marks of the rows that need an explanation: each with how many cases have it, and its meaning."""
+    """Return the marks of the rows that need an explanation: each with its number of cases, and its meaning."""
     counts = Counter(mark for row in comparison.rows for mark in row.marks)
     return [(mark, counts[mark], text) for mark, text in MARKS.items() if counts[mark] and mark not in {"reference", "disturbed"}]
 
 
 def _left_out(comparison: Comparison, shown_cases: Sequence[BookedCase]) -> list[tuple[str, Sequence[str]]]:
-    """Return each reason why runs are left out with their names, empty where these are not known, the most frequent first."""
+    """Return each reason why runs are left out with their names, empty if unknown, the most frequent first."""
     runs_by_reason = grouped((entry.reason, entry.run or "a record whose id cannot be read") for entry in comparison.left_out)
     if unusable := sum(case.runs - case.usable for case in shown_cases):
         runs_by_reason["invalid, or not comparable; the page of each says why"] = [""] * unusable

@@ -42,13 +42,13 @@ STYLE_SHEET = "page.css"
 
 
 def script() -> str:
-    """Return the script: everything reads without it."""
+    """Return the script; everything is readable without it."""
     constants = {"THEME": vega.theme(), "GLYPHS": GLYPHS, "ROUTES": ROUTES, "FACETS": FACETS}
     return "".join(f"const {name} = {script_data(value)};\n" for name, value in constants.items()) + text_of("page.js")
 
 
 def served_page(title: str, content: Markup, remark: str, tag: str = "") -> str:
-    """Return a page that loads its style and scripts, and asks again whether its `tag` is still the newest; without one it does not."""
+    """Return a page that loads its style and scripts, and checks for a newer version by its `tag`, if given."""
     charts = vega.bundle_name() if "chart-data" in content else None
     return render(
         "page.html", title=title, content=content, remark=remark, tag=tag, charts=charts, is_file=False, version=version("edgemeter")
@@ -56,14 +56,14 @@ def served_page(title: str, content: Markup, remark: str, tag: str = "") -> str:
 
 
 def packed(text: str) -> str:
-    """Return a text as a file holds it: compressed (gzip, always the same bytes), base64."""
+    """Return a text for a file: compressed (gzip, always the same bytes), base64."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
 def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str, Markup]], remark: str) -> str:
-    """Return a page that loads nothing: it shows the `first` view (address, content, title), and holds the others as templates.
+    """Return a page that loads nothing: it shows the `first` view (address, content, title), and contains the others as templates.
 
-    Its policy names the scripts that may run: what a device sent stays text.
+    Its policy names the scripts that may run: a device's text stays text.
     """
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (vega.bundle(), script())]
     return render(
@@ -95,7 +95,7 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "alerts": alerts_view,
     "published": published_view,
 }
-# The facets of a view's form, and those that are folded until one of them is picked.
+# The facets of a view's form, and those that are folded until one of them is selected.
 FILTERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "overview": (("fleet", "board", "days", "level"), ()),
     "compare": ((), ("reference", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")),
@@ -105,14 +105,14 @@ FILTERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 # The label of an empty field.
 BLANK = {"days": "all days", "level": LEVELS["current"]}
 LABELS = {"days": "Period", "level": "Level", "reference": "Reference", "metric": "Figure"}
-# With more values than this a field is typed, not picked.
+# With more values than this a field is typed, not selected.
 MOST_CHOICES = 400
 # Significant digits of figures in a file: no measurement has more.
 DIGITS_HELD = 8
 
 
 def offered(context: ViewContext) -> FormChoices:
-    """Return what the forms offer, read from what is there; in a file, which can ask nobody, only what it holds."""
+    """Return the options of the forms, from the present data; in a file only its content."""
     book, links = context.book, context.links
     offers: dict[str, Mapping[str, str]] = {
         name: {value: value for value in sorted({facet(case, name) for case in book.cases})} for name in FACETS
@@ -126,7 +126,7 @@ def offered(context: ViewContext) -> FormChoices:
 
 
 def show(context: ViewContext, request: ViewRequest) -> View:
-    """Return the view that an address asks for; raises ConfigError if there is no such view, or nothing that it could show."""
+    """Return the view of an address; raises ConfigError if there is no such view, or nothing to show."""
     if request.view not in VIEWS:
         raise ConfigError(f"there is no view {request.view!r}: there are {', '.join(VIEWS)}")
     return VIEWS[request.view](context, request, parse_filter(request.fields))
@@ -139,7 +139,7 @@ def content(
     links: Links,
     exports: Mapping[str, str],
 ) -> Markup:
-    """Return what a page consists of: navigation, heading, form, exports and the view itself."""
+    """Return the parts of a page: navigation, heading, form, exports and the view itself."""
     current = ViewRequest(request.view, {**view.picked, **request.fields})
     filters, more_filters = FILTERS.get(request.view, ((), ()))
     return render(
@@ -148,7 +148,7 @@ def content(
         request=request,
         navigation=navigation(request, links),
         route=ROUTES[request.view],
-        # Without a script the form is sent with its button.
+        # Without a script the form has a button.
         action=links.to(request.view),
         fields=[*view.inputs, *(_field(name, current, values) for name in filters if (values := choices_here.get(name)))],
         more_fields=[_field(name, current, values) for name in more_filters if (values := choices_here.get(name))],
@@ -158,7 +158,7 @@ def content(
 
 
 def navigation(request: ViewRequest, links: Links) -> list[dict[str, object]]:
-    """Return the links to the views; what was picked goes along."""
+    """Return the links to the views, with the present selection."""
     picked = {name: value for name, value in request.fields.items() if name in {"model", "device", "fleet", "board", "reference"}}
     return [
         {"reference": reference, "text": name.capitalize(), "is_current": name == request.view}
@@ -180,7 +180,7 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
 
 
 def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> FormInput:
-    """Return the field of a form for a facet, or another choice of a view."""
+    """Return the form field of a facet, or of another choice of a view."""
     label, picked, hint = LABELS.get(name, name.capitalize()), request.get(name), f"all {len(values):,}"
     if len(values) > MOST_CHOICES:
         return FormInput(name, label, picked, hint)

@@ -1,4 +1,4 @@
-"""A view: what one address of the page shows, as markup and as plain tables; and how addresses are written."""
+"""A view: the content of one address of the page, as markup and as plain tables; and the syntax of addresses."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,10 +13,10 @@ from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.web.markup import Attributes, Markup
 
 Item = TypeVar("Item")
-# No address of ours is longer; what comes from outside is cut here.
+# No address of ours is longer; input is cut here.
 LONGEST_FIELD, LONGEST_NUMBER, MOST_FIELDS = 300, 9, 40
 
-# The fields of each view that identify a page; the others filter its content.
+# The fields that identify a page of each view; the others filter its content.
 ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
     "compare": ("reference", "page", "require", "cheapest", "show"),
@@ -30,7 +30,7 @@ ROUTES: dict[str, tuple[str, ...]] = {
 
 
 def address(view: str, fields: Mapping[str, str]) -> str:
-    """Return view and fields as text; fields that are empty are left away."""
+    """Return view and fields as text, without empty fields."""
     filled_fields = sorted((name, value) for name, value in fields.items() if value)
     return f"{view}?{urlencode(filled_fields)}" if filled_fields else view
 
@@ -73,11 +73,11 @@ class Links:
 
     @property
     def is_file(self) -> bool:
-        """Whether the views are in one file, which can ask nobody and is read later."""
+        """Whether the views are in one file, which is static and read later."""
         return self.held is not None
 
     def to(self, view: str, **fields: str) -> str | None:
-        """Return `/view?...`, in a file `#/view?...`, or None for a view that it does not hold; what is left open may be any there."""
+        """Return `/view?...`, in a file `#/view?...`, or None for a view that it does not contain; unspecified fields match any there."""
         if not self.is_file:
             return f"/{address(view, fields)}"
         route = {name: value for name, value in fields.items() if name in ROUTES[view]}
@@ -86,14 +86,14 @@ class Links:
 
 
 def read_period(text: str) -> tuple[int, int] | None:
-    """Return the period (ns since 1970) in the field `between`, `FIRST,LAST` in ms; None where there is none."""
+    """Return the period (ns since 1970) in the field `between`, `FIRST,LAST` in ms; None without one."""
     match = re.fullmatch(r"(\d{1,14}),(\d{1,14})", text, re.ASCII)
     return (int(match[1]) * 1_000_000, int(match[2]) * 1_000_000 + 999_999) if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """The `page` (from 0, one that there is) of `count` things that an address asks for, `size` on each, and the way to the others."""
+    """The valid `page` (from 0) of `count` items in an address, `size` on each, and the links to the others."""
 
     page: int
     count: int
@@ -104,12 +104,11 @@ class Pager:
 
     @property
     def shown(self) -> range:
-        """The places of what is on the page, from 0."""
+        """The indexes of the items on the page, from 0."""
         return range(self.page * self.size, min(self.count, (self.page + 1) * self.size))
 
 
 def pager(request: ViewRequest, links: Links, count: int, size: int, noun: str = "Cases") -> Pager:
-    """Return the page that an address asks for."""
     text, last = request.get("page"), max(1, -(-count // size))
     number = int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 1
     page = min(max(number, 1), last)
@@ -120,7 +119,7 @@ def pager(request: ViewRequest, links: Links, count: int, size: int, noun: str =
 
 @dataclass(frozen=True, slots=True)
 class FormInput:
-    """A field of a view's own in its form: typed, with a hint in `placeholder`, or picked of `options` (value and text)."""
+    """A field of a view's own in its form: typed, with a hint in `placeholder`, or selected from `options` (value and text)."""
 
     name: str
     label: str
@@ -131,7 +130,7 @@ class FormInput:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view; `tables` are its figures (CSV holds the first), `inputs` its own fields, `picked` is what the address leaves open."""
+    """One view; `tables` are its figures (CSV has the first), `inputs` its own fields, `picked` fills fields that the address omits."""
 
     title: str
     body: Markup
@@ -143,10 +142,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn(Generic[Item]):
-    """One column: its name in plain form, its heading, the plain value, and the text of the cell with what stands `small` below it.
+    """One column: its name in plain form, its heading, the plain value, and the text of the cell with `small` text below it.
 
-    A template's macro of the same name may make the cell instead; the text of one that `leads_to` another view (its name, and
-    how its fields are read) is a link. A column without a heading is in exports only; one of which no row has a value is not shown, and one
+    A template's macro of the same name may make the cell instead; the text of a column that `leads_to` another view (its name, and
+    how its fields are read) is a link. A column without a heading is in exports only; one without any value is not shown, and one
     that `needs_width` is not shown on a phone.
     """
 
@@ -161,24 +160,22 @@ class ViewColumn(Generic[Item]):
 
     @property
     def css_class(self) -> str | None:
-        """The class of its cells and its heading."""
         return " ".join(name for name, is_so in (("text", self.is_text), ("needs-width", self.needs_width)) if is_so) or None
 
     def attributes(self, item: Item) -> Attributes:
-        """Return the attributes of a cell: what it is sorted by, and its heading, which stands nowhere else on a phone."""
+        """Return the attributes of a cell: its sort key, and its heading, which a phone shows only here."""
         value = self.value(item)
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and not self.is_text
         return {"class": self.css_class, "data-label": self.heading, "data-value": f"{value:.9g}" if is_number else None}
 
     def reference(self, links: Links, item: Item) -> str | None:
-        """Return the way to the view that a cell leads to; None where it leads to none, or the view is not there."""
+        """Return the link to the view of a cell; None if it has none, or the view is not there."""
         if self.leads_to is None:
             return None
         view, fields = self.leads_to
         return links.to(view, **{name: read(item) for name, read in fields.items()})
 
     def text(self, item: Item) -> str:
-        """Return the text of a cell."""
         if self.cell:
             return str(self.cell(item))
         value = self.value(item)
@@ -191,7 +188,7 @@ class ViewColumn(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class PlainRows(Generic[Item]):
-    """The rows of a table in plain form, worked out as they are read: a page that is only looked at needs none."""
+    """The rows of a table in plain form, computed when they are read: a page that is only viewed needs none."""
 
     columns: Sequence[ViewColumn[Item]]
     items: Sequence[Item]
@@ -202,7 +199,7 @@ class PlainRows(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class ViewGrid(Generic[Item]):
-    """A table of groups of rows; of a group whose first row holds a `details` the others show while that is open."""
+    """A table of groups of rows; if the first row of a group has `details`, the others show while that is open."""
 
     name: str
     columns: Sequence[ViewColumn[Item]]
@@ -211,12 +208,11 @@ class ViewGrid(Generic[Item]):
 
     @property
     def shown_columns(self) -> Sequence[ViewColumn[Item]]:
-        """The columns that are shown."""
         items = [item for group in self.groups for item in group]
         return [column for column in self.columns if column.heading and any(column.value(item) is not None for item in items)]
 
     @property
     def plain(self) -> ViewTable:
-        """The table in plain form, with the columns that are not shown."""
+        """The table in plain form, including hidden columns."""
         items = [item for group in self.groups for item in group]
         return ViewTable(self.name, tuple(column.name for column in self.columns), PlainRows(self.columns, items))
