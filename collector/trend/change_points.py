@@ -391,7 +391,7 @@ def _record(walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], decla
 
 
 def _is_new_level(walk: _Walk, span: tuple[int, int], split: Break, scanned: tuple[float, float, float]) -> bool:
-    """Return whether a step, of this size, error and slope of the temperature, is large enough to report and not due to temperature or drift.
+    """Return whether a step of this size, error and slope of the temperature, is large enough to report and not due to heat or drift.
 
     Also if it is clearly too small to matter; others wait for more points. Waiting until a step is clearly larger takes 30 days for one of
     just that size, and finds no fewer false ones: the score decides those.
