@@ -1,1 +1,1 @@
-"""Put the agent on devices, give each an identity, keep it current, tell it what to measure, get it back when it fails."""
+"""Fleets: install the agent on devices, give each an identity, update it, order measurements, and recover from failures."""

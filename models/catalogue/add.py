@@ -21,12 +21,12 @@ from edgemeter.models.catalogue.shipped_models import card_text
 def add_model(
     model: Path, name: str | None, runtime: str | None, licence: str | None, source: str | None, *, replace: bool
 ) -> tuple[CatalogueEntry, Loaded, tuple[Guess, ...]]:
-    """Return the new entry of the user's catalogue, the runtime's facts and the guesses; a card is written beside `model` if it has none.
+    """Return the new entry of the user's catalogue, the runtime's facts and the guesses; a card is written next to `model` if it has none.
 
-    Where an argument is None, the file's own data are used; `replace` an entry of the same name.
+    If an argument is None, the file's own data are used; `replace` allows an entry of the same name to be replaced.
 
     Raises:
-        ConfigError: it is not a model, cannot be recognised, has a card of another file, or its name is taken.
+        ConfigError: it is not a model, cannot be recognised, has the card of another file, or its name is taken.
         UnavailableError: its runtime is not installed.
     """
     if name is not None and not re.match(NAME_PATTERN, name):
@@ -58,11 +58,11 @@ def add_model(
         size_bytes=model.stat().st_size,
         input=about.input,
         output=about.output,
-        # The card that is written now ends the guessing, so the guesses are kept here.
+        # The card written now ends the guessing, so the guesses are kept here.
         note=guessed.get("guesses"),
     )
     holder = {**built_in, **{other.name: other for other in read_catalogue(own_file()).entry}}.get(entry.name)
-    # The same file may be added again, and one that our catalogue says how to make.
+    # The same file may be added again, as may a file that our catalogue describes how to make.
     if holder is not None and holder.how is None and holder.path != entry.path and not replace:
         problem = f"{entry.name!r} is {holder.path or holder.file!r} in the catalogue"
         raise ConfigError(f"{problem}: choose another --name, or replace it with --replace")
@@ -78,7 +78,7 @@ def add_model(
 
 
 def _name(model: Path, built_in: Mapping[str, CatalogueEntry]) -> str:
-    """Return the name of our entry for a file that has to be made, if this is it, else the file's own without its suffix."""
+    """Return the name of our entry if the file is the one that it describes how to make, else the file's name without its suffix."""
     export_name = next((entry.name for entry in built_in.values() if entry.file == model.name and entry.how), None)
     clean = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in model.stem)
     return export_name or clean.lstrip("._-")[:128] or "model"

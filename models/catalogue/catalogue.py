@@ -29,7 +29,7 @@ Address = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/@\[\]]+/\S*\Z")]
 
 
 class EntryAccuracy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An accuracy, published for the original weights, or scored by us: then over so many `images` of the data, with this very file."""
+    """An accuracy, published for the original weights, or scored by us: then over a number of `images` of the data, with this very file."""
 
     metric: str
     value: Annotated[float, msgspec.Meta(gt=0)]
@@ -39,12 +39,12 @@ class EntryAccuracy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model file: fetched from `address` (if it is a `member`, out of the archive there), made as `how` says, or the user's, at `path`.
+    """One model file: fetched from `address` (as a `member` of the archive there), made as `how` describes, or the user's, at `path`.
 
-    `model` is the name that all files of one model share; `labels` names a label map. `input` and `output` are for the card of a fetched
-    file; a language model has none, because its file describes itself. `sha256` is that of the model file, also where it lies in an
-    archive; without one the entry is unverified, and so it stays (`first_seen`) where the hash is that of the file which was fetched first.
-    `note` is what else there is to know, such as what was guessed.
+    `model` is the name shared by all files of one model; `labels` names a label map. `input` and `output` are for the card of a fetched
+    file; a language model has none, because its file describes itself. `sha256` is that of the model file, also inside an
+    archive. Without one the entry is unverified, and remains so (`first_seen`) if the hash is that of the first downloaded file.
+    `note` has further remarks, such as guesses.
     """
 
     name: EntryName
@@ -81,12 +81,12 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def is_verified(self) -> bool:
-        """Whether the hash is known from elsewhere than the file that was fetched."""
+        """Whether the hash comes from elsewhere than the downloaded file."""
         return self.sha256 is not None and not self.first_seen
 
     @property
     def how_to_get(self) -> str:
-        """The remedy if the file is not here."""
+        """The remedy if the file is missing."""
         if self.address is not None:
             unverified = "" if self.sha256 else "--accept-unverified "
             return f"model {self.name!r} is not on this machine: fetch it with `edgemeter models fetch {unverified}{self.name}`"
@@ -114,7 +114,7 @@ def own_file() -> Path:
 
 
 def read_catalogue(path: Path) -> Catalogue:
-    """Return the catalogue in `path`, an empty one if there is none.
+    """Return the catalogue in `path`, an empty one if it is absent.
 
     Raises:
         ConfigError: it cannot be read, has a wrong or unknown key (named with its path), or a duplicate name.
@@ -143,9 +143,9 @@ def find_entry(name: str) -> CatalogueEntry:
 
 
 def card_of(entry: CatalogueEntry, sha256: str) -> Card:
-    """Return the card for a fetched file of this entry, which is no language model.
+    """Return the card for a fetched file of this entry, which is not a language model.
 
-    It leaves out the accuracy, which belongs to another data set: a card's accuracy is what a run here must reach.
+    The accuracy is left out: it belongs to another data set, and a card's accuracy is what a run here must reach.
     """
     if entry.input is None:
         raise ConfigError(f"{entry.name!r} is a language model: its file describes itself, there is no card")
@@ -165,7 +165,7 @@ def card_of(entry: CatalogueEntry, sha256: str) -> Card:
 
 
 def change_catalogue(entry: CatalogueEntry) -> None:
-    """Put an entry into the user's own catalogue, in place of one of its name; a lock keeps concurrent changes apart.
+    """Put an entry into the user's own catalogue, replacing one of its name; a lock serialises concurrent changes.
 
     Raises:
         ConfigError: it cannot be read or written.

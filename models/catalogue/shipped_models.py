@@ -1,4 +1,4 @@
-"""The shipped models, files with a card beside each, and a folder of them to try commands on; and cards as TOML text."""
+"""The shipped models with their cards, and a folder of them to try commands on; and cards as TOML text."""
 
 import shutil
 import tempfile
@@ -31,7 +31,7 @@ class ModelFile:
 
 
 def shipped_models() -> list[ModelFile]:
-    """Return the shipped models, files with a card beside them, by file name.
+    """Return the shipped models with their cards, by file name.
 
     Raises:
         ConfigError: a card cannot be read, or its model is missing.
@@ -40,7 +40,7 @@ def shipped_models() -> list[ModelFile]:
 
 
 def shipped_language() -> list[dict[str, str]]:
-    """Return file, precision, sha256 and licence of each file of the shipped language model; none where an installation left it out."""
+    """Return file, precision, sha256 and licence of each file of the shipped language model; none if the installation lacks it."""
     index = LANGUAGE_FOLDER / "language.toml"
     document = parse_toml(index, "index of language models") if index.is_file() else {"files": []}
     return [{**file, "licence": document["licence"]} for file in document["files"]]
@@ -56,7 +56,7 @@ def find_model(model: str | Path) -> ModelFile:
     """Return the model at this path, or the shipped one of this name.
 
     Raises:
-        ConfigError: there is no such model, or no card beside it.
+        ConfigError: there is no such model, or it has no card.
     """
     path = Path(model)
     if not path.is_file():
@@ -68,10 +68,10 @@ def find_model(model: str | Path) -> ModelFile:
 
 
 def write_sample(folder: Path) -> list[str]:
-    """Write the folder, whole or not at all, and return the names in it.
+    """Write the folder, atomically, and return the names in it.
 
     Raises:
-        ConfigError: the folder is there and not empty, or cannot be written.
+        ConfigError: the folder exists and is not empty, or cannot be written.
     """
     with os_error_as(ConfigError, f"cannot write the sample to {str(folder)!r}", "free some space, or choose another folder"):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -91,9 +91,9 @@ def write_sample(folder: Path) -> list[str]:
 
 
 def card_text(card: Card) -> str:
-    """Return the card as TOML, without defaults, so that the file shows what is special."""
+    """Return the card as TOML, without defaults, so that the file shows only what is special."""
     settings = msgspec.to_builtins(card)
     if settings["input"]["kind"] == IMAGE:
-        # An image is the kind of a card that names none.
+        # An image is the default kind of a card.
         del settings["input"]["kind"]
     return toml_document(settings)

@@ -1,4 +1,4 @@
-"""The command `edgemeter benchmark`: one model in every format that this board runs, which of them to take, and why."""
+"""The command `edgemeter benchmark`: one model in every format of this board, with a recommendation."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ RAPID = {**SHORT_MODES, "default": "rapid", "help": "Length of a run: rapid, qui
 OPTIONS = (
     *(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}), "subset", "seed", "mode", "repeats", "precision_ratio", "time_s",
 )  # fmt: skip
-# Measures as `edgemeter compare` does, which is the collector's; the package `models` does not import that.
+# Measures as `edgemeter compare`, in the collector, which the package `models` does not import.
 _RECOMMEND = "edgemeter.collector.cli.compare:recommend_format"
 
 
@@ -101,9 +101,9 @@ def _suite_of(candidates: Iterable[tuple[Path, str | None]], options: Mapping[st
 
 
 def _not_converted(board_formats: "BoardFormats") -> list[str]:
-    """Return a line for each reason, with the formats that it holds for."""
+    """Return a line for each reason, with its formats."""
     names: dict[str, list[str]] = {}
     for name, reason in board_formats.reasons.items():
-        # The converter names the format that was asked of it.
+        # The converter names the requested format.
         names.setdefault(reason.replace(name, "it"), []).append(name)
     return [f"{', '.join(of)}: {reason if len(of) > 1 else board_formats.reasons[of[0]]}" for reason, of in names.items()]

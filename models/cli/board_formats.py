@@ -1,4 +1,4 @@
-"""One model in every format that it can be converted to here, each in a sandbox of its own: a converter that dies ends no other."""
+"""One model in every format that it can be converted to here, each in its own sandbox: a crash of a converter ends no other."""
 
 import subprocess
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from edgemeter.models.cli.confined import confined
 from edgemeter.models.convert import formats
 from edgemeter.models.convert.formats import FORMATS, ModelFormat
 
-# Made only for what is compiled from it.
+# Only an intermediate step for compiled formats.
 INTERMEDIATE = "onnx-int8-symmetric"
 # The converter of a runtime's formats, if it is not PyTorch.
 _LIBRARIES = {"onnx": "onnx", "litert": "ai_edge_quantizer"}
@@ -44,17 +44,17 @@ class FormatRequest:
 
 @dataclass(slots=True)
 class BoardFormats:
-    """The files by their formats, in the order of the table, and why the others are none."""
+    """The files by their formats, in the order of the table, and the reasons for missing ones."""
 
     written: dict[str, Path] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 
     def candidates(self, source: Path) -> dict[str, tuple[Path, str]]:
-        """Return the source and the files, each with every runtime that reads it, by what the table calls them."""
+        """Return the source and the files, each with every runtime that reads it, by their names in the table."""
         rows = {}
         for name, path in {source.name: source, **self.written}.items():
             runtime = FORMATS[name].runtime if name in FORMATS else runtime_for(path)
-            # An Edge TPU runs what was compiled for it, and nothing else does.
+            # An Edge TPU runs only files compiled for it.
             other_runtimes = set() if runtime == "edgetpu" else READERS.get(path.suffix.lower(), set()) - {runtime, "edgetpu"}
             rows[name] = (path, runtime)
             rows |= {f"{name}, {other}": (path, other) for other in sorted(other_runtimes)}
@@ -62,14 +62,14 @@ class BoardFormats:
 
 
 def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardFormats:
-    """Convert to each format in turn; what is not written has a reason.
+    """Convert to each format in turn; a missing one has a reason.
 
     Raises:
-        ConfigError: nothing is converted from files of this kind, or the folder for the files is not allowed.
+        ConfigError: files of this kind cannot be converted, or the folder for the files is not allowed.
     """
     runtime = runtime_for(request.source)
     form = formats.TORCH if runtime == "pytorch" else f"{runtime}-fp32"
-    # The source is measured as it is, and not made from itself once more.
+    # The source is measured as it is, not converted to itself.
     other_formats = [goal for goal in FORMATS.values() if goal.name not in (INTERMEDIATE, form)]
     goals = [goal for goal in other_formats if formats.steps_to(form, goal.name)]
     if not goals:
@@ -80,7 +80,7 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
         try:
             _require(goal, request, board_formats)
             report(f"[{number}/{len(goals)}] converting {request.source.name} to {goal.name}")
-            # From the file of the format below, which was made before, so that a step is made once.
+            # From the file of the previous format, so that each step is done once.
             brings = goal.is_calibrated and request.brings_images
             base = request.source if brings else board_formats.written.get(goal.base, request.source)
             board_formats.written[goal.name] = _convert(base, goal, request)

@@ -54,7 +54,7 @@ def list_models(*, form: Format) -> None:
 
 
 def _score(accuracy: Mapping[str, Any]) -> str:
-    """Return an accuracy with the number of images that it was scored over, and a tilde before a published one."""
+    """Return an accuracy with the number of its images, and a tilde before a published one."""
     if not accuracy:
         return ""
     text = f"{accuracy['value']:.3f} {metric_name(accuracy['metric'])}"
@@ -108,7 +108,7 @@ def add(file: Path, *, replace: bool, form: Format, **options: str | None) -> No
 
     Example: edgemeter models add model.tflite --licence Apache-2.0
     """
-    # It imports runtimes and what recognises models.
+    # It imports runtimes and the recognition of models.
     from edgemeter.models.catalogue.add import add_model
 
     entry, loaded, guesses = add_model(file, **options, replace=replace)

@@ -1,4 +1,4 @@
-"""Runs a command of this package again in a sandbox: libraries open, in it, what others made, and write only where the user said."""
+"""Runs a command of this package again in a sandbox: there, libraries open other people's files, and write only where the user allowed."""
 
 import shutil
 import subprocess
@@ -18,19 +18,19 @@ PROGRAMS = ("edgetpu_compiler", "trtexec")
 
 
 def run_confined(source: Path, read: Iterable[Path | None], out: Path, *, is_trusted: bool) -> None:
-    """Run this command with the file `source` in a sandbox that may write `out`, and exit as it does.
+    """Run this command with the file `source` in a sandbox that may write `out`, and exit with its status.
 
-    Returns in the sandbox, and where the command does not have its process for itself (a test, a program that calls it). Where nothing can
-    be confined only a source that `is_trusted` is converted.
+    Returns in the sandbox, and if the command does not have the process to itself (a test, a program that calls it). Without a
+    sandbox, only a source that `is_trusted` is converted.
 
     Raises:
-        ConfigError: `out` is a home or above one: all of it would be open.
-        UnavailableError: nothing can be confined here, and the source is not trusted.
+        ConfigError: `out` is a home folder or a parent of one, which would be open as a whole.
+        UnavailableError: there is no sandbox, and the source is not trusted.
     """
     context = click.get_current_context()
     if is_started() or context.find_root().obj != "process":
         return
-    # A model of the catalogue is named by its path: the sandbox has no catalogue.
+    # A model of the catalogue is passed by its path: the sandbox has no catalogue.
     words = [str(source) if word == context.params["source"] else word for word in sys.argv[1:]]
     with confined(words, read, out, is_trusted=is_trusted) as process:
         process.wait()
@@ -47,11 +47,11 @@ def confined(
     stdout: int | None = None,
     stderr: int | None = None,
 ) -> Iterator[SandboxProcess]:
-    """Yield `edgemeter WORDS`, which runs in a sandbox that may read `read` and write the folder `out`; it ends with the block.
+    """Yield `edgemeter WORDS`, running in a sandbox that may read `read` and write the folder `out`; it ends with the block.
 
     Raises:
-        ConfigError: `out` is a home or above one: all of it would be open.
-        UnavailableError: nothing can be confined here, and the source is not trusted.
+        ConfigError: `out` is a home folder or a parent of one, which would be open as a whole.
+        UnavailableError: there is no sandbox, and the source is not trusted.
     """
     if gap := no_sandbox():
         if not is_trusted:

@@ -1,1 +1,1 @@
-"""A model in other formats and precisions, each compared with the file it was made from."""
+"""A model in other formats and precisions, each compared with its source file."""

@@ -1,8 +1,8 @@
-"""Compilers that are programs of their own: Google's Edge TPU compiler and NVIDIA's trtexec.
+"""Compilers that are separate programs: Google's Edge TPU compiler and NVIDIA's trtexec.
 
-edgetpu_compiler: an int8 LiteRT file becomes one whose operations run on the Edge TPU, as many as it takes. Debian's package
-`edgetpu-compiler` from Google's repository, x86-64 only: https://coral.ai/docs/edgetpu/compiler. What it took is read from what it
-prints with `-s`.
+edgetpu_compiler: an int8 LiteRT file becomes one whose operations run on the Edge TPU, as far as supported. Debian's package
+`edgetpu-compiler` from Google's repository, x86-64 only: https://coral.ai/docs/edgetpu/compiler. Its coverage is read from its output
+with `-s`.
 trtexec: an ONNX file becomes a TensorRT engine for the GPU of this machine; it comes with TensorRT, on a Jetson in
 /usr/src/tensorrt/bin. An engine runs only on the GPU and version that it was built with. The int8 form is built from a QDQ file with
 zero points of 0, so that the engine uses the ranges measured here.
@@ -18,7 +18,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
 from edgemeter.models.convert.formats import ConversionFacts, MakerInputs
 
 EDGETPU_COMPILER = "edgetpu_compiler"
-# The compiler gives up by itself after 180 s.
+# The compiler stops by itself after 180 s.
 _EDGETPU_LIMIT_S = 600
 _MAPPED = "Mapped to Edge TPU"
 _EDGETPU_VERSION = re.compile(r"Edge TPU Compiler version\s+(\S+)")
@@ -60,7 +60,7 @@ def make_edgetpu(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFa
 
 
 def read_coverage(output: str) -> ConversionFacts:
-    """Return the compiler's version and how many operations run on the Edge TPU, as far as its output has them; and why others do not."""
+    """Return the compiler's version, the number of operations on the Edge TPU as far as its output has it, and why others are not."""
     version = _EDGETPU_VERSION.search(output)
     facts: dict[str, str | int | float] = {"edgetpu_compiler": version[1]} if version else {}
     rows = [(row[1], int(row[2]), row[3]) for row in _ROW.finditer(output)]
@@ -74,12 +74,12 @@ def read_coverage(output: str) -> ConversionFacts:
 
 
 def make_engine_fp16(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts:
-    """Write a TensorRT engine that computes in fp16 where that is faster."""
+    """Write a TensorRT engine that computes in fp16 if that is faster."""
     return build_engine(base, target, "--fp16")
 
 
 def make_engine_int8(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts:
-    """Write a TensorRT engine of a QDQ file."""
+    """Write a TensorRT engine from a QDQ file."""
     return build_engine(base, target, "--int8")
 
 

@@ -1,6 +1,6 @@
-"""Converting one model to several formats: each is made, compared with the source, and written with a card.
+"""Converts one model to several formats: each is made, compared with the source, and written with a card.
 
-A ruined file is not written, and the file of an earlier conversion under its name is removed: nothing uses either by mistake.
+A ruined file is not written, and an earlier file of its name is removed, so that neither is used by mistake.
 """
 
 import shutil
@@ -68,7 +68,7 @@ def convert(request: ConversionRequest, report: Tell) -> tuple[list[Conversion],
 
 
 class _Converter:
-    """Makes formats one after the other; a format that several are made from is made once."""
+    """Makes formats one after the other; a shared intermediate format is made once."""
 
     def __init__(self, request: ConversionRequest, folder: Path, report: Tell) -> None:
         self._request, self._folder, self._report = request, folder, report
@@ -112,7 +112,7 @@ class _Converter:
         self._files[step.name] = (target, {**before, **calibration, **facts, "with": tools})
 
     def _calibration_inputs(self, step: ModelFormat) -> Iterator[Array]:
-        """Yield the images to measure ranges on, as the base file takes them; a file of a fixed batch gets copies of one image."""
+        """Yield the images to measure ranges on, in the base file's input format; a file of a fixed batch gets copies of one image."""
         source, data = self._request.source, self._request.photos.ranges
         if source.about is None or data is None:
             return
@@ -125,7 +125,7 @@ class _Converter:
             self._report("measuring ranges", index, len(data.items))
 
     def _compare(self, goal: ModelFormat) -> tuple[Parity, str | None]:
-        """Return the parity of the file; if it cannot run here, that of the file it was compiled from, with a note on it."""
+        """Return the parity of the file; if it cannot run here, that of the file it was compiled from, with a note."""
         try:
             return self._parity(goal), None
         except UnavailableError as error:
@@ -167,7 +167,7 @@ class _Converter:
                 return conversion
             with replacing(target, 0o644) as file, made_at.open("rb") as content:
                 shutil.copyfileobj(content, file)
-                # The card takes its place first: a model is never there with the card of another.
+                # The card is replaced first: a model never has the card of another.
                 card.unlink(missing_ok=True)
                 if text:
                     with replacing(card, 0o644) as card_file:

@@ -1,4 +1,4 @@
-"""Request and outcome of a conversion, the card beside the file, and the rows for people and for programs."""
+"""Request and outcome of a conversion, the card of the file, and the rows for people and for programs."""
 
 import math
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class ConversionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """One file, written unless it is ruined. `stand_in` names what was compared in its place if this machine cannot run the file itself."""
+    """One file, written unless it is ruined. `stand_in` names the file that was compared instead if this machine cannot run it."""
 
     format: ModelFormat
     path: Path
@@ -45,7 +45,7 @@ class Conversion:
 
     @property
     def is_ruined(self) -> bool:
-        """Whether it was not written for what it computes."""
+        """Whether it was not written because of its outputs."""
         return self.parity.verdict.state == "ruined"
 
 
@@ -57,7 +57,7 @@ def input_card(about: Card, form: ModelFormat, source_form: str) -> Card:
 
 
 def card_of(conversion: Conversion, request: ConversionRequest) -> str:
-    """Return the text of the card beside the file; none for an unknown model."""
+    """Return the text of the file's card; empty for an unknown model."""
     source, after = request.source, conversion.parity.after
     if source.about is None:
         return ""
@@ -79,7 +79,7 @@ def figures(accuracy: Accuracy, runtime: str) -> Values:
 
 
 def made_facts(conversion: Conversion, request: ConversionRequest) -> Values:
-    """Return a card's table `made`: from what, by what, and how the file compares with its source."""
+    """Return a card's table `made`: the source, the tools, and the comparison with the source."""
     source, parity, compared = request.source, conversion.parity, request.photos.compared
     values: Values = {"by": "edgemeter models convert", "format": conversion.format.name, "from": source.path.name}
     values |= {"from_sha256": source.sha256, **conversion.facts}
@@ -97,7 +97,7 @@ def made_facts(conversion: Conversion, request: ConversionRequest) -> Values:
 
 
 def report_row(conversion: Conversion, request: ConversionRequest) -> dict[str, Any]:
-    """Return the conversion as a JSON row; what else is known of it is in `made`, as on its card."""
+    """Return the conversion as a JSON row; further facts are in `made`, as on its card."""
     parity = conversion.parity
     return {
         "format": conversion.format.name,
@@ -128,7 +128,7 @@ def report_cells(conversion: Conversion) -> dict[str, str]:
 
 
 def remedy(conversion: Conversion) -> str:
-    """Return what to try."""
+    """Return the remedy."""
     if conversion.format.precision == "fp32":
         return "the converter writes this model incorrectly: try another version of the converter, or export the model in another way"
     if conversion.format.precision == "fp16":

@@ -14,9 +14,9 @@ from edgemeter.agent.base.plugins import install_command
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Swallow what this process writes to standard output and error, also from C++.
+    """Suppress the standard output and error of this process, also from C++.
 
-    It is printed if an error leaves, except one of ours, which states on one line what is wrong.
+    The output is printed on an error, except for one of ours, which states the cause on one line.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -42,7 +42,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Leave out what the libraries warn and log of their own future, some of it while they are imported."""
+    """Suppress the libraries' warnings and logs about their own future, some of which appear on import."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -55,7 +55,7 @@ def without_warnings() -> Iterator[None]:
 
 _BUILT_IN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 
-# Those of these libraries that derive from Exception alone.
+# Errors of these libraries that derive from Exception directly.
 _LIBRARIES = frozenset({
     "onnx", "onnxruntime", "onnxscript", "google", "torch", "litert_torch", "litert_converter", "ai_edge_quantizer", "jax",
 })  # fmt: skip
@@ -63,7 +63,7 @@ _LIBRARIES = frozenset({
 
 @contextmanager
 def converter_errors(task: str, advice: str) -> Iterator[None]:
-    """Turn what a converter raises into one line: `task` failed, why, and `advice`.
+    """Turn a converter's error into one line: `task` failed, the reason, and `advice`.
 
     Raises:
         ConfigError: the converter refused.

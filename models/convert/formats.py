@@ -1,4 +1,4 @@
-"""The formats that a model can be converted to: what each is made from, and the function that makes it."""
+"""The formats that a model can be converted to: the source format of each, and the function that makes it."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from edgemeter.agent.runtimes import Array
 
 # A source file is of one of the formats, or a PyTorch program.
 TORCH = "torch"
-# How a file was made, as its card keeps it.
+# How a file was made, for its card.
 ConversionFacts = Mapping[str, str | int | float]
 
 
@@ -17,7 +17,7 @@ ConversionFacts = Mapping[str, str | int | float]
 class MakerInputs:
     """The inputs of a maker besides the file: calibration inputs, and the input's shape.
 
-    `calibration` returns the arrays: float32, prepared and laid out as the base file takes them.
+    `calibration` returns the arrays: float32, prepared and laid out for the base file.
     """
 
     calibration: Callable[[], Iterable[Array]] = tuple
@@ -26,9 +26,9 @@ class MakerInputs:
 
 @dataclass(frozen=True, slots=True)
 class ModelFormat:
-    """One format of a model file. `base` is the format that it is made from, `runtime` what runs it, `program` a compiler that it needs.
+    """One format of a model file. `base` is its source format, `runtime` runs it, `program` is a required compiler.
 
-    `maker` names the function that writes it: (base file, target file, MakerInputs) -> ConversionFacts. `packages` do the work.
+    `maker` names the function that writes it: (base file, target file, MakerInputs) -> ConversionFacts. It uses `packages`.
     """
 
     name: str
@@ -92,14 +92,14 @@ def steps_to(start: str, goal: str) -> list[ModelFormat] | None:
 
 
 def unweighted_tail(operations: Sequence[tuple[bool, Iterable[Hashable], Iterable[Hashable]]]) -> list[int]:
-    """Return the indices of the operations after the last that carry weights: they cost next to nothing, and their values are the outputs.
+    """Return the indices of the operations after the last one with weights: they cost next to nothing, and their values are the outputs.
 
     Args:
-        operations: in execution order, whether each carries weights, its inputs and its outputs.
+        operations: in execution order, whether each has weights, its inputs and its outputs.
     """
     awaited: set[Hashable] = set()
     tail = []
-    # Backwards, every consumer comes before what it consumes.
+    # Backwards, every consumer comes before its inputs.
     for index, (has_weights, inputs, outputs) in reversed(list(enumerate(operations))):
         if has_weights or awaited.intersection(outputs):
             awaited.update(inputs)

@@ -34,9 +34,9 @@ def make_fp16(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts
 
 @without_warnings()
 def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
-    """Write the int8 version: every operation, input and output integer; weights per channel, ranges as the calibration inputs show them.
+    """Write the int8 version: every operation, input and output integer; weights per channel, ranges from the calibration inputs.
 
-    Where the outputs join values of very unlike ranges, boxes in pixels beside scores of 0..1, what follows the last weights stays float.
+    If the outputs join values of very different ranges (boxes in pixels, scores of 0..1), operations after the last weights stay float.
     """
     from ai_edge_quantizer import qtyping, recipe  # noqa: PLC0415 - extra `convert`
 
@@ -71,7 +71,7 @@ def _export(result: Any, target: Path) -> None:
 
 
 def _unlike_tail(model: Path, ranges: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return all operations after the last that carry weights, if one of them joins values of very unlike ranges; else none.
+    """Return all operations after the last one with weights, if one of them joins values of very different ranges; else none.
 
     Each is its scope, as ai-edge-quantizer names operations: by their outputs.
     """

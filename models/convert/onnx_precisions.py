@@ -1,10 +1,9 @@
 """From an fp32 ONNX file to fp16, int8 weights and static int8, by ONNX Runtime's own tools; input and outputs stay float32.
 
-Static int8 is QDQ: weights per channel, activations by the ranges that the calibration images show. Activations are uint8, as ONNX
-Runtime's kernels for x86 take them: it turns some int8 ones into uint8 by itself, and what then reads both computes in float (110 of
-YOLOX nano's 113 convolutions, by 1.31.1). Symmetric ones are int8, for TensorRT.
-Where the outputs are joined from several tensors, what follows the last weights stays float: boxes in pixels and scores of 0..1 in one
-tensor would share one scale, and no score would be left.
+Static int8 is QDQ: weights per channel, activations with ranges from the calibration images. Activations are uint8, as required by ONNX
+Runtime's kernels for x86: it turns some int8 ones into uint8 by itself, and operations that read both compute in float (110 of YOLOX nano's
+113 convolutions, by 1.31.1). Symmetric ones are int8, for TensorRT. If the outputs join several tensors, operations after the last weights
+stay float: boxes in pixels and scores of 0..1 in one tensor would share one scale, and the scores would be lost.
 """
 
 import tempfile
@@ -38,7 +37,7 @@ def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
 
 
 def make_int8_symmetric(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
-    """Write the file in static int8 with zero points of 0 and float biases, which TensorRT asks for."""
+    """Write the file in static int8 with zero points of 0 and float biases, for TensorRT."""
     return _static_int8(base, target, inputs, is_symmetric=True)
 
 
@@ -65,7 +64,7 @@ def _static_int8(base: Path, target: Path, inputs: MakerInputs, *, is_symmetric:
 
 
 def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
-    """Return the file, and its graph, as the quantiser wants it: new enough, shapes inferred, operations fused, every node named."""
+    """Return the file and its graph in the quantiser's form: new enough, shapes inferred, operations fused, every node named."""
     import onnx.version_converter  # noqa: PLC0415 - extra `convert`
     from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415 - extra `convert`
 
@@ -92,7 +91,7 @@ def _joined_tail(model: Any) -> list[str]:
 
 
 class _CalibrationReader:
-    """The calibration inputs as ONNX Runtime reads them, one after the other."""
+    """The calibration inputs, one after the other, in ONNX Runtime's interface."""
 
     def __init__(self, name: str, inputs: Iterable[Array]) -> None:
         self._name, self._inputs = name, iter(inputs)

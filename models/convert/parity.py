@@ -1,14 +1,13 @@
-"""Parity: is this file still the model it was converted from? Both run by their own runtimes on the same photographs, or on noise.
+"""Parity: does a converted file still compute the same as its source? Both run by their own runtimes on the same photographs, or on noise.
 
-The verdict is ok, degraded, ruined or inconclusive. With ground truth the accuracy decides; lost is accuracy before minus after, in points
-of AP or top-1 (0..1):
-- ruined: more is lost than both the limit of the precision and a tenth of the accuracy before (the share at which a run is invalid too),
+The verdict is ok, degraded, ruined or inconclusive. With ground truth the accuracy decides; the loss is accuracy before minus after, in
+points of AP or top-1 (0..1):
+- ruined: the loss exceeds both the limit of the precision and a tenth of the accuracy before (the share at which a run is invalid too),
   or nothing is left;
-- degraded: more is lost than the limit, or than a tenth.
-Without ground truth the predictions in common decide (objects that both files show, classes that both name), and where nothing is known
-of the model, the signal-to-noise ratio of its outputs. An output that is not finite is ruin, and so is one answer for all inputs where
-the source has different ones. An fp32 or fp16 file is moreover degraded when its outputs are further off than rounding makes them: a
-wrong weight may spare the predictions.
+- degraded: the loss exceeds the limit, or a tenth. Without ground truth the common predictions decide (objects in both results, classes on
+  which both agree), and for an unknown model, the signal-to-noise ratio of its outputs. An output that is not finite is ruined, as is one
+  answer for all inputs if the source has different ones. An fp32 or fp16 file is also degraded if its outputs differ by more than rounding:
+  a wrong weight may leave the predictions unchanged.
 """
 
 import math
@@ -41,14 +40,14 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class ParityInputs:
-    """So many inputs; `open` returns a task that prepares them for a loaded model and scores its outputs."""
+    """A number of inputs; `open` returns a task that prepares them for a loaded model and scores its outputs."""
 
     count: int
     open: Callable[[Loaded], Task]
 
 
 def image_inputs(about: Card, data: Dataset) -> ParityInputs:
-    """Return images, prepared and scored as its card specifies."""
+    """Return images, prepared and scored as specified by the card."""
     return ParityInputs(len(data.items), lambda loaded: create(about, loaded, data))
 
 
@@ -62,7 +61,7 @@ def noise_inputs(loaded: Loaded, shape: Sequence[int]) -> ParityInputs:
 
 
 class _NoiseTask:
-    """Noise for one model, in its layout. What the outputs mean is unknown: nothing is scored."""
+    """Noise for one model, in its layout. The meaning of the outputs is unknown: nothing is scored."""
 
     def __init__(self, arrays: Sequence[Sequence[Array]], loaded: Loaded) -> None:
         self._arrays, self._infos = arrays, loaded.inputs
@@ -81,14 +80,14 @@ class _NoiseTask:
 
 
 def _laid_out(array: Array, info: TensorInfo) -> Array:
-    """Return the array with its channels last if the input's shape is so."""
+    """Return the array with its channels last if the input's shape requires it."""
     is_channels_last = array.ndim == 4 and tuple(info.shape[1:]) == (*array.shape[2:], array.shape[1]) != array.shape[1:]
     return np.ascontiguousarray(array.transpose(0, 2, 3, 1)) if is_channels_last else array
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """A file that is run on its inputs one after the other: its runtime, what that found, and the task that prepares and scores."""
+    """A file that runs on its inputs one after the other: its runtime, the loaded model, and the task that prepares and scores."""
 
     runtime: runtimes.Runtime
     loaded: Loaded
@@ -100,7 +99,7 @@ class ModelRun:
         return f"{self.loaded.package} {self.loaded.version}"
 
     def outputs(self, index: int) -> list[list[Array]]:
-        """Return the outputs of each call for an input, as the runtime gives them; the task keeps what they predict."""
+        """Return the outputs of each call for an input, unchanged; the task stores their predictions."""
         calls = []
         for call_inputs in prepared(self.task, index, self.loaded):
             with converter_errors(f"running the model by {self.package}", "leave this format out"):
@@ -115,7 +114,7 @@ def running(model: Path, runtime: str, inputs: ParityInputs) -> Iterator[ModelRu
     """Yield the file, loaded by its runtime.
 
     Raises:
-        EdgemeterError: its runtime is not installed, or the file, its card and the data do not fit together.
+        EdgemeterError: its runtime is not installed, or the file, its card and the data do not match.
     """
     opened = runtimes.create(runtime)
     try:
@@ -135,17 +134,17 @@ def score(model: Path, runtime: str, inputs: ParityInputs, report: Tell) -> tupl
         return run.task.score(), run.package
 
 
-# Outputs are compared for so many inputs, evenly spread (folders of classes are sorted); the accuracy is that of all.
+# The number of inputs whose outputs are compared, evenly spread (folders of classes are sorted); the accuracy is that of all.
 COMPARED = 100
-# Outputs with equal shapes are told apart by their values up to so many.
+# Outputs with equal shapes are matched by at most this many values.
 _PERMUTED = 6
 
 
 @dataclass(slots=True)
 class Agreement:
-    """How far two files are apart, over all inputs compared.
+    """How two files differ, over all compared inputs.
 
-    `signal` and `noise` are the energies of the source's values and of the differences, by output; None where these cannot be formed.
+    `signal` and `noise` are the energies of the source's values and of the differences, by output; None if undefined.
     `same` has for each input the share of common predictions, `repeats` whether the conversion's are those of its first input.
     """
 
@@ -157,7 +156,7 @@ class Agreement:
     repeats: list[bool] = field(default_factory=list)
 
     def add(self, source_outputs: Sequence[Floats], other_outputs: Sequence[Floats]) -> None:
-        """Take the source's outputs for an input and the others', in the same order."""
+        """Add the outputs of both for an input, in the same order."""
         self.inputs += 1
         is_finite, is_other_finite = (all(np.isfinite(part).all() for part in outputs) for outputs in (source_outputs, other_outputs))
         self.not_finite += is_finite and not is_other_finite
@@ -186,7 +185,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How a conversion compares with its source; accuracies are those of the source and of the conversion, which `runtime` ran."""
+    """The comparison of a conversion with its source; accuracies are those of the source and of the conversion, which `runtime` ran."""
 
     verdict: "ConversionVerdict"
     agreement: Agreement
@@ -196,13 +195,13 @@ class Parity:
 
 
 def compare(source: ModelRun, other: ModelRun, count: int, precision: str, report: Tell) -> Parity:
-    """Run source and conversion on all inputs and return how they compare.
+    """Run source and conversion on all inputs and return the comparison.
 
     Raises:
-        EdgemeterError: a runtime refuses a file; or the conversion is fp32 although it was to become another precision.
+        EdgemeterError: a runtime refuses a file; or the conversion is fp32 although another precision was requested.
     """
     if other.loaded.precision == "fp32" and precision != "fp32":
-        # ai-edge-quantizer says nothing where it cannot follow the weights.
+        # ai-edge-quantizer silently skips weights that it cannot follow.
         remedy = "leave this format out, or export the model in another way"
         raise ConfigError(f"the converter left everything in fp32, not in {precision}: {remedy}")
     agreement = Agreement()
@@ -221,7 +220,7 @@ def compare(source: ModelRun, other: ModelRun, count: int, precision: str, repor
         first_calls = first_calls or other_calls
         # Value by value an item is compared by its first call.
         agreement.add(calls[0], other_calls[0])
-        # The source's task decodes both: real values are raw values only where the source has no scale of its own.
+        # The source's task decodes both: real values are raw values only if the source has no scale of its own.
         if all(output.dtype.kind == "f" for output in raw_calls[0]) and _can_decode(calls, other_calls):
             same = source.task.same_predictions(index, calls, other_calls)
             agreement.same.extend([] if same is None else [same])
@@ -233,15 +232,15 @@ def compare(source: ModelRun, other: ModelRun, count: int, precision: str, repor
 
 
 def _can_decode(calls: Sequence[Sequence[Floats]], other_calls: Sequence[Sequence[Floats]]) -> bool:
-    """Return whether a task can decode the second as it does the first: as many tensors, with as many axes, all finite."""
+    """Return whether a task can decode the second like the first: as many tensors, with as many axes, all finite."""
     axes = [[[part.ndim for part in outputs] for outputs in each] for each in (calls, other_calls)]
     return axes[0] == axes[1] and all(bool(np.isfinite(part).all()) for outputs in other_calls for part in outputs)
 
 
 def _order(outputs: Sequence[Floats], other_outputs: Sequence[Floats]) -> list[int]:
-    """Return which of their outputs is which of ours, because converters may change order and names.
+    """Return the index of the matching output for each of ours, because converters may change order and names.
 
-    Among the orders with equal shapes it is the one with the smallest differences; if no order has equal shapes, the given one.
+    Among the orders with equal shapes, the one with the smallest differences; if there is none, the given order.
     """
     plain = list(range(len(other_outputs)))
 
@@ -280,7 +279,7 @@ LIMITS = {
     "fp16": ConversionLimits(0.005, 0.97, 0.75, 30.0, 15.0, is_rounding=True),
     "int8": ConversionLimits(0.03, 0.85, 0.6, 12.0, 3.0, is_rounding=False),
 }
-# One answer is wrong for at least so many inputs, and this share of them: good conversions differ for a few.
+# A constant answer must be wrong for at least this many inputs, and this share of them: good conversions differ for a few.
 _WRONG_LEAST = 3
 _WRONG_RATIO = 0.05
 _DIFFERENT = 0.99
@@ -288,7 +287,7 @@ _DIFFERENT = 0.99
 
 @dataclass(frozen=True, slots=True)
 class ConversionVerdict:
-    """The state, and why."""
+    """The state, and the reason."""
 
     state: ConversionState
     reason: str

@@ -1,4 +1,4 @@
-"""Which photographs int8 ranges are measured on, and which a conversion is judged by: none serves both."""
+"""Splits photographs into those for int8 ranges and those for judging a conversion, without overlap."""
 
 import hashlib
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from typing import TypeVar
 from edgemeter.agent.datasets.dataset import Dataset
 
 Value = TypeVar("Value")
-# Fewer photographs judge nothing.
+# Fewer photographs are not enough to judge.
 LEAST = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PhotoSplit:
-    """The photographs to measure ranges on and those to compare on; `is_apart`: none serves both."""
+    """The photographs for ranges and for the comparison; `is_apart`: without overlap."""
 
     ranges: Dataset | None
     compared: Dataset | None
@@ -23,10 +23,10 @@ class PhotoSplit:
 
 
 def split(calibration: Dataset | None, pictures: Dataset | None) -> PhotoSplit:
-    """Return the photographs for ranges and for the comparison: of those that both data sets hold, each gets a half.
+    """Return the photographs for ranges and for the comparison: each gets a half of those that are in both data sets.
 
-    A photograph is its content, whatever folder and name it has, and which half it is in follows from its hash alone. Without `pictures`
-    the calibration images are compared on. Where that would leave too few, both data sets serve whole.
+    A photograph is identified by its content, not by folder and name, and its half follows from its hash alone. Without `pictures`
+    the calibration images are compared on. If too few would remain, both data sets are used in full.
     """
     if calibration is None:
         return PhotoSplit(None, pictures, is_apart=True)
@@ -41,7 +41,7 @@ def split(calibration: Dataset | None, pictures: Dataset | None) -> PhotoSplit:
 
 
 def _part(data: Dataset, is_in: list[bool]) -> Dataset:
-    """Return the data set with these of its items; with all of them it is the same."""
+    """Return the data set with these items; unchanged if that is all of them."""
     if all(is_in):
         return data
     items = tuple(compress(data.items, is_in))

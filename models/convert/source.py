@@ -1,4 +1,4 @@
-"""The file that a conversion starts from, what is known of the model in it, and the images to calibrate and compare on."""
+"""The source file of a conversion, the known facts about its model, and the images to calibrate and compare on."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +19,9 @@ from edgemeter.models.convert.converter_output import quiet
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A model file: its form (a format's name, or `torch`), what its runtime found, and its card, None if the model is unknown.
+    """A model file: its form (a format's name, or `torch`), the loaded model, and its card, None if the model is unknown.
 
-    `guesses` are what the card was derived from; `unknown` is why there is no card.
+    `guesses` are the basis of the card; `unknown` is why there is none.
     """
 
     path: Path
@@ -39,7 +39,7 @@ class ModelSource:
 
     @property
     def is_shipped(self) -> bool:
-        """Whether it is a shipped model, which has shipped scenes to be scored on."""
+        """Whether it is a shipped model, for which scenes to score on ship too."""
         return self.path.parent == SHIPPED_FOLDER
 
     def shape(self) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ def load_source(path: Path) -> ModelSource:
 
 
 def _form(path: Path, runtime: str, loaded: Loaded) -> str:
-    """Return what the file is, as a format's name."""
+    """Return the form of the file, as a format's name."""
     if runtime == "pytorch":
         return formats.TORCH
     if runtime in ("onnx", "litert"):

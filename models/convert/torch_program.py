@@ -1,10 +1,9 @@
 """A PyTorch file as an exported program with fixed shapes, and from it ONNX and LiteRT in fp32.
 
-The file has been loaded by the runtime `pytorch` before, which refuses pickles and what else is not data.
-TorchScript becomes a program by `TS2EPConverter`, which PyTorch keeps in a private module; there is no public way (2.13).
-Operations that converters cannot write are replaced in the program's graph, with equal results: LiteRT's converter cannot follow
-numbers that come out of tensors, nor a square written as a power.
-Importing this module imports PyTorch.
+The file was loaded before by the runtime `pytorch`, which refuses pickles and everything else that is not data. TorchScript becomes a
+program by `TS2EPConverter` in a private module of PyTorch; there is no public way (2.13). Operations that converters cannot write are
+replaced in the program's graph, with equal results: LiteRT's converter supports neither numbers computed from tensors nor a square written
+as a power. Importing this module imports PyTorch.
 """
 
 from collections.abc import Sequence
@@ -36,14 +35,14 @@ class _Plain(nn.Module):  # type: ignore[misc]
 
 
 def _for_inference(model: nn.Module) -> nn.Module:
-    """Return the module in evaluation mode; that of an exported program refuses eval(), and was made for inference already."""
+    """Return the module in evaluation mode; that of an exported program refuses eval(), and is for inference already."""
     for module in model.modules():
         module.training = False
     return model
 
 
 class _ConstantFolder(torch.fx.Transformer):  # type: ignore[misc]
-    """Rebuilds a program whose shapes are known: all that does not depend on the input becomes a constant, and a square a product."""
+    """Rebuilds a program with known shapes: everything independent of the input becomes a constant, and a square a product."""
 
     def run_node(self, n: Any) -> Any:
         return n.args[0].meta["tensor_meta"].shape[n.args[1]] if "sym_size" in str(n.target) else super().run_node(n)
@@ -80,7 +79,7 @@ def make_onnx(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
         verbose=False,
     )
     written = onnx.load(str(target))
-    # The exporter notes beside every node the source lines, with their paths, that led to it.
+    # The exporter adds the source lines, with their paths, to every node.
     for part in (written, written.graph, *written.graph.node, *written.graph.value_info, *written.graph.input, *written.graph.output):
         del part.metadata_props[:]
     onnx.save(written, str(target))
@@ -114,7 +113,6 @@ def _load_program(model: Path, shape: Sequence[int]) -> tuple[Any, Tensor]:
         read = torch.export.load(str(model))
     module = read.run_decompositions({}).module(check_guards=False)
     # litert-torch 0.10 identifies constants by their address after `contiguous()`. Weights in channels_last, as training may leave them,
-    # are copied by that call, the copies share an address, and the file holds one layer's weights in two places.
     for weight in (*module.parameters(), *module.buffers()):
         weight.data = weight.data.contiguous()
     calls = [node for node in module.graph.nodes if node.op == "call_function"]

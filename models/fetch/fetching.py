@@ -1,4 +1,4 @@
-"""Fetches a model of the catalogue into the cache, which has a folder for each: downloaded, taken out of its archive, checked, placed."""
+"""Fetches a model of the catalogue into its folder in the cache: downloaded, extracted from an archive, verified, put in place."""
 
 import fcntl
 import lzma
@@ -22,11 +22,11 @@ from edgemeter.agent.contract.model_file import BROKEN_ZIP
 from edgemeter.models.catalogue.catalogue import GENERATION, CatalogueEntry, card_of, change_catalogue
 from edgemeter.models.catalogue.shipped_models import card_text
 
-# Marks a folder as the cache's, and keeps two processes from fetching into it at once: one without it is never listed or removed.
+# Marks a folder as the cache's, and keeps two processes from fetching into it at once: a folder without it is never listed or removed.
 LOCK = ".edgemeter.lock"
-# A file whose size the catalogue does not have is refused beyond this; a compressed one can claim any size.
+# A file of unknown size is refused above this limit; a compressed one can claim any size.
 LARGEST_BYTES = 16_000_000_000
-# All that reading a garbled archive raises; gzip raises OSError too.
+# All errors of reading a garbled archive; gzip raises OSError too.
 _BROKEN = (*BROKEN_ZIP, tarfile.TarError, lzma.LZMAError)
 
 
@@ -36,19 +36,19 @@ def cache_folder() -> Path:
 
 
 def local_file(entry: CatalogueEntry) -> Path:
-    """Return where the entry's file is, or would be if it were fetched."""
+    """Return the path of the entry's file, also before it is fetched."""
     return Path(entry.path) if entry.path else cache_folder() / entry.name / entry.file
 
 
 def fetch(entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = False) -> tuple[Path, str, bool]:
     """Return the entry's file, its sha256 and whether it was fetched now: if it was missing, or did not match the catalogue.
 
-    A card is written beside it. An entry that was accepted without a hash is recorded with it: later files must match it.
+    A card is written next to it. An entry that was accepted without a hash is recorded with it: later files must match it.
 
     Raises:
-        ConfigError: the entry has no sha256, and that is not accepted.
-        UnavailableError: the entry has no download, or its address does not have the right file.
-        TransientError: a later fetch may succeed; what has arrived is kept.
+        ConfigError: the entry has no sha256, and `accepts_unverified` is False.
+        UnavailableError: the entry has no download, or its address has a wrong file.
+        TransientError: a later attempt may succeed; the part is kept.
     """
     path = local_file(entry)
     if entry.address is None:
@@ -77,7 +77,7 @@ def fetch(entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = Fal
 
 
 def _download(entry: CatalogueEntry, address: str, path: Path, report: Tell) -> tuple[Path, str]:
-    """Return the checked file, not yet at `path`, and its hash; a download that is cut goes on once, and then by the next fetch."""
+    """Return the verified file, not yet at `path`, and its hash; an interrupted download is continued once, and then by the next fetch."""
     part = path.with_name(f".{path.name}.part")
     size_bytes = None if entry.member else entry.size_bytes
     if entry.sha256 is None:
@@ -107,7 +107,7 @@ def _download(entry: CatalogueEntry, address: str, path: Path, report: Tell) -> 
 
 
 def _extract(archive: Path, member: str, out: Path, limit_bytes: int) -> None:
-    """Write the plain file `member` of a .zip or .tar archive to `out`; nothing else of it is written anywhere.
+    """Write the plain file `member` of a .zip or .tar archive to `out`; nothing else is written.
 
     Neither library reads more of a file than the archive declares.
 
@@ -132,7 +132,7 @@ def _extract(archive: Path, member: str, out: Path, limit_bytes: int) -> None:
     except _BROKEN as error:
         out.unlink(missing_ok=True)
         if getattr(error, "errno", None):
-            # It is the disk that failed, and not the archive.
+            # The disk failed, not the archive.
             raise
         raise UnavailableError(f"the archive with {member!r} cannot be read: {one_line(error)}") from error
     listed = ", ".join(f"{name} ({size} bytes)" for name, size in list(sizes.items())[:5])
@@ -140,10 +140,10 @@ def _extract(archive: Path, member: str, out: Path, limit_bytes: int) -> None:
 
 
 def _write_card(entry: CatalogueEntry, model: Path, digest: str) -> None:
-    """Write the card, unless it is a language model, or there is one for this very file, which the user may have corrected."""
+    """Write the card, unless it is a language model, or has a card of this very file, which the user may have corrected."""
     if entry.task == GENERATION:
         return
-    # There may be none, or one that cannot be read.
+    # There may be none, or an unreadable one.
     with suppress(ConfigError):
         if read_card(card_path(model)).sha256 == digest:
             return

@@ -1,4 +1,4 @@
-"""The model files on this machine: shipped, fetched and the user's own, found by name, and checked against their recorded hashes."""
+"""The model files on this machine: shipped, fetched and the user's own, found by name, and verified by their recorded hashes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,16 +13,16 @@ from edgemeter.models.fetch.fetching import local_file
 
 
 def named_model(name: str) -> Path:
-    """Return the file of the shipped model or entry of this name; the name itself where it can only be meant as a path.
+    """Return the file of the shipped model or entry of this name; the name itself if it can only be a path.
 
     Raises:
-        ConfigError: no model has that name (the message names similar ones), or its file is not on this machine (it says how to get it).
+        ConfigError: no model has that name (similar names are listed), or its file is not on this machine (with the command to get it).
     """
     shipped = shipped_files()
     if name in shipped:
         return shipped[name]
     if Path(name).suffix.lower() in FORMATS and name not in all_entries():
-        # Suffixes alone are alike.
+        # Suffixes alone are no similarity.
         if hint := did_you_mean(name, shipped, alike=0.8):
             raise ConfigError(f"there is no model {name!r}, neither as a file nor among those that ship: {hint}")
         return Path(name)
@@ -38,7 +38,7 @@ def known_names() -> list[str]:
 
 
 def verify_models(names: Sequence[str]) -> list[dict[str, str | None]]:
-    """Return name, path, state (ok, changed or absent), expected and actual hash of the named files, or of all files that are here.
+    """Return name, path, state (ok, changed or absent), expected and actual hash of the named files, or of all files on this machine.
 
     A user's own file that is missing counts as absent.
 

@@ -1,1 +1,1 @@
-"""Put the agent on boards that already run, over SSH: find out, copy, install, join, configure, start; a repeated run changes nothing."""
+"""Installs the agent on running boards over SSH: inspect, copy, install, join, configure, start; a repeated run changes nothing."""

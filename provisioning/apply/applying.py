@@ -1,6 +1,6 @@
-"""Install the agent on boards, several in parallel: look, choose a release, bring it, then the steps that run as root there.
+"""Installs the agent on boards, several in parallel: inspect, choose a release, copy it, then run the steps as root there.
 
-Every step looks first and changes only what differs, so that a repeated run changes nothing and an interrupted one goes on.
+Every step checks first and changes only what differs, so that a repeated run changes nothing and an interrupted one continues.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ from edgemeter.provisioning.release.release_file import ReleaseFile
 ON_DEVICE = Path(__file__).with_name("on_device.py")
 ROOT = "/opt/edgemeter"
 START_S, JOIN_S = 900.0, 120.0
-# The token is used within minutes; one that is left unused expires soon.
+# The token is used within minutes; an unused one expires soon.
 TOKEN_HOURS = 1.0
 
 ApplyState: TypeAlias = Literal["ok", "changed", "skipped", "failed"]
-# Called with a device, and what goes on there or has ended.
+# Called with a device, and its current step or result.
 ReportStep = Callable[[str, str], None]
 
 
@@ -51,7 +51,7 @@ class ApplyStep:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOutcome:
-    """The result for one device; `remedy` is why it failed and what to do."""
+    """The result for one device; `remedy` is the reason of a failure and what to do."""
 
     device: str
     host: str
@@ -69,7 +69,7 @@ class ApplyOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Applying:
-    """The agent as it is applied to devices; `join_file` makes join.toml with a new token for a device that has not joined.
+    """The application of the agent to devices; `join_file` makes join.toml with a new token for a device that has not joined.
 
     `ssh_options` are for `ssh -o`.
     """
@@ -88,11 +88,11 @@ class Applying:
         try:
             return list(pool.map(partial(self.to_device, report=report), targets))
         finally:
-            # After an interruption no further device begins.
+            # After an interruption no further device is started.
             pool.shutdown(wait=True, cancel_futures=True)
 
     def to_device(self, target: SshTarget, report: ReportStep) -> ApplyOutcome:
-        """Return the outcome for one device; errors end up in it."""
+        """Return the outcome for one device, including errors."""
         steps: list[ApplyStep] = []
         words, remedy = None, None
 
@@ -156,13 +156,13 @@ class Applying:
 
     def _on_device(self, board: Board, python: Interpreter, plan: dict[str, object], names: list[str]) -> Iterator[ApplyStep]:
         """Yield the results of these steps, which `on_device.py` runs as root on the device."""
-        # JSON within a Python string: what a plan holds is data on the device, whatever it contains.
+        # JSON within a Python string: the content of a plan is data on the device, never code.
         steps = json.dumps(json.dumps(plan | {"steps": names}))
         program = f"import json\nPLAN = json.loads({steps})\n{ON_DEVICE.read_text()}"
         result = board.run_as_root([python.path, "-"], program.encode(), INSTALL_S + START_S)
         completed = []
         for line in result.stdout.splitlines():
-            # A login shell may have printed something of its own before.
+            # A login shell may have printed something before.
             with contextlib.suppress(msgspec.MsgspecError):
                 completed.append(decode_json(line, ApplyStep))
         yield from completed
@@ -171,7 +171,7 @@ class Applying:
 
 
 def read_targets(folder: FleetFolder, selection: str) -> list[SshTarget]:
-    """Return the selected devices at their hosts in fleet.toml; raises ConfigError if there is none, or one has no host."""
+    """Return the selected devices with their hosts in fleet.toml; raises ConfigError if there is none, or one has no host."""
     inventory = read(folder.fleet_file)
     with open_registry(folder, read_only=True) as registry:
         names = [device.device for device in select_devices(folder, registry, selection)]
@@ -186,7 +186,7 @@ def read_targets(folder: FleetFolder, selection: str) -> list[SshTarget]:
 
 
 def make_join_file(folder: FleetFolder, device: str) -> str:
-    """Return join.toml for `device`, with a new token, which ends its last; raises ConfigError as `invite`."""
+    """Return join.toml for `device`, with a new token, which replaces its last; raises ConfigError as `invite`."""
     inventory = read(folder.fleet_file)
     with open_registry(folder) as registry, registry.transaction() as statements:
         return join_file_text(invite(folder, registry, statements, inventory, device, TOKEN_HOURS, time.time_ns())[0])

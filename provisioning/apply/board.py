@@ -1,7 +1,7 @@
 """One board over the system's `ssh`: commands, programs as root, and files.
 
-The system's client brings the agent, jump hosts and configuration that people already have. All commands of a connection share one master
-(ControlMaster); nothing is asked on a terminal (BatchMode), and a silent line ends.
+The system's client provides the agent, jump hosts and configuration that people already have. All commands of a connection share one master
+(ControlMaster); nothing is asked on a terminal (BatchMode), and a dead connection ends.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.provisioning.apply.facts import LOOK, BoardFacts, parse_facts
 from edgemeter.provisioning.apply.on_device import last_line
 
-# ssh's own exit status when it could not connect or lost the connection.
+# ssh's own exit status if it could not connect or lost the connection.
 LOST = 255
 CONNECT_S = 10
 OPTIONS = (
@@ -42,16 +42,16 @@ REMEDIES = {
     "No route to host": "it does not respond: is it switched on and on this network?",
 }
 FORM = "write ssh://USER@HOST, ssh://HOST:PORT or ssh://USER@[IPV6]:PORT"
-# No user and no host begins with a dash: ssh would take it for an option.
+# No user and no host begins with a dash, which ssh would interpret as an option.
 _ADDRESS = re.compile(
     r"ssh://(?:([A-Za-z0-9_][A-Za-z0-9_.+\\-]*)@)?(?:\[([0-9A-F:.]+(?:%[\w.-]+)?)\]|(\w(?:[\w.-]*\w)?\.?))(?::(\d{1,5}))?/?",
     re.ASCII | re.IGNORECASE,
 )
 HASH_S = 600.0
 MB = 1e6
-# The slowest line on which a file still counts as moving.
+# The slowest transfer rate that does not count as stalled.
 SLOWEST_BYTES_PER_S = 20_000
-# $1: a file on the board. Its folder is made; of a file that is there, the hash and the size are printed.
+# $1: a file on the board. Its folder is created; for an existing file, the hash and the size are printed.
 _HASH = 'umask 077; mkdir -p "$(dirname "$1")" || exit; [ ! -f "$1" ] || { sha256sum <"$1" && wc -c <"$1"; }'
 _WRITE = 'umask 077; if [ "$2" = 0 ]; then cat > "$1"; else cat >> "$1"; fi'
 # If sudo does not read the password from standard input, the rest is skipped, never run as a program.
@@ -63,7 +63,7 @@ _SUDO = {"root": [], "sudo": ["sudo", "-n", "--"], "password": ["sudo", "-k", "-
 
 @dataclass(frozen=True, slots=True)
 class SshTarget:
-    """A board and how to reach it; without `user` ssh's own configuration applies."""
+    """A board and its address; without `user` ssh's own configuration applies."""
 
     name: str
     host: str
@@ -77,12 +77,12 @@ class SshTarget:
 
     @property
     def address(self) -> str:
-        """Return it as arguments of ssh and ssh-copy-id."""
+        """Return the arguments for ssh and ssh-copy-id."""
         return f"-p {self.port} {self.login}" if self.port else self.login
 
 
 def parse_target(text: str) -> SshTarget:
-    """Return the board at `ssh://[USER@]HOST[:PORT]`, the value of `--on`; raises ConfigError, with the form to write, if it is none."""
+    """Return the board at `ssh://[USER@]HOST[:PORT]`, the value of `--on`; raises ConfigError, with the form to write, if it is invalid."""
     if re.match(r"ssh://[^@/]*:[^@]*@", text, re.IGNORECASE):
         raise ConfigError(f"--on 'ssh://...@{text.rpartition('@')[2]}': passwords are rejected; use a key (`ssh-copy-id`), and {FORM}")
     parts = _ADDRESS.fullmatch(text)
@@ -112,7 +112,7 @@ class Board(contextlib.AbstractContextManager["Board"]):
         self._folder.cleanup()
 
     def look(self, root: str) -> BoardFacts:
-        """Return what the board is, and what is installed in `root`; raises UnavailableError if it is no supported system, or as `run`."""
+        """Return the facts of the board and its releases in `root`; raises UnavailableError if the system is not supported, or as `run`."""
         result = self.run(["sh", "-s", "--", root], LOOK.read_bytes())
         self.facts = parse_facts(result.stdout, f"{self.target.login} responds {(result.stderr or result.stdout)[:200]!r}")
         return self.facts
@@ -121,8 +121,8 @@ class Board(contextlib.AbstractContextManager["Board"]):
         """Return the result of `command` on the board, with `stdin` (bytes, or a file from its position) on its standard input.
 
         Raises:
-            UnavailableError: the board cannot be reached or refuses us; the message states why and what to do.
-            TransientError: the connection was lost, or nothing came in time.
+            UnavailableError: the board cannot be reached or refuses the login; the message has the reason and the remedy.
+            TransientError: the connection was lost, or the time is over.
         """
         line = [*self._ssh, "--", self.target.login, shlex.join(command)]
         input_: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
@@ -143,7 +143,7 @@ class Board(contextlib.AbstractContextManager["Board"]):
         return subprocess.Popen(line, stdin=pipe, stdout=output, stderr=pipe, start_new_session=True)
 
     def why_lost(self, errors: str) -> EdgemeterError:
-        """Return the error for what ssh printed when it could not connect, or the connection ended."""
+        """Return the error for ssh's output after it could not connect, or the connection ended."""
         target = self.target
         known_host = target.host if target.port in {None, 22} else shlex.quote(f"[{target.host}]:{target.port}")
         for reason, remedy in REMEDIES.items():
@@ -172,14 +172,14 @@ class Board(contextlib.AbstractContextManager["Board"]):
     def run_as_root(self, interpreter: list[str], program: bytes, timeout_s: float) -> subprocess.CompletedProcess[str]:
         """Return the result of `program`, which `interpreter` reads from standard input as root.
 
-        A password goes to sudo over standard input: no process list and no log shows it.
+        A password is passed to sudo over standard input: no process list and no log shows it.
         """
         rights = self.facts.rights
         password = f"{self._sudo_password}\n".encode() if rights == "password" else b""
         return self.run([*_SUDO[rights], "sh", "-c", _SKIP, "sh", *interpreter], password + _BEGIN + program, timeout_s)
 
     def copied_bytes(self, file: Path, path: str) -> int:
-        """Return how many bytes of `file` are at `path` on the board; 0 if another file is, or none.
+        """Return how many bytes of `file` are at `path` on the board; 0 for another file, or none.
 
         Raises:
             UnavailableError: the folder there cannot be made or read.
@@ -187,7 +187,7 @@ class Board(contextlib.AbstractContextManager["Board"]):
         result = self.run(["sh", "-c", _HASH, "sh", path], timeout_s=HASH_S)
         if result.returncode != 0:
             raise self._refused(path, result.stderr)
-        # A login shell may have printed something of its own before.
+        # A login shell may have printed something before.
         match = re.search(r"^([0-9a-f]{64})\b.*\n *(\d+)$", result.stdout, re.MULTILINE)
         size_bytes = int(match[2]) if match else 0
         if match is None or not 0 < size_bytes <= file.stat().st_size or _hash_of_start(file, size_bytes) != match[1]:

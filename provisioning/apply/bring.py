@@ -1,6 +1,6 @@
-"""The one way to bring the agent to a board: a release as one file, and its installer, which builds the environment there.
+"""Brings the agent to a board: a release as one file, and its installer, which builds the environment there.
 
-`fleet apply` brings a release that the fleet signed, for good; `run --on ssh://` one that is given, or made here of what is installed here.
+`fleet apply` installs a signed release of the fleet permanently; `run --on ssh://` one that is given, or built from the local installation.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from edgemeter.provisioning.release.boards import OLDEST_GLIBC, ReleaseTarget, b
 from edgemeter.provisioning.release.release_file import ReleaseFile
 
 INSTALLER = Path(install.__file__)
-# Below the home there: what is being copied, from which an interrupted copy goes on.
+# In the home folder there: the file being copied, from which an interrupted copy continues.
 STAGED = ".cache/edgemeter/release.tar"
-# How many releases stay here that were made for boards: those that were used last.
+# The number of releases built for boards that are kept here, most recently used first.
 CACHED = 4
 
 
@@ -31,7 +31,7 @@ def is_installed(release: ReleaseFile, facts: BoardFacts) -> bool:
 
 
 def choose_release(releases: Sequence[ReleaseFile], facts: BoardFacts, address: str) -> tuple[ReleaseFile, Interpreter]:
-    """Return the first release that fits, and the interpreter for it; raises UnavailableError, with what to do, if none does."""
+    """Return the first release that fits, and the interpreter for it; raises UnavailableError, with the remedy, if none does."""
     pythons = facts.usable_pythons(address)
     for release in releases:
         if release.manifest.arch == facts.arch and (facts.glibc or (0, 0)) >= numbers(release.manifest.glibc):
@@ -50,11 +50,11 @@ def choose_release(releases: Sequence[ReleaseFile], facts: BoardFacts, address: 
 
 
 def made_release(facts: BoardFacts, python: Interpreter, extras: tuple[str, ...], report: Callable[[str], None]) -> ReleaseFile:
-    """Return a release of what is installed here, made for the board now or by an earlier call.
+    """Return a release of the local installation, built for the board now or by an earlier call.
 
     Raises:
         ConfigError: the board has no wheels for these extras.
-        UnavailableError: no release can be made or kept here.
+        UnavailableError: no release can be built or stored here.
     """
     target, cache = _target(facts, python), config.home() / "elsewhere"
     keeping = os_error_as(UnavailableError, f"cannot keep releases in {str(cache)!r}", "set EDGEMETER_HOME to a folder that can be written")
@@ -78,7 +78,7 @@ def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
 
 
 def copy_release(board: Board, release: ReleaseFile, report: Callable[[str], None]) -> int:
-    """Copy what the board lacks of a release, if it fits, and return how many bytes that were; its installer looks for room of its own."""
+    """Copy the missing part of a release, if it fits, and return its size in bytes; the installer checks its own space."""
     path = f"{board.facts.home}/{STAGED}"
     copied_bytes = board.copied_bytes(release.path, path)
     missing_bytes = release.path.stat().st_size - copied_bytes
@@ -90,7 +90,7 @@ def copy_release(board: Board, release: ReleaseFile, report: Callable[[str], Non
 
 
 def check_room(facts: BoardFacts, needed_bytes: int) -> None:
-    """Raise UnavailableError if so much does not fit below the home folder."""
+    """Raise UnavailableError if this does not fit below the home folder."""
     if needed_bytes > facts.free_bytes:
         raise UnavailableError(
             f"not enough room in {facts.home}: {needed_bytes / MB:.0f} MB are needed, {facts.free_bytes / MB:.0f} MB are free: "

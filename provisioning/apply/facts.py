@@ -1,4 +1,4 @@
-"""The facts of a board, as `look.sh` finds them: system, Pythons, libc, free space, rights, and the releases of the agent."""
+"""The facts of a board, from `look.sh`: system, Pythons, libc, free space, rights, and the releases of the agent."""
 
 import re
 from collections import defaultdict
@@ -25,9 +25,9 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class BoardFacts:
-    """The facts of a board; `root` is where releases are, `free_bytes` is the room below the home folder.
+    """The facts of a board; `root` is the folder of releases, `free_bytes` the space below the home folder.
 
-    `releases` are the versions that are installed, with the hash of their manifest; `current` is the one that runs.
+    `releases` are the installed versions, with the hash of their manifest; `current` is the running one.
     """
 
     arch: str
@@ -51,7 +51,7 @@ class BoardFacts:
         return f"{self.model or 'unknown board'}, {self.system}, {self.arch}, Python {versions}, {libc}"
 
     def usable_pythons(self, address: str) -> list[Interpreter]:
-        """Return the interpreters that the agent runs on; raises UnavailableError, with what to do at `address`, if there is none."""
+        """Return the interpreters that the agent runs on; raises UnavailableError, with the remedy at `address`, if there is none."""
         if self.arch not in {"aarch64", "x86_64"}:
             raise UnavailableError(f"no release fits {self.words}, because runtimes exist for 64-bit systems only: install one")
         if self.glibc is None or self.glibc < OLDEST_GLIBC:
@@ -69,16 +69,16 @@ class BoardFacts:
 
 
 def parse_facts(text: str, otherwise: str) -> BoardFacts:
-    """Return the board in the lines of `look.sh`; raises UnavailableError, which begins with `otherwise`, if lines are missing."""
+    """Return the facts in the output of `look.sh`; raises UnavailableError, which begins with `otherwise`, if lines are missing."""
     values: dict[str, list[str]] = defaultdict(list)
     for line in text.splitlines():
         key, _, value = line.partition("=")
-        # A terminal shows it: a board's name must not hold control characters.
+        # A terminal shows it: a board's name must not contain control characters.
         values[key].append("".join(char for char in value if char.isprintable()).strip())
     last = {key: lines[-1] for key, lines in values.items()}
     if last.get("end") != "yes":
         raise UnavailableError(f"{otherwise}: it has to be a Linux with a POSIX shell and a login without a dialogue")
-    # A 64-bit kernel may run a 32-bit system (Raspberry Pi OS does).
+    # A 64-bit kernel may run a 32-bit system (as Raspberry Pi OS does).
     machine = last.get("arch", "")
     libc = re.fullmatch(r"glibc (\d+)\.(\d+).*", last.get("libc", ""))
     free_kb = last.get("free_kb", "")

@@ -1,7 +1,7 @@
-"""Set up a board as root: the agent's user, its release, units, rules, identity, the owners of its files, and its start.
+"""Sets up a board as root: the agent's user, its release, units, rules, identity, the owners of its files, and its start.
 
-`edgemeter fleet apply` sends it over standard input behind a line `PLAN = ...`; at a card's first boot, `firstboot.sh` gives it the plan as
-an argument. It needs nothing but Python >= 3.10. Each step looks first and acts only where something differs, so it may be repeated and
+`edgemeter fleet apply` sends it over standard input after a line `PLAN = ...`; at a card's first boot, `firstboot.sh` passes the plan as
+an argument. It needs only Python >= 3.10. Each step checks first and acts only if something differs, so it may be repeated and
 interrupted; it prints one JSON line per step: its name, its state, and a detail.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 USER = "edgemeter"
-# The groups that own accelerators, GPUs and buses on the boards that have them.
+# The groups that own accelerators, GPUs and buses on various boards.
 DEVICE_GROUPS = ("video", "render", "gpio", "spi", "dialout", "plugdev", "apex")
 AGENT, SUPERVISOR = "edgemeter-agent.service", "edgemeter-supervisor.service"
 SUPERVISOR_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/proven/supervisor.py\n"
@@ -29,7 +29,7 @@ LOCK_S = 20.0
 # The installer unpacks a hundred megabytes on a slow card.
 INSTALL_S = 1800.0
 # `steps` are names of methods; `install` is the command that installs the release, which reads `installer`; `release` and `is_newer`
-# describe what it replaces. The text `join` is a join file with a new token; without it, `join_file` is one that lies on the board.
+# describe what it replaces. The text `join` is a join file with a new token; without it, `join_file` is the path of one on the board.
 DEFAULTS: dict[str, Any] = {
     "prefix": "",
     "dry": False,
@@ -47,7 +47,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 class StepError(Exception):
-    """A step failed; the message states why and what to do."""
+    """A step failed; the message has the reason and the remedy."""
 
 
 StepResult = tuple[str, str]
@@ -62,7 +62,7 @@ class LocalDevice:
         self.prefix: str = self.plan["prefix"]
         self.root, self.home = self.below("/opt/edgemeter"), self.below("/var/lib/edgemeter")
         self.etc, self.systemd = self.below("/etc/edgemeter"), self.below("/etc/systemd/system")
-        # It records, across an interruption and until the next boot, that what runs is not what is installed.
+        # Records, across an interruption and until the next boot, that the running agent is not the installed one.
         self.restart = self.below("/run/edgemeter-apply-restart")
 
     def below(self, path: str) -> Path:
@@ -76,7 +76,7 @@ class LocalDevice:
             raise StepError(f"`{words}` failed: {last_line(completed.stderr or completed.stdout)}")
 
     def put(self, path: Path, content: bytes, mode: int = 0o644) -> bool:
-        """Make `path` hold `content`, and return whether it changed; the agent has to be restarted then."""
+        """Write `content` to `path`, and return whether it changed; then the agent has to be restarted."""
         with contextlib.suppress(FileNotFoundError):
             if path.read_bytes() == content and path.stat().st_mode & 0o777 == mode:
                 return False
@@ -107,7 +107,7 @@ class LocalDevice:
         if self.is_dry or not path.parent.is_dir():
             yield
             return
-        # Every user may lock it; what others made may not be opened with O_CREAT (fs.protected_regular).
+        # Every user may lock it; other users' files may not be opened with O_CREAT (fs.protected_regular).
         with contextlib.suppress(FileExistsError):
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             os.fchmod(descriptor, 0o666)
@@ -123,7 +123,7 @@ class LocalDevice:
             yield
 
     def user(self) -> StepResult:
-        """Make the agent's user, and add it to the groups of devices."""
+        """Create the agent's user, and add it to the groups of devices."""
         accounts, groups = self.below("/etc/passwd"), self.below("/etc/group")
         if not accounts.is_file():
             return "skipped", "no accounts below the prefix"
@@ -143,7 +143,7 @@ class LocalDevice:
         return outcome(changed)
 
     def release(self) -> StepResult:
-        """Install the release that was brought and make it current, if the device needs it."""
+        """Install the copied release and make it current, if the device needs it."""
         changed = ["release.pub"] if self.put(self.root / "release.pub", self.plan["public_key"].encode()) else []
         if self.plan["install"]:
             changed.append(self.plan["release"])
@@ -153,7 +153,7 @@ class LocalDevice:
         return ("skipped", self.plan["release"]) if self.plan["is_newer"] else outcome(changed)
 
     def units(self) -> StepResult:
-        """Write the units and udev rules of the release, apply the rules to what is plugged in, and enable the units."""
+        """Write the units and udev rules of the release, apply the rules to attached devices, and enable the units."""
         changed = ["those of the release"] if self.is_dry and self.plan["install"] else []
         for pattern, folder in () if changed else (("*.service", self.systemd), ("*.rules", self.below("/etc/udev/rules.d"))):
             files = sorted((self.root / "current/units").glob(pattern))
@@ -193,24 +193,24 @@ class LocalDevice:
         try:
             self.do(str(self.root / "current/bin/edgemeter"), "agent", "join", str(path), *where, timeout_s=join_s + 60)
         finally:
-            # The token is used up, or expires within the hour.
+            # The token is used, or expires within the hour.
             if self.plan["join"]:
                 path.unlink()
         self.mark()
         return "changed", "joined"
 
     def owner(self) -> StepResult:
-        """Make the agent's folder the agent's own."""
+        """Give the agent's folder to the agent's user."""
         if not self.is_dry:
             self.home.mkdir(mode=0o750, parents=True, exist_ok=True)
         foreign = run("find", str(self.home), "!", "-user", USER).stdout.splitlines()
         if foreign:
-            # It follows no link: the agent, who may write there, must not lead root elsewhere.
+            # It follows no link: the agent, which may write there, must not redirect root.
             self.do("chown", "-R", "-h", f"{USER}:{USER}", str(self.home))
         return outcome([f"{len(foreign)} files"] if foreign else [])
 
     def start(self) -> StepResult:
-        """Start the agent and its supervisor, or restart them with what is installed."""
+        """Start the agent and its supervisor, or restart them with the installed release."""
         if not self.below("/run/systemd/system").is_dir():
             return "skipped", "no systemd is running here: nothing is started"
         idle = [unit for unit in (SUPERVISOR, AGENT) if run("systemctl", "is-active", unit).stdout.strip() != "active"]
@@ -229,7 +229,7 @@ class LocalDevice:
 
 
 def outcome(changed: list[str], why: str = "") -> StepResult:
-    """Return the result of a step that changed these things; `why` is a note on what was left."""
+    """Return the result of a step that changed these things; `why` is a note on omissions."""
     return ("changed" if changed else "ok"), "; ".join(filter(None, [", ".join(changed), why]))
 
 

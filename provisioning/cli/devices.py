@@ -20,7 +20,7 @@ from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.devices import find_presence
 
-# Rows that fit a reader's patience on a terminal; a pipe gets all of them.
+# Rows that fit on a terminal; a pipe gets all.
 MOST_ROWS = 300
 
 
@@ -66,6 +66,6 @@ def show(device: str, folder: FleetFolder, *, form: Format) -> None:
         reported = find_presence(registry, device)
     if line is None:
         raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
-    # With its health as it reported it, whether that can be true or not.
+    # With its health as reported, plausible or not.
     if not print_data(form, {**overview_document(line), "said": to_builtins(reported and reported.health)}, rows=""):
         print_lines(console_for(form), device_sheet(line, now_ns))

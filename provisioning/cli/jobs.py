@@ -1,4 +1,4 @@
-"""The commands `edgemeter fleet run`, `update` and `jobs`, and what all commands that give orders share."""
+"""The commands `edgemeter fleet run`, `update` and `jobs`, and the functions shared by all commands that give orders."""
 
 import re
 import sys
@@ -295,7 +295,7 @@ def order(
     form: Format,
     with_text: bool = False,
 ) -> None:
-    """Add a job and print its name, or follow it to its end, print the answers, and exit 0 when all executions are done, else 1."""
+    """Add a job and print its name, or follow it to its end, print the answers, and exit 0 if all executions are done, else 1."""
     with registry.transaction() as statements:
         job = kept.add(statements, new, targets, time.time_ns())
     click.echo(f"job {job}: {new.title!r} on {count(len(targets), 'device')}", err=True)
@@ -306,7 +306,7 @@ def order(
 
 
 def _follow_to_end(registry: Registry, job: str, form: Format, *, with_text: bool) -> NoReturn:
-    """Follow a job until all have ended or it was stopped; Ctrl-C leaves it running and prints how to go on."""
+    """Follow a job until all executions have ended or it was stopped; Ctrl-C leaves it running and prints how to continue."""
     hint = f"`edgemeter fleet jobs {job}` shows it, --cancel cancels it"
     try:
         executions = job_view.follow_job(registry, job, Console(stderr=True))
@@ -361,7 +361,7 @@ def _show_jobs(registry: Registry, device: str | None, form: Format, *, with_tex
     newest = select_jobs(registry, "ORDER BY made_ns DESC, job LIMIT ?", MOST_JOBS)
     outlines = [job_view.job_outline(job, by_state(kept.count_states(registry, job.job))) for job in newest]
     if not print_data(form, {"jobs": outlines}):
-        # A job's name contains the time when it was made.
+        # A job's name contains the time of its creation.
         table = plain_table("job", "what", "state", "devices", "executions", right={"devices"})
         for of in outlines:
             states = of["states"]
@@ -370,7 +370,7 @@ def _show_jobs(registry: Registry, device: str | None, form: Format, *, with_tex
 
 
 def _print_answers(executions: Sequence[Execution]) -> None:
-    """Print the text that each device answered: a doctor's report as `edgemeter doctor` does, other text as it came."""
+    """Print the text that each device answered: a doctor's report as `edgemeter doctor`, other text unchanged."""
     from edgemeter.agent.doctor import examination
 
     for execution in executions:
@@ -384,5 +384,5 @@ def _print_answers(executions: Sequence[Execution]) -> None:
             ]
             console_for("table").print(examination.render(findings))
         except ConfigError:
-            # A terminal reads it as nothing but text.
+            # A terminal interprets nothing in it.
             click.echo("".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text).rstrip())

@@ -19,7 +19,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would b
 
 
 def in_folder(command: _Command) -> _Command:
-    """Give the command the fleet's folder, which `edgemeter fleet --folder` names, as `folder`."""
+    """Pass the fleet's folder, from `edgemeter fleet --folder`, to the command as `folder`."""
 
     @functools.wraps(command)
     def with_folder(*arguments: Any, **options: Any) -> Any:
@@ -35,18 +35,17 @@ rehearsed_options = options.added(dry_run_option, change_options)
 
 
 def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_Command], _Command]:
-    """Return what adds `--on` for the devices to do something with; it is required unless there is another value."""
+    """Return a decorator that adds `--on` for the devices; it is required unless there is a default."""
     text = (
         f"Devices to {purpose}: a name or tag, all, or KEY=PATTERN (keys: {', '.join(selection.KEYS)}), combined by & | !: "
         "'board=pi5 & coral'."
     )
     if otherwise is None:
-        # A default of None would be a value, and the option not required any more (click 8.3).
+        # A default of None would be a value, and the option no longer required (click 8.3).
         return click.option("--on", "selection", metavar="SELECTION", required=True, help=text)
     return click.option("--on", "selection", metavar="SELECTION", default=otherwise, help=f"{text} Default: {otherwise}.")
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Print remarks on standard error."""
     for note in notes:
         click.echo(f"edgemeter: {note}", err=True)

@@ -45,7 +45,7 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
             f"another service is running for the fleet in {str(folder.path)!r}: stop that one first, "
             "because two would disconnect each other from the broker"
         )
-    # The network's thread waits so long for the other after each message: by default it reads 200 a second while that one is busy.
+    # The pause of the network thread after each message: by default it reads 200 a second while the other thread is busy.
     sys.setswitchinterval(SWITCH_S)
     manager = ServiceManager()
     with ExitStack() as stack:
@@ -56,7 +56,7 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
         stack.callback(server.stop)
         service = FleetService(folder, fleet_broker_address(folder))
         stack.callback(service.stop)
-        # Boards join, and renew their certificates, also while there is no broker.
+        # Boards join, and renew their certificates, without a broker too.
         server.start()
         if not _is_started(service, stopped, manager):
             return
@@ -71,7 +71,7 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
 
 
 def _is_started(service: FleetService, stopped: threading.Event, manager: ServiceManager) -> bool:
-    """Start the service once the broker answers; return False when stopped before."""
+    """Start the service once the broker answers; return False if stopped before."""
     is_reported = False
     while not stopped.is_set():
         try:

@@ -1,4 +1,4 @@
-"""The content store: files named by their sha256, put in place whole or not at all, and removed when nothing refers to them."""
+"""The content store: files named by their sha256, written atomically, and removed when nothing refers to them."""
 
 import contextlib
 import logging
@@ -24,30 +24,30 @@ logger = logging.getLogger(__name__)
 PIECE_BYTES = 1 << 20
 COLLECT_NS = NS_PER_HOUR
 
-# Content that nothing refers to yet may be about to be referred to by the command that has just stored it.
+# Content without a reference may have just been stored by a command that is about to refer to it.
 YOUNG_NS = NS_PER_DAY
 _UNFINISHED = ".unfinished-"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# Also those that devices repeat: one fetches their content whenever it needs it again, however long ago it was ordered.
+# Also repeated jobs: a device downloads their content whenever it needs it again, however long ago the order was.
 _WORKS = "SELECT works FROM jobs WHERE EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"
 
 
 class ContentStore:
-    """The contents in `folder`, which is made for the first one."""
+    """The contents in `folder`, which is created for the first one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def put(self, source: Path, name: str | None = None) -> Content:
-        """Store a copy of `source`, also in place of one; raises ConfigError for it or its name, UnavailableError for the store."""
+        """Store a copy of `source`, replacing an existing one; raises ConfigError for it or its name, UnavailableError for the store."""
         return self.put_written(lambda file: file.writelines(pieces(source)), name or source.name)
 
     def put_bytes(self, content: bytes, name: str) -> Content:
-        """Store `content`, and return it as orders name it; raises as `put`."""
+        """Store `content`, and return its description for orders; raises as `put`."""
         return self.put_written(lambda file: file.write(content), name)
 
     def put_written(self, write: Callable[[BinaryIO], object], name: str) -> Content:
-        """Store what `write` writes to the given file, and return it as orders name it; raises as `put`."""
+        """Store what `write` writes to the given file, and return its description for orders; raises as `put`."""
         if re.fullmatch(FILE_NAME, name) is None:
             raise ConfigError(
                 f"{name!r} cannot be the name of content for devices: use letters, digits, dots, dashes and underscores, at most 128"
@@ -69,7 +69,7 @@ class ContentStore:
         return content
 
     def path(self, sha256: str) -> Path | None:
-        """Return the path of a content, None where there is none or it is not a sha256."""
+        """Return the path of a content, None if there is none or it is not a sha256."""
         path = self._folder / sha256
         return path if _SHA256.fullmatch(sha256) and path.is_file() else None
 
@@ -97,7 +97,6 @@ class ContentCollector(FleetHandler):
         self._collected_ns: int | None = None
 
     def poll(self, now_ns: int) -> None:
-        """Remove unreferenced content, once an hour."""
         if self._collected_ns is not None and now_ns - self._collected_ns < COLLECT_NS:
             return
         self._collected_ns = now_ns

@@ -1,8 +1,8 @@
-"""Measure on one board over SSH, without a fleet: `--on ssh://pi@host[:port]`. It needs no root there, and no network of the board's.
+"""Measures on one board over SSH, without a fleet: `--on ssh://pi@host[:port]`. It needs neither root nor a network there.
 
-A release stays in ~/.cache/edgemeter there, by its version, so that the next run copies the suite only. The suite and all that is written
-meanwhile are in a folder below it, which `run_there.py` removes at the end. Records have the board's own name for itself and no number of
-a ledger: the caller keeps them.
+A release stays in ~/.cache/edgemeter there, by its version, so that the next run copies the suite only. The suite and all files written
+meanwhile are in a folder below it, which `run_there.py` removes at the end. Records have the board's own device name and no number of
+a ledger: the caller stores them.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ from edgemeter.provisioning.jobs.packing import SUITE_NAME
 from edgemeter.provisioning.release import install, release_file
 from edgemeter.provisioning.release.boards import numbers
 
-# Below the home there.
+# In the home folder there.
 ROOT = ".cache/edgemeter"
 PROGRAM = Path(__file__).with_name("run_there.py")
 # Besides the suite's own files: results and temporary files.
@@ -62,9 +62,9 @@ class _BoardDocument(msgspec.Struct, frozen=True):
 def measure_on_boards(
     on: Sequence[str], written: SuiteFile, folder: Path, options: Mapping[str, Any], report: Callable[[str], None]
 ) -> Iterator[RunRecord | EdgemeterError]:
-    """Return an iterator of the runs on each board, one board after the other, and of what went wrong there.
+    """Return an iterator of the runs on each board, one board after the other, and of the errors there.
 
-    Paths of the suite are relative to `folder`; `options` are those of the command, of which count `power` and `release`.
+    Paths of the suite are relative to `folder`; `options` are those of the command, of which `power` and `release` apply.
 
     Raises:
         ConfigError: an address is wrong.
@@ -87,13 +87,13 @@ def measure_on_boards(
 def measure(
     target: SshTarget, suite: "BoardSuite", options: Mapping[str, Any], report: Callable[[str], None]
 ) -> Iterator[RunRecord | EdgemeterError]:
-    """Measure a suite on one board, and yield its runs, then why others failed.
+    """Measure a suite on one board, and yield its runs, then the reasons of failures.
 
     Raises:
-        UnavailableError: the board cannot be reached or does not suit, or it can measure nothing of the suite.
+        UnavailableError: the board cannot be reached or is not suitable, or it can measure nothing of the suite.
         ConfigError: the suite or an option is wrong there.
         TransientError: the connection was lost.
-        KeyboardInterrupt: it was pressed; what had ended was yielded before.
+        KeyboardInterrupt: it was pressed; finished runs were yielded before.
     """
 
     def note(text: str) -> None:
@@ -115,7 +115,7 @@ def measure(
     for text in run.errors if run.status == DONE else ():
         note(text)
     yield from records
-    # Why the run in progress ended is known then.
+    # The reason why the run in progress ended is known then.
     if run.interruption is not None:
         raise run.interruption
     if run.status != DONE:
@@ -123,13 +123,13 @@ def measure(
 
 
 def _bring_release(board: Board, suite: "BoardSuite", path: Path | None, note: Callable[[str], None]) -> str:
-    """Return the version of the release on the board that measures the suite, which is brought there first where it is missing."""
+    """Return the version of the release that measures the suite on the board, and copy it there if it is missing."""
     facts, address = board.facts, board.target.address
     if path is not None:
         release, python = bring.choose_release([release_file.read_release(path, None)], facts, address)
     else:
         usable = facts.usable_pythons(address)
-        # Wheels for this version are certainly there.
+        # There are certainly wheels for this version.
         python = next((python for python in usable if numbers(python.version) == sys.version_info[:2]), usable[0])
         release = bring.made_release(facts, python, extras_of(suite.cases, suite.folder), note)
     version, this_version = release.manifest.version, metadata.version("edgemeter")
@@ -151,7 +151,7 @@ def _bring_release(board: Board, suite: "BoardSuite", path: Path | None, note: C
 
 
 class BoardSuite:
-    """A suite as the files that a board gets; the models are links in `folder`."""
+    """A suite as files for a board; the models are links in `folder`."""
 
     def __init__(self, scratch: Path, written: SuiteFile, folder: Path) -> None:
         store = ContentStore(scratch / "content")
@@ -172,7 +172,7 @@ class BoardSuite:
         self.size_bytes = sum(path.stat().st_size for path in self.folder.iterdir())
 
     def files(self) -> Iterator[tuple[str, int, IO[bytes]]]:
-        """Yield each file with its path below the folder there and its size; the suite comes last, so that a part is no suite."""
+        """Yield each file with its path below the folder there and its size; the suite comes last, so that a part is not a suite."""
         for archive in self._archives:
             with zipfile.ZipFile(archive) as opened:
                 for entry in opened.infolist():
@@ -185,7 +185,7 @@ class BoardSuite:
 
 
 def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
-    """Return the extras that bring what these cases need: runtimes for the models in `models`, and a reader of videos."""
+    """Return the extras that these cases need: runtimes for the models in `models`, and a reader of videos."""
     offered = set(metadata.metadata("edgemeter").get_all("Provides-Extra") or ())
     extras = set()
     for case in cases:
@@ -204,9 +204,9 @@ def _data_paths(archive: Path) -> dict[str, str]:
 
 
 class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
-    """One `run_there.py` on the board, which ends with the block at the latest. `errors` are what `edgemeter run` there printed as errors.
+    """One `run_there.py` on the board, which ends with the block at the latest. `errors` are the errors that `edgemeter run` printed there.
 
-    `interruption`: Ctrl-C or SIGTERM here ended the run there, whose results came all the same.
+    `interruption`: Ctrl-C or SIGTERM here ended the run there, whose results arrived all the same.
     """
 
     def __init__(self, board: Board, version: str, options: list[str], output: IO[bytes], note: Callable[[str], None]) -> None:
@@ -231,7 +231,7 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
 
     def follow(self, suite: BoardSuite) -> None:
         """Send the suite and report the lines of the run until it ends; Ctrl-C ends it there, a second one ends this."""
-        # Where the board cannot run our program, it says why.
+        # If the board cannot run our program, it prints the reason.
         with contextlib.suppress(BrokenPipeError), tarfile.open(fileobj=self._stdin, mode="w|") as tar:
             for name, size_bytes, content in suite.files():
                 member = tarfile.TarInfo(name)
@@ -247,7 +247,7 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
         self.status = self._process.wait()
 
     def records(self, output: bytes) -> list[RunRecord]:
-        """Return the runs in what came; where there are none, raises why."""
+        """Return the runs in the output; raises the reason if there are none."""
         with contextlib.suppress(msgspec.MsgspecError):
             return decode_json(output.partition(b"#edgemeter\n")[2], _BoardDocument).runs
         if self.status == LOST:
@@ -265,7 +265,7 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
 
     def _show(self) -> None:
         for line in self._stderr:
-            # A terminal shows it: nothing of another machine moves its cursor.
+            # A terminal shows it: control characters of another machine must not reach it.
             text = "".join(char for char in line.decode(errors="replace") if char.isprintable()).strip()
             if text.startswith("edgemeter: "):
                 self.errors.append(text.removeprefix("edgemeter: "))

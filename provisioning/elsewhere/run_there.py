@@ -1,8 +1,8 @@
-"""Runs on a board, by the Python of the release that was brought: one `edgemeter run` in a folder of its own, which goes at the end.
+"""Runs on a board, by the Python of the copied release: one `edgemeter run` in a folder of its own, which is removed at the end.
 
-Standard input brings the suite as a tar, then a line now and then as a sign of life. When it ends, or brings nothing for SILENCE_S, the run
-is ended (SIGINT, then SIGKILL). Standard output has MARK, then what the run prints. The folder of a process that was killed is locked by
-none: the next run removes it. What a run had changed on the board is put back by the next `edgemeter` there.
+Standard input has the suite as a tar, then a line now and then as a heartbeat. When it ends, or is silent for SILENCE_S, the run
+is ended (SIGINT, then SIGKILL). Standard output has MARK, then the output of the run. The folder of a killed process is not
+locked: the next run removes it. Changed settings of the board are restored by the next `edgemeter` there.
 """
 
 import contextlib
@@ -34,13 +34,13 @@ class LiveInput:
     """Standard input, which ends after SILENCE_S without a byte."""
 
     def read(self, most_bytes: int) -> bytes:
-        """Return what has come; nothing at the end."""
+        """Return the available bytes; nothing at the end."""
         ready = select.select([0], [], [], SILENCE_S)[0]
         return os.read(0, most_bytes) if ready else b""
 
 
 def new_folder(above: Path) -> tuple[Path, int]:
-    """Return a new folder with the descriptor that locks it, after removing those that nobody locks."""
+    """Return a new folder with the descriptor that locks it, after removing unlocked ones."""
     gate = os.open(above, os.O_RDONLY)
     fcntl.flock(gate, fcntl.LOCK_EX)
     for path in above.glob("run-*"):
@@ -58,13 +58,13 @@ def new_folder(above: Path) -> tuple[Path, int]:
 
 
 def report(text: str) -> None:
-    """Show a line where the measurement was started."""
+    """Show a line on the machine that started the measurement."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def receive(folder: Path) -> None:
-    """Write the files that come; raises TarError if they end too early."""
+    """Write the received files; raises TarError if they end too early."""
     with tarfile.open(fileobj=LiveInput(), mode="r|") as tar:  # type: ignore[call-overload]
         for member in tar:
             path = folder / member.name
@@ -74,7 +74,7 @@ def receive(folder: Path) -> None:
 
 
 def write_settings(path: Path) -> None:
-    """Write the board's names and sensors, and no broker: what is measured goes to the machine that asked."""
+    """Write the board's names and sensors, and no broker: the results go to the machine that asked."""
     try:
         settings = config.read()
     except EdgemeterError as error:
@@ -101,13 +101,13 @@ def measure(command: list[str], folder: Path, lock: int) -> int:
     threading.Thread(target=end_with_input, daemon=True).start()
     status = process.wait()
     with contextlib.suppress(ProcessLookupError):
-        # Nothing that it started outlives it.
+        # None of its child processes outlives it.
         os.killpg(process.pid, signal.SIGKILL)
     return status if status >= 0 else 128 - status
 
 
 def main(arguments: list[str]) -> int:
-    """Run `edgemeter` of this release with these arguments, in a folder with the files that come; return its status."""
+    """Run `edgemeter` of this release with these arguments, in a folder with the received files; return its status."""
     os.umask(0o077)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder, lock = new_folder(Path.home() / ".cache" / "edgemeter")

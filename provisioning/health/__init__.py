@@ -1,1 +1,1 @@
-"""The health of devices: what they report, and what needs attention."""
+"""The health of devices: their reports, and what needs attention."""

@@ -14,12 +14,12 @@ from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
 from edgemeter.provisioning.health.overview import DeviceOverview
 from edgemeter.provisioning.inventory.formatting import plain, stamp
 
-# The columns, and which of them a narrow terminal drops first.
+# The columns, and the order in which a narrow terminal drops them.
 HEADINGS = {"device": 0, "board": 2, "presence": 0, "agent": 3, "activity": 1, "issue": 0}
 
 
 def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> Table:
-    """Return the devices, a row each, in the columns that have something to show and fit."""
+    """Return the devices, a row each, in the columns that have content and fit."""
     rows = []
     for line in lines:
         state = line.state if line.since_ns is None else f"{line.state} {age(now_ns - line.since_ns)}"
@@ -36,7 +36,7 @@ def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> Tab
 
 
 def _activity(line: DeviceOverview, now_ns: int) -> str | None:
-    """Return what a device measures, else its job, else its last run."""
+    """Return a device's current measurement, else its job, else its last run."""
     measuring, job, health = line.heard.measuring, line.job, line.heard.health
     if measuring is not None:
         return f"run {measuring.run:,} of {measuring.runs:,}{_since_report(line, now_ns)}"
@@ -49,13 +49,13 @@ def _activity(line: DeviceOverview, now_ns: int) -> str | None:
 
 
 def _since_report(line: DeviceOverview, now_ns: int) -> str:
-    """Return how long nothing was reported of a measurement, where that is long."""
+    """Return how long a measurement has had no report, if that is long."""
     silent_ns = now_ns - (line.heard.activity_ns or now_ns)
     return f", no report for {age(silent_ns)}" if silent_ns > ACTIVITY_STALE_NS else ""
 
 
 def overview_document(line: DeviceOverview) -> dict[str, Any]:
-    """Return a device as JSON shows it; absent is null."""
+    """Return a device as JSON; unknown is null."""
     health = line.heard.health
     return {
         "device": line.device.device,
@@ -77,7 +77,7 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
 
 
 def device_sheet(line: DeviceOverview, now_ns: int) -> list[str]:
-    """Return everything about a device as lines, its issues first; what is not known has none."""
+    """Return everything about a device as lines, its issues first; unknown facts have none."""
     device, health, job = line.device, line.heard.health, line.job
     facts = {
         "Board": joined(device.board, health and health.board),

@@ -1,4 +1,4 @@
-"""The handler for health: keeps what devices report, in one transaction a poll, as ten thousand devices may reconnect together."""
+"""The handler for health: stores the devices' reports, in one transaction a poll, as ten thousand devices may reconnect together."""
 
 import itertools
 import time
@@ -19,18 +19,19 @@ MOST_REPORTS = 5000
 
 
 class FleetHealthHandler:
-    """Keeps reports; `serve/handler.py` documents how it is called."""
+    """Stores reports; `serve/handler.py` documents how it is called."""
 
     topics = tuple(topics_of(kind) for kind in ("health", "state", "activity"))
 
     def __init__(self, _folder: FleetFolder, registry: Registry, _publish: FleetPublish, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
         self._registry = registry
-        # The last of each kind; a state is followed by that of another session. Late ones are bounded, also while nothing can be written.
+        # The last report of each kind; a state may be followed by that of another session. Late ones are limited, also while nothing can be
+        # written.
         self._reports: OrderedDict[tuple[str, type, int | None], DeviceReport] = OrderedDict()
 
     def received(self, message: Message) -> None:
-        """Take a device's state, health or activity; an emptied topic and the server's own `revoked` are ignored."""
+        """Receive a device's state, health or activity; an emptied topic and the server's own `revoked` are ignored."""
         if not message.payload:
             return
         topic = parse_topic(message.topic)

@@ -1,4 +1,4 @@
-"""Every device of a fleet with all that is known of it, and what needs attention, the most urgent first."""
+"""Every device of a fleet with all known facts, and what needs attention, the most urgent first."""
 
 import shlex
 from collections import defaultdict
@@ -19,7 +19,7 @@ from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, select_ex
 from edgemeter.provisioning.registry.registry import Registry
 
 SILENT_DAYS = 2
-# The kinds of issues, the most urgent first, and what to do; "" where the issue itself says so.
+# The kinds of issues, the most urgent first, with the remedy; "" if the issue itself has it.
 REMEDIES = {
     "banned": "`edgemeter fleet accept {device}` ends the ban",
     "lost": "check its power and its network",
@@ -43,9 +43,9 @@ _CURRENT = f"WHERE state IN {tuple(sorted(IN_FLIGHT))} ORDER BY id"
 
 @dataclass(frozen=True, slots=True)
 class DeviceOverview:
-    """One device: its `state` since when (UTC, by the server's clock), its last reports, its issues, the worst first, and its job.
+    """One device: its `state` since when (UTC, by the server's clock), its last reports, its issues, worst first, and its job.
 
-    `heard` has only what can be true; what was left out of it is an issue.
+    `heard` has only plausible reports; others are an issue.
     """
 
     device: Device
@@ -83,7 +83,7 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
 
 
 def _believed(presence: Presence, ends_ns: list[int]) -> Presence:
-    """Return the reports of a device as far as they can be true: its certificate ends as one does that was issued to it."""
+    """Return the plausible reports of a device: its certificate's end must be that of an issued one."""
     end_ns = presence.health.certificate_not_after_ns if presence.health else None
     if presence.health is None or end_ns is None or not ends_ns or any(abs(end_ns - issued_ns) <= NS_PER_S for issued_ns in ends_ns):
         return presence

@@ -1,6 +1,6 @@
-"""How the fleet's server parts are: the broker and the collectors as the service last saw them, in the registry, which commands read.
+"""The state of the fleet's server parts: broker and collectors as last seen by the service, in the registry, for commands to read.
 
-Take-overs are read from mosquitto's log, which the fleet's configuration publishes to the service alone.
+Takeovers are read from mosquitto's log, which the fleet's configuration publishes to the service alone.
 """
 
 import re
@@ -25,15 +25,15 @@ from edgemeter.provisioning.serve.service import CLIENT_ID
 
 LOG_TOPICS = ("$SYS/broker/log/E", "$SYS/broker/log/N")
 WRITE_NS = 5 * NS_PER_S
-# Later the service has no connection, or hangs; a collector reports every half a minute.
+# After this time the service has no connection, or hangs; a collector reports every half a minute.
 STALE_NS = 45 * NS_PER_S
 COLLECTOR_STALE_NS = int(3 * COLLECTOR_STATE_S * NS_PER_S)
-# Take-overs older than this are forgotten; a line that breaks now and then makes one or two.
+# Older takeovers are forgotten; an unreliable line causes one or two.
 TAKE_OVER_NS = NS_PER_HOUR
 USUAL_TAKE_OVERS = 2
 _TAKE_OVER = """INSERT INTO take_overs VALUES (?1, ?2, ?3) ON CONFLICT (device) DO UPDATE
 SET count = excluded.count + CASE WHEN last_ns >= ?4 THEN count ELSE 0 END, last_ns = excluded.last_ns"""
-# A board whose every run connects next to its agent makes one in a second.
+# A board that connects for every run next to its agent causes one a second.
 CONNECTS_PER_S, CONNECTS_AT_ONCE = 2.0, 240.0
 # Source: mosquitto 2.0, src/handle_connect.c and src/loop.c, its log lines.
 _TAKEN = re.compile(r"Client (.+) already connected, closing old connection\.\Z")
@@ -42,13 +42,13 @@ _CAME = re.compile(r"New client connected from \S+ as (.+) \(p\d+, c\d+, k\d+, u
 
 
 def take_overs(registry: Registry, now_ns: int) -> dict[str, int]:
-    """Return by device how often its own certificate took over its session, each time within an hour of the one before, if unusual."""
+    """Return by device how often its own certificate took over its session, each within an hour of the previous one, if unusual."""
     statement = "SELECT device, count FROM take_overs WHERE last_ns >= ? AND count > ?"
     return {row["device"]: row["count"] for row in registry.query(statement, now_ns - TAKE_OVER_NS, USUAL_TAKE_OVERS)}
 
 
 def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
-    """Return which of service, broker and collector is down, and what to do; what the service would know is unknown without it."""
+    """Return which of service, broker and collector is down, with the remedy; without the service the others are unknown."""
     if not is_locked(DeviceLock(folder.registry, CLIENT_ID).path):
         return ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
     with open_registry(folder, read_only=True) as registry:
@@ -61,7 +61,7 @@ def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
 
 
 class StatusHandler(FleetHandler):
-    """Notes when the broker and the collectors were there, and bans a board that takes another's client id, or connects all the time."""
+    """Notes when the broker and the collectors were present, and bans a board that takes another's client id, or connects all the time."""
 
     topics = (EVERY_COLLECTOR_STATE, *LOG_TOPICS)
 
@@ -70,19 +70,19 @@ class StatusHandler(FleetHandler):
     ) -> None:
         self._registry = registry
         self._written_ns = 0
-        # By part, when it was last there.
+        # By part: when it was last present.
         self._seen_ns: dict[str, int] = {}
-        # By device, how often its session was taken over since the last poll.
+        # By device: takeovers of its session since the last poll.
         self._take_overs: Counter[str] = Counter()
         self._connects = Allowance(CONNECTS_PER_S, CONNECTS_AT_ONCE, clock)
-        # By device, why it is to be banned.
+        # By device: the reason for a ban.
         self._offenders: dict[str, str] = {}
-        # By client id, which device connected with it; None for one that has gone.
+        # By client id: the device that connected with it; None for one that has gone.
         self._sessions: dict[str, str | None] = {}
         self._taken: str | None = None
 
     def received(self, message: Message) -> None:
-        """Take a collector's state, or a line of the broker's log; raises ConfigError if it is no such state."""
+        """Receive a collector's state, or a line of the broker's log; raises ConfigError if it is not such a state."""
         if message.topic in LOG_TOPICS:
             self._read_log(message.payload.decode(errors="replace"))
             return
@@ -91,7 +91,7 @@ class StatusHandler(FleetHandler):
         self._seen_ns[f"collector {name}"] = time.time_ns() if reported.state == "online" else 0
 
     def poll(self, now_ns: int) -> None:
-        """Ban offenders, and note what the log had; note every few seconds who is there."""
+        """Ban offenders, and store the log's events; every few seconds store which parts are present."""
         if self._offenders or self._sessions or not 0 <= now_ns - self._written_ns < WRITE_NS:
             self._written_ns = now_ns
             self._seen_ns["broker"] = now_ns

@@ -1,7 +1,7 @@
 """The fleet's HTTPS server: certificates for boards, and content for boards that have one.
 
 `POST /enrol` with a token, `POST /renew` and `POST /confirm` with the board's certificate, `GET /content/<sha256>` too, all of it or
-the rest; nothing else. TLS admits a client without a certificate, so each request is judged here, by the registry.
+the rest; nothing else. TLS admits a client without a certificate, so each request is checked here, by the registry.
 """
 
 import functools
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 REQUESTS_PER_S, REQUESTS_AT_ONCE = 20.0, 500.0
 # `int` refuses longer digits.
 _LENGTH = re.compile(r"[0-9]{1,19}")
-# A download that goes on asks for the rest; for any other range the whole is sent.
+# A continued download asks for the rest; for any other range the whole is sent.
 _REST = re.compile(r"bytes=([0-9]{1,19})-")
 
 
@@ -49,13 +49,13 @@ class RequestRefusedError(Exception):
 
 
 class FleetServer(HttpServer):
-    """Serves boards at `entry.https_port`; `start` once, `stop` once or more.
+    """Serves boards at `entry.https_port`; `start` once, then `stop`.
 
-    It listens on all addresses, or on this machine's own only if fleet.toml names that.
+    It listens on all addresses, or on the loopback only if fleet.toml has that as host.
 
     Raises:
         ConfigError: the fleet has no certificates, or they cannot be used.
-        UnavailableError: the port cannot be listened at.
+        UnavailableError: it cannot listen on the port.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class FleetServer(HttpServer):
         self._registry.close()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Speak TLS; a handshake blocks only its own thread."""
+        """Use TLS; a handshake blocks only its own thread."""
         try:
             request.settimeout(_Handler.timeout)
-            # TLS takes its descriptor away: the connection waits in its place.
+            # TLS takes over its descriptor: the TLS connection waits instead.
             self.end_wait(request)
             with self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as connection:
                 self.await_head(connection)
@@ -117,7 +117,7 @@ class FleetServer(HttpServer):
         return b""
 
     def admitted(self, certificate: dict[str, Any]) -> tuple[str, str]:
-        """Return the device and the number of a certificate, as `getpeercert` has it, if the device is accepted and may come now.
+        """Return the device and the number of a certificate (from `getpeercert`), if the device is accepted and not banned.
 
         Raises:
             RequestRefusedError: it is not, or there is no certificate.
@@ -177,7 +177,7 @@ class _Handler(HttpHandler):
             if _LENGTH.fullmatch(length) is None or int(length) > LARGEST_BYTES:
                 self.close_connection = True
                 raise RequestRefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            # The body has to be here in time as the head has: a client that stalls makes room.
+            # The body has a time limit like the head: a client that stalls makes room.
             self.server.await_head(self.connection)
             body = self.rfile.read(int(length))
             self.server.end_wait(self.connection)
@@ -224,7 +224,7 @@ class _Handler(HttpHandler):
 
 @functools.lru_cache(maxsize=1)
 def _inventory(path: Path, _modified_ns: int, _size_bytes: int) -> FleetFile:
-    """Return fleet.toml, read again only when it changed: with thousands of devices that takes a second."""
+    """Return fleet.toml, read again only after a change: with thousands of devices that takes a second."""
     return fleet_file.read(path)
 
 

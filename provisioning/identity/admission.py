@@ -1,6 +1,6 @@
-"""Decisions of people: who gets an enrolment token, who is accepted or revoked. `Enforcement` makes the broker apply them.
+"""People's decisions: enrolment tokens, accepted and revoked devices. `Enforcement` makes the broker apply them.
 
-A device joins with a token, once; the server keeps the token's hash, the join file the token itself.
+A device joins with a token, once; the server stores the token's hash, the join file the token itself.
 """
 
 import secrets
@@ -27,7 +27,7 @@ TOKEN_BYTES = 16
 
 
 def check_device_name(device: str, registry: Registry) -> None:
-    """Check a device's name; raises ConfigError if no certificate can hold it, it is a service's, or the device was revoked."""
+    """Check a device's name; raises ConfigError if it does not fit into a certificate, is a service's, or the device was revoked."""
     try:
         msgspec.convert(device, type=Name)
     except msgspec.ValidationError as error:
@@ -46,7 +46,7 @@ def check_device_name(device: str, registry: Registry) -> None:
 def invite(
     folder: FleetFolder, registry: Registry, statements: Statements, inventory: FleetFile, device: str, hours: float, now_ns: int
 ) -> tuple[JoinFile, int]:
-    """Return a join file with a new token, and when it expires (by the server's clock); the device's previous token ends.
+    """Return a join file with a new token, and its expiry (by the server's clock); the device's previous token ends.
 
     Raises:
         ConfigError: as `check_device_name`; or the authority's certificate cannot be read.
@@ -70,7 +70,7 @@ def invite(
 
 
 def accept(registry: Registry, statements: Statements, device: str, name: str | None) -> str:
-    """Re-admit a revoked device, end a device's ban, or accept a pending request, under `name` where that is given; return what was done.
+    """Re-admit a revoked device, end a device's ban, or accept a pending request, under `name` if given; return what was done.
 
     Raises:
         ConfigError: there is no such request, or the name is invalid or taken.

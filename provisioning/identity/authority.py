@@ -1,7 +1,7 @@
 """The fleet's certificate authority: keys and certificates on the curve P-256, and the list of revoked ones.
 
-X.509 is built by hand over the library `cryptography`: no maintained library issues device certificates and keeps a revocation list that
-mosquitto reads without a certificate server beside it. All certificates are valid from 2020 on: a board without a clock starts in some
+X.509 is built directly on the library `cryptography`: no maintained library issues device certificates and maintains a revocation list that
+mosquitto reads without a certificate server. All certificates are valid from 2020 on: a board without a clock starts in some
 past year.
 """
 
@@ -34,10 +34,10 @@ else:
     exceptions, x509, hashes, serialization, ec = (ModuleOfExtra(f"cryptography.{name}", "sign", _NEED) for name in _NAMES)
 
 NOT_BEFORE = datetime(2020, 1, 1, tzinfo=timezone.utc)
-# The certificates of the fleet's servers, and the list of revoked ones, last as long as its authority.
+# The certificates of the fleet's servers, and the revocation list, last as long as its authority.
 AUTHORITY_DAYS = 30 * 365
 DEVICE_DAYS = 730
-# OpenSSL takes the newer of two lists; dated back, each can be a second newer than the last, however fast they follow each other.
+# OpenSSL uses the newer of two lists; backdated, each can be a second newer than the last, however quickly they follow.
 DATED_BACK = timedelta(days=1)
 LONGEST_NAME = 64  # Source: RFC 5280, ub-common-name.
 
@@ -52,7 +52,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class SigningRequest:
-    """A CSR with a valid signature: the name that it requests, and its key (sha256 of the DER form)."""
+    """A CSR with a valid signature: the requested name, and its key (sha256 of the DER form)."""
 
     common_name: str | None
     key_sha256: str
@@ -79,13 +79,13 @@ class Authority:
         self._name = names[0]
 
     def issue(self, common_name: str, now: datetime, names: Iterable[str] = ()) -> KeyPair:
-        """Return a certificate with a new key: for a server that is reached by `names` (host names and addresses), or for a client."""
+        """Return a certificate with a new key: for a server with `names` (host names and addresses), or for a client."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(common_name[:LONGEST_NAME], key.public_key(), now, AUTHORITY_DAYS, names)
         return KeyPair(_pem(certificate), _private_pem(key))
 
     def issue_device(self, request: SigningRequest, device: str, serial: str, now_ns: int) -> Certificate:
-        """Return a certificate of the name `device` for the key of the request, whatever name that requests, on the board `serial`."""
+        """Return a certificate with the name `device` for the key of the request, whatever name it contains, on the board `serial`."""
         now = datetime.fromtimestamp(now_ns // NS_PER_S, timezone.utc)
         certificate = self._sign(device, request.public_key, now, DEVICE_DAYS)
         number, not_after_ns = f"{certificate.serial_number:x}", int(certificate.not_valid_after_utc.timestamp()) * NS_PER_S
@@ -99,7 +99,7 @@ class Authority:
         builder = x509.CertificateRevocationListBuilder(issuer_name=self._certificate.subject)
         builder = builder.last_update(updated).next_update(now + timedelta(days=AUTHORITY_DAYS))
         builder = builder.add_extension(self._identifier(), critical=False)
-        # A list needs a number that grows (RFC 5280, 5.2.3); OpenSSL goes by the date.
+        # A list needs a growing number (RFC 5280, 5.2.3); OpenSSL uses the date.
         builder = builder.add_extension(x509.CRLNumber(int(updated.timestamp())), critical=False)
         for number in sorted(set(numbers)):
             entry = x509.RevokedCertificateBuilder().serial_number(int(number, 16)).revocation_date(updated).build()
@@ -107,7 +107,7 @@ class Authority:
         return _pem(builder.sign(self._key, hashes.SHA256()))
 
     def name_hash(self) -> str:
-        """Return the hash of the authority's name by which OpenSSL finds its lists of revoked certificates in a folder.
+        """Return the hash of the authority's name by which OpenSSL finds its revocation lists in a folder.
 
         Source: X509_NAME_hash of OpenSSL 1.0 and newer: SHA-1 of the name in UTF-8, lower case, spaces collapsed, without the outer header.
         """
@@ -150,7 +150,7 @@ def public_of(private: bytes) -> bytes:
 
 
 def checked_public(pem: bytes, path: Path) -> bytes:
-    """Return a public key that can check releases, PEM as openssl writes it; raises ConfigError if it is none, or not on P-256."""
+    """Return a public key that can verify releases, PEM as openssl writes it; raises ConfigError if it is invalid, or not on P-256."""
     try:
         key = serialization.load_pem_public_key(pem)
     except (ValueError, exceptions.UnsupportedAlgorithm) as error:
@@ -190,7 +190,7 @@ def read_request(pem: str) -> SigningRequest:
 
 
 def names_of(certificate: bytes) -> set[str]:
-    """Return the host names and addresses that a server's certificate holds."""
+    """Return the host names and addresses in a server's certificate."""
     with suppress(x509.ExtensionNotFound):
         alternatives = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return {str(alternative.value) for alternative in alternatives}
@@ -198,7 +198,7 @@ def names_of(certificate: bytes) -> set[str]:
 
 
 def revoked_numbers(listed: bytes) -> set[str]:
-    """Return the numbers of the certificates in a list of revoked ones; raises ConfigError if it is invalid."""
+    """Return the numbers of the certificates in a revocation list; raises ConfigError if it is invalid."""
     try:
         return {f"{entry.serial_number:x}" for entry in x509.load_pem_x509_crl(listed)}
     except ValueError as error:
@@ -256,9 +256,9 @@ def _private_pem(key: "ec.EllipticCurvePrivateKey") -> bytes:
 
 
 class ServiceKey:
-    """Signs what boards obey (orders, receipts, answers) by `fleet.key`, which is read when it is first needed.
+    """Signs messages for boards (orders, receipts, answers) with `fleet.key`, which is read on first use.
 
-    A renewed one is used after a restart of the service.
+    A renewed key is used after a restart of the service.
     """
 
     def __init__(self, folder: FleetFolder) -> None:

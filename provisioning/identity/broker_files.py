@@ -1,9 +1,9 @@
-"""The broker's files: mosquitto's configuration, the access rules, and the list of refused certificates.
+"""The broker's files: mosquitto's configuration, the access rules, and the revocation list.
 
-The rules below `edgemeter/v1` are those of a single lab's broker (`edgemeter collector deploy-files`); a test holds the two together. They
-go by the name in a client's certificate, so that joining and leaving change nothing but the list.
+The rules below `edgemeter/v1` are those of a single lab's broker (`edgemeter collector deploy-files`); a test keeps them equal. They
+use the name in a client's certificate, so that joining and leaving change only the list.
 
-mosquitto 2.0.11 (Debian 12) dies of reloads (SIGHUP) while sessions with an expiry of a few seconds come and go, so nothing here sends one:
+mosquitto 2.0.11 (Debian 12) crashes on reloads (SIGHUP) while sessions with an expiry of a few seconds come and go, so none is sent:
 OpenSSL reads a new list when the next client connects.
 """
 
@@ -37,19 +37,19 @@ def authority(folder: FleetFolder) -> Authority:
     """Return the fleet's authority.
 
     Raises:
-        ConfigError: its files are not there, or damaged.
+        ConfigError: its files are missing or damaged.
         UnavailableError: the library for certificates is not installed.
     """
     return Authority(KeyPair(read(folder.ca_certificate), read(folder.ca_key)))
 
 
 def configuration(folder: FleetFolder, server: ServerEntry) -> str:
-    """Return mosquitto's configuration; raises ConfigError if the folder has a name that mosquitto's configuration cannot hold."""
+    """Return mosquitto's configuration; raises ConfigError if the folder's name is not possible in it."""
     broker = str(folder.broker.absolute())
     if "\n" in broker or broker != broker.strip():
         raise ConfigError(f"the fleet's folder {broker!r} has a line break, or a space at the end, in its name: rename it")
     try:
-        # After a reload mosquitto reads its files as the user it became, who has to own them.
+        # After a reload mosquitto reads its files as the unprivileged user, who has to own them.
         user = f"user {pwd.getpwuid(os.getuid()).pw_name}\n"
     except KeyError:
         user = ""
@@ -64,19 +64,19 @@ def configuration(folder: FleetFolder, server: ServerEntry) -> str:
 
 
 def template(name: str) -> str:
-    """Return the text of a file for the broker, as it is before anything is filled in."""
+    """Return the text of a file for the broker, before anything is filled in."""
     return Path(__file__).with_name(f"{name}.in").read_text(encoding="utf-8")
 
 
 def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> None:
-    """Write the list of refused certificates from the registry at `now`, if it changed, where a running broker finds it.
+    """Write the revocation list from the registry at `now`, if it changed, where a running broker finds it.
 
     Raises:
-        ConfigError: the list that is there is damaged.
+        ConfigError: the existing list is damaged.
         UnavailableError: it cannot be written.
     """
     with registry.transaction():
-        # In a transaction, so that of two processes the later one writes the latest state.
+        # In a transaction, so that the later of two processes writes the latest state.
         previous = folder.revoked.read_bytes() if folder.revoked.exists() else None
         listed = revoked_numbers(previous) if previous is not None else set()
         refused = certificates.refused(registry, int(now.timestamp() * NS_PER_S))
@@ -88,10 +88,10 @@ def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now:
 
 
 def _announce_list(folder: FleetFolder, signing: Authority) -> None:
-    """Give the list one more name in the folder where OpenSSL looks for lists that it has not read yet: HASH.r0, HASH.r1, ...
+    """Give the list one more name in the folder where OpenSSL looks for new lists: HASH.r0, HASH.r1, ...
 
-    Of a process that was killed before this, the next one does it. A hard link is one list for good, while a symbolic one that is copied to
-    another machine before the list would be read there as the list before.
+    If a process was killed before this, the next one does it. A hard link always names the same list; a symbolic one that is copied to
+    another machine before the list would name the previous list there.
     """
     name, number = folder.revoked_lists / signing.name_hash(), 0
     with os_error_as(UnavailableError, f"cannot announce the list of revoked certificates in {str(folder.revoked_lists)!r}"):
@@ -103,6 +103,5 @@ def _announce_list(folder: FleetFolder, signing: Authority) -> None:
 
 
 def read(path: Path) -> bytes:
-    """Return what a file of the fleet holds; raises ConfigError if it cannot be read."""
     with os_error_as(ConfigError, f"cannot read {str(path)!r}", "`edgemeter fleet init` makes it; name the fleet's folder with --folder"):
         return path.read_bytes()

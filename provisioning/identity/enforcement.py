@@ -1,4 +1,4 @@
-"""Makes the running broker apply what the registry holds: which certificates it refuses, and whose sessions end now."""
+"""Makes the running broker apply the registry: refused certificates, and sessions to end now."""
 
 import logging
 import resource
@@ -41,7 +41,7 @@ ELSEWHERE = "no broker of this folder runs on this machine: one elsewhere refuse
 
 
 def broker_process(folder: FleetFolder, proc: Path = Path("/proc")) -> int | None:
-    """Return the process id of the broker, None where its pid file names no mosquitto on this machine."""
+    """Return the process id of the broker, None if its pid file names no mosquitto on this machine."""
     try:
         number = int((folder.broker / "mosquitto.pid").read_text().strip())
         return number if number > 1 and (proc / str(number) / "comm").read_text().strip() == PROGRAM else None
@@ -50,13 +50,13 @@ def broker_process(folder: FleetFolder, proc: Path = Path("/proc")) -> int | Non
 
 
 def raise_limit() -> None:
-    """Let this process open as many files as the system allows it."""
+    """Raise this process's limit of open files to the system's maximum."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def process_issues(folder: FleetFolder) -> list[str]:
-    """Return which of service and broker may open too few files, and that the broker runs elsewhere, with the remedy."""
+    """Return which of service and broker may open too few files, and whether the broker runs elsewhere, with the remedy."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     issues = [f"the service may open {limit:,} files only: {_REMEDY}"] if 0 <= limit < FEWEST else []
     broker = broker_process(folder)
@@ -71,7 +71,7 @@ def process_issues(folder: FleetFolder) -> list[str]:
 
 
 def resumption_issues(folder: FleetFolder, address: BrokerAddress) -> list[str]:
-    """Return that the broker resumes TLS sessions, with the remedy: such a client shows no certificate, so no list keeps it out.
+    """Return whether the broker resumes TLS sessions, with the remedy: such a client shows no certificate, so no list excludes it.
 
     Each version is tried with two connections; a broker that does not answer resumes nothing.
     """
@@ -99,11 +99,11 @@ def resumption_issues(folder: FleetFolder, address: BrokerAddress) -> list[str]:
 
 
 class _Operator(SessionEvents):
-    """The operator has nothing to hear."""
+    """The operator receives nothing."""
 
 
 def end_session(address: BrokerAddress, client_id: str, state: tuple[str, bytes] | None) -> None:
-    """End the session with that client id at the broker, by taking it over; publish the retained `state` (topic, payload) in its place.
+    """End the session with that client id at the broker, by taking it over; publish the retained `state` (topic, payload) instead.
 
     Raises:
         UnavailableError: no broker answers.
@@ -132,13 +132,13 @@ class Enforcement:
         self._not_before_s = 0.0
 
     def enforce(self, now: datetime) -> bool:
-        """Do what can be done now; return whether sessions are left that have to end, because the broker does not answer.
+        """Apply what is possible now; return whether sessions remain to be ended, because the broker does not answer.
 
         Raises:
             ConfigError: a file of the fleet is damaged, or the broker refuses the operator.
             UnavailableError: a file cannot be written.
         """
-        # Read before the list: a session that is ended before its device is on the list comes back.
+        # Read before the list: a session that is ended before its device is on the list reconnects.
         pending = certificates.pending_disconnects(self._registry)
         refused = certificates.refused(self._registry, int(now.timestamp() * NS_PER_S))
         if refused != self._refused:
@@ -169,7 +169,7 @@ class Enforcement:
             devices.put_offline(statements, device, time.time_ns())
 
     def _state_after(self, device: str) -> tuple[str, bytes] | None:
-        """Return the state to retain for a device whose own one is too late: revoked or banned; None for one that may come back now."""
+        """Return the state to retain for a device whose own state is too late: revoked or banned; None for one that may reconnect."""
         registered, heard = devices.find(self._registry, device), devices.find_presence(self._registry, device)
         fleet = heard.fleet if heard else registered.fleet if registered else None
         is_revoked = registered is not None and registered.trust == "revoked"
@@ -189,5 +189,4 @@ class AccessHandler(FleetHandler):
         self._enforcement = Enforcement(folder, registry, broker_files.authority(folder))
 
     def poll(self, now_ns: int) -> None:
-        """Bring the broker up to date with the registry."""
         self._enforcement.enforce(datetime.fromtimestamp(now_ns / NS_PER_S, timezone.utc))

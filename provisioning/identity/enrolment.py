@@ -1,7 +1,7 @@
-"""Enrolment: who gets a certificate, by the token, the inventory and what is known of the board.
+"""Enrolment: decides on certificates by the token, the inventory and the known facts about the board.
 
 A name is a label and a board's serial number the identity: the same board with a new key was flashed again and keeps its name; the same key
-on another board is a copied card, which needs a key and a name of its own.
+on another board is a copied card, which needs its own key and name.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ REFLASHED = "the board enrolled again with another key"
 # A board that requests in a loop does not fill the registry.
 MOST_A_DAY = 10
 
-# A board that used its new certificate may be set back to an older state of its card: so long the one before stays valid.
+# A board that used its new certificate may be reset to an older state of its card: the previous one stays valid for this long.
 RENEWED_GRACE_NS = 7 * NS_PER_DAY
 RENEWED = "the device uses a newer certificate"
 
@@ -43,7 +43,7 @@ class Enrolment:
     fleet_file: FleetFile
 
     def with_token(self, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
-        """Return the answer to a board that came with a token; raises ConfigError if its CSR is invalid."""
+        """Return the answer to a board with a token; raises ConfigError if its CSR is invalid."""
         with self.registry.transaction() as statements:
             token = certificates.find_token(self.registry, identity.token_id(asking.token or ""))
             if token is None or token.expires_ns <= now_ns:
@@ -132,7 +132,7 @@ class Enrolment:
         return self._issue(statements, enrolment, request, before.name or before.device)
 
     def _judged(self, statements: Statements, enrolment: EnrolmentRequest) -> EnrolmentAnswer | None:
-        """Return a refusal or a pending answer; None where the token is enough."""
+        """Return a refusal or a pending answer; None if the token is enough."""
         device, serial = enrolment.device, enrolment.serial
         owners = certificates.of_key(self.registry, enrolment.key_sha256)
         if owners:
@@ -167,7 +167,7 @@ class Enrolment:
         return _answer(enrolment, "pending", why)
 
     def _issue(self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest, device: str) -> EnrolmentAnswer:
-        """Give the board its name: earlier certificates of that name are revoked, orders come again, and the board loses any other name."""
+        """Give the board its name: earlier certificates of that name are revoked, orders are repeated, the board loses any other name."""
         now_ns = enrolment.asked_ns
         if enrolment.token_id is not None:
             certificates.bind_token(statements, enrolment.token_id, enrolment.key_sha256)
@@ -185,7 +185,7 @@ class Enrolment:
             previous,
             fleet=enrolment.fleet,
             serial=enrolment.serial,
-            # The name that releases and selections use; a board without one keeps the name that it reports.
+            # The name for releases and selections; an unknown board keeps the name that it reports.
             board=entry.board or (enrolment.board and (boards.board_of_model(enrolment.board) or enrolment.board)) or previous.board,
             tags=entry.tags or previous.tags,
             trust="accepted",
@@ -201,14 +201,14 @@ class Enrolment:
 
 
 def _is_due(certificate: Certificate, now_ns: int) -> bool:
-    # A device renews at two thirds of its certificate's life; a request before half of it repeats the last one.
+    # A device renews at two thirds of its certificate's lifetime; a request before half of it repeats the last one.
     return now_ns - certificate.issued_ns > (certificate.not_after_ns - certificate.issued_ns) // 2
 
 
 def _read(
     asking: CertificateRequest, device: str, fleet: str, now_ns: int, token_id: str | None = None
 ) -> tuple[SigningRequest, EnrolmentRequest]:
-    """Return a parsed request, and as the registry keeps it; raises ConfigError if its CSR is invalid."""
+    """Return a parsed request, and its form in the registry; raises ConfigError if its CSR is invalid."""
     request = authority.read_request(asking.csr)
     return request, EnrolmentRequest(
         request=hashlib.sha256(f"{token_id or device} {asking.serial}".encode()).hexdigest(),

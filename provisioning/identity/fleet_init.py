@@ -1,4 +1,4 @@
-"""The work of `edgemeter fleet init`: it makes whatever is missing of a fleet's files."""
+"""`edgemeter fleet init`: creates the missing files of a fleet."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -33,10 +33,10 @@ _RELEASE_KEY_HERE = (
 
 @dataclass
 class FleetInit:
-    """Makes what is missing in `folder`; `made` are the files, and why each was made.
+    """Creates the missing files in `folder`; `made` are the files, with the reason for each.
 
-    None of an option means what fleet.toml says; `names` are further names and addresses of broker and service, `server` the other keys of
-    that table.
+    An option of None means the value in fleet.toml; `names` are further names and addresses of broker and service, `server` the other keys
+    of that table.
     """
 
     folder: FleetFolder
@@ -48,7 +48,7 @@ class FleetInit:
     made: dict[Path, str] = field(default_factory=dict)
 
     def run(self) -> list[str]:
-        """Make everything; return what is left to people.
+        """Create everything; return the remaining manual steps.
 
         Raises:
             ConfigError: one file of a pair is missing, existing files contradict the options, or no broker is named.
@@ -57,7 +57,7 @@ class FleetInit:
         require_extra("sign", "a fleet's certificates need the library cryptography", "cryptography")
         folder = self.folder
         inventory = self._inventory()
-        # A file without a key is refused before anything is made.
+        # A file without a key is refused before anything is created.
         release_keys = _checked_keys(self.release_public_key) if self.release_public_key else None
         self._make_folder(folder.path, "the fleet's folder")
         self._make_folder(config.home(), "for the collector's ledger")
@@ -97,7 +97,7 @@ class FleetInit:
     def _make_authority(self, fleet: str) -> None:
         folder = self.folder
         present = [path for path in (folder.ca_certificate, folder.ca_key) if path.exists()]
-        # The key is written first: where nothing was issued yet, a key alone is left by an interrupted command.
+        # The key is written first: if nothing was issued yet, a key alone is left by an interrupted command.
         if len(present) == 1 and (present != [folder.ca_key] or (folder.broker / "broker.crt").exists()):
             raise ConfigError(
                 f"of ca.crt and ca.key in {str(folder.path)!r} only {present[0].name} is left: restore the other from a backup"
@@ -116,7 +116,7 @@ class FleetInit:
             self._write_pair(pair, certificate, key, f"the certificate of broker and service{added}")
 
     def _make_release_key(self, given_keys: bytes | None) -> None:
-        """Make the pair, or take the public key of a pair whose private key stays elsewhere."""
+        """Create the pair, or use the public key of a pair whose private key is elsewhere."""
         folder, path = self.folder, self.folder.release_public_key
         if path.exists():
             if given_keys is not None and given_keys not in path.read_bytes():
@@ -152,7 +152,7 @@ class FleetInit:
                 self._write(path, text.encode(), why)
 
     def _inventory(self) -> FleetFile:
-        """Return fleet.toml, which no option may contradict; where there is none, the one to write, with what the options give."""
+        """Return fleet.toml, which no option may contradict; if it is absent, a new one with the options."""
         path = self.folder.fleet_file
         options = {key: value for key, value in self.server.items() if value is not None}
         if not path.exists():
@@ -177,7 +177,7 @@ def _checked_keys(path: Path) -> bytes:
 
 
 def _normal_name(name: str) -> str:
-    """Return a host name or address as a certificate holds it: one way of writing each."""
+    """Return a host name or address in its normal form for a certificate."""
     with suppress(ValueError):
         return str(ipaddress.ip_address(name))
     return name.lower()

@@ -17,7 +17,7 @@ _UNITS = Path(provisioning.__file__).with_name("units")
 
 
 def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, str]:
-    """Return the units for the fleet by name, run by the Python `program`; raises ConfigError if a unit cannot hold the folder's name."""
+    """Return the fleet's units by name, run by the Python `program`; raises ConfigError if a unit cannot contain the folder's name."""
     path = folder.path.absolute()
     if not str(path).isprintable():
         raise ConfigError(f"the name of the fleet's folder {str(path)!r} contains a control character: rename it")
@@ -50,7 +50,7 @@ def _template(name: str) -> str:
 
 
 def _word(argument: str) -> str:
-    # The words of a command expand variables too.
+    # Variables are expanded in the words of a command too.
     return _quoted(argument).replace("$", "$$")
 
 

@@ -1,4 +1,4 @@
-"""First-boot formats share the command that starts our script, and text in which the user's lines stay.
+"""Shared by the first-boot formats: the command that starts our script, and text in which the user's lines stay.
 
 At every boot each format starts the script in the payload, which copies itself and its unit to the disk.
 """
@@ -12,10 +12,10 @@ SCRIPT = f"{PAYLOAD}/firstboot.sh"
 WIFI_CONNECTION = f"{PAYLOAD}/wifi.nmconnection"
 KERNEL_LINE = "cmdline.txt"
 DONE_FILE = "/var/lib/edgemeter/firstboot.done"
-# Where systems for boards mount their boot partition; a stick of cloud-init is mounted by us.
+# Where systems for boards mount their boot partition; we mount a stick of cloud-init ourselves.
 BOOT_FOLDERS = "/boot/firmware /boot /boot/efi"
 SEED = "/run/edgemeter/seed"
-# No quotation marks, brackets or commas in it: it is part of a string in YAML.
+# No quotation marks, brackets or commas: it is part of a string in YAML.
 START = (
     f"test -e {DONE_FILE} || for d in {BOOT_FOLDERS} {SEED}; do "
     f"test $d != {SEED} || {{ mkdir -p $d; mount LABEL=CIDATA $d || mount LABEL=cidata $d; }}; "
@@ -31,7 +31,7 @@ def text_of(lines: Iterable[str]) -> str:
 
 
 def without_ours(text: str) -> list[str]:
-    """Return the lines of `text` without what an earlier call put between our marks."""
+    """Return the lines of `text` without those between our marks from an earlier call."""
     lines: list[str] = []
     is_ours = False
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""The boot partition that a board reads: within an image, by Debian's mtools and without root, or mounted as a folder."""
+"""The boot partition of a board: in an image, by Debian's mtools and without root, or mounted as a folder."""
 
 import json
 import os
@@ -33,7 +33,7 @@ class MountedFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Desktops mount a medium in a folder of its label.
+        # Desktops mount a medium in a folder named after its label.
         self.label = path.name
 
     def names(self) -> set[str]:
@@ -46,11 +46,10 @@ class MountedFolder:
         return decoded(self.path, name, file.read_bytes()) if file.is_file() else None
 
     def free_bytes(self) -> int:
-        """Return how much room there is."""
         return shutil.disk_usage(self.path).free
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder, if it is there; raises OSError if that fails."""
+        """Remove a folder, if it exists; raises OSError if that fails."""
         if (self.path / name).is_dir():
             shutil.rmtree(self.path / name)
 
@@ -63,7 +62,7 @@ class MountedFolder:
         os.sync()
 
     def read_back(self, names: list[str], scratch: Path) -> Path:  # noqa: ARG002 - the files are in a folder already
-        """Return the folder itself; what the page cache has of these files is dropped, so that the medium is read."""
+        """Return the folder itself; the page cache of these files is dropped, so that the medium is read."""
         for name in names:
             for file in files_below(self.path / name):
                 descriptor = os.open(file, os.O_RDONLY)
@@ -92,12 +91,10 @@ class ImagePartition:
         return decoded(self.path, name, self._mtools("mtype", f"::{name}").stdout) if name in self.names() else None
 
     def free_bytes(self) -> int:
-        """Return how much room there is."""
         free = re.search(r"([\d ]+) bytes free", self._mtools("mdir", "::").stdout.decode(errors="replace"))
         return int(free[1].replace(" ", "")) if free else 0
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder, if it is there."""
         if name in self.names():
             self._mtools("mdeltree", f"::{name}")
 
@@ -106,7 +103,7 @@ class ImagePartition:
         self._mtools("mcopy", "-s", "-o", str(staged / name), "::")
 
     def read_back(self, names: list[str], scratch: Path) -> Path:
-        """Return `scratch` with these files and folders, as mtools copies them out of the image."""
+        """Return `scratch` with these files and folders, copied out of the image by mtools."""
         self._mtools("mcopy", "-s", "-n", *(f"::{name}" for name in names), str(scratch))
         return scratch
 
@@ -121,7 +118,7 @@ class ImagePartition:
         return completed
 
 
-# Every name is one of its root folder, whether in capitals or not.
+# Names in its root folder, in upper or lower case.
 BootPartition: TypeAlias = MountedFolder | ImagePartition
 
 
@@ -159,7 +156,7 @@ def open_boot_partition(path: Path) -> BootPartition:
 
 
 def _booting(path: Path, partitions: list[dict[str, Any]]) -> ImagePartition:
-    """Return the one FAT partition, of several the one with a file that boards boot by."""
+    """Return the only FAT partition; of several, the one with a file that boards boot by."""
     size_bytes = path.stat().st_size
     if any((entry["start"] + entry["size"]) * SECTOR_BYTES > size_bytes for entry in partitions):
         raise ConfigError(f"{str(path)!r} ends before its last partition: the image is truncated, download or unpack it again")

@@ -1,6 +1,6 @@
 """cloud-init's NoCloud: `user-data`, `meta-data`, `network-config` on the boot partition, or on a stick labelled CIDATA.
 
-The installation never runs inside cloud-init, which marks what it does once per instance as done before it is done: a power cut would
+The installation never runs inside cloud-init, which marks a once-per-instance step as done before it is done: a power cut would
 lose it. `bootcmd` runs at every boot and only starts our unit. Source: cloud-init's documentation, "NoCloud", and its helpers.py.
 """
 
@@ -32,13 +32,13 @@ def adapter_files(boot: BootPartition, wifi: Wifi | None, instance: str) -> dict
             for word in kernel_line.replace("\0", " ").split()
             if not word.startswith("ds=nocloud") or "s=" in word.removeprefix("ds=") or "seedfrom=" in word
         ]
-        # Without it every boot searches for a data source.
+        # Otherwise every boot searches for a data source.
         files[KERNEL_LINE] = " ".join([*words, f"ds=nocloud;i={instance}"]) + "\n"
     return {**files, USER_DATA: user_data(boot.text(USER_DATA) or "", f"{USER_DATA} on {str(boot.path)!r}")}
 
 
 def user_data(text: str, where: str) -> str:
-    """Return the user-data `text` with our start in it; raises ConfigError if it is not a cloud-config with one command a line."""
+    """Return the user-data `text` with our start in it; raises ConfigError if it is not a cloud-config with one command per line."""
     lines = without_ours(text) if text.strip() else [HEADER]
     if lines[0].strip() != HEADER:
         raise ConfigError(f"{where} is not a cloud-config (it begins with {text[:20]!r}): remove it from the card, or convert it")

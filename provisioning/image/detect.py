@@ -1,4 +1,4 @@
-"""Which first-boot format a card has, and what on it does not go with that: a wrong format does nothing, silently."""
+"""Detects the first-boot format of a card, and files on it that do not match: a wrong format silently does nothing."""
 
 import re
 
@@ -8,13 +8,14 @@ from edgemeter.provisioning.image.adapter_text import KERNEL_LINE, BootFormat
 from edgemeter.provisioning.image.boot_partition import OVER_SSH, BootPartition
 
 ISSUE = "issue.txt"
-# The first Raspberry Pi OS with a Python that the agent runs on, and the last that was built for firstrun.sh: the first Trixie.
+# The first Raspberry Pi OS with a Python for the agent, and the last one built for firstrun.sh: the first Trixie. Source: rpi-imager
+# doc/os_customisation_formats.md; Debian 12 has Python 3.11, Debian 13 has 3.13.
 # Source: rpi-imager doc/os_customisation_formats.md; Debian 12 has Python 3.11, Debian 13 has 3.13.
 FIRST_BOOKWORM, LAST_FIRSTRUN = "2023-10-10", "2025-10-01"
 REFERENCE = re.compile(r"Raspberry Pi reference (\d{4}-\d{2}-\d{2})")
 # Kernels of 32 bits, which an image for 64 bits does not have. Source: the packages raspi-firmware and linux-image-rpi of Raspberry Pi OS.
 KERNELS_32 = frozenset({"kernel.img", "kernel7.img", "kernel7l.img"})
-# Files that a board acts on at its first boot, and the formats that they belong to.
+# Files that act at a board's first boot, and their formats.
 FIRST_BOOT_FILES: dict[str, BootFormat | None] = {
     cloudinit.USER_DATA: "cloudinit",
     firstrun.NAME: "firstrun",
@@ -50,13 +51,13 @@ def choose_format(boot: BootPartition) -> tuple[BootFormat, str]:
 
 
 def system_date(boot: BootPartition) -> str | None:
-    """Return the date of the Raspberry Pi OS, None of another system."""
+    """Return the date of the Raspberry Pi OS, None for another system."""
     dated = REFERENCE.search(boot.text(ISSUE) or "")
     return dated[1] if dated else None
 
 
 def misfits(boot: BootPartition, form: BootFormat, arch: str, python: str) -> list[str]:
-    """Return what else acts at the first boot, and why a release for this architecture and Python does not seem to fit the system."""
+    """Return other files that act at the first boot, and reasons why a release for this architecture and Python may not fit the system."""
     names = boot.names()
     texts = [
         f"{name} also acts at the first boot: delete it if that is not intended"

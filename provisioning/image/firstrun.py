@@ -1,6 +1,6 @@
 """`firstrun.sh`, which Raspberry Pi OS Bookworm and the first Trixie run once from the kernel's command line.
 
-There is no network yet when it runs: it installs our unit, sets the Wi-Fi up, and reboots the board.
+It runs without a network: it installs our unit, sets the Wi-Fi up, and reboots the board.
 Source: rpi-imager doc/os_customisation_formats.md; raspberrypi-sys-mods firstboot, imager_custom and imager_fixup, which rewrites the
 paths below /boot and the end of the script from its `rm` on.
 """
@@ -11,7 +11,7 @@ from edgemeter.provisioning.image.wifi import Wifi
 
 NAME = "firstrun.sh"
 WORDS = ("systemd.run=/boot/firstrun.sh", "systemd.run_success_action=reboot", "systemd.unit=kernel-command-line.target")
-# The kernel line first: with the line but without the script, the board would stop at every boot.
+# The kernel line is removed first: with the line but without the script, the board would stop at every boot.
 CLEANED = r"s| systemd\.run[^ ]*||g; s| systemd\.unit=kernel-command-line\.target||g"
 TAIL = f"""for d in {BOOT_FOLDERS}; do
     test ! -f $d/{KERNEL_LINE} || sed -i '{CLEANED}' $d/{KERNEL_LINE}

@@ -1,4 +1,4 @@
-"""Prepare a boot partition: the payload, the same for every system, then the files of its first-boot format, which start it."""
+"""Prepares a boot partition: the payload, the same for every system, then the files of its first-boot format, which start it."""
 
 import filecmp
 import hashlib
@@ -22,13 +22,13 @@ NOT_YET = """Edgemeter, first boot
 state:   prepared
 step:    none yet: the board has not started from this card, or its system did not call our script
 """
-# For clusters that are not full, the folders, and the status file.
+# For partial clusters, the folders, and the status file.
 SPARE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCard:
-    """A card that was written: `first_boot_files` are those of the first-boot format, which was chosen because of `why`."""
+    """A written card: `first_boot_files` are those of the first-boot format, which was chosen because of `why`."""
 
     first_boot: BootFormat
     why: str
@@ -46,7 +46,7 @@ def prepare_card(
     """Write the card with the release `tar` and the join file, and read every byte back.
 
     Raises:
-        ConfigError: the release, the join file or the card is not one, or its format is unknown.
+        ConfigError: the release, the join file or the card is invalid, or its format is unknown.
         UnavailableError: there is not enough room, or a file reads back differently.
     """
     form, why = (requested_form, "--first-boot requests it") if requested_form else detect.choose_format(boot)
@@ -80,7 +80,7 @@ def prepare_card(
 
 
 def _write(boot: BootPartition, staged: Path, names: list[str], size_bytes: int) -> None:
-    """Write the payload first and what starts it last."""
+    """Write the payload first and the files that start it last."""
     with os_error_as(UnavailableError, f"cannot write to the boot partition {str(boot.path)!r}", "mount it writable for this user"):
         boot.remove_folder(PAYLOAD)
         missing = size_bytes + SPARE_BYTES - boot.free_bytes()
@@ -94,7 +94,7 @@ def _write(boot: BootPartition, staged: Path, names: list[str], size_bytes: int)
 
 
 def _verify(boot: BootPartition, staged: Path, scratch: Path) -> None:
-    """Compare every byte with what is read back, as some cards lose acknowledged writes; raises UnavailableError if one differs."""
+    """Compare every byte after reading it back, as some cards lose acknowledged writes; raises UnavailableError if one differs."""
     scratch.mkdir()
     read = boot.read_back([path.name for path in staged.iterdir()], scratch)
     for file in files_below(staged):

@@ -1,1 +1,1 @@
-"""The fleet as people describe it: its folder, fleet.toml, and the language that selects devices."""
+"""The fleet as people describe it: its folder, fleet.toml, and the language of selections."""

@@ -1,4 +1,4 @@
-"""`fleet.toml`: the devices and the server of a fleet as people write them; `sample_fleet.toml` beside this file shows every key."""
+"""`fleet.toml`: the devices and the server of a fleet as people write them; `sample_fleet.toml` next to this file shows every key."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +22,7 @@ Tag = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One device: what it is, and how to reach it over SSH (`host`, `user`, `port`)."""
+    """One device: its type, and its address for SSH (`host`, `user`, `port`)."""
 
     board: Tag | None = None
     serial: str | None = None
@@ -33,9 +33,9 @@ class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where devices find the fleet: the broker, and the service, which hands out certificates and content over HTTPS.
+    """The addresses for devices: the broker, and the service for certificates and content over HTTPS.
 
-    `service` is the service's host if that is another than the broker's; `names` are further ones of both. `accept`: `token` is enough to
+    `service` is the service's host if it differs from the broker's; `names` are further ones of both. `accept`: `token` is enough to
     join, or approval by `hand` is required.
     """
 
@@ -48,22 +48,22 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def broker_url(self) -> str:
-        """Where devices reach the broker: mqtts://HOST:PORT."""
+        """The broker's address for devices: mqtts://HOST:PORT."""
         return f"mqtts://{_in_url(self.broker)}:{self.broker_port}"
 
     @property
     def service_host(self) -> str:
-        """The service's host as devices reach it."""
+        """The service's host for devices."""
         return self.service or self.broker
 
     @property
     def service_url(self) -> str:
-        """Where devices reach the service: https://HOST:PORT."""
+        """The service's address for devices: https://HOST:PORT."""
         return f"https://{_in_url(self.service_host)}:{self.https_port}"
 
 
 def _in_url(host: str) -> str:
-    """Return a host name or address as a URL has it."""
+    """Return a host name or address in URL syntax."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -88,7 +88,7 @@ def read(path: Path) -> FleetFile:
 
 
 def faults(fleet_file: FleetFile, _path: Path | None = None) -> Iterator[str]:
-    """Yield what is wrong with a file whose keys are right: two devices with one serial."""
+    """Yield the faults of a file with valid keys: two devices with one serial."""
     serials: dict[str, str] = {}
     for name, device in fleet_file.device.items():
         if device.serial is not None and serials.setdefault(device.serial, name) != name:
@@ -96,7 +96,7 @@ def faults(fleet_file: FleetFile, _path: Path | None = None) -> Iterator[str]:
 
 
 def read_if_present(folder: FleetFolder) -> FleetFile | None:
-    """Return fleet.toml, None where there is none; raises ConfigError if it has a wrong or unknown key."""
+    """Return fleet.toml, None if it is absent; raises ConfigError if it has a wrong or unknown key."""
     return read(folder.fleet_file) if folder.fleet_file.exists() else None
 
 
@@ -112,5 +112,5 @@ def fleet_broker_address(folder: FleetFolder, client: str = "fleet") -> BrokerAd
 
 
 def open_registry(folder: FleetFolder, *, read_only: bool = False) -> Registry:
-    """Return a fleet's registry, a context; raises ConfigError if it is absent or damaged."""
+    """Return a fleet's registry, a context manager; raises ConfigError if it is absent or damaged."""
     return Registry(folder.registry, "read" if read_only else "write")

@@ -23,17 +23,17 @@ class FleetFolder:
         # The certificate of the fleet's authority and its private key, which signs device certificates, PEM.
         self.ca_certificate = path / "ca.crt"
         self.ca_key = path / "ca.key"
-        # The list of revoked certificates (CRL, PEM) that the broker reads.
+        # The revocation list (CRL, PEM) that the broker reads.
         self.revoked = path / "revoked.crl"
         # The folder of the broker's configuration, rules, certificate and key; the service has the same certificate.
         self.broker = path / "broker"
-        # The folder in which a running broker finds a newer list of revoked certificates.
+        # The folder in which a running broker finds a newer revocation list.
         self.revoked_lists = path / "broker/revoked"
         # The private key that signs releases, PEM, which may be elsewhere than on the server.
         self.release_key = path / "release.key"
-        # The public keys by which devices check releases, PEM; two while the key is rotated.
+        # The public keys by which devices verify releases, PEM; two while the key is rotated.
         self.release_public_key = path / "release.pub"
-        # The files that devices may fetch, each named by its sha256: models, suites, releases.
+        # The files that devices may download, each named by its sha256: models, suites, releases.
         self.content = path / "content"
 
     def certificate(self, name: str) -> Path:
@@ -46,7 +46,7 @@ class FleetFolder:
 
     @property
     def command(self) -> str:
-        """The beginning of commands on this fleet: `edgemeter fleet`, with the folder where it is not the default."""
+        """The beginning of commands on this fleet: `edgemeter fleet`, with the folder if it is not the default."""
         return "edgemeter fleet" if self.path == default().path else f"edgemeter fleet --folder {shlex.quote(str(self.path))}"
 
 

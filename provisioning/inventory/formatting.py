@@ -1,4 +1,4 @@
-"""Times and the text of devices as people read them."""
+"""Times and devices' text for people."""
 
 from datetime import datetime, timezone
 
@@ -13,5 +13,5 @@ def stamp(taken_ns: int | None) -> str | None:
 
 
 def plain(text: str) -> str:
-    """Return text of a device fit for a terminal: on one line, without control characters."""
+    """Return a device's text for a terminal: on one line, without control characters."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

@@ -1,13 +1,13 @@
-"""The devices of a fleet as commands see them, and the language that selects them: `board=pi5 & coral`, `pi5-* | !coral`, `all`.
+"""The devices of a fleet for commands, and the language that selects them: `board=pi5 & coral`, `pi5-* | !coral`, `all`.
 
     selection   one or more of these, joined by `|`
     all of      one or more of these, joined by `&`
-    condition   KEY=PATTERN, TAG, a device's name, or `all`; with `!` before it, its contrary
+    condition   KEY=PATTERN, TAG, a device's name, or `all`; with `!` before it, negated
 
-KEY is board, device, fleet, tag or trust; a pattern, a tag and a name may hold `*` and `?`.
+KEY is board, device, fleet, tag or trust; a pattern, a tag and a name may contain `*` and `?`.
 
-A device is what the registry knows of it, overlaid with fleet.toml: the file decides board and tags, the registry serial
-number and trust state. A device that only the file names, or that only reports, is `expected`. Nothing is copied from the file into the
+A device is its entry in the registry, overlaid with fleet.toml: the file decides board and tags, the registry serial
+number and trust state. A device that is only in the file, or only reports, is `expected`. Nothing is copied from the file into the
 registry.
 """
 
@@ -32,12 +32,12 @@ KEYS: dict[str, Callable[[Device], tuple[str, ...]]] = {
     "tag": lambda device: device.tags,
     "trust": lambda device: (device.trust,),
 }
-# A name or a pattern of one; what else there is of marks belongs to no name.
+# A name or a pattern of one; other special characters belong to no name.
 _WORD = re.compile(r"[^&|!()='\"]+")
 
 
 def parse(text: str) -> DeviceTest:
-    """Return whether a device matches a selection, as a function; raises ConfigError if it is invalid, which names the condition."""
+    """Return a selection as a function of a device; raises ConfigError, which names the condition, if it is invalid."""
     alternatives = [[_condition(text, part) for part in parts.split("&")] for parts in text.split("|")]
 
     def fits(device: Device) -> bool:
@@ -67,7 +67,7 @@ def _condition(text: str, part: str) -> DeviceTest:
 
 
 def read_devices(folder: FleetFolder, registry: Registry) -> list[Device]:
-    """Return every device, by fleet and name, also one that only reports: a registry from a backup does not know who joined since.
+    """Return every device, by fleet and name, also one that only reports: a restored registry does not know devices that joined since.
 
     Raises:
         ConfigError: fleet.toml has a wrong or unknown key.
@@ -98,7 +98,7 @@ def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[D
 
 
 def select_accepted(folder: FleetFolder, registry: Registry, text: str) -> tuple[list[Device], list[str]]:
-    """Return the devices of a selection that take orders, and notes on the others. Raises ConfigError also if none takes orders."""
+    """Return the devices of a selection that accept orders, and notes on the others. Raises ConfigError also if none does."""
     devices = select_devices(folder, registry, text)
     accepted = [device for device in devices if device.trust == "accepted"]
     skipped = [device for device in devices if device.trust != "accepted"]

@@ -1,1 +1,1 @@
-"""Jobs on the server: packing orders, scheduling them, and bringing them to the devices."""
+"""Jobs on the server: packing orders, scheduling them, and delivering them to the devices."""

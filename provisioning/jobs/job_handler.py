@@ -1,7 +1,7 @@
-"""The handler for jobs: sends orders to devices that are online, applies their reports, and gives up what takes too long.
+"""The handler for jobs: sends orders to online devices, applies their reports, and gives up overdue ones.
 
-A decision is committed to the registry before it is published, so a kill at any moment costs nothing: orders are sent again and are
-answered from the device's journal, and reports come again until they are acknowledged. It polls for what changed, never for everything.
+A decision is committed to the registry before it is published, so a kill at any moment costs nothing: orders are repeated and
+answered from the device's journal, and reports are repeated until they are acknowledged. Each poll reads only changes.
 """
 
 import logging
@@ -29,17 +29,18 @@ from edgemeter.provisioning.serve.handler import FleetPublish
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S, LONGEST_RETRY_S, MOST_DOUBLINGS = 10.0, 300.0, 10
-# One commit holds at most this many reports and starts, so that no other handler waits long.
+# One commit has at most this many reports and starts, so that no other handler waits long.
 BATCH_SIZE = 500
-# Acknowledged to one device between two polls; its further reports are dropped until then.
+# Reports acknowledged to one device between two polls; further ones are dropped until then.
 MOST_UNKNOWN = 8
-# Waiting executions are checked again this often even when nothing changed: retries are due by the clock. So are revocations.
+# Waiting executions are checked again this often even without changes, for retries and revocations.
 CANDIDATES_POLL_S = REVOKED_POLL_S = 2.0
 PROGRESS_S = 2.0
-# After a pause of the service or the broker, devices have this long to report what happened meanwhile before they are given up.
+# After a pause of the service or the broker, devices have this long to report earlier events before they are given up.
 PAUSE_S, PATIENCE_S = 10.0, 60.0
 # A device that reconnects may bring the end of an attempt that was given up, or be another agent with its key while the first carries out
-# the order: it has this long to report before the next attempt is sent, and a session that follows another before an order is sent again.
+# the order: it has this long to report before the next attempt is sent. The same applies to a session that follows another before an order
+# is sent again.
 BEFORE_RETRY_S = 5.0
 LONGEST_PROGRESS = 200
 REVOKED = "its device was revoked"
@@ -47,27 +48,27 @@ _REVOKED = "SELECT device FROM devices WHERE trust = 'revoked'"
 
 
 class OrderSender:
-    """Remembers who is `online`, and which orders are unanswered; `due` returns those to send again, with growing pauses.
+    """Stores which devices are `online`, and the unanswered orders; `due` returns those to send again, with growing pauses.
 
     After a kill all are sent once more.
     """
 
     def __init__(self) -> None:
         self.online: dict[str, DeviceState] = {}
-        # By execution: what is being sent, how often it was, and when next.
+        # By execution: its present message, how often it was sent, and when next.
         self._tries: dict[int, tuple[tuple[int, str | None], int, int]] = {}
 
     def is_online(self, device: str) -> bool:
-        """Return whether the device last reported that it is online, and what orders to it have to repeat."""
+        """Return whether the device last reported that it is online, and the value that orders to it must repeat."""
         return self.challenge(device) is not None
 
     def challenge(self, device: str) -> str | None:
-        """Return what orders to the device have to repeat, None where it is not online or did not report that."""
+        """Return the value that orders to the device must repeat, None if it is offline or did not report one."""
         state = self.online.get(device)
         return state.challenge if state is not None else None
 
     def reported(self, device: str, state: DeviceState) -> bool:
-        """Note a device's state; return whether it is news: the end of a session that was followed by another is not."""
+        """Store a device's state; return whether it is news: the end of a session that was followed by another is not."""
         before = self.online.get(device)
         if state.state == "online":
             self.online[device] = state
@@ -78,7 +79,7 @@ class OrderSender:
         return is_new
 
     def begin(self, execution: Execution, now_ns: int) -> None:
-        """Send what this execution has to tell its device, now and until it answers."""
+        """Send this execution's message to its device, now and until it answers."""
         self._tries[execution.id] = (_content(execution), 0, now_ns)
 
     def end(self, execution: int) -> None:
@@ -90,7 +91,7 @@ class OrderSender:
         return execution.id in self._tries and self._tries[execution.id][0] == _content(execution)
 
     def due(self, now_ns: int) -> list[int]:
-        """Return the executions to send for now, and note when next."""
+        """Return the executions whose message is due, and schedule the next."""
         due = [(execution, content, tries) for execution, (content, tries, next_ns) in self._tries.items() if next_ns <= now_ns]
         for execution, content, tries in due:
             again_ns = now_ns + int(min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0**tries) * NS_PER_S)
@@ -110,7 +111,7 @@ def _content(execution: Execution) -> tuple[int, str | None]:
 
 
 class DecisionRound:
-    """One round of decisions: what executions become (`changed`), and what is to be published once that is committed (`messages`)."""
+    """One round of decisions: the `changed` executions, and the `messages` to publish once that is committed."""
 
     def __init__(self, registry: Registry, queue: JobQueue, now_ns: int) -> None:
         self._registry = registry
@@ -120,7 +121,7 @@ class DecisionRound:
         self.messages: list[tuple[Topic, Order | ReportReceipt]] = []
 
     def report(self, topic: Topic, report: ExecutionReport) -> None:
-        """Apply a device's report; in any case the device is sent the version that is held."""
+        """Apply a device's report; in any case the device is sent the stored version."""
         execution = self._queue.find(report.job, topic.device)
         if execution is None:
             changed = (each for each in self.changed.values() if (each.job, each.device) == (report.job, topic.device))
@@ -138,22 +139,22 @@ class DecisionRound:
             self.messages.append(order_message(execution, self._queue.job(execution)))
 
     def give_up(self, execution: Execution) -> None:
-        """End an execution whose deadline has passed, and tell its device, which may still work on it."""
+        """End an execution whose deadline has passed, and inform its device, which may still work on it."""
         job = self._queue.job(execution)
         after = expire(execution, job, self._now_ns)
         self.note(after)
         self.messages.append(order_message(after, job))
 
     def note(self, execution: Execution) -> None:
-        """Note an execution as it is now."""
+        """Store an execution as it is now."""
         self._queue.take(execution)
         self.changed[execution.id] = execution
 
 
 def _report_receipt(report: ExecutionReport, execution: Execution | None) -> ReportReceipt:
-    """Return the receipt for a report: the state of the execution now.
+    """Return the receipt for a report: the present state of the execution.
 
-    A report on an attempt that is over here, or on an unknown job, is acknowledged as if it were held.
+    A report on an attempt that is over here, or on an unknown job, is acknowledged as if it were stored.
     """
     version, state = report.expected_version + 1, report.state
     if execution is not None:
@@ -164,7 +165,7 @@ def _report_receipt(report: ExecutionReport, execution: Execution | None) -> Rep
 
 
 class JobHandler:
-    """Brings jobs to devices; `serve/handler.py` documents how it is called."""
+    """Delivers jobs to devices; `serve/handler.py` documents how it is called."""
 
     topics = (topics_of("job"), topics_of("state"), topics_of("progress"))
 
@@ -175,13 +176,13 @@ class JobHandler:
         self._sender = OrderSender()
         self._queue: JobQueue | None = None
         self._reports = WaitingReports()
-        # Reports on unknown jobs since the last poll, by device.
+        # By device: reports on unknown jobs since the last poll.
         self._unknown: Counter[str] = Counter()
         self._progress: dict[str, Progress] = {}
         # The next execution of each device that is online and idle: whether it measures, its earliest start, its id.
         self._ready: dict[str, tuple[bool, int, int]] = {}
         self._moved: set[str] = set()
-        # By device: the session that was last online; those which another has replaced since the last poll.
+        # By device: the session that was last online; those that another has replaced since the last poll.
         self._sessions: dict[str, int] = {}
         self._replaced: set[str] = set()
         self._came_ns: dict[str, int] = {}
@@ -194,7 +195,7 @@ class JobHandler:
         self._patient_ns = 0
 
     def received(self, message: Message) -> None:
-        """Take a report, a device's state, or its progress; a report on an unknown job is acknowledged, and dropped."""
+        """Receive a report, a device's state, or its progress; a report on an unknown job is acknowledged, and dropped."""
         topic = parse_topic(message.topic)
         if topic.kind == "job":
             self._report(topic, decode_report(message.payload))
@@ -223,7 +224,7 @@ class JobHandler:
         self._reports.add(topic, report)
 
     def poll(self, now_ns: int) -> None:
-        """Apply reports, give up what is overdue, start what may start, send what is due."""
+        """Apply reports, give up overdue executions, start waiting ones, send due messages."""
         self._unknown.clear()
         queue = self._loaded()
         revoked: list[str] = []
@@ -232,7 +233,7 @@ class JobHandler:
             revoked = [device for (device,) in self._registry.query(_REVOKED) if queue.of_device(device)]
         self._follow(queue, queue.refresh(), now_ns)
         self._meet(queue, now_ns)
-        # Nobody is given up soon after a pause in which devices could not report (no broker, no service).
+        # Nothing is given up soon after a pause in which devices could not report (no broker, no service).
         if now_ns - self._polled_ns > int(PAUSE_S * NS_PER_S):
             self._patient_ns = now_ns + int(PATIENCE_S * NS_PER_S)
         self._polled_ns = now_ns
@@ -259,7 +260,7 @@ class JobHandler:
         return self._queue
 
     def _meet(self, queue: JobQueue, now_ns: int) -> None:
-        """Send reconnected devices what they have not answered, and look for the next execution of each that came or went."""
+        """Send reconnected devices their unanswered messages, and determine the next execution of each that came or went."""
         for device in self._moved:
             self._came_ns[device] = now_ns
             is_online = self._sender.is_online(device)
@@ -281,14 +282,14 @@ class JobHandler:
             self._find_candidate(queue, execution.device)
 
     def _find_candidate(self, queue: JobQueue, device: str) -> None:
-        # A device that came this moment is met first.
+        # A device that has just connected is handled first.
         execution = queue.first(device) if self._sender.is_online(device) and device in self._came_ns else None
         if execution is None:
             self._ready.pop(device, None)
         else:
             earliest_ns = self._came_ns[device] + int(BEFORE_RETRY_S * NS_PER_S) if execution.attempt else 0
             self._ready[device] = (queue.measures(execution), max(execution.due_ns, earliest_ns), execution.id)
-        # Something ended or came: others may start too.
+        # Something ended or arrived: others may start too.
         self._candidates_ns = 0
 
     def _overdue(self, queue: JobQueue, now_ns: int) -> list[Execution]:
@@ -324,7 +325,7 @@ class JobHandler:
                     self._start(queue, decisions, now_ns)
                 write_executions(connection, decisions.changed.values())
         except EdgemeterError:
-            # The queue may be ahead of the registry now; devices report again what was not acknowledged.
+            # The queue may be ahead of the registry now; devices repeat unacknowledged reports.
             self._queue = None
             raise
         for over in dropped:
@@ -334,7 +335,7 @@ class JobHandler:
             self._send(topic, command)
 
     def _send(self, topic: Topic, command: Order | ReportReceipt) -> None:
-        """Sign a command for one device and its present challenge, and publish it; one that is away reports again when it is back."""
+        """Sign a command for one device and its present challenge, and publish it; an offline device reports again when it is back."""
         challenge = self._sender.challenge(topic.device)
         if challenge is not None:
             addressed = encode_addressed(topic.fleet, topic.device, challenge, encode_order(command))

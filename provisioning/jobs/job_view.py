@@ -1,4 +1,4 @@
-"""Jobs and executions as people and programs read them: tables, lines and JSON; and a job followed to its end."""
+"""Jobs and executions for people and programs: tables, lines and JSON; and following a job to its end."""
 
 import math
 import time
@@ -38,14 +38,14 @@ STYLES = {
 ORDER = ("done", "repeating", "running", "accepted", "sent", "queued", "held", "failed", "rejected", "timed_out", "cancelled")
 WAITING = frozenset({"queued", "held"})
 POLL_S = 0.5
-# When nothing of a job was sent for this long, the reader is told what to check.
+# If nothing of a job was sent for this long, the reader is told what to check.
 NOTHING_SENT_S = 15.0
 NOTHING_SENT = "nothing sent yet: is `edgemeter fleet serve` running, and are the devices online?"
 MOST_ROWS = 30
 
 
 def wait_reasons(registry: Registry, executions: Iterable[Execution], now_ns: int) -> dict[int, str]:
-    """Return why executions wait, by id, as far as the registry shows it: only the service knows who is online."""
+    """Return why executions wait, by id, as far as the registry shows it: only the service knows which devices are online."""
     in_flight = select_executions(registry, f"WHERE state IN {tuple(IN_FLIGHT)}")
     busy = {execution.device for execution in in_flight}
     exclusive = {execution.exclusive for execution in in_flight} - {None}
@@ -54,7 +54,7 @@ def wait_reasons(registry: Registry, executions: Iterable[Execution], now_ns: in
         if execution.state == "held":
             reasons[execution.id] = "its wave has not begun"
         elif execution.state == "sent":
-            # Its device may have refused this order of late.
+            # Its device may have refused this order recently.
             presence = find_presence(registry, execution.device)
             refused = recently_refused(presence.health) if presence is not None and presence.health is not None else None
             if refused is not None:
@@ -80,14 +80,14 @@ def state_text(execution: Execution) -> str:
 
 
 def note_text(execution: Execution, wait_reason: str | None = None) -> str:
-    """Return what else is worth knowing: what the device does, why it waits or ended, how many runs it produced."""
+    """Return a note: the device's activity, why it waits or ended, its number of runs."""
     runs = count(len(execution.runs), "run") if execution.state == "done" and execution.runs else None
-    # The reason that a device gives for its end counts the runs too.
+    # The device's reason for its end counts the runs too.
     return one_line("; ".join(part for part in (execution.doing, execution.reason or runs, wait_reason) if part))
 
 
 def one_line(text: str) -> str:
-    """Return text of a device fit for a terminal: on one line, not too long, no control characters."""
+    """Return a device's text for a terminal: on one line, not too long, no control characters."""
     line = plain(text)
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."
 
@@ -116,7 +116,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def job_outline(job: Job, counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return a job without its executions as JSON shows it."""
+    """Return a job without its executions for JSON."""
     return {
         "job": job.job,
         "title": job.title,
@@ -133,7 +133,7 @@ def job_outline(job: Job, counts: Mapping[str, int]) -> dict[str, Any]:
 
 
 def job_document(job: Job, executions: Sequence[Execution], reasons: Mapping[int, str]) -> dict[str, Any]:
-    """Return a job with its executions as JSON shows it."""
+    """Return a job with its executions for JSON."""
     same = ("device", "fleet", "state", "attempt", "version", "reason", "done_ratio", "doing", "text", "runs")
     times = ("sent", "accepted", "running", "ended")
     documents = [
@@ -148,7 +148,7 @@ def job_document(job: Job, executions: Sequence[Execution], reasons: Mapping[int
 def follow_job(registry: Registry, name: str, console: Console) -> list[Execution]:
     """Return the executions of a job, by device, when it is over or was stopped.
 
-    Meanwhile show on `console` how they proceed: a live table on a terminal, else a line for every change.
+    Meanwhile show them on `console`: a live table on a terminal, else a line for every change.
     """
     executions: dict[str, Execution] = {}
     serial, warn_s = 0, time.monotonic() + NOTHING_SENT_S
@@ -181,7 +181,7 @@ def _print_change(console: Console, before: Execution | None, now: Execution) ->
 
 
 def _live_table(registry: Registry, executions: Sequence[Execution]) -> Table:
-    """Return the table as it is now; of many devices it shows those that are busy or failed."""
+    """Return the present table; with many devices it shows those that are busy or failed."""
     now_ns = time.time_ns()
     rows = sorted(executions, key=lambda execution: (execution.state in {"done", *WAITING}, execution.device))[:MOST_ROWS]
     table = executions_table(rows, wait_reasons(registry, rows, now_ns), now_ns)

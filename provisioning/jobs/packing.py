@@ -1,6 +1,6 @@
-"""Packs a suite for devices: models with their cards, data sets as one archive each, go into the fleet's content by hash.
+"""Packs a suite for devices: models with their cards, and data sets as one archive each, are stored in the fleet's content by hash.
 
-The suite that travels names them by file name, so that a device measures the same cases on the same data as `edgemeter run` does here.
+The suite for devices names them by file name, so that a device measures the same cases on the same data as `edgemeter run` does here.
 """
 
 import json
@@ -37,12 +37,12 @@ _UNIX = 3
 FETCH_S = 3600.0
 SUITE_NAME = "suite.toml"
 FindModel = Callable[[str], Path]
-# Keys of a case that an order can bring, annotations in the archive of their data; options are refused with a reason of their own.
+# Keys of a case that an order may have; annotations are in the archive of their data. Options are refused with a reason of their own.
 SENT = order_suite.KEYS | {"annotations", "options"}
 
 
 def pack_data(store: ContentStore, cases: Iterable[Settings], folder: Path) -> dict[tuple[str, str | None], Data]:
-    """Return the data sets of these cases as orders name them, by `data` and `annotations` of the cases.
+    """Return the data sets of these cases for orders, by `data` and `annotations` of the cases.
 
     Raises:
         ConfigError: an image or its ground truth is missing or unreadable, or the data set is larger than an order allows.
@@ -69,7 +69,7 @@ def write_archive(files: Mapping[str, Path], target: IO[bytes]) -> None:
     """Write the archive of these files, by their names in it.
 
     Raises:
-        ConfigError: a file cannot be read, or its name is none for an archive.
+        ConfigError: a file cannot be read, or its name is not possible in an archive.
         OSError: `target` cannot be written.
     """
     with zipfile.ZipFile(target, "w") as archive:
@@ -78,7 +78,7 @@ def write_archive(files: Mapping[str, Path], target: IO[bytes]) -> None:
                 raise ConfigError(
                     f"{name!r} cannot be in an archive of photographs: rename it (UTF-8, no control characters, no name above 255 bytes)"
                 )
-            # The date is zip's first, the mode always the same: nothing but names and bytes makes one archive another.
+            # The date is the earliest of zip, the mode always the same: only names and bytes distinguish archives.
             info = zipfile.ZipInfo(name)
             info.create_system, info.external_attr = _UNIX, _MODE << 16
             with os_error_as(ConfigError, f"cannot read {str(files[name])!r}"):
@@ -89,13 +89,13 @@ def write_archive(files: Mapping[str, Path], target: IO[bytes]) -> None:
 
 
 def _files(images: Path, annotations: Path | None, parts: Iterable[tuple[int | None, int]]) -> dict[str, Path]:
-    """Return the files of the archive by name: opened here as a run does, so that a missing file is found here."""
+    """Return the files of the archive by name: opened as in a run, so that a missing file is noticed here."""
     if not images.exists():
         raise ConfigError(f"no folder of images at {str(images)!r}: correct the path")
     if annotations is not None and not annotations.exists():
         raise ConfigError(f"no annotations at {str(annotations)!r}: correct the path")
     if is_video(images.name) and images.is_file():
-        # The library that reads it is needed on the device alone.
+        # Only the device needs the library that reads it.
         return {f"{IMAGES}/{images.name}": images}
     opened = [dataset.open_folder(images, annotations, *part) for part in sorted(parts, key=str)]
     if images.is_file():
@@ -135,7 +135,7 @@ def _refuse_large(images: Path, files: dict[str, Path]) -> None:
 
 
 def size_note(work: Measure) -> str:
-    """Return how much a device downloads that has none of it yet."""
+    """Return the download size for a device without any of it."""
     sizes = {content.sha256: content.size_bytes for content in work.contents}
     data_bytes = sum(data.size_bytes for data in work.data)
     images = f", {data_bytes / 1e6:.1f} MB of it images" if data_bytes else ""
@@ -165,7 +165,7 @@ def pack(written: SuiteFile, folder: Path, store: ContentStore, find: FindModel 
         case_models = merged.model if isinstance(merged.model, list) else [merged.model]
         cases += [msgspec.structs.replace(merged, model=models.name(model)) for model in case_models]
     packed = pack_data(store, cases, folder)
-    # Annotations travel in the archive of their data.
+    # Annotations are in the archive of their data.
     named = [
         msgspec.structs.replace(case, data=None if case.data is None else packed[case.data, case.annotations].name, annotations=None)
         for case in cases
@@ -191,7 +191,7 @@ def fetch_model(name: str) -> Path:
 
 
 class _SuiteModels:
-    """The models of one suite, by the names that they have on devices."""
+    """The models of one suite, by their names on devices."""
 
     def __init__(self, folder: Path, store: ContentStore, find: FindModel) -> None:
         self.folder = folder
@@ -202,12 +202,12 @@ class _SuiteModels:
         self._paths: dict[str, Path] = {}
 
     def name(self, model: str) -> str:
-        """Return the name of a model on devices, where it is sent with its weights and its card."""
+        """Return the name of a model on devices, to which it is sent with its weights and its card."""
         path = self._path(model)
         if path not in self._names:
             parts = [part for part in (*model_file.parts(path), card_path(path)) if part.exists()]
             stored = [(self._store.put(part, _fitting(part.name)), part) for part in parts]
-            # A prefix where another model has the name already.
+            # A prefix if another model has the name already.
             prefix = (
                 "" if all(self.contents.get(content.name, content) == content for content, _ in stored) else f"{stored[0][0].sha256[:8]}-"
             )
@@ -222,7 +222,7 @@ class _SuiteModels:
         return msgspec.structs.replace(case, model=str(self._paths[str(case.model)]))
 
     def named(self, case: Settings) -> Settings:
-        """Return a case with the name that its model has in runs of this machine, where its file has another one on devices."""
+        """Return a case with its model's name in runs of this machine, if its file has another one on devices."""
         path = self._paths[str(case.model)]
         if case.name or case.model == path.name:
             return case

@@ -1,4 +1,4 @@
-"""The handler that takes jobs from wave to wave, and reports how far each is, for the collector and its page."""
+"""The handler that moves jobs from wave to wave, and reports their progress for the collector and its page."""
 
 import logging
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ POLL_NS = NS_PER_S
 REPORT_NS = 5 * NS_PER_S
 # The progress of an ended job stays this long; then its topic is cleared.
 KEPT_NS = NS_PER_DAY
-# The newest jobs are reported; the topics of as many older ones are cleared, which an earlier life of the service may have left.
+# The newest jobs are reported; the topics of as many older ones are cleared, which the service may have left before a restart.
 MOST_JOBS = 50
-# A message of so many is far below what a collector accepts.
+# A message with this many is far below a collector's limit.
 MOST_EXECUTIONS, LONGEST_NOTE = 50, 120
 _CHANGED = "SELECT DISTINCT job FROM executions WHERE serial > ?"
 _NOTED = f"WHERE job = ? AND state IN {(*sorted(IN_FLIGHT), *FAILURES)} ORDER BY ended_ns IS NOT NULL, device LIMIT ?"
 
 
 class JobProgressHandler(FleetHandler):
-    """Looks at the jobs that changed since the last poll only; `serve/handler.py` documents how it is called."""
+    """Handles only jobs that changed since the last poll; `serve/handler.py` documents how it is called."""
 
     topics: Sequence[str] = ()
 
@@ -38,13 +38,13 @@ class JobProgressHandler(FleetHandler):
         self._serial = 0
         self._step_ns = 0
         self._report_ns = 0
-        # Every open job as its last step saw it, and every job as it was last published.
+        # Every open job at its last step, and every job as last published.
         self._seen: dict[str, Job] = {}
         self._published: dict[str, tuple[Job, bytes]] = {}
         self._changed: set[str] = set()
 
     def poll(self, now_ns: int) -> None:
-        """Take every job that changed a step further; report how far they are."""
+        """Advance every changed job; report the progress."""
         if now_ns >= self._step_ns:
             self._step_ns = now_ns + POLL_NS
             self._advance(now_ns)
@@ -69,14 +69,14 @@ class JobProgressHandler(FleetHandler):
         self._changed |= changed
 
     def _report(self, now_ns: int) -> None:
-        """Publish what has changed, and clear the topics of what ended a day ago or was followed by many others."""
+        """Publish changes, and clear the topics of jobs that ended a day ago or are followed by many others."""
         published_now: dict[str, tuple[Job, bytes]] = {}
         for index, job in enumerate(select_jobs(self._registry, "ORDER BY made_ns DESC, job LIMIT ?", 2 * MOST_JOBS)):
             is_past = index >= MOST_JOBS or (job.ended_ns is not None and now_ns - job.ended_ns > KEPT_NS)
             before, payload = self._published.get(job.job, (None, None))
             if is_past or before != job or job.job in self._changed:
                 published, payload = payload, b"" if is_past else encode_message(job_progress(self._registry, job))
-                # Also what ended while the service was away: its message may still be there.
+                # Also jobs that ended while the service was away: their message may still exist.
                 if payload != published:
                     self._publish(JOB_STATE.format(job=job.job), payload, lasting="retained")
             published_now[job.job] = (job, payload or b"")
@@ -85,7 +85,6 @@ class JobProgressHandler(FleetHandler):
 
 
 def job_progress(registry: Registry, job: Job) -> JobProgress:
-    """Return how far a job is."""
     states = by_state(count_states(registry, job.job))
     return JobProgress(
         job=job.job,

@@ -1,9 +1,9 @@
-"""The open executions, and what becomes of them: pure transitions, and the queue of each device in memory.
+"""The open executions and their transitions (pure functions), and the queue of each device in memory.
 
     held -> queued -> sent -> accepted -> running | repeating -> done | failed | rejected | timed_out | cancelled
-               ^--------- once more, where it timed out or was interrupted and a retry is left
+               ^--------- once more, if it timed out or was interrupted and a retry is left
 
-The queue is kept up to date by the serials of what changed. It decides nothing and can be lost: after a kill it is read again.
+The queue is updated by the serials of changes. It decides nothing and can be lost: after a kill it is read again.
 """
 
 from collections import OrderedDict, defaultdict, deque
@@ -24,18 +24,18 @@ from edgemeter.provisioning.registry.jobs import (
 )
 from edgemeter.provisioning.registry.registry import Registry
 
-# The device ends what takes too long by its own clock; the server waits this much longer for its report.
+# The device ends overdue work by its own clock; the server waits this much longer for its report.
 GRACE_S = 60.0
 INTERRUPTED = "interrupted"
 # After the first attempt that timed out or was interrupted; doubled each time.
 RETRY_PAUSE_S = 30.0
-# Power cuts and restarts are not the job's fault: it is retried so many times as often after them.
+# Power cuts and restarts are not the job's fault: this many times as many retries after them.
 INTERRUPTIONS_PER_RETRY = 3
 _RANK = {"sent": 0, "accepted": 1, "running": 2, "repeating": 2}
 _LAST_RANK = 3
 # An order has up to 64 KiB.
 JOBS_REMEMBERED = 500
-# Reports of one device that wait for a commit; it sends again what was not acknowledged.
+# Reports of one device that wait for a commit; it repeats unacknowledged ones.
 MOST_OF_ONE = 32
 
 
@@ -45,7 +45,7 @@ def needs_sending(execution: Execution) -> bool:
 
 
 def start_attempt(execution: Execution, job: Job, now_ns: int) -> Execution:
-    """Return the execution as it is sent: the next attempt, given up when the device has not answered within the job's time limit."""
+    """Return the execution as it is sent: the next attempt, given up if the device does not answer within the job's time limit."""
     return replace(
         execution,
         state="sent",
@@ -63,13 +63,13 @@ def start_attempt(execution: Execution, job: Job, now_ns: int) -> Execution:
 def apply_report(execution: Execution, job: Job, report: ExecutionReport, now_ns: int) -> Execution | None:
     """Return the execution after a report of its device; None for a stale report, which changes nothing.
 
-    A report of the current attempt counts when it expects the version held here, or is further on than what is held: a lost
+    A report of the current attempt counts if it expects the stored version, or is further on than the stored state: a lost
     acknowledgement must not cost a measurement.
     """
     if execution.is_final or report.attempt != execution.attempt:
         return None
     if execution.state not in ON_DEVICE:
-        # Given up and not sent again yet: what was measured after all is not measured twice.
+        # Given up and not sent again yet: a late result is accepted, and not measured twice.
         return _ended(execution, report, now_ns) if report.state == "done" and execution.attempt else None
     rank = _RANK.get(report.state, _LAST_RANK)
     expects = report.expected_version >= execution.version
@@ -146,7 +146,7 @@ def _ns(seconds: float) -> int:
 
 
 class JobQueue:
-    """The open executions of the registry by id, and those `in_flight` by device; `refresh` reads what changed since."""
+    """The open executions of the registry by id, and those `in_flight` by device; `refresh` reads changes."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -159,7 +159,7 @@ class JobQueue:
             self.take(execution)
 
     def refresh(self) -> list[Execution]:
-        """Read the executions changed since the last time, and return them."""
+        """Read the executions changed since the last call, and return them."""
         changed = select_executions(self._registry, "WHERE serial > ? ORDER BY serial", self._serial)
         for execution in changed:
             self._serial = execution.serial
@@ -167,7 +167,7 @@ class JobQueue:
         return changed
 
     def take(self, execution: Execution) -> None:
-        """Apply an execution as it is now."""
+        """Apply the present state of an execution."""
         self.open.pop(execution.id, None)
         self._of_device[execution.device].pop(execution.id, None)
         in_flight = self.in_flight.get(execution.device)
@@ -191,14 +191,14 @@ class JobQueue:
         return list(self._of_device.get(device, {}).values())
 
     def first(self, device: str) -> Execution | None:
-        """Return what an idle device gets next: other work before measurements, then the earliest."""
+        """Return the next execution of an idle device: other work before measurements, then the earliest."""
         if device in self.in_flight:
             return None
         waiting = (execution for execution in self.of_device(device) if execution.state == "queued")
         return min(waiting, key=lambda execution: (self.measures(execution), execution.due_ns, execution.id), default=None)
 
     def measures(self, execution: Execution) -> bool:
-        """Return whether it measures now, which takes long; to repeat a measurement is noted at once."""
+        """Return whether it measures now, which takes long; a repeated measurement is only noted."""
         work = self.job(execution).works[execution.work]
         return isinstance(work, Measure) and not work.repeats
 
@@ -211,7 +211,7 @@ class JobQueue:
 
 
 class WaitingReports:
-    """Reports that wait for a commit: devices take turns, and each has a bounded share; false where there is none."""
+    """Reports that wait for a commit: devices take turns, and each has a limited share; false if there is none."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[tuple[Topic, ExecutionReport]]] = OrderedDict()
@@ -220,11 +220,11 @@ class WaitingReports:
         return bool(self._waiting)
 
     def add(self, topic: Topic, report: ExecutionReport) -> None:
-        """Add a report of the topic's device; its oldest gives way where there are too many."""
+        """Add a report of the topic's device; if there are too many, its oldest is dropped."""
         self._waiting.setdefault(topic.device, deque(maxlen=MOST_OF_ONE)).append((topic, report))
 
     def take(self, limit: int) -> list[tuple[Topic, ExecutionReport]]:
-        """Return and remove the next reports, at most `limit`."""
+        """Remove and return the next reports, at most `limit`."""
         reports: list[tuple[Topic, ExecutionReport]] = []
         while self._waiting and len(reports) < limit:
             device, waiting = self._waiting.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Waves: which devices are in which, when the next one begins, when a job stops, and what a person changes of it."""
+"""Waves: the devices in each, when the next one begins, when a job stops, and manual changes."""
 
 import math
 from bisect import bisect_right
@@ -33,7 +33,7 @@ def by_state(counts: Counts) -> Counter[str]:
 def in_waves(kinds: Mapping[str, Hashable], ends: Sequence[str]) -> dict[str, int]:
     """Return the wave of each device, from 0: one of each kind (board type, release) in turn, so that every kind is tried early.
 
-    `ends` are how many devices (`2`), or what share of them (`10%`), have begun with each wave; the last wave has all others.
+    `ends` are the numbers (`2`) or shares (`10%`) of devices that have begun with each wave; the last wave has all others.
     """
     by_kind = defaultdict(list)
     for device, kind in kinds.items():
@@ -46,7 +46,7 @@ def in_waves(kinds: Mapping[str, Hashable], ends: Sequence[str]) -> dict[str, in
 
 
 def next_step(job: Job, counts: Counts, judged: Counts, now_ns: int) -> Job | None:
-    """Return a job after its next step, None where nothing changes; while it runs, its wave may start.
+    """Return a job after its next step, None without a change; while it runs, its wave may start.
 
     `counts` are all of its executions, `judged` those whose failure counts.
     """
@@ -69,7 +69,7 @@ def next_step(job: Job, counts: Counts, judged: Counts, now_ns: int) -> Job | No
 
 
 def advance(registry: Registry, name: str, now_ns: int) -> Job | None:
-    """Take a job a step further, and return it if that changed it."""
+    """Advance a job, and return it if that changed it."""
     with registry.transaction() as statements:
         # It may have been paused since.
         job = jobs.find(registry, name)
@@ -93,7 +93,7 @@ def _move(registry: Registry, statements: Statements, job: Job, before: Executio
 
 
 def change_job(registry: Registry, name: str, change: JobChange, device: str | None, now_ns: int) -> str:
-    """Pause, resume or cancel a job by hand, cancel also on one device only; return what was done. Raises ConfigError if it is over."""
+    """Pause, resume or cancel a job manually, cancel also on one device only; return what was done. Raises ConfigError if it is over."""
     with registry.transaction() as statements:
         job = jobs.find(registry, name)
         if change == "cancel":

@@ -1,1 +1,1 @@
-"""The registry: what the fleet's server knows, in one SQLite file that every command and the service share."""
+"""The registry: the fleet server's data, in one SQLite file shared by every command and the service."""

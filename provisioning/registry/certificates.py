@@ -1,4 +1,4 @@
-"""Who may join and who belongs: certificates, enrolment tokens, requests to decide, sessions to end, and bans."""
+"""Membership: certificates, enrolment tokens, requests to decide, sessions to end, and bans."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -20,7 +20,7 @@ GROWTH = 4
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """One certificate: for which device and board, until when, and why it was revoked."""
+    """One certificate: its device and board, its end, and why it was revoked."""
 
     number: str
     device: str
@@ -34,7 +34,6 @@ class Certificate:
 
 
 def put(statements: Statements, certificate: Certificate) -> None:
-    """Write a certificate that was issued."""
     statements.execute("INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(certificate))
 
 
@@ -58,7 +57,7 @@ def revoke(statements: Statements, device: str, end_ns: int, reason: str, before
 
 
 def refused(registry: Registry, now_ns: int) -> set[str]:
-    """Return the numbers of the certificates that are refused at `now_ns`: revoked, or of a device that is banned."""
+    """Return the numbers of the certificates refused at `now_ns`: revoked, or of a banned device."""
     revoked = registry.query("SELECT number FROM certificates WHERE revoked_ns <= ?", now_ns)
     banned = registry.query("SELECT number FROM certificates JOIN bans USING (device) WHERE until_ns > ?", now_ns)
     return {row["number"] for row in (*revoked, *banned)}
@@ -73,7 +72,7 @@ def is_refused(registry: Registry, number: str, now_ns: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EnrolmentToken:
-    """One token by its id: for which device, until when, and the key that it was used with."""
+    """One token by its id: its device, its expiry, and the key that it was used with."""
 
     device: str
     token_id: str
@@ -83,17 +82,17 @@ class EnrolmentToken:
 
 
 def put_token(statements: Statements, token: EnrolmentToken) -> None:
-    """Write a new token in the place of the one that the device had before."""
+    """Write a new token, replacing the device's previous one."""
     statements.execute("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?, ?)", astuple(token))
 
 
 def find_token(registry: Registry, token_id: str) -> EnrolmentToken | None:
-    """Return the token of that id, None when there is none."""
+    """Return the token of that id, or None."""
     return next((EnrolmentToken(**row) for row in registry.query("SELECT * FROM tokens WHERE token_id = ?", token_id)), None)
 
 
 def bind_token(statements: Statements, token_id: str, key_sha256: str) -> None:
-    """Note the key that the token was used with: it is valid for no other."""
+    """Store the key that the token was used with: it is valid for no other."""
     statements.execute("UPDATE tokens SET key_sha256 = ? WHERE token_id = ?", (key_sha256, token_id))
 
 
@@ -104,9 +103,9 @@ def end_token(statements: Statements, column: Literal["device", "token_id", "key
 
 @dataclass(frozen=True, slots=True)
 class EnrolmentRequest:
-    """One request of a board, and why it needs a decision; `request` is the same as often as the board asks.
+    """One request of a board, and why it needs a decision; `request` stays the same when the board asks again.
 
-    It came with a token for `device`, or, of a copied card, with the certificate of `device`. `name` is the one that was accepted.
+    It came with a token for `device`, or, from a copied card, with the certificate of `device`. `name` is the accepted one.
     """
 
     request: str
@@ -124,24 +123,24 @@ class EnrolmentRequest:
 
 
 def put_request(statements: Statements, request: EnrolmentRequest) -> None:
-    """Write a request in the place of the one before of this board; at most `KEPT_UNDECIDED` are kept in all."""
+    """Write a request, replacing the previous one of this board; at most `KEPT_UNDECIDED` are kept in all."""
     statements.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(request))
     oldest = "SELECT asked_ns FROM requests WHERE decision IS NULL ORDER BY asked_ns DESC LIMIT 1 OFFSET ?"
     statements.execute(f"DELETE FROM requests WHERE decision IS NULL AND asked_ns <= ({oldest})", (KEPT_UNDECIDED,))  # noqa: S608 - our own text
 
 
 def find_request(registry: Registry, request: str) -> EnrolmentRequest | None:
-    """Return the request of that id, None when there is none."""
+    """Return the request of that id, or None."""
     return next((EnrolmentRequest(**row) for row in registry.query("SELECT * FROM requests WHERE request = ?", request)), None)
 
 
 def undecided_requests(registry: Registry) -> list[EnrolmentRequest]:
-    """Return the requests that wait for a decision, the oldest first."""
+    """Return the requests that wait for a decision, oldest first."""
     return [EnrolmentRequest(**row) for row in registry.query("SELECT * FROM requests WHERE decision IS NULL ORDER BY asked_ns, request")]
 
 
 def waiting_request(registry: Registry, name: str) -> EnrolmentRequest | None:
-    """Return the one undecided request of the device `name`, or whose id begins so, None when there is none.
+    """Return the one undecided request of the device `name`, or whose id begins with it, or None.
 
     Raises:
         ConfigError: there is more than one.
@@ -157,7 +156,7 @@ def waiting_request(registry: Registry, name: str) -> EnrolmentRequest | None:
 
 
 def decide_request(statements: Statements, request: str, decision: RequestDecision, name: str | None = None) -> None:
-    """Note a decision, which the board gets when it asks again."""
+    """Store a decision, which the board gets when it asks again."""
     statements.execute("UPDATE requests SET decision = ?, name = ? WHERE request = ?", (decision, name, request))
 
 
@@ -167,43 +166,42 @@ def delete_request(statements: Statements, request: str) -> None:
 
 
 def note_sessions(statements: Statements, opened: Mapping[str, str], closed: Collection[str]) -> None:
-    """Note the client ids that devices connected with (`opened`, device by client id), and those whose session ended."""
+    """Store the client ids that devices connected with (`opened`, device by client id), and those whose session ended."""
     statements.executemany("INSERT OR REPLACE INTO sessions VALUES (?, ?)", list(opened.items()))
     statements.executemany("DELETE FROM sessions WHERE client_id = ?", [(client_id,) for client_id in closed])
 
 
 def client_ids(registry: Registry, device: str) -> list[str]:
-    """Return the client ids with which a device is connected, as far as is known: its name is the usual one."""
+    """Return the known client ids with which a device is connected; its name is the usual one."""
     rows = registry.query("SELECT client_id FROM sessions WHERE device = ? ORDER BY client_id", device)
     return [device, *(row["client_id"] for row in rows if row["client_id"] != device)]
 
 
 def put_pending_disconnect(statements: Statements, device: str, now_ns: int) -> None:
-    """Have the sessions of a device ended at the running broker."""
+    """Schedule the end of a device's sessions at the running broker."""
     statements.execute("INSERT OR REPLACE INTO pending_disconnects VALUES (?, ?)", (device, now_ns))
 
 
 def pending_disconnects(registry: Registry) -> list[str]:
-    """Return the devices that are still to be disconnected, the oldest first."""
+    """Return the devices that are still to be disconnected, oldest first."""
     return [row["device"] for row in registry.query("SELECT device FROM pending_disconnects ORDER BY since_ns, device")]
 
 
 def delete_pending_disconnect(statements: Statements, device: str) -> None:
-    """Note that a device was disconnected, or need not be any more."""
     statements.execute("DELETE FROM pending_disconnects WHERE device = ?", (device,))
 
 
 FIRST_BAN_NS = 60 * NS_PER_S
 LONGEST_BAN_NS = NS_PER_DAY
-# A device that was good for so long after a ban begins anew.
+# After this long without another ban, the next one starts at the shortest duration.
 FORGOTTEN_NS = NS_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """The last ban of a device, its `count`th in a row: from when until when (UTC), and what the device did.
+    """The last ban of a device, its `count`th in a row: from when until when (UTC), and the reason.
 
-    A device that keeps others from working is refused by the broker for a time, which grows from ban to ban and ends by itself.
+    The broker refuses a device that keeps others from working for a time, which grows from ban to ban and ends automatically.
     """
 
     device: str
@@ -214,7 +212,7 @@ class Ban:
 
 
 def ban_device(statements: Statements, registry: Registry, device: str, reason: str, now_ns: int) -> Ban | None:
-    """Ban a device within the caller's transaction, longer than the last time; return the ban, None where it is banned already."""
+    """Ban a device within the caller's transaction, longer than the last time; return the ban, None if it is banned already."""
     before = next((Ban(**row) for row in registry.query("SELECT * FROM bans WHERE device = ?", device)), None)
     if before is not None and before.until_ns > now_ns:
         return None
@@ -228,11 +226,11 @@ def ban_device(statements: Statements, registry: Registry, device: str, reason: 
 
 
 def end_ban(statements: Statements, device: str) -> None:
-    """End the ban of a device, and forget those before it, within the caller's transaction."""
+    """End the ban of a device, and forget earlier ones, within the caller's transaction."""
     statements.execute("DELETE FROM bans WHERE device = ?", (device,))
 
 
 def active_bans(registry: Registry, now_ns: int) -> dict[str, Ban]:
-    """Return the bans that hold at `now_ns`, by device."""
+    """Return the bans in force at `now_ns`, by device."""
     rows = registry.query("SELECT * FROM bans WHERE until_ns > ? ORDER BY device", now_ns)
     return {row["device"]: Ban(**row) for row in rows}

@@ -1,4 +1,4 @@
-"""Devices in the registry: who they are, and what they last reported.
+"""Devices in the registry: their identity, and their last reports.
 
 A name is a label, the board's serial number is the identity, the key can be replaced.
 """
@@ -15,10 +15,10 @@ from edgemeter.agent.contract.health import Health, ReportedMessage
 from edgemeter.agent.contract.messages import Activity, DeviceState, Measuring
 from edgemeter.provisioning.registry.registry import Registry
 
-# expected: in fleet.toml or given a token, not heard of yet; pending: waits for approval; revoked: out for good.
+# expected: in fleet.toml or given a token, no report yet; pending: waits for approval; revoked: out for good.
 TrustState = Literal["expected", "pending", "accepted", "revoked"]
-# A late Will of a session that is over says nothing about the session after it. Retained states come again each time the service starts,
-# also of a device that was revoked and disconnected, whose Will the broker's rules hold back.
+# A late Will of a session that is over does not apply to the next session. Retained states are repeated each time the service starts, also
+# of a revoked and disconnected device, whose Will the broker's rules hold back.
 _STATE = """INSERT INTO presence (device, fleet, state, session, challenge, since_ns) SELECT ?1, ?2, ?3, ?4, ?5, ?6
 WHERE NOT EXISTS (SELECT 1 FROM devices WHERE device = ?1 AND trust = 'revoked')
 ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.state, session = excluded.session,
@@ -36,7 +36,7 @@ _REPORTS: dict[str, type] = {"health": Health, "activity": Activity}
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device as the fleet knows it."""
+    """One device as known by the fleet."""
 
     device: str
     fleet: str
@@ -62,12 +62,12 @@ def read(registry: Registry) -> list[Device]:
 
 
 def find(registry: Registry, device: str) -> Device | None:
-    """Return the device of that name, None when there is none."""
+    """Return the device of that name, or None."""
     return next(map(_device, registry.query("SELECT * FROM devices WHERE device = ?", device)), None)
 
 
 def find_by_serial(registry: Registry, serial: str) -> Device | None:
-    """Return the device with that serial number, None when there is none."""
+    """Return the device with that serial number, or None."""
     return next(map(_device, registry.query("SELECT * FROM devices WHERE serial = ?", serial)), None)
 
 
@@ -87,9 +87,9 @@ class DeviceReport:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The last reports of a device, None what it has not reported. It is in `state` since `since_ns` (UTC, by the server's clock).
+    """The last reports of a device, None if not reported. It is in `state` since `since_ns` (UTC, by the server's clock).
 
-    Orders to it have to repeat `challenge`.
+    Orders to it must repeat `challenge`.
     """
 
     device: str
@@ -104,14 +104,14 @@ class Presence:
 
     @property
     def measuring(self) -> Measuring | None:
-        """The current measurement, None where none is known; reported at `activity_ns`."""
+        """The current measurement, None if unknown; reported at `activity_ns`."""
         if self.activity is None or self.activity_ns is None:
             return None
         return self.activity.current(self.activity_ns, self.state, self.session, self.since_ns)
 
 
 def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None:
-    """Write reports in their order, within the caller's transaction."""
+    """Write reports in order, within the caller's transaction."""
     for report in reports:
         message = report.message
         values: tuple[object, ...]
@@ -125,7 +125,7 @@ def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None
 
 
 def put_offline(statements: Statements, device: str, now_ns: int) -> None:
-    """Note within the caller's transaction that a device is offline, where it cannot report so itself."""
+    """Mark a device as offline, within the caller's transaction, if it cannot report that itself."""
     statements.execute("UPDATE presence SET state = 'offline', since_ns = ? WHERE device = ? AND state = 'online'", (now_ns, device))
 
 
@@ -135,7 +135,7 @@ def read_presence(registry: Registry) -> dict[str, Presence]:
 
 
 def find_presence(registry: Registry, device: str) -> Presence | None:
-    """Return what a device last reported, None where it never did."""
+    """Return a device's last reports, None if there are none."""
     return next(map(_presence, registry.query("SELECT * FROM presence WHERE device = ?", device)), None)
 
 

@@ -1,7 +1,7 @@
-"""Jobs and their executions in the registry: a job is what to do on which devices and in which waves, an execution is a job on one device.
+"""Jobs and their executions in the registry: a job is work on devices in waves, an execution is a job on one device.
 
-Any part of the server adds jobs here, in a transaction; the job handler brings them to the devices. Every change of an execution gives its
-row a new `serial`, the highest of all: a follower asks for the rows above the last one it saw.
+Any part of the server adds jobs here, in a transaction; the job handler delivers them to the devices. Every change of an execution gives
+its row a new `serial`, the highest of all: a follower asks for the rows above the last one it saw.
 """
 
 import secrets
@@ -18,10 +18,10 @@ from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.orders import FINAL, LARGEST_ORDER_BYTES, JobState, Order, Work, encode_order
 from edgemeter.provisioning.registry.registry import Registry
 
-# held: its wave has not begun; queued: waits for its device; sent: the device has not answered; the rest the device reports.
+# held: its wave has not begun; queued: waits for its device; sent: the device has not answered; the device reports the others.
 ExecutionState: TypeAlias = Literal["held", "queued", "sent"] | JobState
 IN_FLIGHT = frozenset({"sent", "accepted", "running"})
-# Its device has it, or is about to: to cancel it takes a request.
+# Its device has it, or is about to: cancelling it takes a request.
 ON_DEVICE = IN_FLIGHT | {"repeating"}
 FAILURES = ("failed", "rejected", "timed_out")
 
@@ -30,7 +30,7 @@ FAILURES = ("failed", "rejected", "timed_out")
 class Execution:
     """One job on one device. `attempt` is 0 until it is sent for the first time; `version` counts the changes that the server accepted.
 
-    `work` is which of the job's works it is; of those with the same `exclusive`, one at a time is in flight. `due_ns` is the earliest
+    `work` is the index of its work in the job; of those with the same `exclusive`, one at a time is in flight. `due_ns` is the earliest
     start, `deadline_ns` when the server gives it up; `reason` is why it is in its state.
     """
 
@@ -70,7 +70,7 @@ class Execution:
 
 
 class Target(NamedTuple):
-    """A device of a new job, and what is its own there; see `Execution`."""
+    """A device of a new job, with its own values; see `Execution`."""
 
     device: str
     fleet: str
@@ -83,8 +83,8 @@ class Target(NamedTuple):
 class NewJob:
     """A job to add, with one work, or one for each kind of device.
 
-    `timeout_s` counts from when a device accepts it; `retries` are for what timed out, and three times as many for what was interrupted.
-    A wave follows when at most `max_failed_ratio` (0..1) of the one before has failed or not ended; where more have failed, the job stops.
+    `timeout_s` counts from when a device accepts it; `retries` apply after a timeout, and three times as many after an interruption.
+    A wave follows if at most `max_failed_ratio` (0..1) of the previous one has failed or not ended; if more have failed, the job stops.
     """
 
     works: tuple[Work, ...]
@@ -98,7 +98,7 @@ class NewJob:
 class Job(NewJob):
     """A job in the registry: waves up to `wave` of `waves` (from 0) may start; `reason` is why it is in its state.
 
-    It is paused by hand, and stopped where too many failed. Failures up to the serial `judged_from` count no more: it was resumed.
+    It is paused by hand, and stopped after too many failures. Failures up to the serial `judged_from` no longer count: it was resumed.
     """
 
     job: str
@@ -127,7 +127,7 @@ def select_executions(registry: Registry, condition: str, *values: Any) -> list[
 
 
 def last_serial(registry: Registry) -> int:
-    """Return the serial of the latest change, 0 where nothing was ever written."""
+    """Return the serial of the latest change, 0 if there is none."""
     return int(registry.query(_LAST_SERIAL)[0][0])
 
 
@@ -148,7 +148,7 @@ def executions_of_job(registry: Registry, job: str) -> list[Execution]:
 
 
 def find_execution(registry: Registry, job: str, device: str) -> Execution | None:
-    """Return the execution of a job on a device, None when there is none."""
+    """Return the execution of a job on a device, or None."""
     return next(iter(select_executions(registry, "WHERE job = ? AND device = ?", job, device)), None)
 
 
@@ -177,7 +177,7 @@ def add(statements: Statements, new: NewJob, targets: Sequence[Target], now_ns: 
 
 
 def order_again(registry: Registry, statements: Statements, device: str, now_ns: int) -> None:
-    """Queue, in a transaction, what a device has or repeats: it joined again, and its journal went with its card."""
+    """Queue a device's present and repeated orders again, in a transaction: it joined again, and its journal was lost with its card."""
     condition = f"WHERE device = ? AND requested IS NULL AND state IN {tuple(ON_DEVICE)} ORDER BY id"
     orders_again = [
         replace(execution, state="queued", reason="its device joined again", due_ns=now_ns, deadline_ns=None, doing=None, done_ratio=None)

@@ -1,4 +1,4 @@
-"""The registry: the SQLite file that every fleet command and the service share; the modules beside it write and read its tables."""
+"""The registry: the SQLite file shared by every fleet command and the service; the modules next to it write and read its tables."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ _FORMAT = FileFormat(
 
 
 class Registry(Database):
-    """The registry at `path`, a context, usable from any thread; errors are those of `sqlite_file.mapped`."""
+    """The registry at `path`, a context manager, usable from any thread; errors are those of `sqlite_file.mapped`."""
 
     def __init__(self, path: Path, access: Access = "write") -> None:
         super().__init__(path, _FORMAT, access)

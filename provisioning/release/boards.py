@@ -1,4 +1,4 @@
-"""The boards that releases are built for (`boards.toml` beside this file), and the target of a release."""
+"""The boards that releases are built for (`boards.toml` next to this file), and the target of a release."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -57,7 +57,7 @@ class ReleaseTarget:
         return f"{self.board}: {self.arch}, Python {self.python_text}, glibc {self.glibc_text}"
 
     def platforms(self) -> list[str]:
-        """Return every platform tag that wheels for this target may have, the newest first."""
+        """Return every platform tag that wheels for this target may have, newest first."""
         tags = [f"manylinux_2_{minor}_{self.arch}" for minor in range(self.glibc[1], OLDEST_GLIBC[1] - 1, -1)]
         tags.append(f"manylinux2014_{self.arch}")
         if self.arch == "x86_64":
@@ -65,7 +65,7 @@ class ReleaseTarget:
         return [*tags, f"linux_{self.arch}"]
 
     def markers(self) -> dict[str, str]:
-        """Return the markers of requirements (PEP 508) by which the target may differ from this machine, which runs Linux too."""
+        """Return the markers of requirements (PEP 508) in which the target may differ from this machine, which runs Linux too."""
         full_version = f"{self.python_text}.0"
         python = {"implementation_version": full_version, "python_full_version": full_version, "python_version": self.python_text}
         return {**python, "platform_machine": self.arch, "platform_release": "", "platform_version": ""}
@@ -83,7 +83,7 @@ def board_of_model(model: str) -> str | None:
 
 
 def release_target(name: str, python: str | None = None, glibc: str | None = None) -> ReleaseTarget:
-    """Return a board's target, of its usual system or that with `python`; raises ConfigError, with what to do instead, if it has none."""
+    """Return a board's target, with its usual system or that with `python`; raises ConfigError, with the remedy, if it has none."""
     families = all_boards()
     if name not in families:
         raise ConfigError(f"no board is called {name!r}: give one of {', '.join(families)}")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
-# The keys that devices trust from this release on, and those that this device trusts.
+# The keys that devices trust after this release, and those that this device trusts.
 KEYS, TRUSTED_KEYS = "release.keys", "release.pub"
 PUBLIC_KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----[^-]{1,4096}-----END PUBLIC KEY-----\r?\n?")
 MOST_MANIFEST_BYTES, MOST_SIGNATURE_BYTES = 1 << 20, 1 << 10
@@ -49,25 +49,25 @@ FORMS = {
     "built_ns": r"[0-9]{1,19}",
 }
 FILE_FORMS = {
-    # One folder deep at most: nothing that could lead out of the release.
+    # At most one folder deep: nothing that could lead out of the release.
     "path": r"(?:(?:wheels|units)/)?[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}",
     "sha256": r"[0-9a-f]{64}",
     "size_bytes": r"[0-9]{1,15}",
 }
-# PEP 440, without what we never publish: epochs.
+# PEP 440, without epochs, which we never publish.
 VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?\Z")
 # Space for pip's files, compiled modules and a reserve, besides the wheels' own.
 SPARE_BYTES, COMPILED_RATIO = 32 << 20, 1.3
 STEP_S = 3600.0
 PIECE_BYTES = 1 << 20
-# Options of pip for wheels that are here.
+# Options of pip for local wheels.
 OFFLINE = ("--no-index", "--no-compile", "--no-cache-dir", "--no-warn-script-location", "--quiet")
-# Tests that wheels carry: half of numpy's modules.
+# Tests in wheels: half of numpy's modules.
 NEVER_IMPORTED = r"/lib/python3[.][0-9]+/(.*/)?tests?/"
 
 
 class RefusedError(Exception):
-    """The release is refused; the message states why in one line."""
+    """The release is refused; the message has the reason in one line."""
 
 
 class FileEntry(NamedTuple):
@@ -127,7 +127,7 @@ def _check_fields(subject: str, fields: Any, forms: Mapping[str, str]) -> None:
 
 
 class UnverifiedRelease:
-    """A release, an uncompressed `.tar` read without trust: what counts is that each file has the hash in the manifest."""
+    """A release, an uncompressed `.tar` that is not trusted: each file must have the hash in the manifest."""
 
     def __init__(self, path: Path) -> None:
         """Open it; raise RefusedError if it is not a release."""
@@ -178,7 +178,7 @@ class UnverifiedRelease:
             refuse(f"{entry.path!r} in the release is not what the manifest says: copy the release again")
 
     def manifest(self, public_key: Path | None) -> tuple[bytes, Manifest]:
-        """Return the manifest, as bytes and parsed, once its signature is verified; else raise RefusedError. Without a key nothing is."""
+        """Return the manifest, as bytes and parsed; raise RefusedError unless its signature is valid. Without a key it is not verified."""
         document = self.small(MANIFEST, MOST_MANIFEST_BYTES)
         if public_key is not None:
             self._verify(document, self.small(SIGNATURE, MOST_SIGNATURE_BYTES), public_key)
@@ -214,7 +214,6 @@ def public_keys(text: bytes) -> list[bytes]:
 
 
 def how_it_ended(status: int) -> str:
-    """Return how a process ended, as text."""
     if status < 0:
         with contextlib.suppress(ValueError):
             why = ": it has instructions that this processor lacks" if -status == signal.SIGILL else ""
@@ -237,10 +236,10 @@ def version_key(version: str) -> tuple[object, ...]:
 
 
 class Installation:
-    """One installation below `root`, as the command line says."""
+    """One installation below `root`, from the command line."""
 
     def __init__(self, source: UnverifiedRelease, options: argparse.Namespace) -> None:
-        """Verify the signature, where the release did not come over a trusted connection (SSH); nothing happens yet."""
+        """Verify the signature, unless the release came over a trusted connection (SSH); nothing is changed yet."""
         self.source, self.options = source, options
         self.root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
         self.public_key = None if options.unsigned else options.public_key or self.root / TRUSTED_KEYS
@@ -250,7 +249,7 @@ class Installation:
         self.lock: int | None = None
 
     def install(self) -> str:
-        """Install the release; return in one line what was done, raise RefusedError if it is refused."""
+        """Install the release; return what was done in one line, raise RefusedError if it is refused."""
         root, version, expected = self.root, self.manifest.version, self.options.expect_version
         if expected is not None and version != expected:
             refuse(f"the release holds version {version!r}, requested is {expected!r}")
@@ -267,7 +266,7 @@ class Installation:
                 for name in ("proven", "current"):
                     link(root, version, name)
                 actions.append("switched to")
-            # Whoever switches later may still have to roll back, and prunes by itself.
+            # The caller that switches later may still have to roll back, and prunes by itself.
             if actions and self.options.switch == "yes":
                 prune(root, before, version)
         return "{} release {} in {!r}".format(" and ".join(actions) or "nothing to do:", version, str(root))
@@ -293,7 +292,7 @@ class Installation:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock of installations; leftovers of an earlier one hold it too, so that nothing else writes."""
+        """Hold the lock of installations; child processes of an earlier one hold it too, so that nothing else writes."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.lock = os.open(str(self.root / ".install.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
@@ -319,7 +318,7 @@ class Installation:
             self._pip("check")
             self._compile()
             self._run("edgemeter --version", [str(self.release / "bin/python"), str(self.release / "bin/edgemeter"), "--version"])
-            # Each in a process of its own, as its agent does before it reports that it is healthy.
+            # Each in a separate process, as its agent does before it reports that it is healthy.
             self._run("the import of its runtimes", [str(self.release / "bin/python"), "-m", "edgemeter.agent.update.imports"])
             self._finish()
         except BaseException:
@@ -347,12 +346,12 @@ class Installation:
         self._run("pip " + arguments[0], command, PYTHONPATH=str(pip[0]), PIP_CONFIG_FILE=os.devnull)
 
     def _compile(self) -> None:
-        """Write the bytecode of every module: the agent's user may not, and boards compare only if all of them start from bytecode.
+        """Write the bytecode of every module: the agent's user may not, and boards are comparable only if all start from bytecode.
 
         It is valid whatever the times of the files become: nobody edits a release.
         """
         options = ["-q", "-q", "--invalidation-mode", "unchecked-hash", "-x", NEVER_IMPORTED]
-        # Status 1: a wheel holds a template or a file for another Python, which nothing imports.
+        # Status 1: a wheel has a template or a file for another Python, which nothing imports.
         self._run("compileall", [str(self.release / "bin/python"), "-m", "compileall", *options, str(self.release / "lib")], (0, 1))
 
     def _run(self, task: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> None:
@@ -376,7 +375,7 @@ class Installation:
                 shutil.copytree(str(source), str(target))
             elif source.exists():
                 shutil.copyfile(str(source), str(target))
-        # By the device's Python: it has to run when the environment of a release does not.
+        # By the device's Python: it has to run if the environment of a release does not.
         self._run("its supervisor", [sys.executable, str(self.release / "supervisor.py"), "--help"])
         # All of it is on the disk before the manifest completes it: one file system only; glibc >= 2.14.
         descriptor = os.open(str(self.root), os.O_RDONLY)
@@ -392,7 +391,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def linked(root: Path, name: str = "current") -> str | None:
-    """Return the version that the link names: `current` the one that runs, `proven` the one whose supervisor does."""
+    """Return the version that the link names: `current` is the running one, `proven` the one of the supervisor."""
     try:
         return Path(os.readlink(str(root / name))).name  # noqa: PTH115 - Python 3.8
     except OSError:
@@ -400,7 +399,7 @@ def linked(root: Path, name: str = "current") -> str | None:
 
 
 def link(root: Path, version: str, name: str = "current") -> None:
-    """Let the link name that version, by one rename, and sync it."""
+    """Make the link name that version, by one rename, and sync it."""
     new = root / f".{name}"
     with contextlib.suppress(FileNotFoundError):
         new.unlink()
@@ -410,7 +409,7 @@ def link(root: Path, version: str, name: str = "current") -> None:
 
 
 def prune(root: Path, *versions: str | None) -> None:
-    """Remove every release except these and those that a link names; what cannot be removed stays until the next time."""
+    """Remove every release except these and those that a link names; those that cannot be removed stay until the next time."""
     with contextlib.suppress(OSError):
         for path in (root / "releases").iterdir():
             if path.name not in (*versions, linked(root), linked(root, "proven")):
@@ -418,7 +417,7 @@ def prune(root: Path, *versions: str | None) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a release, or what is left of one; its manifest first, without which it counts as incomplete."""
+    """Remove a release or its remains; its manifest first, without which it counts as incomplete."""
     with contextlib.suppress(OSError):
         (path / MANIFEST).unlink()
     with contextlib.suppress(FileNotFoundError):
@@ -434,7 +433,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file, whole or not at all, and sync it."""
+    """Write a file atomically, and sync it."""
     part = path.with_name("." + path.name + ".part")
     with part.open("wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""Releases as files: built of wheels, signed, packed and read; a device reads them with `install.py` alone."""
+"""Releases as files: built from wheels, signed, packed and read; a device reads them with `install.py` alone."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from edgemeter.provisioning.release import install, wheels
 from edgemeter.provisioning.release.boards import ReleaseTarget
 from edgemeter.provisioning.release.install import KEYS, MANIFEST, SIGNATURE, FileEntry, Manifest
 
-# The files of a release beside the wheels.
+# The files of a release besides the wheels.
 SCRIPTS = ("install.py", "supervisor.py")
 UNIT_SUFFIXES = (".service", ".rules")
 # First in the tar: a device decides by these.
@@ -29,7 +29,7 @@ FIRST = (MANIFEST, SIGNATURE)
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFile:
-    """A release: its file, and its manifest, parsed and as the bytes that are signed."""
+    """A release: its file, and its manifest, parsed and as the signed bytes."""
 
     path: Path
     manifest: Manifest
@@ -49,8 +49,8 @@ def build_release(
 ) -> ReleaseFile:
     """Build a release; `out` is its file, by default in the current folder with a name of version and board.
 
-    Without a `key` it is not signed. `public_keys` are those that devices trust from it on, the key's own among them; None: as before.
-    `wheel` is edgemeter's own, by default made of what is installed here; `further` are wheels that no index has.
+    Without a `key` it is not signed. `public_keys` are those that devices trust after it, the key's own among them; None: as before.
+    `wheel` is edgemeter's own, by default built from the local installation; `further` are wheels that no index has.
 
     Raises:
         ConfigError: wheels are missing, devices will not trust the key, or the file cannot be written.
@@ -98,7 +98,7 @@ def add_scripts(folder: Path) -> None:
 
 
 def file_entries(folder: Path) -> tuple[FileEntry, ...]:
-    """Return the files below `folder` as a manifest lists them, by name."""
+    """Return the files below `folder` for a manifest, by name."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     names = [(path, path.relative_to(folder).as_posix()) for path in paths]
     return tuple(FileEntry(name, sha256_of(path), path.stat().st_size) for path, name in names if name not in FIRST)
@@ -130,7 +130,7 @@ def seal_release(folder: Path, target: ReleaseTarget, version: str, key: Path | 
 
 
 def pack_release(folder: Path, out: Path) -> None:
-    """Write a release as an uncompressed tar, whole or not at all, equal files as equal bytes; raises ConfigError if that fails."""
+    """Write a release as an uncompressed tar, atomically, equal files as equal bytes; raises ConfigError if that fails."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     with (
         os_error_as(ConfigError, f"cannot write the release {str(out)!r}", "choose another file, or make room"),
@@ -159,9 +159,9 @@ def sign(document: bytes, key: Path) -> bytes:
 
 
 def read_release(path: Path, public_key: Path | None) -> ReleaseFile:
-    """Return the release in a `.tar`, verified; without a key only its files are, and nobody vouches for it.
+    """Return the release in a `.tar`, verified; without a key only the hashes of its files are.
 
-    Raises ConfigError if it is none, not signed by the key, or altered.
+    Raises ConfigError if it is invalid, not signed by the key, or altered.
     """
     if public_key is not None and not public_key.is_file():
         raise ConfigError(

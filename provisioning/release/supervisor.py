@@ -1,16 +1,16 @@
 """The supervisor of a device: installs a release and rolls it back if it is not healthy. A script for Python 3.8 and later.
 
-It runs as `ROOT/proven/supervisor.py`, with nothing but the device's Python and the `install.py` beside it, so that it works whatever is
-wrong with a release; the link `proven` names the release that ran healthily last, never one that is tried. It runs as root beside the
-agent and trusts the agent only for which update it requests: `install.py` verifies signature and files with the public key that came with
-the device. The agent asks in files of `HOME/update`, which are only read here:
+It runs as `ROOT/proven/supervisor.py`, with only the device's Python and the `install.py` next to it, so that it works whatever is
+wrong with a release; the link `proven` names the release that last ran healthily, never one on trial. It runs as root next to the
+agent and trusts the agent only for the choice of an update: `install.py` verifies signature and files with the public key that came with
+the device. The agent's requests are files in `HOME/update`, which are only read here:
 
-    wanted.json     the update request                 withdrawn.json  the request that no longer holds
+    wanted.json     the update request                 withdrawn.json  the request that is withdrawn
     healthy.json    the agent's health report          reboot          the boot in which the agent wants a reboot
 
-and reads `ROOT/supervisor/journal.json`, which is written whole before each step, so that after a kill or a power cut at any moment it
+and reads `ROOT/supervisor/journal.json`, which is written atomically before each step, so that after a kill or a power cut at any moment it
 continues there: the `update` in progress, the `outcome` of the last one, and the `bad` versions, which failed here. The steps are `taken`
-(waits for the end of the measurement), `installing` (beside the running release), `trying` (the new release runs and has to report that
+(waits for the end of the measurement), `installing` (next to the running release), `trying` (the new release runs and has to report that
 it is healthy), `going back` (rollback to the previous release) and `ended` (the disk is put in order). An interrupted installation is
 resumed, after a pause that grows, until it ends or is withdrawn; a trial that the board itself did not survive is repeated once.
 
@@ -59,9 +59,9 @@ OPTIONS: dict[str, Any] = {
     # Prints the number of failed starts.
     "starts_command": f"systemctl show --property=NRestarts --value {UNIT}",
     "reboot_command": "systemctl reboot",
-    # A file that differs after a reboot.
+    # A file whose content changes with each boot.
     "boot_id": Path("/proc/sys/kernel/random/boot_id"),
-    # The least time for a release to become healthy, a slow card has more; and how long it has to keep running then.
+    # The least time for a release to become healthy, longer on a slow card; and how long it has to keep running then.
     "healthy_within_s": 300.0,
     "settle_s": 30.0,
     # How long to wait after the first interruption of an installation.
@@ -70,17 +70,17 @@ OPTIONS: dict[str, Any] = {
     "count_every_s": 60.0,
     "every_s": 1.0,
 }
-# Held by whatever measures on this board; a relative one lies in the home.
+# Held by every measurement on this board; a relative path is in the home folder.
 RUN_LOCK = os.environ.get("EDGEMETER_RUN_LOCK") or "/run/lock/edgemeter-run.lock"
 # How long to wait for the end of a measurement, and of an installation.
 BLOCKED_AFTER_S, INSTALL_S = 6 * 3600.0, 1800.0
-# A release is tried in so many boots, and is bad after so many failures that may not be its own.
+# A release is tried in this many boots, and is bad after this many failures that may not be its own.
 MOST_TRIES = 2
-# An installation that brings the board down each time is resumed this often in the end.
+# The longest pause before an installation that keeps interrupting the board is resumed.
 LONGEST_PAUSE_S = 3600.0
-# A release has so many times as long to become healthy as this board took to install it and to import the previous one.
+# A release has this many times as long to become healthy as this board took to install it and to import the previous one.
 SLOW_FACTOR, LONGEST_TRIAL_S = 3.0, 3600.0
-# Starts that fail within this time are one loop, and not the accidents of a long life.
+# Starts that fail within this time are one loop, not occasional accidents.
 LOOP_S = 1800.0
 FORMS = {
     "job": r"[a-z0-9][a-z0-9-]{0,63}",
@@ -94,7 +94,7 @@ FORMS = {
 
 
 def read_plain(path: Path) -> bytes:
-    """Return the content of a file that an unprivileged user may write, if there is one; no link is followed, no pipe waited for."""
+    """Return the content of a file that an unprivileged user may write, if it exists; it follows no link and waits for no pipe."""
     try:
         descriptor = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -106,7 +106,7 @@ def read_plain(path: Path) -> bytes:
 
 
 def parse_record(content: bytes) -> Record:
-    """Return the JSON object; empty if it is none."""
+    """Return the JSON object; empty if it is not one."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
@@ -129,7 +129,7 @@ def notify(state: str) -> None:
 
 
 def lock_within(descriptor: int, patience_s: float, every_s: float) -> bool:
-    """Lock the file, trying again and again for `patience_s`; return whether it is ours."""
+    """Lock the file, retrying for `patience_s`; return whether it is locked."""
     until_s = time.monotonic() + patience_s
     while True:
         with contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ def lock_within(descriptor: int, patience_s: float, every_s: float) -> bool:
 
 
 def run(command: list[str], log: Path, patience_s: float) -> tuple[int | None, str]:
-    """Run the command; return its status, None where it did not end by itself, and its last line. It is killed after `patience_s`."""
+    """Run the command; return its status, None if it did not end by itself, and its last line. It is killed after `patience_s`."""
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
     try:
         with log.open("wb") as output:
@@ -189,7 +189,7 @@ class Supervisor:
             logger.info("the installation of %s was interrupted, resuming", update["order"]["version"])
 
     def poll(self) -> None:
-        """Do what is due: continue an update, begin a requested one, reboot, or roll back an agent that does not start."""
+        """Do the work that is due: continue an update, begin a requested one, reboot, or roll back an agent that does not start."""
         request = read_plain(self.requests / "wanted.json")
         if self.journal.get("update"):
             if not self._rests():
@@ -222,7 +222,7 @@ class Supervisor:
         return re.fullmatch(FORMS["version"], version) is not None and (path / install.MANIFEST).exists() and (path / "bin/python").exists()
 
     def _installed(self) -> list[str]:
-        """Return the installed versions, the newest installation first."""
+        """Return the installed versions, newest installation first."""
         try:
             paths = [path for path in self.releases.iterdir() if self._can_run(path.name)]
         except OSError:
@@ -230,7 +230,7 @@ class Supervisor:
         return [path.name for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)]
 
     def _built_ns(self, version: str | None) -> int:
-        """Return when that release was built, 0 where it is not installed."""
+        """Return when that release was built, 0 if it is not installed."""
         if version is None or not self._can_run(version):
             return 0
         return int(parse_record((self.releases / version / install.MANIFEST).read_bytes()).get("built_ns", 0))
@@ -247,7 +247,7 @@ class Supervisor:
         request, last = parse_record(content), self.journal.get("outcome", {})
         # Only fields of the right form are used.
         order = {name: str(request[name]) for name, form in FORMS.items() if name in request and re.fullmatch(form, str(request[name]))}
-        # Written with what comes of it.
+        # Written with the result.
         self.journal["request"] = hashlib.sha256(content).hexdigest()
         if not request or (order.get("job"), order.get("attempt")) == (last.get("job"), str(last.get("attempt"))):
             self._write()
@@ -263,7 +263,7 @@ class Supervisor:
             self._write(update=update)
 
     def _bad(self, version: str | None) -> Record:
-        """Return the note of a version that failed here, empty for any other."""
+        """Return the entry of a version that failed here, empty for any other."""
         failure: Record = self.journal.get("bad", {}).get(version, {})
         return failure
 
@@ -298,7 +298,7 @@ class Supervisor:
                 }[self.journal["update"]["step"]](self.journal["update"])
 
     def _install(self, update: Record) -> None:
-        """Install it beside the running release; an InterruptedError leaves the step as it is, to be resumed."""
+        """Install it next to the running release; an InterruptedError leaves the step as it is, to be resumed."""
         order, version = update["order"], update["order"]["version"]
         self._write(update={**update, "step": "installing"})
         try:
@@ -328,7 +328,7 @@ class Supervisor:
             install.refuse(f"the update to {update['order']['version']} was withdrawn")
 
     def _make_room(self, order: Record) -> None:
-        """Remove the release before the running one, if there is no room for another; it takes about as much as the running one."""
+        """Remove the release before the running one, if there is no room for another; it needs about as much as the running one."""
         current = self._current()
         running_bytes = sum(path.lstat().st_blocks * 512 for path in (self.releases / current).rglob("*")) if current else 0
         if shutil.disk_usage(str(self.options.root)).free < int(order["size_bytes"]) + running_bytes:
@@ -348,7 +348,7 @@ class Supervisor:
             install.refuse(f"version {version} cannot be installed: {output}")
 
     def _try(self, update: Record) -> None:
-        """Start the release and wait for its health; a killed supervisor goes on waiting, after a reboot the release is started anew."""
+        """Start the release and wait for its health; a killed supervisor continues to wait, after a reboot the release is started again."""
         version, boot = update["order"]["version"], self.options.boot_id.read_text()
         if update.get("boot") != boot:
             if update["tries"] == MOST_TRIES:
@@ -408,7 +408,7 @@ class Supervisor:
         self._end(update, "failed", f"rolled back to {update['from']}, because {reason}", failure)
 
     def _finish(self, update: Record) -> None:
-        """Put the disk in order, and then state the outcome."""
+        """Clean up the disk, then write the outcome."""
         outcome, failure, bad = update["outcome"], update["failure"], self.journal.get("bad", {})
         version, newest_ns = outcome["version"], self.journal.get("newest_ns", 0)
         root, current, proven = self.options.root, self._current(), install.linked(self.options.root, "proven")
@@ -429,7 +429,7 @@ class Supervisor:
     def _trust_keys(self, version: str, before: str | None) -> int:
         """Trust the keys of a healthy release, which was signed by a key trusted before; return when the newest that ran here was built.
 
-        A release that is older than any that ran here brings no old key back.
+        A release older than any that ran here does not restore an old key.
         """
         built_ns: int = self._built_ns(version)
         newest_ns: int = max(self.journal.get("newest_ns", 0), self._built_ns(before))
@@ -445,7 +445,7 @@ class Supervisor:
             self._write(update={"step": "going back", "order": {"version": version}, "from": candidates[0], "reason": reason})
 
     def _is_looping(self, *, is_healthy: bool) -> bool:
-        """Return whether the agent was started repeatedly and ended each time, since it was healthy or was counted first."""
+        """Return whether the agent repeatedly started and ended since it was healthy or was counted first."""
         status, output = run(shlex.split(self.options.starts_command), self.own / "starts.log", 30.0)
         failed = int(output) if status == 0 and re.fullmatch("[0-9]{1,9}", output) else None
         if failed is None:
@@ -460,7 +460,7 @@ class Supervisor:
             logger.warning("`%s` failed: %s", command, output)
 
     def _wants_reboot(self) -> bool:
-        # In another boot the request has been granted.
+        # In another boot the request has been fulfilled.
         boot = read_plain(self.requests / "reboot").decode(errors="replace").strip()
         return bool(boot) and boot == self.options.boot_id.read_text().strip() and not self._has_rebooted
 
@@ -484,13 +484,13 @@ class Supervisor:
             os.close(descriptor)
 
     def _open_run_lock(self) -> int:
-        """Open the board's run lock, or that of the home where there is no folder for it; every user may lock it."""
+        """Open the board's run lock, or that of the home folder if there is no other; every user may lock it."""
         board = self.options.home / RUN_LOCK
         path = board if board.parent.is_dir() else self.options.home / "run.lock"
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         with contextlib.suppress(FileNotFoundError):
             return os.open(str(path), flags)
-        # Whom it does not belong to may not open it with O_CREAT (fs.protected_regular).
+        # Other users' files may not be opened with O_CREAT (fs.protected_regular).
         with contextlib.suppress(FileExistsError):
             descriptor = os.open(str(path), flags | os.O_CREAT | os.O_EXCL, 0o666)
             os.fchmod(descriptor, 0o666)
@@ -515,7 +515,7 @@ def main() -> int:
         parser.add_argument("--" + name.replace("_", "-"), type=type(default), default=default, help="default: %(default)s")
     options = parser.parse_args()
     lock = os.open(str(options.root / "supervisor.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    # The agent checks for a moment whether it is held.
+    # The agent briefly checks whether it is held.
     if not lock_within(lock, 5.0, 0.2):
         logger.error("another supervisor holds %s", options.root / "supervisor.lock")
         return 1
@@ -527,7 +527,7 @@ def main() -> int:
             supervisor.poll()
         except OSError as error:
             logger.warning("cannot continue now: %s", error)
-            # A new one begins with what is on the disk.
+            # A new one starts from the state on the disk.
             supervisor = None
             pause(options.every_s)
         pause(options.every_s)

@@ -1,4 +1,4 @@
-"""The wheels that a release needs on a target: edgemeter's own, from where it was installed from, and all others, complete."""
+"""The wheels of a release for a target: edgemeter's own, from the source of its installation, and all others, complete."""
 
 import json
 import os
@@ -30,13 +30,13 @@ _SOURCE_FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def make_own_wheel(folder: Path) -> Path:
-    """Return the wheel of the edgemeter that is installed here, made in `folder` from where it was installed from.
+    """Return the wheel of the local edgemeter, built in `folder` from the source of its installation.
 
     Raises:
         ConfigError: its source cannot be read.
         UnavailableError: pip cannot make it.
     """
-    # A build leaves `edgemeter.egg-info` beside the source, without its origin.
+    # A build leaves `edgemeter.egg-info` next to the source, without its origin.
     origins = [text for distribution in metadata.distributions(name="edgemeter") if (text := distribution.read_text("direct_url.json"))]
     origin = json.loads(origins[0]) if origins else {}
     with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as scratch:
@@ -56,7 +56,7 @@ def make_own_wheel(folder: Path) -> Path:
 
 
 def _requirement(origin: dict[str, Any]) -> str:
-    """Return by which requirement pip gets what is installed here: a file, an address, a commit, or this version of the index."""
+    """Return the requirement by which pip gets the local installation: a file, an address, a commit, or this version of the index."""
     if not origin:
         return f"edgemeter=={metadata.version('edgemeter')}"
     if commit := origin.get("vcs_info"):
@@ -65,7 +65,7 @@ def _requirement(origin: dict[str, Any]) -> str:
 
 
 def _copy_source(source: Path, target: Path) -> Path:
-    """Return the copy of a source: in the source a build would leave files of its own, and take those of an earlier one."""
+    """Return a copy of the source: a build would leave files in the source, and use those of an earlier one."""
     try:
         target.mkdir()
         setup = msgspec.toml.decode((source / "pyproject.toml").read_bytes())["tool"]["setuptools"]
@@ -86,7 +86,7 @@ def _has_setuptools() -> bool:
 
 
 def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, folder: Path, further: Sequence[Path] = ()) -> None:
-    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, `further` ones with what they need, and pip's.
+    """Fill `folder` with edgemeter's wheel, its dependencies with the extras, `further` ones with theirs, and pip's.
 
     Raises:
         ConfigError: there are no such wheels for the target, or an extra is unknown.
@@ -106,7 +106,7 @@ def collect_wheels(wheel: Path, extras: Sequence[str], target: ReleaseTarget, fo
 
 
 def _refuse_unknown(extras: Sequence[str], wheel: Path) -> None:
-    # Pip only warns, and the board would come without a runtime.
+    # pip only warns, and the board would have no runtime.
     with zipfile.ZipFile(wheel) as archive:
         name = next(member for member in archive.namelist() if member.endswith(".dist-info/METADATA") and member.count("/") == 1)
         offered = Parser().parsestr(archive.read(name).decode(), headersonly=True).get_all("Provides-Extra") or ()

@@ -1,4 +1,4 @@
-"""A handler: one part of the fleet's service, which receives some topics and does its own work at intervals."""
+"""The handler protocol: a part of the fleet's service that receives some topics and does its own work at intervals."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,25 +20,25 @@ class FleetPublish(Protocol):
     """Publishes a message at QoS 1."""
 
     def __call__(self, topic: str, payload: bytes, *, lasting: Literal["passing", "retained"] = "passing") -> None:
-        """Hand over one message."""
+        """Send one message."""
 
 
 class FleetHandler(Protocol):
-    """Made once with (FleetFolder, Registry, FleetPublish); every method is called from the service's one thread, in turn.
+    """Created once with (FleetFolder, Registry, FleetPublish); every method is called from the service's one thread, in turn.
 
-    An EdgemeterError is logged, and the service continues. Nothing may block longer than a second, or the other handlers wait. What
-    inherits it does nothing in the methods that it does not define.
+    An EdgemeterError is logged, and the service continues. Nothing may block longer than a second, or the other handlers wait. The
+    default of every method does nothing.
     """
 
     topics: Sequence[str]
     """The topics that it subscribes to; `+` stands for any level."""
 
     def received(self, message: Message) -> None:  # noqa: ARG002 - ignored here
-        """Take one message whose topic matches `topics`."""
+        """Handle one message whose topic matches `topics`."""
         return
 
     def poll(self, now_ns: int) -> None:
-        """Do what is due at `now_ns` (UTC): changes that commands wrote to the registry, time limits.
+        """Do the work that is due at `now_ns` (UTC): changes that commands wrote to the registry, time limits.
 
         Called about twice a second while the broker is connected.
         """
@@ -49,5 +49,5 @@ class FleetHandler(Protocol):
 
 
 def subscription(pattern: str) -> re.Pattern[str]:
-    """Return the expression that topics of a subscription match; its `+` stands for one level."""
+    """Return the expression that topics of a subscription match; `+` matches one level."""
     return re.compile(re.escape(pattern).replace(r"\+", "[^/]+"))

@@ -1,4 +1,4 @@
-"""Messages that wait for the service: each sender has a bounded share and its turn, and who sends more than any board needs is named."""
+"""Messages that wait for the service: each sender has a limited share and its turn, and flooding senders are named."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ UNIT_BYTES = 4096
 def sender_of(topic: str) -> str:
     """Return the device that sent a message on this topic, which the broker's rules bind to its certificate.
 
-    Return the topic itself, which is no name, where a part of the server sent it.
+    Return the topic itself, which is not a device name, if a part of the server sent it.
     """
     if topic.startswith(f"{TOPIC_ROOT}/") and not (name := topic.split("/")[3]).startswith(RESERVED_PREFIX):
         return name
@@ -57,7 +57,7 @@ class ServiceInbox:
         return self._count
 
     def put(self, message: Message) -> list[Message]:
-        """Add a message, and return those that nobody will take: of a sender who is banned, floods, or has newer ones than its share."""
+        """Add a message, and return the dropped ones: of a sender that is banned, floods, or has newer ones than its share."""
         sender = sender_of(message.topic)
         with self._changed:
             is_device = sender != message.topic
@@ -71,7 +71,7 @@ class ServiceInbox:
             return superseded
 
     def take(self, timeout_s: float) -> Message | None:
-        """Return the next message of the sender whose turn it is, None where none comes within `timeout_s`."""
+        """Return the next message of the sender whose turn it is, None if none arrives within `timeout_s`."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._waiting, timeout_s):
                 return None
@@ -84,11 +84,11 @@ class ServiceInbox:
             return message
 
     def flooders(self) -> list[str]:
-        """Return who sent more than it may since the last call."""
+        """Return the senders that exceeded the rate since the last call."""
         return self._allowance.exceeded()
 
     def ban(self, names: Collection[str]) -> None:
-        """Drop what comes of these senders from now on, and of no others."""
+        """Drop messages of these senders from now on, and of no others."""
         self._banned = names
 
     def _add(self, sender: str, message: Message) -> list[Message]:

@@ -24,20 +24,20 @@ CLIENT_ID = "edgemeter-fleet"
 POLL_S = 0.5
 # A handler may wait for a broker that stalls, ten seconds for each session that it ends.
 STALLED_S = 60.0
-# A flood leaves a backlog at the broker, up to its limit, before the flooder is cut; others wait behind it.
+# A flood leaves a backlog at the broker, up to its limit, before the sender is disconnected; others wait behind it.
 MOST_DROPPED = 2000
 RENEWAL_S = 3.0
 FLOODED = "it sent more messages than any board needs"
 
 
 class FleetService:
-    """Serves the fleet in `folder` at the broker at `address`; `start` once, `stop` once or more."""
+    """Serves the fleet in `folder` at the broker at `address`; `start` once, then `stop`."""
 
     def __init__(self, folder: FleetFolder, address: BrokerAddress, clock: Callable[[], float] = time.monotonic) -> None:
         self.address = address
         self._clock = clock
         self._registry = open_registry(folder)
-        # Any client that connects with its id ends its session, so that has a secret in it.
+        # Any client that connects with its id ends its session, so the id contains a secret.
         secret = hashlib.sha256(b"client id of the service " + folder.ca_key.read_bytes()).hexdigest()[:16]
         self._client_id = f"{CLIENT_ID}-{secret}"
         self.session = MqttSession(address, SessionProfile(self._client_id, "persistent", acknowledges="later"), self)
@@ -70,7 +70,7 @@ class FleetService:
         self._registry.close()
 
     def is_alive(self) -> bool:
-        """Return whether it runs; when not, another service has taken over, and the process has to end."""
+        """Return whether it runs; if not, another service has taken over, and the process has to end."""
         return self._thread.is_alive()
 
     def is_stalled(self) -> bool:
@@ -82,7 +82,7 @@ class FleetService:
         self.session.subscribe(self._topics)
 
     def disconnected(self, reason: str) -> None:
-        """Session event: it reconnects by itself, unless another client with its id has taken over, which ends it."""
+        """Session event: it reconnects automatically, unless another client with its id has taken over, which ends it."""
         if reason == TAKEN_OVER:
             logger.error(
                 "another service of this fleet has connected to the broker at %s and replaces this one: run only one", self.address
@@ -106,7 +106,7 @@ class FleetService:
         self.session.publish(topic, payload, lasting=lasting)
 
     def work(self) -> None:
-        """Pass on the next message, if one comes before the handlers are due, and do what is due; the thread calls it again and again."""
+        """Pass on the next message, if one arrives before the handlers are due, and do the due work; the thread calls it repeatedly."""
         self._pass_s = self._clock()
         message = self._inbox.take(max(0.0, self._due_s - self._clock()))
         if message is not None:
@@ -118,7 +118,7 @@ class FleetService:
             self._due_s = self._clock() + POLL_S
             self._ban_flooders()
             if self.session.is_connected():
-                # Otherwise nobody can report anything: nobody is late.
+                # Otherwise no device can report: nothing is late.
                 for name, fleet_handler in self._handlers.items():
                     self._do(name, fleet_handler, None)
             if self._inbox.dropped_count > MOST_DROPPED and self._clock() - self._renewed_s > RENEWAL_S:
@@ -129,7 +129,7 @@ class FleetService:
             self.work()
 
     def _ban_flooders(self) -> None:
-        """Ban who floods for a time, and take nothing of the banned; the handler of access makes the broker refuse them."""
+        """Ban flooding senders for a time, and drop messages of banned ones; the access handler makes the broker refuse them."""
         now_ns = time.time_ns()
         try:
             if flooders := self._inbox.flooders():
@@ -141,9 +141,9 @@ class FleetService:
             logger.warning("cannot ban who floods: %s", error)
 
     def _renew_session(self) -> None:
-        """Connect anew, without what the broker has still to send: most of it is a flooder's.
+        """Reconnect without the broker's backlog: most of it is a flooding sender's.
 
-        What others sent comes again: their reports are retained, and a device repeats those of its jobs until they are acknowledged.
+        Other senders' messages come again: their reports are retained, and a device repeats those of its jobs until they are acknowledged.
         """
         self._renewed_s = self._clock()
         logger.info("dropped %d messages of a flood: connecting to the broker anew, without the others", self._inbox.dropped_count)

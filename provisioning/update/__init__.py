@@ -1,1 +1,1 @@
-"""Updates: the releases that devices can go to, and which device gets which."""
+"""Updates: the available releases, and the choice for each device."""

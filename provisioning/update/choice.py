@@ -1,4 +1,4 @@
-"""An update of many devices: which release each gets or why none, and the job that brings it to them."""
+"""An update of many devices: the release of each or why there is none, and the job that delivers it."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -62,7 +62,7 @@ def choose_release(
         target = f"{device.board if is_known else 'any board'}, {health.arch}, Python {python}, glibc {health.glibc}"
         offered = "; ".join(f"{release.board}, {release.arch}, Python {release.python}, glibc {release.glibc}" for release in releases)
         return UpdateChoice(device, health, None, f"no release fits {target}; there are {offered}")
-    # The release for the newest C library that fits has the newest wheels.
+    # Among matching releases, the one for the newest C library has the newest wheels.
     best = max(fitting, key=lambda release: (_numbers(release.glibc), release.built_ns))
     if why := _why_not(health, best.version, even_if, under_way):
         return UpdateChoice(device, health, None, why)

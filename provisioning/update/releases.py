@@ -1,4 +1,4 @@
-"""Releases in the registry: signed files among the fleet's content, one row each; a version has one for each kind of board."""
+"""Releases in the registry: signed files in the fleet's content, one row each; a version has one for each kind of board."""
 
 import time
 from dataclasses import astuple, dataclass
@@ -31,13 +31,13 @@ class Release:
 
 
 def read_releases(registry: Registry) -> list[Release]:
-    """Return every release, the newest version first; of one version and target the latest build first."""
+    """Return every release, newest version first, and for one version and target the latest build first."""
     releases = [Release(**row) for row in registry.query("SELECT * FROM releases ORDER BY board, python, built_ns DESC, sha256")]
     return sorted(releases, key=lambda release: version_key(release.version), reverse=True)
 
 
 def add_release(folder: FleetFolder, registry: Registry, verified: ReleaseFile) -> None:
-    """Keep the file, unless it is there; raises as `ContentStore.put`."""
+    """Store the file, unless it exists; raises as `ContentStore.put`."""
     fields = verified.manifest
     name = f"edgemeter-{fields.version}-{fields.board}-{fields.arch}-py{fields.python}.tar".replace("+", "_")
     content = ContentStore(folder.content).put(verified.path, name)
