@@ -23,8 +23,7 @@ SUITE_ONLY = {"power_mode", "governor"}
 CASE_OPTIONS = tuple(key for key in CASE_KEYS if key not in SUITE_ONLY)
 MODEL_OPTIONS = ("data", "annotations", "runtime", "backend", "threads")
 # Options of commands that interleave many runs.
-_SHORT_MODES = [mode for mode in MODES if mode != "sustained"]
-SHORT_MODES = {"type": click.Choice(_SHORT_MODES), "help": "Length of a run: rapid, quick, normal or full. Default: quick."}
+SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustained"])}
 _NAMES = {
     "data": ("-d", "--data"),
     "annotations": ("-a", "--annotations"),
@@ -33,7 +32,7 @@ _NAMES = {
     "time_s": ("--time",),
     "precision_ratio": ("--precision",),
 }
-_METAVARS = {"mode": "MODE", "runtime": "NAME", "backend": "NAME", "task": "NAME", "time_s": "SECONDS", "seconds": "SECONDS"}
+_METAVARS = {"runtime": "NAME", "backend": "NAME", "task": "NAME", "time_s": "SECONDS", "seconds": "SECONDS"}
 # Options with several values, if their key has a list.
 _SWEPT = ("prompt_tokens", "output_tokens", "concurrency", "rate_per_s")
 

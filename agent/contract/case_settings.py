@@ -48,7 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     deadline: str | None = None  # steady: time limit of a frame, such as 60ms. Default: until the next frame.
     concurrency: Users | list[Users] | None = None
     """concurrent: users, each with one query at a time."""
-    mode: ModeName | None = None  # Length of a run: rapid, quick (10 s), normal, full or sustained. Default: quick.
+    mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
     prompt_tokens: Tokens | list[Tokens] | None = None
     """Language models: tokens of the prompt. Default: 512."""
     output_tokens: Tokens | list[Tokens] | None = None
@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     repeats: Positive | None = None
     """Number of runs per case. Default: as many as the precision needs."""
     seconds: Seconds | None = None
-    """Shortest timed part; in sustained and steady its exact length. Default: by mode."""
+    """Shortest timed part in seconds; in sustained and steady its exact length. Default: by mode."""
     idle_seconds: Seconds | None = None
     """Idle time before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
     cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from edgemeter.agent.contract.suite import Suite
     from edgemeter.models.cli.board_formats import BoardFormats
 
-RAPID = {**SHORT_MODES, "default": "rapid", "help": "Length of a run: rapid, quick, normal or full. Default: rapid."}
+RAPID = {**SHORT_MODES, "default": "rapid", "help": "Length of a run. Default: rapid."}
 # With several formats of one file, the runtime is what is compared.
 OPTIONS = (
     *(key for key in MODEL_OPTIONS if key not in {"runtime", "backend"}), "subset", "seed", "mode", "repeats", "precision_ratio", "time_s",
@@ -28,16 +28,9 @@ _RECOMMEND = "edgemeter.collector.cli.compare:recommend_format"
 
 @click.command()
 @click.argument("model")
-@click.option("-o", "--output", "out", type=PATH, default=Path("converted"), show_default=True, help="Folder for the converted files.")
-@click.option("--calibration", type=PATH, help="Images that set the int8 ranges, other than --data.")
-@click.option(
-    "--calibration-images",
-    metavar="N",
-    type=click.IntRange(1),
-    default=200,
-    show_default=True,
-    help="Number of calibration images at most.",
-)
+@click.option("-o", "--output", "out", type=PATH, default=Path("converted"), help="Output folder. Default: converted.")
+@click.option("--calibration", type=PATH, help="Images to set int8 ranges, other than --data.")
+@click.option("--calibration-images", metavar="N", type=click.IntRange(1), default=200, help="Calibration images at most. Default: 200.")
 @matters_option
 @case_options(*OPTIONS, mode=RAPID)
 @power_option

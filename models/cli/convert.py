@@ -24,14 +24,7 @@ if TYPE_CHECKING:
 @click.option("--to", "goals", multiple=True, required=True, help="Format: onnx-fp16, litert-int8, edgetpu, ... Repeatable.")
 @click.option("-o", "--output", "out", type=PATH, default=Path("converted"), show_default=True, help="Output folder.")
 @click.option("--calibration", type=PATH, help="Folder of images to measure int8 ranges on.")
-@click.option(
-    "--calibration-images",
-    metavar="N",
-    type=click.IntRange(1),
-    default=200,
-    show_default=True,
-    help="Number of calibration images at most.",
-)
+@click.option("--calibration-images", metavar="N", type=click.IntRange(1), default=200, help="Calibration images at most. Default: 200.")
 @click.option("-d", "--data", "images", type=PATH, help="Folder of images to compare on. Default: half of the calibration images.")
 @click.option("-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides.")
 @click.option("--subset", "limit", metavar="N", type=click.IntRange(1), help="Compare on a random subset of N images.")

@@ -66,7 +66,7 @@ def test_a_value_outside_the_limits_of_its_key_is_a_wrong_option():
 
 
 def test_a_command_may_change_what_differs_in_it():
-    """Runs in turn take modes that end soon, and the help names these."""
+    """Runs in turn take modes that end soon; the help stays."""
 
     @click.command()
     @case_options.case_options("mode", "seed", mode=SHORT_MODES)
@@ -75,5 +75,5 @@ def test_a_command_may_change_what_differs_in_it():
 
     mode, seed = command.params
     assert mode.type.choices == ("rapid", "quick", "normal", "full")
-    assert mode.help == "Length of a run: rapid, quick, normal or full. Default: quick."
+    assert mode.help == "Length of a run. Default: quick (10 s)."
     assert seed.type.min == 0
