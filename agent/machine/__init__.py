@@ -1,1 +1,1 @@
-"""The machine that a run is measured on, by the kernel's files: board, clocks, load, temperatures, throttling."""
+"""The machine of a run, by the kernel's files: board, clocks, load, temperatures, throttling."""

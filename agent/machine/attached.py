@@ -29,7 +29,7 @@ def accelerators(machine: Machine) -> tuple[str, ...]:
 
 
 def attached(machine: Machine) -> tuple[str, ...]:
-    """Return all that is attached and draws power of its own: accelerators, NVMe drives, and HATs that have an ID EEPROM."""
+    """Return the attached devices that draw power: accelerators, NVMe drives, and HATs with an ID EEPROM."""
     drives = [
         f"{NVME} ({': '.join(filter(None, (path.name, machine.line(path / 'model'))))})" for path in machine.find("sys/class/nvme/nvme*")
     ]

@@ -1,6 +1,6 @@
-"""Which machine this is: board, system on chip, processor, firmware, power mode; and whether it is a guest.
+"""The identity of the machine: board, system on chip, processor, firmware, power mode; and whether it is a guest.
 
-The signs of a virtual machine or container are those that systemd-detect-virt reads, as far as files show them to an ordinary user.
+Signs of a virtual machine or container are those of systemd-detect-virt that an ordinary user can read in files.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 DEVICE_TREE = ("proc/device-tree", "sys/firmware/devicetree/base")
 
-# What vendors leave in the DMI table when they fill in nothing.
+# Texts in the DMI table that vendors left as they were.
 PLACEHOLDERS = re.compile(
     r"^(to be filled|default string|system (product|manufacturer)|not (applicable|specified)|unknown|none$|o\.?e\.?m)", re.IGNORECASE
 )
@@ -28,12 +28,11 @@ CPU_PARTS = {
     (0x41, 0xD81): "Cortex-A720", (0x41, 0xD82): "Cortex-X4", (0x41, 0xD83): "Neoverse-V3AE", (0x41, 0xD84): "Neoverse-V3",
     (0x4E, 0x003): "NVIDIA Denver 2", (0x4E, 0x004): "NVIDIA Carmel",
 }  # fmt: skip
-# Of the sizes of caches.
 _SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-# The board's own serial number, else the installation's, which moves to another board with the card.
+# The board's serial number, else the installation's id, which moves to another board with the card.
 SERIAL_PLACES = ("proc/device-tree/serial-number", "sys/class/dmi/id/product_uuid", "etc/machine-id")
 KEY_LENGTH = 16
-# What a hypervisor writes where a vendor writes its name. Source: systemd src/basic/virt.c, dmi_vendors.
+# Vendor names by which hypervisors show. Source: systemd src/basic/virt.c, dmi_vendors.
 HYPERVISOR_MAKERS = (
     ("qemu", "qemu"), ("kvm", "kvm"), ("openstack", "kvm"), ("kubevirt", "kvm"), ("amazon ec2", "amazon"),
     ("google compute engine", "google"), ("vmware", "vmware"), ("innotek", "virtualbox"), ("virtualbox", "virtualbox"), ("xen", "xen"),
@@ -80,7 +79,7 @@ def cpu(machine: Machine) -> str | None:
 
 
 def cores(machine: Machine) -> int | None:
-    """Return how many processors the kernel runs on."""
+    """Return the number of processors."""
     return len(re.findall(r"^processor\s*:", machine.text("proc/cpuinfo") or "", re.MULTILINE)) or None
 
 
@@ -90,7 +89,7 @@ def firmware(machine: Machine) -> str | None:
     if release:
         return f"L4T {release[1]}.{release[2]}"
     if is_raspberry_pi(machine):
-        # A date, a copyright, `version HASH (release) ...`.
+        # The lines are a date, a copyright, and `version HASH (release) ...`.
         lines = (machine.output(["vcgencmd", "version"]) or "").splitlines()
         version = next((line.split()[1] for line in lines if line.startswith("version ") and len(line.split()) > 1), None)
         return f"{version} of {' '.join(lines[0].split())}" if version else None
@@ -99,7 +98,7 @@ def firmware(machine: Machine) -> str | None:
 
 
 def cache_mb(machine: Machine) -> float | None:
-    """Return the size of the last level of caches, all its parts together, in MB; None where the kernel reports none."""
+    """Return the total size of the last level of caches in MB; None if the kernel reports none."""
     sizes: dict[tuple[int, str], int] = {}
     for path in machine.find("sys/devices/system/cpu/cpu[0-9]*/cache/index[0-9]*"):
         level, shared_by, size = machine.number(path / "level"), machine.line(path / "shared_cpu_list"), machine.line(path / "size")
@@ -110,7 +109,7 @@ def cache_mb(machine: Machine) -> float | None:
 
 
 def power_mode(machine: Machine) -> str | None:
-    """Return the power mode: `2 MAXN_SUPER` (id and name) on a Jetson, the platform profile where ACPI has one."""
+    """Return the power mode: `2 MAXN_SUPER` (id and name) on a Jetson, elsewhere ACPI's platform profile."""
     if is_jetson(machine):
         output = machine.output(["nvpmodel", "-q"]) or ""
         mode = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", output, re.MULTILINE)
@@ -134,7 +133,7 @@ def _dmi(machine: Machine, file: str) -> str | None:
 
 
 def board_key(machine: Machine = THIS_MACHINE) -> str | None:
-    """Return this board's key, 16 hexadecimal digits: a hash, so that no serial number leaves the machine; None without a serial number."""
+    """Return this board's key, a hash of 16 hexadecimal digits that does not reveal the serial number; None without a serial number."""
     for path in SERIAL_PLACES:
         if serial := machine.line(path):
             return hashlib.sha256(f"{path} {serial}".encode()).hexdigest()[:KEY_LENGTH]
@@ -142,13 +141,13 @@ def board_key(machine: Machine = THIS_MACHINE) -> str | None:
 
 
 def detect_virtualisation(machine: Machine) -> str | None:
-    """Return what the operating system runs in, the innermost first (`docker in kvm`); None where it does not seem to be a guest."""
+    """Return the container and hypervisor, the innermost first (`docker in kvm`); None if there are no signs of either."""
     guests = [name for name in (container(machine), hypervisor(machine)) if name]
     return " in ".join(guests) or None
 
 
 def container(machine: Machine) -> str | None:
-    """Return the kind of container that this process runs in."""
+    """Return the kind of the container of this process."""
     if named := machine.line("run/systemd/container"):
         return named
     if (machine.root / "run/.containerenv").exists():
@@ -161,7 +160,7 @@ def container(machine: Machine) -> str | None:
 
 
 def hypervisor(machine: Machine) -> str | None:
-    """Return the hypervisor; `vm` where it does not give its name."""
+    """Return the hypervisor; `vm` if its name is unknown."""
     if "microsoft" in (machine.text("proc/sys/kernel/osrelease") or "").lower():
         return "wsl"
     if device_tree := machine.text("proc/device-tree/hypervisor/compatible"):
@@ -183,5 +182,5 @@ def _processor_says_guest(machine: Machine) -> bool:
     flags = re.search(r"^flags\s*:.*\bhypervisor\b", machine.text("proc/cpuinfo") or "", re.MULTILINE)
     if not flags and machine.text("sys/hypervisor/type") != "xen":
         return False
-    # Xen's dom0 has the flag too, and is not a guest.
+    # Xen's dom0 has the flag too, but is not a guest.
     return "control_d" not in (machine.text("proc/xen/capabilities") or "")

@@ -1,7 +1,7 @@
-"""The most that a board, an accelerator or a card can do: bandwidth of its memory, operations a second; each figure with its source.
+"""Upper bounds for a board, an accelerator or a card: memory bandwidth and operations a second, each with its source.
 
-The figures stand in `board_limits.toml`, which is read when the first of them is needed. They are upper bounds: of a family that one line
-covers, its largest member's, sparse and in the fastest mode, so that what lies above is not possible on any of them.
+The figures are in `board_limits.toml`, which is read when needed. If one line covers a family, they are those of its largest member, sparse
+and in the fastest mode, so that no member can exceed them.
 """
 
 import re
@@ -12,18 +12,18 @@ from typing import Literal
 import msgspec
 
 BOARD_LIMITS = Path(__file__).with_name("board_limits.toml")
-# What a device's name has besides its parts and that does no work of a model; any other word may be an accelerator, or a second device.
+# Words in a device's name that do not change its bounds; any other word may be an accelerator, or a second device.
 _HARMLESS = re.compile(
     r"nvidia|raspberry|pi|jetson|geforce|rockchip|orange|radxa|google|lenovo|dell|hp|laptop|desktop|pc|pro|max|plus|super|ti|usb|m\.2|pcie|"
     r"board|kit|devkit|developer|dev|reference|engineering|compute|module|model|series|[\d.]+(?:gi?b|w|g)|gi?b|ram|lpddr\w*|ssd|nvme|1x|"
     r"active|cooler|fan|heatsink|case|with|on|and|in|a|an|the|of|b|sxm\d?"
 )
-# Beside an accelerator's own name.
+# Further words next to an accelerator's name.
 _OF_ACCELERATOR = re.compile(r"ai|npu|gpu|tpu|accelerator|stick|card|[\d.]+tops")
 
 
 class CpuLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cores of a processor, their clock as sold, and the operations that one does in a cycle, by type."""
+    """The cores of a processor, their nominal clock, and the operations of a core in a cycle, by type."""
 
     cores: int
     clock_hz: float
@@ -33,16 +33,16 @@ class CpuLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     source: str
 
     def gop_per_s(self, bits: float, clock_hz: float | None = None) -> float:
-        """Return what all cores do at most with numbers of so many bits, 10^9 operations/s."""
+        """Return the peak of all cores for numbers of `bits`, 10^9 operations/s."""
         return self.cores * (clock_hz or self.clock_hz) * self.operations_per_cycle(bits) / 1e9
 
     def operations_per_cycle(self, bits: float) -> float:
-        """Return what one core does in a cycle with numbers of so many bits."""
+        """Return the operations of a core in a cycle for numbers of `bits`."""
         return self.fp32 if bits > 16 else self.fp16 if bits > 8 else self.int8
 
 
 class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The bounds of a board, an accelerator on it, or a card, which has a supply of its own; None and empty: not on record."""
+    """The bounds of a board, an accelerator on it, or a card, which has a supply of its own; None or empty: unknown."""
 
     name: str
     kind: Literal["board", "accelerator", "card"]
@@ -55,15 +55,15 @@ class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     cpu: CpuLimit | None = None
 
     def gop_per_s(self, bits: float | None) -> float | None:
-        """Return what its engines do at most with numbers of so many bits, 10^9 operations/s; of None: whatever they have."""
+        """Return the peak of its engines for numbers of `bits` (None: any), 10^9 operations/s."""
         number_type = self.type_for(bits)
         return self.most_gop_per_s[number_type] if number_type else None
 
     def type_for(self, bits: float | None) -> Literal["int4", "int8", "fp16", "fp32"] | None:
-        """Return the type whose peak bounds numbers of so many bits; of None the fastest; None: none does.
+        """Return the type whose peak bounds numbers of `bits` (None: the fastest type); None if no type does.
 
-        A wider type is never faster than a narrower one, so that the bound of the narrower one holds for it too, unless an accelerator
-        has whole numbers only. Up to 5 bits, a block's scale included, are 4.
+        A wider type is never faster than a narrower one, so the bound of the narrower one holds for it too, unless the accelerator has
+        integers only. Up to 5 bits, with the scale of a block, count as 4.
         """
         by_type = self.most_gop_per_s
         if bits is not None and bits > 8 and self.kind == "accelerator" and not {"fp16", "fp32"} & {*by_type}:
@@ -75,9 +75,9 @@ class BoardLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class NamedLimits(msgspec.Struct, frozen=True):
-    """The bounds of a device by its name: the board, and an accelerator or a card beside it.
+    """The bounds of a device by its name: the board, and an accelerator or a card with it.
 
-    `is_complete` is False where the name says more than them: it may be of several devices, or of a part without bounds on record.
+    `is_complete` is False if the name has other words: it may name several devices, or a part with unknown bounds.
     """
 
     board: BoardLimit | None = None
@@ -107,7 +107,7 @@ def _words() -> re.Pattern[str]:
 
 
 def plain_name(device: str) -> str:
-    """Return a device's name in small letters without what people write in different ways: `raspberry pi 5` of `RPi-5 Model B`."""
+    """Return a device's name in lower case and one spelling: `raspberry pi 5` for `RPi-5 Model B`."""
     text = " ".join(re.sub(r"[-_/,()®™|]", " ", device.casefold()).split())
     text = re.sub(r"\b(?:raspberry ?pi|rpi|raspi) ?(?=[0-9zc])|^pi ?(?=\d)", "raspberry pi ", text)
     return re.sub(r"\bmodel [ab]\b", "", text)
@@ -115,7 +115,7 @@ def plain_name(device: str) -> str:
 
 @lru_cache(maxsize=1024)
 def limits_named(device: str) -> NamedLimits:
-    """Return the bounds of a device by its name, as a device tree or a person writes it: `Raspberry Pi 5 with AI HAT+ 2`."""
+    """Return the bounds of a device by its name in a device tree or by a person: `Raspberry Pi 5 with AI HAT+ 2`."""
     text = plain_name(device)
     parts = {entry.name: entry for entry in map(_by_word().__getitem__, _words().findall(text))}.values()
     boards = [entry for entry in parts if entry.kind == "board"]

@@ -1,4 +1,4 @@
-"""Whether the wall clock can be trusted. Durations never depend on it; the stamps of records do."""
+"""Whether the wall clock can be trusted. Timestamps of records depend on it, durations do not."""
 
 import ctypes
 import time
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
-# The kernel counts its own error up from the last correction and starts at this value.
-# Source: NTP_PHASE_LIMIT in Linux include/linux/timex.h; systemd's ntp_synced() draws the line at the same value.
+# The kernel starts with this error bound, and increases it from each correction on.
+# Source: NTP_PHASE_LIMIT in Linux include/linux/timex.h; systemd's ntp_synced() uses the same limit.
 UNSYNCHRONISED_MS = 16_000.0
 # The offset is in nanoseconds when this bit of the status is set. Source: STA_NANO in adjtimex(2).
 IN_NANOSECONDS = 0x2000
 
 
 class _Timex(ctypes.Structure):
-    """The beginning of the C library's struct timex, and room for the rest. Source: adjtimex(2)."""
+    """The first fields of the C library's struct timex, and room for the others. Source: adjtimex(2)."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -30,14 +30,14 @@ class _Timex(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class KernelClock:
-    """The state of the kernel's wall clock: the offset still to be corrected, and the kernel's bound on the error."""
+    """The state of the kernel's wall clock: the offset to correct, and the kernel's bound on the error."""
 
     offset_ms: float
     error_ms: float
 
 
 def kernel_clock() -> KernelClock | None:
-    """Return the state of the kernel's wall clock; None where the system call is not permitted."""
+    """Return the state of the kernel's wall clock; None if the system call is not permitted."""
     timex = _Timex()
     try:
         state: int = ctypes.CDLL(None).adjtimex(ctypes.byref(timex))
@@ -50,14 +50,14 @@ def kernel_clock() -> KernelClock | None:
 
 
 def kernel_clock_of(machine: Machine) -> KernelClock | None:
-    """Return the state of the kernel's clock; None for a recorded machine, whose kernel is another one."""
+    """Return the state of the kernel's clock; None for a recorded machine."""
     return kernel_clock() if machine.root == THIS_MACHINE.root else None
 
 
 def synchronised(machine: Machine = THIS_MACHINE, ask_kernel: Callable[[Machine], KernelClock | None] = kernel_clock_of) -> bool | None:
-    """Return whether something keeps the wall clock right (NTP, chrony, PTP), or None where that is unknown.
+    """Return whether the wall clock is synchronised (NTP, chrony, PTP); None if unknown.
 
-    Where the kernel's state is unknown (some sandboxes, and recordings), only systemd-timesyncd's mark is left: true or unknown.
+    If the kernel's state is unknown (in some sandboxes, and in recordings), systemd-timesyncd's mark shows it, but its absence does not.
     """
     state = ask_kernel(machine)
     if state is not None:
@@ -66,9 +66,9 @@ def synchronised(machine: Machine = THIS_MACHINE, ask_kernel: Callable[[Machine]
 
 
 def wall_ns(monotonic_ns: int) -> int:
-    """Return the wall clock's time at a moment of the monotonic clock, as it is set now: UTC, ns.
+    """Return the time at a moment of the monotonic clock, by the wall clock as it is set now: UTC, ns.
 
-    So a wall clock that was stepped in between, as on a board without a clock chip, does no harm.
+    So a step of the wall clock since then, as on a board without a clock chip, does no harm.
     """
     return time.time_ns() - (time.monotonic_ns() - monotonic_ns)
 

@@ -1,4 +1,4 @@
-"""Conditions of a run: the state of the machine before, during and after it, read from outside the measured process."""
+"""Conditions of a run: the state of the machine before, during and after it, read outside the measured process."""
 
 import os
 import statistics
@@ -20,14 +20,14 @@ from edgemeter.agent.machine.throttling import cpu_clocks_hz, governor
 When = Literal["before", "during", "after"]
 
 PERIOD_S = 2.0
-# The measured process needs a moment to get going, and may already sleep when it is inspected right at its end.
+# The process may not be busy yet at the beginning, and already sleep at the end.
 FIRST_S = 0.25
 
 
 def inspect(when: When, machine: Machine = THIS_MACHINE, *, since: ProcessorUsage | None = None, pid: int | None = None) -> Condition:
-    """Return the machine's condition now: load since `since`, without the process `pid`; the clock is that of its core.
+    """Return the machine's condition: load since `since`, without the process `pid`; the clock is that of its core.
 
-    During a run only what may change from one second to the next is read; before and after it also what takes longer to read.
+    During a run only quantities that may change within seconds are read; before and after it also those that take longer to read.
     """
     usage = None if since is None else load.load_between(since, load.read_usage(machine, pid, os.getpid()))
     now_hz, highest_hz = cpu_clocks_hz(machine, None if pid is None else load.core_of(machine, pid))
@@ -52,8 +52,8 @@ def inspect(when: When, machine: Machine = THIS_MACHINE, *, since: ProcessorUsag
 class ConditionWatcher:
     """Inspects the machine every period, from a thread, while the process `pid` is measured.
 
-    Where the timed part is too short for the kernel's clock ticks, the load is counted from an earlier `mark` on. `served` returns the
-    processes of the model's server, `neighbours` those of runs that are measured at the same time; these are none of the others.
+    If the timed part is too short for the kernel's clock ticks, the load is counted from an earlier `mark`. `served` returns the processes
+    of the model's server, `neighbours` those of runs at the same time; neither counts as other processes.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class ConditionWatcher:
         self._table = table
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
-        # Each condition with its moment, monotonic ns.
+        # Conditions with their times, monotonic ns.
         self.taken: list[tuple[int, Condition]] = []
         self._marks: list[ProcessorUsage] = []
         self._last: ProcessorUsage | None = None
         self._events: list[Mapping[str, int]] = []
 
     def mark(self) -> None:
-        """Record the usage up to now, before the timed part begins; a server may have begun processes since the last."""
+        """Record the usage up to now, before the timed part; a server may have started processes."""
         self._served |= self._find_served() - {os.getpid(), self._pid}
         self._mark()
 
@@ -94,7 +94,7 @@ class ConditionWatcher:
         return load.read_usage(self._machine, self._pid, os.getpid(), self._served, self._neighbours() - {self._pid})
 
     def start(self) -> None:
-        """Start; a watcher that has started goes on."""
+        """Start, unless already started."""
         if self._thread is not None:
             return
         self.taken, self._events, self._last = [], [], None
@@ -105,7 +105,7 @@ class ConditionWatcher:
         self._thread.start()
 
     def stop(self) -> list[Condition]:
-        """Stop and return one condition that sums up the run; none when it had not started."""
+        """Stop, and return one condition that summarises the run; empty if not started."""
         if self._thread is None:
             return []
         self._ended.set()
@@ -131,7 +131,7 @@ class ConditionWatcher:
 
     def _count(self) -> None:
         usage = self._usage()
-        # The process may end before its last event is read: the last usage while it lived counts.
+        # The process may end before its last event is read, so the last usage before that counts.
         if usage is not None and usage.own is not None:
             self._last = usage
         events = throttling.read(self._machine).throttle_events
@@ -140,7 +140,7 @@ class ConditionWatcher:
 
 
 def summary(looks: Sequence[Condition], usage: load.ProcessorLoad | None, events: Sequence[Mapping[str, int]] = ()) -> Condition:
-    """Return several conditions as one; a counter of throttle events that rose means that the machine throttled."""
+    """Return several conditions as one; if a counter of throttle events rose, the machine throttled."""
     temperatures_c: dict[str, float] = {}
     for name, value_c in (item for condition in looks for item in condition.temperatures_c.items()):
         temperatures_c[name] = max(value_c, temperatures_c.get(name, value_c))

@@ -1,4 +1,4 @@
-"""The environment fingerprint of a run: board, system, software; so that two runs can be compared by what really differed."""
+"""The environment of a run: board, system and software, to show what differs between two runs."""
 
 import os
 import platform
@@ -12,18 +12,18 @@ from edgemeter.agent.machine.board import detect_virtualisation
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import governor
 
-# Distributions whose version changes what is measured: the runtimes, and what prepares inputs and scores answers.
+# Distributions whose version may change a figure: the runtimes, and libraries that prepare inputs and score outputs.
 LIBRARIES = (
     "ai-edge-litert", "tflite-runtime", "onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn", "torch",
     "executorch", "openvino", "ncnn", "tensorrt", "hailort", "numpy", "pillow", "opencv-python",
     "opencv-python-headless",
 )  # fmt: skip
-# The second is the fallback of distributions without the first.
+# Some distributions have only the second.
 OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 
 
 def read(machine: Machine = THIS_MACHINE) -> Environment:
-    """Return the fingerprint of the machine; what is unknown is null. On a Pi or Jetson it runs one or two commands."""
+    """Return the environment; unknown values are None. On a Pi or Jetson it runs one or two commands."""
     return Environment(
         board=board.model(machine),
         arch=machine.arch,
@@ -53,7 +53,7 @@ def operating_system(machine: Machine) -> str | None:
 
 
 def is_32_bit() -> bool:
-    """Return whether this Python is a 32-bit program, whatever the kernel is: most runtimes have no wheels for it."""
+    """Return whether this Python is a 32-bit program, for which most runtimes have no wheels."""
     return struct.calcsize("P") == 4
 
 
@@ -63,12 +63,12 @@ def python() -> str:
 
 
 def libraries() -> dict[str, str]:
-    """Return the versions of Python and of those LIBRARIES that are installed; none of them is imported."""
+    """Return the versions of Python and of the installed LIBRARIES, without importing them."""
     return {"python": python()} | {name: installed for name in LIBRARIES if (installed := version(name))}
 
 
 def version(distribution: str) -> str | None:
-    """Return the version of an installed distribution, None where it is absent or its metadata is damaged."""
+    """Return the version of an installed distribution, None if it is absent or its metadata is damaged."""
     try:
         return metadata.version(distribution) or None
     except metadata.PackageNotFoundError:

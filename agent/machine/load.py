@@ -1,6 +1,6 @@
 """Processor time by consumer (the measured process, the agent, others, the hypervisor), the busiest other process, and memory.
 
-Read from /proc by hand, and not with psutil, because a recorded tree must stand in for the machine, and garbled files must read as None.
+/proc is read without psutil, so that a recorded tree can replace the machine, and garbled files read as None.
 """
 
 from collections import Counter
@@ -10,16 +10,16 @@ from pathlib import Path
 
 from edgemeter.agent.machine.machine import Machine, whole_number
 
-# Below this many clock ticks (10 ms each, over all cores) a ratio reflects the ticks rather than the load: the kernel charges a
-# whole tick to whatever runs at that moment, so that a share is off by about a tick at each end, here 4%.
+# The kernel charges a whole clock tick (10 ms) to the process that runs at that moment, so a share is off by about a tick at each end: by
+# 4% for this number of ticks over all cores.
 FEWEST_TICKS = 50
 # One busy core of a four-core board is 25%, a desktop that redraws a few per cent.
 LOAD_RATIO = 0.10
-# Of a watched block: so much more than while it idled, as a share of all cores and of what the block added, and so many ticks.
+# Limits of the load in a watched block beyond that while idle: as a share of all cores, as a share of the block's load, and in ticks.
 EXCESS_RATIO = 0.02
 EXCESS_OF_BLOCK_RATIO = 0.10
 EXCESS_TICKS = 10
-# A process with a smaller part of the processor time is not the one that disturbs; a container does not show which is.
+# Processes with a smaller share of the processor time are not named; the busy one may be invisible from a container.
 LEAST_NAMED = 0.01
 
 
@@ -27,8 +27,8 @@ LEAST_NAMED = 0.01
 class ProcessorUsage:
     """Processor time since boot in clock ticks, over all cores.
 
-    `own` is that of the measured process, None when it is gone; `agent` that of the agent and its finished children; `served` that of the
-    model's server and its finished children, None where its processes are not seen.
+    `own` belongs to the measured process (None: it has ended), `agent` to the agent and its finished children, `served` to the model's
+    server and its finished children (None: not visible).
     """
 
     total: int
@@ -51,9 +51,9 @@ class ProcessorLoad:
 def read_usage(
     machine: Machine, pid: int | None = None, agent_pid: int | None = None, served: Collection[int] = (), neighbours: Collection[int] = ()
 ) -> ProcessorUsage | None:
-    """Return the usage up to now, with that of the process `pid`, of the agent and of `served`, all threads; None without a /proc/stat.
+    """Return the usage up to now, with that of the process `pid`, the agent and `served`; None without /proc/stat.
 
-    `neighbours` are measured at the same time: their usage counts as that of `pid`.
+    `neighbours` are measured at the same time; their usage counts as that of `pid`.
     """
     fields = (machine.text("proc/stat") or "").partition("\n")[0].split()
     counts = [count for field in fields[1:9] if (count := whole_number(field)) is not None]
@@ -64,14 +64,14 @@ def read_usage(
     total = sum(counts)
     measured = [ticks_of(machine, process) for process in ([] if pid is None else [pid, *neighbours])]
     own_ticks = None if None in measured else sum(ticks or 0 for ticks in measured)
-    # A run in the process of its caller is the agent's own process: it counts once.
+    # The process of a function is the agent's process, which counts once.
     agent = 0 if agent_pid in (None, pid) else ticks_of(machine, agent_pid, with_children=True) or 0
     of_server = sum(ticks_of(machine, process, with_children=True) or 0 for process in served) if served else None
     return ProcessorUsage(total, total - counts[3] - counts[4] - stolen, stolen, own_ticks, agent, of_server)
 
 
 def load_between(first: ProcessorUsage | None, second: ProcessorUsage | None) -> ProcessorLoad | None:
-    """Return the load between two moments; None when they are too close, or one is not known."""
+    """Return the load between two moments; None if they are too close, or one is unknown."""
     if first is None or second is None or second.total - first.total < FEWEST_TICKS:
         return None
     total, agent_ticks = second.total - first.total, second.agent - first.agent
@@ -84,12 +84,12 @@ def load_between(first: ProcessorUsage | None, second: ProcessorUsage | None) ->
 
 
 def load_up_to(marks: Sequence[ProcessorUsage], last: ProcessorUsage | None) -> ProcessorLoad | None:
-    """Return the load from the latest of the `marks` (in the order of time) that is far enough from `last`."""
+    """Return the load from the latest of the `marks` (in order of time) that is long enough before `last`."""
     return next((usage for mark in reversed(marks) if (usage := load_between(mark, last))), None)
 
 
 def ticks_of(machine: Machine, pid: int, *, with_children: bool = False) -> int | None:
-    """Return the clock ticks that a process has used, optionally with those of its finished children; None when it is gone."""
+    """Return the clock ticks of a process, optionally with those of its finished children; None if it has ended."""
     _, fields = _stat(machine, f"proc/{pid}/stat")
     ticks = [whole_number(field) for field in fields[11 : 15 if with_children else 13]]
     known_ticks = [tick for tick in ticks if tick is not None]
@@ -97,13 +97,13 @@ def ticks_of(machine: Machine, pid: int, *, with_children: bool = False) -> int 
 
 
 def core_of(machine: Machine, pid: int) -> int | None:
-    """Return the core that the process ran on last."""
+    """Return the last core of the process."""
     _, fields = _stat(machine, f"proc/{pid}/stat")
     return whole_number(fields[36]) if len(fields) > 36 else None
 
 
 def _stat(machine: Machine, path: str | Path) -> tuple[str, list[str]]:
-    """Return the name of a process, and the fields after it; the name is in brackets and may hold spaces and brackets itself."""
+    """Return the name of a process, and the fields after it; the name is in brackets and may contain spaces and brackets."""
     head, _, fields_text = (machine.text(path) or "").rpartition(")")
     return head.partition("(")[2], fields_text.split()
 
@@ -114,7 +114,7 @@ def _ratio(part: int, total: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class MemInfo:
-    """Memory of the whole machine in MB (1e6 bytes); None where /proc/meminfo lacks it."""
+    """Memory of the machine in MB (1e6 bytes); None if /proc/meminfo lacks it."""
 
     total_mb: float | None
     available_mb: float | None
@@ -123,7 +123,7 @@ class MemInfo:
 
 
 def read_memory(machine: Machine) -> MemInfo:
-    """Return the machine's memory as it is now."""
+    """Return the machine's memory now."""
     fields: dict[str, float] = {}
     for line in (machine.text("proc/meminfo") or "").splitlines():
         name, _, value = line.partition(":")
@@ -137,9 +137,9 @@ def read_memory(machine: Machine) -> MemInfo:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTable:
-    """Clock ticks up to a moment: of all cores, and of each process by its pid and start (pids are used again).
+    """Clock ticks up to a moment, of all cores and of each process by pid and start, because pids are reused.
 
-    `children` are the ticks of each process's finished children, `parents` the pids of their parents.
+    `children` has the ticks of the finished children of each process, `parents` the pids of parents.
     """
 
     total: int
@@ -150,7 +150,7 @@ class ProcessTable:
     parents: dict[int, int] = field(default_factory=dict)
 
     def tree(self, pid: int) -> dict[int, int]:
-        """Return a process and all that descend from it, with the ticks of each and of its finished children."""
+        """Return a process and its descendants, each with its ticks and those of its finished children."""
         spent = {process: ticks + self.children[process] for (process, _), ticks in self.ticks.items()}
         tree = {pid} & set(spent)
         while more_pids := {process for process, parent in self.parents.items() if parent in tree} - tree:
@@ -159,7 +159,7 @@ class ProcessTable:
 
 
 def read_processes(machine: Machine) -> ProcessTable:
-    """Return the processes that run now. About 2 ms for a hundred of them, so not while queries are timed."""
+    """Return the running processes; about 2 ms for a hundred of them, so not while queries are timed."""
     usage = read_usage(machine)
     table = ProcessTable(usage.total if usage else 0, usage.busy if usage else 0)
     for path in machine.find("proc/[0-9]*/stat"):
@@ -184,7 +184,7 @@ class OtherProcess:
 
 
 def busiest(first: ProcessTable, second: ProcessTable, leave_out: Collection[int]) -> OtherProcess | None:
-    """Return the process name that used most time between two tables, None where none used any; `leave_out` are our own pids."""
+    """Return the busiest processes by name between two tables, None if none ran; `leave_out` are our own pids."""
     total = second.total - first.total
     spent = {key: ticks - first.ticks.get(key, 0) for key, ticks in second.ticks.items() if key[0] not in leave_out}
     by_name: Counter[str] = Counter()
@@ -198,7 +198,7 @@ def busiest(first: ProcessTable, second: ProcessTable, leave_out: Collection[int
 
 
 def by_whom(worst: OtherProcess | None, load_ratio: float) -> str:
-    """Return which process most of a load is from, as the end of a sentence; empty where that is not known, as within a container."""
+    """Return the busiest process, as the end of a sentence; empty if it is unknown, as within a container."""
     if worst is None or worst.load_ratio < LEAST_NAMED:
         return ""
     if worst.load_ratio >= load_ratio / 2:
@@ -208,9 +208,9 @@ def by_whom(worst: OtherProcess | None, load_ratio: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OtherLoad:
-    """The load of processes that do not descend from the watching one, as shares of all cores, 0..1.
+    """The load of processes other than the watching one and its descendants, as shares of all cores, 0..1.
 
-    `idle_ratio` is the larger of the two idle stretches'; None where a stretch was too short for clock ticks.
+    `idle_ratio` is the larger one of both idle stretches. None: a stretch was too short for clock ticks.
     """
 
     block_ratio: float | None
@@ -220,9 +220,9 @@ class OtherLoad:
 
 
 def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
-    """Return what others used in a watched block; `tables` are before and after its idle stretches and itself, `pid` is who watches.
+    """Return the load of others in a watched block; the four `tables` bound both idle stretches and the block, `pid` watches.
 
-    Energy above idle is wrong by what others used in the block more than in idle, so a smaller share counts than for a latency.
+    The energy above idle is wrong by the difference of that load between block and idle, so the limit is lower than for latencies.
     """
     begun, start, end, over = tables
     block_ratio = others_ratio(start, end, pid)
@@ -239,14 +239,12 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
         if block_ratio > LOAD_RATIO or clear:
             doubts.append(f"other processes used {block_ratio:.0%} of the machine's cores during the block{by_whom(worst, block_ratio)}")
     if idle_ratio is not None and idle_ratio > LOAD_RATIO:
-        doubts.append(
-            f"other processes used {idle_ratio:.0%} of the machine's cores while it was to idle, which net energy is counted from"
-        )
+        doubts.append(f"other processes used {idle_ratio:.0%} of the machine's cores while it should idle, so net energy is too low")
     return OtherLoad(block_ratio, idle_ratio, worst, tuple(doubts))
 
 
 def others_ratio(first: ProcessTable, second: ProcessTable, pid: int) -> float | None:
-    """Return what processes beside `pid` and its descendants used between two tables; None where they are too close, or unknown."""
+    """Return the load of processes other than `pid` and its descendants between two tables; None if they are too close."""
     if second.total - first.total < FEWEST_TICKS:
         return None
     own_ticks = sum(second.tree(pid).values()) - sum(first.tree(pid).values())

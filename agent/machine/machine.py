@@ -1,4 +1,4 @@
-"""The machine as the kernel's files and a few commands describe it. A recorded tree stands in for it in tests."""
+"""The machine, by the kernel's files and a few commands. Tests replace it with a recorded tree."""
 
 import os
 import platform
@@ -12,13 +12,13 @@ COMMAND_TIMEOUT_S = 5.0
 
 
 def run_in_english(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-    """Return a command that has ended within 5 s, its output in English; raises OSError or TimeoutExpired, whatever its exit status."""
+    """Run a command for at most 5 s, with output in English, and return it; raises OSError or TimeoutExpired."""
     env = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(arguments, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT_S, env=env)
 
 
 def command_output(arguments: Sequence[str]) -> str | None:
-    """Return what the command prints, or None where it is absent, fails, or takes longer than 5 s."""
+    """Return the output of a command, or None if it is absent, fails, or takes longer than 5 s."""
     try:
         completed = run_in_english(arguments)
     except (OSError, subprocess.SubprocessError):
@@ -28,9 +28,9 @@ def command_output(arguments: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where to read: `root` holds sys, proc, etc, dev and run; `output` runs a command and returns what it printed.
+    """A machine to read: `root` has sys, proc, etc, dev and run; `output` runs a command and returns its output.
 
-    Whatever cannot be read is None: absent hardware is not an error.
+    Values that cannot be read are None, because absent hardware is not an error.
     """
 
     root: Path = Path("/")
@@ -38,7 +38,7 @@ class Machine:
     arch: str = field(default_factory=platform.machine)
 
     def text(self, path: str | Path) -> str | None:
-        """Return what the file below the root holds, without surrounding white space and NULs; None where it is empty or cannot be read."""
+        """Return the text of a file below the root, without surrounding white space and NULs; None if it is empty or unreadable."""
         try:
             # Some drivers return EAGAIN while their part of the chip is off; a pipe or a device must not block us.
             descriptor = os.open(self.root / path, os.O_RDONLY | os.O_NONBLOCK)
@@ -53,16 +53,16 @@ class Machine:
         return b"".join(parts).decode(errors="replace").strip("\0 \t\r\n") or None
 
     def line(self, path: str | Path) -> str | None:
-        """Return what the file holds as one line of printable characters: a name or a word."""
+        """Return the text of a file as one line of printable characters."""
         text = self.text(path) or ""
         return " ".join("".join(char if char.isprintable() else " " for char in text).split()) or None
 
     def number(self, path: str | Path) -> int | None:
-        """Return the whole number that the file holds, None where it holds none."""
+        """Return the integer in a file, None if there is none."""
         return whole_number(self.text(path))
 
     def find(self, pattern: str) -> list[Path]:
-        """Return the paths below the root that match a glob pattern, relative to the root, numbers in counting order."""
+        """Return the paths below the root that match a glob pattern, relative to the root, in natural order."""
         try:
             paths = [path.relative_to(self.root) for path in self.root.glob(pattern)]
         except OSError:
@@ -74,12 +74,12 @@ THIS_MACHINE = Machine()
 
 
 def recorded(root: Path, arch: str = "unknown") -> Machine:
-    """Return the machine whose files were recorded below `root`; it has no commands."""
+    """Return the machine recorded below `root`; it has no commands."""
     return Machine(root.resolve(), lambda _: None, arch)
 
 
 def whole_number(text: str | None, base: int = 10) -> int | None:
-    """Return the whole number that `text` is, or None."""
+    """Return the integer in `text`, or None."""
     try:
         return None if text is None else int(text, base)
     except ValueError:

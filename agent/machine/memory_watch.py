@@ -1,4 +1,4 @@
-"""The resident memory of a run's process while queries are timed, read from outside it: a read inside could fall into a query."""
+"""The resident memory of a run's process while queries are timed, read outside it, because a read inside could disturb a query."""
 
 import os
 import threading
@@ -8,13 +8,13 @@ import numpy as np
 
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
-# A timed part of a second has a few readings in each third. One takes 20 us of another core.
+# A timed part of a second has a few readings in each third. A reading takes 20 us on another core.
 PERIOD_S = 0.1
 _FEWEST = 6
 
 
 class MemoryWatch:
-    """Reads the memory of process `pid` from when it is made until `stop`, in a thread."""
+    """Reads the memory of process `pid` in a thread, until `stop`."""
 
     def __init__(self, pid: int, machine: Machine = THIS_MACHINE) -> None:
         self._pid, self._machine = pid, machine
@@ -24,12 +24,12 @@ class MemoryWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._ended.set()
         self._thread.join()
 
     def thirds_mb(self, begin_ns: int, end_ns: int) -> tuple[float, ...]:
-        """Return the memory at the beginning, at the two thirds and at the end of a time, monotonic ns; nothing where readings are few."""
+        """Return the memory at 0, 1/3, 2/3 and 3/3 of a time, monotonic ns; empty with too few readings."""
         if sum(begin_ns <= taken_ns <= end_ns for taken_ns, _ in self._readings) < _FEWEST:
             return ()
         taken_ns, resident_mb = zip(*self._readings, strict=True)

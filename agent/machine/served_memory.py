@@ -1,7 +1,7 @@
-"""The processes and the memory of a server at an address of this machine: of what listens there, and of those that work for it.
+"""The processes and the memory of a server at an address of this machine: the process that listens, and its descendants.
 
-The kernel names the sockets that listen in /proc/net/tcp and tcp6, and those that a process has open in /proc/PID/fd, which only its user
-and root may read, and no sandboxed process. Source: Linux Documentation/filesystems/proc.rst.
+The kernel lists listening sockets in /proc/net/tcp and tcp6, and the open sockets of a process in /proc/PID/fd, which only its user and
+root may read, and no sandboxed process. Source: Linux Documentation/filesystems/proc.rst.
 """
 
 import socket
@@ -18,7 +18,7 @@ _LISTENS = "0A"
 _HAS_ENDED = "Z"
 _ANY_4, _ANY_6 = bytes(4), bytes(16)
 _MAPPED = bytes(10) + b"\xff\xff"
-# They listen for a server that is elsewhere: in a container, behind a tunnel, at another port.
+# Programs that listen for a server elsewhere: in a container, behind a tunnel, at another port.
 FORWARDERS = {
     "caddy", "docker-proxy", "envoy", "haproxy", "kubectl", "nginx", "pasta", "passt", "rootlessport", "slirp4netns", "socat", "ssh",
     "sshd", "systemd", "traefik", "wslrelay",
@@ -27,32 +27,32 @@ CONTAINER = "it may run in a container, or belong to another user"
 
 
 def served_memory(url: str, proc: str = "/proc") -> tuple[Memory, str | None]:
-    """Return the highest memory so far of the server at `url`, and why it is not seen, if so.
+    """Return the peak memory of the server at `url`, and why it is unknown, or None.
 
-    Of several processes the highest of each are added, less what they share now.
+    The peaks of several processes are added, less the memory that they share now.
     """
     owners, unseen = _listeners(url, proc)
     return _memory_of(owners, unseen, proc) if owners else (Memory(peak_mb=None), unseen)
 
 
 def served_processes(url: str, proc: str = "/proc") -> set[int]:
-    """Return the processes of the server at `url`; none where they are not seen."""
+    """Return the processes of the server at `url`; empty if they are not visible."""
     owners, _ = _listeners(url, proc)
     return owners | _descendants(owners, proc)
 
 
 def _listeners(url: str, proc: str) -> tuple[set[int], str]:
-    """Return the processes that listen at `url`, and as a sentence's begin that their memory is not seen; or none, and why."""
+    """Return the processes that listen at `url`, and the beginning of a reason for later failures; or none, and the reason."""
     address = urlsplit(url)
     if not address.hostname:
-        return set(), "the address of the server is not known"
+        return set(), "the address of the server is unknown"
     port = port_of(address)
     try:
         addresses = socket.getaddrinfo(address.hostname, port, type=socket.SOCK_STREAM)
     except OSError as error:
         return set(), f"{address.hostname} has no address: {error.strerror}"
     unseen = f"the memory of the server at port {port} is not seen"
-    # In the order in which a client tries them.
+    # The order is that of a client's attempts.
     for family, _, _, _, (host, *_) in addresses:
         if inodes := _listening(family, str(host).partition("%")[0], port, proc):
             owners = _owners(inodes, proc)
@@ -65,7 +65,7 @@ def _listeners(url: str, proc: str) -> tuple[set[int], str]:
 
 
 def _listening(family: int, host: str, port: int, proc: str) -> set[str]:
-    """Return the sockets, by their inodes, that take connections to an address of this machine: its own, else those of any address."""
+    """Return the inodes of sockets that accept connections to an address of this machine: bound to it, or else to any address."""
     if not is_own(family, host):
         return set()
     exact = socket.inet_pton(family, host)
@@ -77,7 +77,7 @@ def _listening(family: int, host: str, port: int, proc: str) -> set[str]:
 
 
 def _sockets(proc: str) -> Iterator[tuple[bytes, int, str]]:
-    """Yield address, port and inode of each socket that listens; words of an address are in the order of this machine."""
+    """Yield address, port and inode of each listening socket; words of an address have the byte order of this machine."""
     for name in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in (Path(proc) / "net" / name).read_text().splitlines()[1:]:
@@ -89,7 +89,7 @@ def _sockets(proc: str) -> Iterator[tuple[bytes, int, str]]:
 
 
 def _owners(inodes: set[str], proc: str) -> set[int]:
-    """Return the processes that have one of these sockets open, as far as this user may see."""
+    """Return the visible processes that have one of these sockets open."""
     names = {f"socket:[{inode}]" for inode in inodes}
     owners = set[int]()
     for folder in Path(proc).glob("[0-9]*"):
@@ -109,7 +109,7 @@ def _memory_of(owners: set[int], unseen: str, proc: str) -> tuple[Memory, str | 
 
 
 def _shared_mb(number: int, proc: str) -> float | None:
-    """Return what of a process's memory is counted in others too."""
+    """Return the part of a process's memory that is also counted in others."""
     resident_mb, proportional_mb = (_field_mb(number, "smaps_rollup", field, proc) for field in ("Rss", "Pss"))
     return None if resident_mb is None or proportional_mb is None else resident_mb - proportional_mb
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from edgemeter.agent.machine.machine import Machine
 
-# Sensors inside processors that have no thermal zone of their own (AMD), or a finer one (Intel).
+# Sensors inside processors without a thermal zone (AMD), or finer than it (Intel).
 CPU_SENSORS = frozenset({"coretemp", "k10temp", "zenpower"})
 # A Jetson's power management chip has no thermometer: its driver returns one of these. Source: tegrastats of all JetPacks.
 FAKE_PMIC_C = (50.0, 100.0)
@@ -14,12 +14,12 @@ LOWEST_C, HIGHEST_C = -60.0, 200.0
 
 
 def read(machine: Machine) -> dict[str, float]:
-    """Return every temperature that can be read now; sensors that are off or fake are left out."""
+    """Return the temperatures by name, without sensors that are off or fake."""
     return dict(_thermometers(machine))
 
 
 def _thermometers(machine: Machine) -> Iterator[tuple[str, float]]:
-    """Yield name and temperature of each; where two sockets have sensors of the same name, the second gets a number."""
+    """Yield names and temperatures; a second sensor of the same name (of two sockets) gets a number."""
     counts: dict[str, int] = {}
     for name, value_c in _as_named(machine):
         if value_c is not None and not (name.upper().startswith("PMIC") and value_c in FAKE_PMIC_C):

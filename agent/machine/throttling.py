@@ -1,4 +1,4 @@
-"""CPU clocks, the governor, and whether the board throttles or its supply voltage is too low: now, and since boot.
+"""CPU clocks, the governor, and whether the board throttles or its supply voltage is too low, now and since boot.
 
 Source: Linux Documentation/admin-guide/pm/cpufreq.rst (values in kHz).
 """
@@ -25,10 +25,7 @@ CPUS = "sys/devices/system/cpu"
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """The throttling that the machine reports; None where it cannot report it.
-
-    `throttle_events` counts throttle events since boot, by the name of their counter.
-    """
+    """The throttling that the machine reports (None: unknown); `throttle_events` are counts since boot by the name of the counter."""
 
     throttled_now: bool | None = None
     throttled_since_boot: bool | None = None
@@ -56,7 +53,7 @@ def read(machine: Machine) -> Throttling:
 
 
 def is_slowed_to_cool(machine: Machine) -> bool | None:
-    """Return whether the kernel holds a clock back now, to cool the chip: it lowers the highest clock that it reports too."""
+    """Return whether the kernel lowers a clock now to cool the chip."""
     devices = machine.find("sys/class/thermal/cooling_device*")
     slowing = [device for device in devices if SLOWING.search(machine.text(device / "type") or "")]
     return _is_any_set(machine, [device / "cur_state" for device in slowing])
@@ -68,12 +65,12 @@ def rose(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, int]:
 
 
 def flags_of(text: str | None) -> int | None:
-    """Return the flags in what sysfs (`50005`) or vcgencmd (`throttled=0x50005`) prints; both are hexadecimal."""
+    """Return the flags from the text of sysfs (`50005`) or vcgencmd (`throttled=0x50005`), both hexadecimal."""
     return None if text is None else whole_number(text.strip().removeprefix("throttled="), 16)
 
 
 def _events(machine: Machine) -> dict[str, int]:
-    """Return a Jetson's counters (oc1 under-voltage, oc2 average and oc3 instantaneous over-current) and that of x86 cores together."""
+    """Return a Jetson's counters (oc1 under-voltage, oc2 average and oc3 instantaneous over-current), and the sum of x86 cores."""
     counts: dict[str, int] = {}
     for sensor in machine.find("sys/class/hwmon/hwmon*"):
         if machine.text(sensor / "name") != "soctherm_oc":
@@ -95,7 +92,7 @@ def _bits(flags: int | None, mask: int) -> bool | None:
 
 
 def governor(machine: Machine) -> str | None:
-    """Return the governor; several, where the clusters of a processor differ, are joined by `+`."""
+    """Return the governor; if the clusters of a processor differ, several joined by `+`."""
     return (
         "+".join(sorted({text for path in machine.find(f"{CPUS}/cpufreq/policy*/scaling_governor") if (text := machine.line(path))}))
         or None
@@ -103,9 +100,9 @@ def governor(machine: Machine) -> str | None:
 
 
 def cpu_clocks_hz(machine: Machine, cpu: int | None = None) -> tuple[float | None, float | None]:
-    """Return the clock now and the highest clock that the hardware has, of one core; without `cpu`, of the fastest now.
+    """Return the clock now and the hardware's highest clock of one core, without `cpu` of the fastest.
 
-    The upper limit is the hardware's, not the policy's: thermal throttling lowers the policy's.
+    The policy's highest clock is not used, because thermal throttling lowers it.
     """
     of_core = None if cpu is None else _cpu_clocks(machine, f"{CPUS}/cpu{cpu}/cpufreq")
     of_policies = (_cpu_clocks(machine, str(path)) for path in machine.find(f"{CPUS}/cpufreq/policy*"))

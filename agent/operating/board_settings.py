@@ -5,9 +5,9 @@ import re
 import subprocess
 from pathlib import Path
 
-# What root's measurement found before it changed the board (`changed_board.py`).
+# The settings before a measurement changed the board (`changed_board.py`).
 RECORD = "var/lib/edgemeter-restore.json"
-# An SSH session's path may lack the folders of administration.
+# The path of an SSH session may lack these.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -16,7 +16,7 @@ class SettingError(Exception):
 
 
 def power_mode_of(value: str, root: Path) -> str:
-    """Return the number of the power mode with that name or number; raises SettingError, with all names, if there is none."""
+    """Return the number of a power mode by name or number; raises SettingError with all names if there is none."""
     conf = root / "etc/nvpmodel.conf"
     text = conf.read_text(errors="replace") if conf.exists() else ""
     modes = re.findall(r"^\s*<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)", text, re.MULTILINE)
@@ -37,10 +37,10 @@ def power_mode_now() -> tuple[str, str]:
 
 
 def set_power_mode(number: str) -> None:
-    """Set the power mode; raises SettingError if it needs a reboot, or was not taken."""
+    """Set the power mode; raises SettingError if that needs a reboot or fails."""
     completed = run("nvpmodel", "-m", number)
     printed = completed.stdout + completed.stderr
-    # In a container nvpmodel notes the mode and changes nothing.
+    # In a container nvpmodel records the mode, but changes nothing.
     is_accepted = completed.returncode == 0 and "ignoring request" not in printed
     if is_accepted and power_mode_now()[0] == number:
         return
@@ -50,12 +50,12 @@ def set_power_mode(number: str) -> None:
 
 
 def governor_files(sysfs: Path) -> list[Path]:
-    """Return the files of the CPU governor, one for each policy; none where the kernel has no governors."""
+    """Return the files of the CPU governor, one for each policy; empty if the kernel has no governors."""
     return sorted(sysfs.glob("devices/system/cpu/cpufreq/policy*/scaling_governor"))
 
 
 def check_governor(files: list[Path], governor: str) -> None:
-    """Check that each of the files takes a governor; raises SettingError, with all names, if one does not, or there are no files."""
+    """Raise SettingError, with all names, unless there are files and each accepts the governor."""
     if not files:
         raise SettingError(f"governor = {governor!r}: the kernel has no CPU governors, as in a virtual machine")
     for path in files:
@@ -66,7 +66,7 @@ def check_governor(files: list[Path], governor: str) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write to a file of the kernel, which is never created; raises SettingError if it refuses."""
+    """Write to an existing file of the kernel; raises SettingError if it refuses."""
     try:
         with open(os.open(path, os.O_WRONLY | os.O_TRUNC), "w") as file:  # noqa: PTH123 - of a descriptor
             file.write(f"{text}\n")
@@ -75,7 +75,7 @@ def write(path: Path, text: str) -> None:
 
 
 def run(*command: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """Run a command, with this process's inheritable descriptors; raises SettingError if it cannot, or takes too long."""
+    """Run a command with this process's inheritable descriptors; raises SettingError if it cannot run, or takes too long."""
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{PATH}", "LC_ALL": "C"}
     try:
         return subprocess.run(

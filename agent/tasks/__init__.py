@@ -1,6 +1,6 @@
-"""Tasks: what a model is asked to do, and how its predictions are scored. The protocol, and the table of names; one file per task.
+"""Tasks: the inputs of a model, and the scores of its predictions. The protocol and the table of names; one file per task.
 
-Others register theirs through the entry point group `edgemeter.tasks`; a card names it as `task`.
+Packages register tasks in the entry point group `edgemeter.tasks`; a card names one as `task`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,11 @@ TASKS: Mapping[str, str] = {
     "semantic-segmentation": "edgemeter.agent.tasks.pixels:SemanticSegmentation",
 }
 ENTRY_POINTS = "edgemeter.tasks"
-# Those that find objects in a picture, each with a score: of two outputs that differ, what was found decides whether they are the same.
+# Tasks that find objects with scores: if two outputs differ, the objects decide whether they are the same.
 OF_OBJECTS = frozenset({"detection", "pose", "segmentation"})
 # How much of an accuracy is computed.
 Parts = Literal["all", "value"]
-# What one call of the model takes, by name, and what it gives, in the model's order.
+# The inputs of one call of the model, by name, and its outputs, in the model's order.
 Inputs = Mapping[str, NDArray[Any]]
 Outputs = Sequence[NDArray[Any]]
 
@@ -37,10 +37,10 @@ class Task(Protocol):
     """Prepares inputs and scores outputs for one model on one data set; constructed with card, loaded model and data set.
 
     For each item: `prepare`, (the inferences), `predict`; at the end `score` once. An item is one call of the model or several (windows of
-    a recording, tiles of a picture, choices of a question), and `predict` joins their outputs. It keeps the item's predictions for the
-    score, and `same_predictions`, of an item that was prepared, keeps nothing.
+    a recording, tiles of a picture); `predict` joins their outputs, and keeps the predictions for the score. `same_predictions` is called
+    after `prepare` of the item, and keeps nothing.
 
-    A class in a file may name, as `reader`, the class that reads its ground truth (`datasets.Reader`).
+    A class in a file may have a `reader`, the class that reads its ground truth (`datasets.Reader`).
     """
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None: ...
@@ -48,48 +48,44 @@ class Task(Protocol):
     def prepare(self, index: int) -> Sequence[Inputs]:
         """Return the calls for item `index` of the data set, at least one; decodes the file.
 
-        A call is the model's inputs by the names that the model declares.
-
-        Dtype, shape and quantisation are as declared. The order plays no part, but for a model that declares no inputs (TorchScript).
+        A call has the model's inputs by their declared names, with the declared dtype, shape and quantisation. The order matters only for
+        models that declare no inputs (TorchScript).
 
         Raises:
-            ConfigError: the item is not of the kind that the task takes (named).
+            ConfigError: the task cannot use the item, which is named.
         """
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32] | None:
         """Take the raw outputs of item `index`, call by call: dequantise, decode, join, keep the predictions.
 
         Returns:
-            The scores of the objects found, float32 [n]; None of a task without objects.
+            The scores of the detected objects, float32 [n]; None if the task has no objects.
         """
 
     def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
         """Return the share (0..1) of the predictions for item `index` that two raw outputs have in common; None if both are empty.
 
-        It decides for a task of `OF_OBJECTS`, and where a conversion is compared with its source; else the values do.
+        It is used for tasks of `OF_OBJECTS`, and to compare a conversion with its source; otherwise values are compared.
         """
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
-        """Return the accuracy of all predictions kept, None when the data set has no ground truth.
-
-        `value` leaves out what costs time beside the value and its details: bounds and classes.
-        """
+        """Return the accuracy of all predictions, None without ground truth; `value` omits bounds and classes, which take time."""
 
 
 @runtime_checkable
 class ObjectResults(Protocol):
-    """A task whose predictions have a form in COCO's results: boxes, outlines, keypoints."""
+    """A task whose predictions can be COCO results: boxes, outlines, keypoints."""
 
     def results(self) -> list[dict[str, Any]]:
-        """Return all predictions kept: image_id, category_id, bbox (x, y, width, height in pixels), score; and the task's own shape."""
+        """Return all predictions: image_id, category_id, bbox (x, y, width, height in pixels), score; and the task's own shape."""
 
 
 @runtime_checkable
 class BoxExtents(Protocol):
-    """A task whose predictions are boxes, which have no extent where 0..1 is read as pixels, or the reverse."""
+    """A task whose predictions are boxes, which have no extent if 0..1 is read as pixels, or the reverse."""
 
     def box_extents(self) -> tuple[int, int]:
-        """Return in how many photographs there are boxes with a score that counts, and in how many of these the best have no extent."""
+        """Return the number of photographs with boxes that count, and the number of these whose best boxes have no extent."""
 
 
 def prepared(task: Task, index: int, loaded: Loaded) -> list[list[NDArray[Any]]]:
@@ -123,7 +119,7 @@ def create(model: Card, loaded: Loaded, data: Dataset) -> Task:
 
     Raises:
         ConfigError: no task has that name, or the model or the data does not fit it.
-        UnavailableError: it is another package's, and cannot be imported.
+        UnavailableError: the package of the task cannot be imported.
     """
     task: Task = find_plugin("task", TASKS, model.task, ENTRY_POINTS)(model, loaded, data)
     return task

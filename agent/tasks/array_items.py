@@ -1,6 +1,7 @@
-"""Items that are arrays, and the model's inputs from them: `.npy`, `.npz` with an array for each input, raw values (MLPerf Tiny's `.bin`).
+"""Items that are arrays, and the model's inputs from them.
 
-Or an array that lies inside a file with others. Real values are quantised as the input declares.
+An item is a `.npy` file, a `.npz` file with an array for each input, a file of raw values (MLPerf Tiny's `.bin`), or an array within a file
+of many. Real values are quantised as the input declares.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ from edgemeter.agent.runtimes import Loaded, TensorInfo
 from edgemeter.agent.tasks import Inputs
 
 Array = NDArray[Any]
-# TorchScript declares no inputs; what is traced or scripted takes float32.
+# TorchScript declares no inputs; float32 is usual.
 _UNDECLARED = TensorInfo("input", (), "float32")
 
 
@@ -22,7 +23,7 @@ def array_inputs(item: Item, loaded: Loaded) -> Inputs:
     """Return the inputs of the one call for an item, by their names.
 
     Raises:
-        ConfigError: it cannot be read, or is not of the form that the model takes.
+        ConfigError: the item cannot be read, or does not fit the model's inputs.
     """
     infos = loaded.inputs or (_UNDECLARED,)
     arrays = _arrays(item, infos[0])
@@ -35,9 +36,9 @@ def array_inputs(item: Item, loaded: Loaded) -> Inputs:
 
 
 def fitted(values: Array, info: TensorInfo, item: Item) -> Array:
-    """Return values as an input takes them: quantised where they are real, in the declared shape; raises ConfigError where they do not fit.
+    """Return values in the declared shape and, if they are real, quantised; raises ConfigError if they do not fit.
 
-    A dimension that the model leaves open takes what is left, the first one 1.
+    The first dimension is 1 if it is open; another open dimension gets the size that remains.
     """
     stored, shape = _stored(values, info), info.shape
     if not shape:
@@ -76,6 +77,6 @@ def _arrays(item: Item, info: TensorInfo) -> dict[str, Array]:
 
 
 def _raw(content: bytes, info: TensorInfo) -> Array:
-    """Return raw bytes as the input's own type where the size fits, else as float32."""
+    """Return raw bytes as values of the input's type if the size fits, else as float32."""
     dtype, size = np.dtype(info.dtype), int(np.prod([length for length in info.shape if length is not None]))
     return np.frombuffer(content, dtype if len(content) == size * dtype.itemsize else "<f4")

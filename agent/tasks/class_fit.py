@@ -1,4 +1,4 @@
-"""Classes of a model and of the ground truth: which is which, by name or by place, and what a card needs where they do not fit."""
+"""Matching the classes of a model with those of the ground truth, by name or by index; and the error if they do not fit."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +12,9 @@ from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded, TensorInfo
 from edgemeter.agent.vision.decoders import DECODERS, create, family_of
 
-# So many names an error shows.
+# The most names that an error shows.
 _SHOWN = 3
-# A class axis may hold a background, boxes, boxes and whether there is an object, coefficients of masks, keypoints, or distances.
+# A class axis may also have a background, boxes, boxes and objectness, coefficients of masks, keypoints, or distances.
 _FURTHER = (0, 1, 4, 5, 36, 55, 64)
 # By id, 1 to 90; ten ids are not used. Source: COCO's instances_val2017.json, `categories`.
 _BY_ID = (
@@ -32,9 +32,9 @@ _COCO_LAST_ID = 90
 
 
 def coco_class_names(classes: int) -> tuple[str, ...]:
-    """Return COCO's class names for a detector with this many classes, "" for an unused one; none where the number is not COCO's.
+    """Return COCO's class names for a detector with this number of classes, "" for unused ones; empty if the number is not COCO's.
 
-    80 are COCO's in order, 90 its ids 1 to 90 (TensorFlow), 91 its ids 0 to 90 (DETR).
+    80 classes are COCO's in order, 90 its ids 1 to 90 (TensorFlow), 91 its ids 0 to 90 (DETR).
     """
     if classes == 80:
         return tuple(name for name in _BY_ID if name)
@@ -44,13 +44,13 @@ def coco_class_names(classes: int) -> tuple[str, ...]:
 def category_ids(
     model: Card, categories: Sequence[Mapping[str, Any]], outputs: Sequence[TensorInfo] = (), groupings: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[int | None, ...]:
-    """Return the category id of each class of the model; None for a class that the annotations (`id` and `name` of each) do not know.
+    """Return the category id of each class of the model; None for a class without a category in the annotations.
 
-    `outputs` are those of the model, which an error shows; `groupings` are categories that only group others.
+    `outputs` are those of the model, for the error; `groupings` are categories that only group others.
 
-    By name where the model's labels name every category (80, 90 or 91 classes without labels are called as COCO's are); else by place,
-    where there are as many classes as categories, or where 90 classes stand for COCO's ids 1..90, 91 for 0..90 (DETR). Labels that
-    contradict their place are an error, not a guess, and so are ids that are not COCO's.
+    Classes are matched by name if the model's labels name every category; 80, 90 or 91 classes without labels get COCO's names. Otherwise
+    they are matched by index, if there are as many classes as categories, or if 90 classes have COCO's ids 1..90, or 91 have 0..90 (DETR).
+    Labels that contradict the index are an error, and so are ids that are not COCO's.
 
     Raises:
         ConfigError: the classes cannot be matched; the message holds both counts.
@@ -66,7 +66,7 @@ def category_ids(
             return candidate
     placed = _by_place(count, categories)
     if placed is None and groupings and (placed := _by_place(count, [*categories, *groupings])):
-        # A model that was trained with the category that only groups others has a class for it.
+        # The model may have been trained with a class for the grouping category.
         placed = tuple(None if number in {category["id"] for category in groupings} else number for number in placed)
     if placed is None or any(name not in (None, placed_id) for name, placed_id in zip(named, placed, strict=True)):
         raise ConfigError(_misfit(model, outputs, count, named, categories))
@@ -74,7 +74,7 @@ def category_ids(
 
 
 def class_output(outputs: Sequence[TensorInfo], count: int) -> str:
-    """Return the output that a number of classes is read from, in words; nothing where none has so many."""
+    """Return the output with `count` classes, in words; empty if there is none."""
     for further in _FURTHER:
         for output in outputs:
             if count + further in output.shape[1:]:
@@ -86,13 +86,13 @@ def class_output(outputs: Sequence[TensorInfo], count: int) -> str:
 def _misfit(
     model: Card, outputs: Sequence[TensorInfo], count: int, named: Sequence[int | None], categories: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Return the error about classes that do not fit: where their number comes from, and three lines of a card that mend it."""
+    """Return the error about classes that do not fit: the source of their number, and three lines of a card that repair it."""
     names = [str(category["name"]) for category in categories]
     first_names = ", ".join(f'"{name}"' for name in names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
     families = " or ".join(f'"{family}"' for family in _families(model, outputs, len(names)))
     lines = f"family = {families}, and under [output] classes = {len(names)} and labels = [{first_names}] in the order of its classes"
     if not families:
-        # With so many classes no family reads these outputs: what can be written is the names of the model's own.
+        # No family reads these outputs with that number of classes, so the card can only name the model's own classes.
         lines = f'family = "{model.family}", and under [output] classes = {count} and labels = [a name for each, {first_names} among them]'
     matched = [number for number in named if number is not None]
     unmatched = [category["name"] for category in categories if category["id"] not in matched]
@@ -105,7 +105,7 @@ def _misfit(
 
 
 def _families(model: Card, outputs: Sequence[TensorInfo], classes: int) -> Iterator[str]:
-    """Yield the families that could decode these outputs with so many classes; of open sizes only the one that they were taken for."""
+    """Yield the families that can decode these outputs with `classes` classes; if sizes are open, only the model's family."""
     loaded = Loaded("", "", "", (), tuple(outputs), {}, 0, 0)
     output = msgspec.structs.replace(model.output, classes=classes, labels=())
     is_open = any(None in info.shape for info in outputs)
@@ -128,7 +128,7 @@ def _by_place(count: int, categories: Sequence[Mapping[str, Any]]) -> tuple[int 
     if count == len(ids):
         return tuple(ids)
     first_id, names = {_COCO_LAST_ID: 1, _COCO_LAST_ID + 1: 0}.get(count), coco_class_names(_COCO_LAST_ID + 1)
-    # COCO's ids: most categories have its name for their id, since some call a couch a sofa.
+    # The ids are COCO's if most categories have COCO's names; some call a couch a sofa.
     agreed = sum(0 < category["id"] < len(names) and names[category["id"]] == _plain(category["name"]) for category in categories)
     if first_id is not None and agreed > len(categories) / 2:
         return tuple(k + first_id if k + first_id in ids else None for k in range(count))

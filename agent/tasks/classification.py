@@ -20,12 +20,12 @@ from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_
 
 METRIC = "top1"
 _BEST = 5
-# Correct predictions one class further for so many classes are not chance.
+# Correct predictions with shifted classes are not chance if they are of as many classes.
 _ENOUGH = 5
 
 
 class Classification:
-    """Keeps the five best classes of every item: a photograph where the card's input is an image, else an array."""
+    """Keeps the five best classes of every item, which is a photograph if the card's input is an image, else an array."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.classes is None:
@@ -43,7 +43,7 @@ class Classification:
         return [self._inputs_of(self._data.items[index])]
 
     def _front_end(self) -> Callable[[Item], Inputs]:
-        """Return what makes the inputs of an item."""
+        """Return the function that makes the inputs of an item."""
         if isinstance(self._model.input, TensorInput):
             return lambda item: array_inputs(item, self._loaded)
         info = input_of(self._model, self._loaded)
@@ -51,7 +51,7 @@ class Classification:
         return lambda item: {info.name: load_item(preprocessor, item)[0]}
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> None:
-        """Keep the classes with the five highest scores, best first; of equal scores the lower class comes first."""
+        """Keep the classes with the five highest scores, best first; for equal scores the lower class comes first."""
         scores = self._scores(calls)
         classes = self._model.output.classes
         if classes is not None and len(scores) != classes:
@@ -62,7 +62,7 @@ class Classification:
         self._predictions[index] = (best + self._model.output.label_offset).tolist()
 
     def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
-        """Return 1.0 where the best class of both raw outputs is the same, else 0.0."""
+        """Return 1.0 if the best class of both raw outputs is the same, else 0.0."""
         del index
         return float(np.argmax(self._scores(calls)) == np.argmax(self._scores(other)))
 
@@ -101,7 +101,7 @@ class Classification:
         return truth
 
     def _named_places(self, names: Sequence[str], counted: str) -> tuple[int, ...]:
-        """Return the model's class of each class folder: by its labels where they name all, else by place where there are as many."""
+        """Return the model's class of each class folder: by label if the labels name all, else by index if there are as many."""
         output = self._model.output
         plain = [label.strip().lower() for label in output.labels]
         folders = [name.strip().lower() for name in names]
@@ -131,7 +131,7 @@ def class_accuracy(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], da
 
 
 def _shifted(ranked: Mapping[int, Sequence[int]], truth: Sequence[int], top1: int) -> tuple[str, ...]:
-    """Return what an index that counts from another class than the model would explain: more correct predictions one class further."""
+    """Return the warning that most predictions are right with every class shifted by one, so that the index may be off."""
     for shift, word in ((-1, "lower"), (1, "higher")):
         right = [truth[index] for index, best in ranked.items() if best[0] == truth[index] + shift]
         if len(set(right)) >= _ENOUGH and len(right) > 2 * top1:

@@ -1,4 +1,4 @@
-"""Predictions of other tools, in the form of COCO's results, scored against annotations without a model."""
+"""Scoring predictions of other tools, as COCO results, without a model."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ from edgemeter.agent.tasks.coco_matches import BOXES, KEYPOINTS, MASKS, CocoAp, 
 from edgemeter.agent.tasks.shapes import scored_shapes, with_shapes
 from edgemeter.agent.tasks.similarity import Annotations, Compared, Floats
 
-# Tools for boxes write an outline without corners.
+# Some tools write an empty outline for boxes.
 _EMPTY = Raw(b"[]")
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredResults:
-    """The accuracy of predictions, None where the annotations hold nothing to find; `notes` say what was read leniently."""
+    """The accuracy of predictions, None if the annotations have no objects; `notes` name what was corrected."""
 
     accuracy: Accuracy | None
     images: int
@@ -35,12 +35,12 @@ class ScoredResults:
 
 
 def score_results(predictions: Path, annotations: Path) -> ScoredResults:
-    """Return the accuracy of predictions: of keypoints, else of masks, else of boxes: what both files have.
+    """Return the accuracy of keypoints, masks or boxes, the first that both files have.
 
-    As in pycocotools images without predictions count, and of a mask or pose with a box the area is that of the box.
+    As in pycocotools, images without predictions count, and the area of a mask or pose with a box is that of the box.
 
     Raises:
-        ConfigError: a file cannot be read or is garbled, or images or categories cannot be matched; the message says what was tried.
+        ConfigError: a file cannot be read or is garbled, or images or categories cannot be matched.
     """
     document = read_annotations(annotations)
     if isinstance(document, dict):
@@ -65,12 +65,12 @@ def score_results(predictions: Path, annotations: Path) -> ScoredResults:
 
 
 def _kind(results: Sequence[CocoResult], annotations: Sequence[CocoAnnotation]) -> tuple[ObjectKind, tuple[str, ...]]:
-    """Return the kind that is scored, and a note where predictions have shapes that the annotations lack."""
+    """Return the kind to score, and a note if predictions have shapes that the annotations lack."""
     for kind in (KEYPOINTS, MASKS):
         if results and getattr(results[0], kind.key) is not UNSET:
             if any(getattr(annotation, kind.key) not in (UNSET, _EMPTY) for annotation in annotations):
                 return kind, ()
-            return BOXES, (f"boxes are scored, since the annotations have no {kind.key}",)
+            return BOXES, (f"boxes are scored, because the annotations have no {kind.key}",)
     return BOXES, ()
 
 
@@ -94,10 +94,10 @@ def _with_area_of_box(kind: ObjectKind) -> ObjectKind:
 
 
 def _categorised(scored: CocoAp, shapes: Sequence[Any], noun: str) -> tuple[CocoAp, tuple[str, ...]]:
-    """Return the predictions with the category ids of the annotations, and a note on what was decided.
+    """Return the predictions with the category ids of the annotations, and a note if ids were translated.
 
-    Ids of the annotations are taken as they are. Where some are not among them they may count the categories from 0 or 1, in the order of
-    their ids: the objects that were found decide, and where they leave a doubt nothing is scored.
+    Predictions with unknown ids may number the categories from 0 or 1, in the order of their ids. The detected objects decide; if they
+    leave a doubt, an error is raised.
     """
     names = {category["id"]: category["name"] for category in scored.truth["categories"]}
     ids, predicted = sorted(names), sorted(set(scored.rows[:, 6].tolist()))
@@ -115,7 +115,7 @@ def _categorised(scored: CocoAp, shapes: Sequence[Any], noun: str) -> tuple[Coco
     confirmed = [reading for reading, meaning in fitting.items() if _is_confirmed(votes, meaning)]
     if len(confirmed) != 1:
         counts = [(reading, *agreement(votes, meaning)) for reading, meaning in fitting.items()]
-        tried = ", ".join(f"{reading}: {agreed} of {total} objects that were found" for reading, agreed, total in counts)
+        tried = ", ".join(f"{reading}: {agreed} of {total} detected objects agree" for reading, agreed, total in counts)
         those_of_truth = f"{ids[0]} to {ids[-1]}" if ids else "none"
         raise ConfigError(
             f"the category ids in {noun} are {predicted[0]:g} to {predicted[-1]:g}, and those of the annotations {those_of_truth}. "
@@ -125,12 +125,12 @@ def _categorised(scored: CocoAp, shapes: Sequence[Any], noun: str) -> tuple[Coco
     agreed, total = agreement(votes, meaning)
     rows = np.column_stack([scored.rows[:, :6], [meaning.get(int(number), -1) for number in scored.rows[:, 6]]])
     first = f"{predicted[0]:g} is {names.get(meaning.get(int(predicted[0]), -1), 'none')!r}"
-    note = f"the category ids in {noun} are {confirmed[0]} ({first}), as {agreed} of {total} objects that were found confirm"
+    note = f"the category ids in {noun} are {confirmed[0]} ({first}), as {agreed} of {total} detected objects confirm"
     return CocoAp(scored.truth, rows, scored.kind, shapes), (note,)
 
 
 def _is_confirmed(votes: Mapping[int, Counter[int]], meaning: Mapping[int, int]) -> bool:
-    """Return whether most objects are found as their category, and no category is mostly found on objects of another."""
+    """Return whether most objects are detected as their category, and no category is mostly detected on objects of another."""
     agreed, total = agreement(votes, meaning)
     opposed = (objects.most_common(1)[0][0] != meaning.get(number) for number, objects in votes.items() if objects.total() >= ENOUGH)
     return 2 * agreed > total and not any(opposed)

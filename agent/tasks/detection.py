@@ -1,4 +1,4 @@
-"""Detection: boxes in photographs, scored by COCO's average precision; and what it shares with masks and keypoints."""
+"""Detection: boxes in photographs, scored by COCO's average precision; and the base of masks and keypoints."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,19 +22,19 @@ from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision.decoders import Detections, create
 from edgemeter.agent.vision.preprocess import values_of_first
 
-# What a user is shown of a detector where nothing else is asked for.
+# The usual threshold of detectors in use.
 SHOWN_SCORE = 0.25
-# A box just below what is shown on one side still counts on the other.
+# A box just below the threshold on one side may match a shown box of the other.
 PARTNER_SCORE = 0.15
-# The best boxes of a photograph decide whether they have an extent, of those that are no noise.
+# The best boxes of a photograph, above noise, decide whether boxes have an extent.
 BEST_BOXES, NOISE_SCORE = 10, 0.05
-# No detector finds what is smaller, in pixels of its input.
+# Detectors find no smaller objects, in pixels of the input.
 LEAST_EXTENT_PX = 2.0
 # COCO's loosest match.
 SAME_IOU = 0.5
-# As many detections of a photograph and class does COCO count. Source: cocoapi `cocoeval.py`, `maxDets`.
+# The most detections of a class in a photograph that COCO counts. Source: cocoapi `cocoeval.py`, `maxDets`.
 COUNTED = 100
-# The similarity (0..1) of an object, by its place, with all of another output: float32 [n].
+# The similarity (0..1) of one object, by index, with all of another output: float32 [n].
 Similarity = Callable[[Detections, int, Detections], NDArray[np.float32]]
 
 
@@ -48,7 +48,7 @@ def by_boxes(detections: Detections, index: int, other: Detections) -> NDArray[n
 
 
 def matched_ratio(detections: Detections, other: Detections, similar: Similarity = by_boxes) -> float | None:
-    """Return the share (0..1) of the shown objects of both sides that the other side has too; None where neither shows any."""
+    """Return the share (0..1) of the shown objects of both sides that have a match on the other; None if there are none."""
     are_shown = detections.scores >= SHOWN_SCORE, other.scores >= SHOWN_SCORE
     total = int(are_shown[0].sum() + are_shown[1].sum())
     if total == 0:
@@ -58,7 +58,7 @@ def matched_ratio(detections: Detections, other: Detections, similar: Similarity
 
 
 def _matched(detections: Detections, are_shown: NDArray[np.bool_], other: Detections, similar: Similarity) -> int:
-    """Return how many of the shown boxes have a partner of their own: same class, enough overlap, the best of those left."""
+    """Return the number of shown boxes with a match of the same class and enough overlap, each with the best one left."""
     free = other.scores >= PARTNER_SCORE
     matched = 0
     for index in np.nonzero(are_shown)[0]:
@@ -70,7 +70,7 @@ def _matched(detections: Detections, are_shown: NDArray[np.bool_], other: Detect
 
 
 class Detection(PhotoTask):
-    """Decodes each photograph and keeps what was found; scores all together."""
+    """Decodes the outputs of each photograph, and scores all detections."""
 
     KIND: ClassVar[ObjectKind] = BOXES
     similar = staticmethod(by_boxes)
@@ -84,9 +84,9 @@ class Detection(PhotoTask):
         super().__init__(model, loaded, data)
         self._decoder = create(model, with_batch_of_1(loaded))
         self._boxes: dict[int, Detections] = {}
-        # The shapes, of another kind than boxes, as they are scored.
+        # The shapes to score, unless these are boxes.
         self._predictions: dict[int, Sequence[Any]] = {}
-        # Photographs in which as much was found as the card keeps.
+        # Photographs with as many detections as the card allows.
         self._full: set[int] = set()
         self._truth = None if data.truth is None else self._read(data.truth)
         truth = data.truth or {"images": (), "categories": ()}
@@ -107,7 +107,7 @@ class Detection(PhotoTask):
         return calls
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32]:
-        """Decode and keep what was found in photograph `index`, which was prepared before; return the scores, float32 [n]."""
+        """Decode and keep the detections of photograph `index`, which was prepared before; return their scores, float32 [n]."""
         detections = self._decode(index, calls)
         self._predictions[index] = self._kept(index, detections)
         if len(detections.scores) >= self._model.output.max_detections:
@@ -115,14 +115,14 @@ class Detection(PhotoTask):
         return detections.scores
 
     def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
-        """Return the share of the objects in two raw outputs that the other has too; None where neither shows any."""
+        """Return the share of the objects in two raw outputs that have a match in the other; None if there are none."""
         return matched_ratio(self._decode(index, calls), self._decode(index, other), self.similar)
 
     def _decode(self, index: int, calls: Sequence[Outputs]) -> Detections:
         return self._decoder.decode(values_of_first(calls[0], self._loaded), self._frames[index])
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
-        """Return COCO AP over all photographs decoded; None without ground truth, or where it holds no object to find."""
+        """Return COCO AP over all decoded photographs; None without ground truth or objects in it."""
         truth, image_ids = self._truth, self._data.image_ids
         if truth is None or image_ids is None or not self._predictions:
             return None
@@ -137,7 +137,7 @@ class Detection(PhotoTask):
         return msgspec.structs.replace(accuracy, warnings=(*self._data.warnings, *accuracy.warnings, *self._cut_early()))
 
     def _cut_early(self) -> tuple[str, ...]:
-        """Return a warning where the card keeps fewer detections than usual, and some photographs have more."""
+        """Return a warning if the card allows fewer detections than usual, and some photographs have that many."""
         limit = self._model.output.max_detections
         if not self._full or self.KIND is KEYPOINTS or limit >= min(CardOutput().max_detections, COUNTED * len(self._categories)):
             return ()
@@ -146,7 +146,7 @@ class Detection(PhotoTask):
         return (f"AP may be too low: the card keeps {limit} detections of a photograph, which {share} have, and {remedy}",)
 
     def box_extents(self) -> tuple[int, int]:
-        """Return in how many photographs boxes count, and in how many of these most of the best have no extent within the photograph."""
+        """Return the number of photographs with boxes that count, and of those whose best boxes mostly have no extent."""
         are_flat = [self._are_flat(index, boxes) for index, boxes in self._boxes.items() if boxes.scores.max(initial=0.0) >= NOISE_SCORE]
         return len(are_flat), sum(are_flat)
 
@@ -158,7 +158,7 @@ class Detection(PhotoTask):
         return bool(are_flat.mean() > 0.5)
 
     def results(self) -> list[dict[str, Any]]:
-        """Return COCO's results of all photographs decoded, in the order in which they are scored; there must be ground truth."""
+        """Return the COCO results of all decoded photographs in scoring order; there must be ground truth."""
         image_ids, results = self._data.image_ids or (), []
         for index in sorted(self._boxes):
             rows = self._rows(image_ids[index], self._boxes[index]).tolist()
@@ -174,7 +174,7 @@ class Detection(PhotoTask):
         return shape
 
     def _kept(self, index: int, detections: Detections) -> Sequence[Any]:
-        """Keep the boxes of one photograph, and return the shapes of what has a category of the annotations, as they are scored."""
+        """Keep the boxes of one photograph, and return the shapes to score: those of objects with a category of the annotations."""
         self._boxes[index] = replace(detections, masks=None, keypoints=None)
         shapes = self._shapes(index, detections)
         if self._truth is None or self.KIND is BOXES:
@@ -182,23 +182,23 @@ class Detection(PhotoTask):
         return [shape for shape, is_known in zip(shapes, self._known(detections)[0], strict=True) if is_known]
 
     def _shapes(self, index: int, detections: Detections) -> Iterable[Any]:
-        """Return the shapes of the objects, none of boxes; raises ConfigError where they have none."""
+        """Return the shapes of the objects, none for boxes; raises ConfigError if they are missing."""
         del index, detections
         return ()
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the ground truth with what the kind needs of it."""
+        """Return the ground truth with its shapes, if the kind has any."""
         return truth
 
     def _rows(self, image_id: int, detections: Detections) -> NDArray[np.float64]:
-        """Return [n, 7]: image id, x, y, width, height, score, category id; classes that the annotations do not know are left out."""
+        """Return [n, 7]: image id, x, y, width, height, score, category id; without classes that have no category."""
         have_category, ids = self._known(detections)
         boxes = detections.boxes[have_category].astype(np.float64)
         sizes = boxes[:, 2:] - boxes[:, :2]
         return np.column_stack([np.full(len(ids), image_id), boxes[:, :2], sizes, detections.scores[have_category], ids])
 
     def _known(self, detections: Detections) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Return which of the objects have a category of the annotations, bool [n], and its id, int64 [known]."""
+        """Return which objects have a category of the annotations, bool [n], and the ids of these categories, int64."""
         unknown = [k for k in np.unique(detections.classes).tolist() if not 0 <= k < len(self._categories)]
         if unknown:
             raise ConfigError(f"the model found class {unknown[0]}, its card has {len(self._categories)} classes: correct output.classes")

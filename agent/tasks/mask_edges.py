@@ -1,4 +1,4 @@
-"""Masks as edges: the pixels, counted down the columns, at which a mask begins and ends by turns; read from all forms of COCO's files."""
+"""Masks as edges: the pixel numbers, down the columns, at which the mask alternately begins and ends; read from all forms of COCO."""
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
@@ -11,22 +11,22 @@ from edgemeter.agent.datasets.coco import Rle
 from edgemeter.agent.tasks.similarity import spread
 
 Edges = NDArray[np.int64]
-# Outlines are drawn in so many steps a pixel. Source: cocoapi `maskApi.c`, `rleFrPoly`.
+# Outlines are drawn with this number of steps a pixel. Source: cocoapi `maskApi.c`, `rleFrPoly`.
 _STEPS = 5
 # Far above any photograph's side.
 FARTHEST_PX = 1e6
 
 
 def edges_of(mask: NDArray[Any]) -> Edges:
-    """Return the edges of a mask [height, width], whose pixels are those that are not 0."""
+    """Return the edges of a mask [height, width] of the pixels that are not 0."""
     return np.flatnonzero(np.diff(mask.ravel(order="F") != 0, prepend=False, append=False))
 
 
 def edges_of_outline(outline: Sequence[Sequence[float]] | Rle, height: int, width: int) -> Edges:
-    """Return the edges of an outline: of polygons (pixels of the image), or of a run-length code, whose runs may be a list or a text.
+    """Return the edges of an outline: polygons (pixels of the image), or a run-length code, whose runs may be a list or a text.
 
     Raises:
-        ValueError: it has no polygon, or one with half a corner, or the code does not fill the image.
+        ValueError: there is no polygon, one has an x without y, or the code does not fill the image.
     """
     if not isinstance(outline, Rle):
         if not outline or any(len(polygon) % 2 for polygon in outline):
@@ -41,7 +41,7 @@ def edges_of_outline(outline: Sequence[Sequence[float]] | Rle, height: int, widt
 
 
 def _from_text(text: str) -> NDArray[np.int64]:
-    """Return the runs of a text: five bits a character, the lowest first; from the third on each is a difference from the last but one."""
+    """Return the runs of a text: five bits a character, the lowest first; from the third run on, the difference from the last but one."""
     digits = np.frombuffer(text.encode(), np.uint8).astype(np.int64) - ord("0")
     is_last = digits & 32 == 0
     if not len(digits) or not is_last[-1] or ((digits < 0) | (digits > 63)).any():
@@ -54,7 +54,7 @@ def _from_text(text: str) -> NDArray[np.int64]:
 
 
 def text_of(edges: Edges, pixels: int) -> str:
-    """Return the run-length code of a mask of so many pixels as the text that `edges_of_outline` reads."""
+    """Return the run-length code of a mask in an image of `pixels`, as the text that `edges_of_outline` reads."""
     ends = [*edges.tolist(), *([pixels] if pixels not in edges[-1:] else [])]
     runs = [end - begin for begin, end in pairwise([0, *ends])]
     digits = []
@@ -89,7 +89,7 @@ def _of_polygon(corners: NDArray[np.float64], height: int, width: int) -> Edges:
 
 
 def _paired(edges: Edges) -> Edges:
-    """Return the edges without the last where that is a beginning: the end of the image."""
+    """Return the edges without the last one if it is a beginning, at the end of the image."""
     return edges[: len(edges) // 2 * 2]
 
 

@@ -1,4 +1,4 @@
-"""A figure over parts of the items: its bounds, and what those of its difference to another model are computed from."""
+"""Bounds of a figure over items: by Wilson for shares, else by a jackknife over parts of the items."""
 
 import math
 from collections import Counter
@@ -16,27 +16,27 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.tasks import Parts
 
-# Parts of the delete-a-group jackknife: so many evaluations an error costs, and one fewer are its degrees of freedom.
+# Parts of the delete-a-group jackknife, each an evaluation; the degrees of freedom are one fewer.
 PARTS = 20
 CONFIDENCE = 0.95
-# Logarithms beyond this are no numbers a figure can reach.
+# The largest logarithm of a factor between a figure and its bounds.
 _FARTHEST = 100.0
 _SEED = 0
-# What the items of a kind are called.
+# The nouns for items of a kind.
 _NOUNS = {"image": "images", "tensor": "items"}
 
-# A figure of some items, by their numbers; None where there is nothing to find in them.
+# A figure of some items, by their numbers; None if they have nothing to find.
 Figure = Callable[[Sequence[int]], float | None]
-# The numbers of items whose content another one has too, each with the number of the first of them.
+# The numbers of items with the same content as an earlier one, each with the number of the first.
 Copies = Mapping[int, int]
 NO_COPIES: Copies = MappingProxyType({})
 
 
 def without_parts(members: Sequence[int], figure: Figure, copies: Copies = NO_COPIES) -> tuple[float, ...]:
-    """Return a figure of the items (by number) without one part of them after the other; an item and its copies are in one part.
+    """Return the figure without each part of the items in turn; an item and its copies are in one part.
 
-    Two models on the same items get the same parts, so that their difference can be bounded pair by pair. Empty where the items are too
-    few, or all that is to be found lies in a few.
+    Two models on the same items get the same parts, so that their difference can be bounded pair by pair. Empty if there are too few items,
+    or if the items without some part have nothing to find.
     """
     distinct = _distinct(members, copies)
     if len(distinct) < PARTS:
@@ -49,12 +49,12 @@ def without_parts(members: Sequence[int], figure: Figure, copies: Copies = NO_CO
 
 
 def _distinct(members: Iterable[int], copies: Copies) -> Counter[int]:
-    """Return how often each content is among the items, by the number of the first that has it."""
+    """Return the number of items of each content, by the number of the first with it."""
     return Counter(copies.get(number, number) for number in members)
 
 
 def _independent(members: Sequence[int], copies: Copies) -> float:
-    """Return as how many independent items these count: copies of one are answered alike, so their shares are no more certain than its own.
+    """Return the effective number of items: copies add no information.
 
     Source: Kish, Survey Sampling (1965), the effective size of a sample with weights.
     """
@@ -62,7 +62,7 @@ def _independent(members: Sequence[int], copies: Copies) -> float:
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """Return the names of classes; of several of one name the later ones are numbered: `cat (2)`."""
+    """Return the names of classes; later ones with the same name get a number: `cat (2)`."""
     name_counts: Counter[str] = Counter()
     distinct = []
     for name in names:
@@ -73,10 +73,7 @@ def numbered(names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Bounds of a figure (95%), None where they are not known; `without_parts` as of the function.
-
-    `reason` is why they are not known.
-    """
+    """The 95% bounds of a figure, or the `reason` why they are unknown; `without_parts` as in the function."""
 
     low: float | None = None
     high: float | None = None
@@ -91,7 +88,7 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of items that are right, with Wilson's bounds; the figure lies within `limits`."""
+    """The share of items that are right, with Wilson's bounds."""
 
     right: Mapping[int, bool]
     limits: tuple[float, float] = (0.0, 1.0)
@@ -110,7 +107,7 @@ class Share:
 class Jackknifed:
     """Any figure of items, with bounds by a delete-a-group jackknife.
 
-    The figure lies within `limits`. It `is_mean` where it is an average over items of values from 0 to 1 (a rate: or above).
+    The figure lies within `limits`. It `is_mean` if it is an average over items of values from 0 to 1 (for a rate: or above).
     """
 
     value: Figure
@@ -118,9 +115,9 @@ class Jackknifed:
     is_mean: bool = False
 
     def bounded(self, members: Sequence[int], noun: str = "images", copies: Copies = NO_COPIES) -> Bounded:
-        """Return the bounds of the figure of these items, which are called `noun`; none where they are too few, or all alike.
+        """Return the bounds of the figure of these items, which are called `noun`; none if there are too few, or all are alike.
 
-        Not the bootstrap: images that it draws twice match themselves, which narrows COCO's AP, and it takes five times as long.
+        The bootstrap is not used, because it draws images twice, which narrows COCO's AP, and takes five times as long.
         """
         value, values = self.value(members), without_parts(members, self.value, copies)
         parts = f"{PARTS} parts of the {noun}"
@@ -129,16 +126,16 @@ class Jackknifed:
             return Bounded(reason=few or f"without one of {parts} there is nothing to find")
         error, alike = jackknife_error(values), self._where_alike(value, _independent(members, copies), values)
         if error is None:
-            return alike or Bounded(without_parts=values, reason=f"no one of {parts} moves the figure")
+            return alike or Bounded(without_parts=values, reason=f"none of {parts} changes the figure")
         freedom = jackknife_freedom(values)
         low, high = between(value, error, freedom, self.limits)
         if alike and self.limits[1] == 1:
-            # No figure of items is less sure than where each is all right or all wrong.
+            # The bounds are widest if each item is all right or all wrong.
             low, high = max(low, alike.low or 0.0), min(high, 1.0 if alike.high is None else alike.high)
         return Bounded(low, high, values)
 
     def _where_alike(self, value: float, count: float, values: tuple[float, ...]) -> Bounded | None:
-        """Return Wilson's bounds of a mean as if each item were 0 or 1; None of a figure that is none."""
+        """Return Wilson's bounds of a mean as if each item were 0 or 1; None if the figure is not a mean."""
         if not self.is_mean or (math.isinf(self.limits[1]) and value > 0):
             return None
         return _by_wilson(value, count, len(values) - 1, values)
@@ -154,7 +151,7 @@ ItemFigure = Share | Jackknifed
 
 
 def noun_of(data: Dataset) -> str:
-    """Return what the items are called that bounds take as independent."""
+    """Return the noun for the items of the data."""
     return _NOUNS[data.items[0].kind]
 
 
@@ -169,7 +166,7 @@ def item_accuracy(
     detail: Mapping[str, float | None] | None = None,
     warnings: Sequence[str] = (),
 ) -> Accuracy | None:
-    """Return the accuracy of the items `members`, by their numbers; None where there is nothing to find in them."""
+    """Return the accuracy of the items `members`, by their numbers; None if they have nothing to find."""
     value = figure.value(members) if members else None
     if value is None:
         return None
@@ -189,8 +186,8 @@ def item_accuracy(
 def between(value: float, error: float, freedom: float, limits: tuple[float, float] = (0.0, 1.0)) -> tuple[float, float]:
     """Return the bounds (95%) of a figure within `limits`, by Student's t with the given degrees of freedom.
 
-    They are computed on the scale of the log odds of the figure between its limits, without an upper one of its logarithm: near a limit a
-    figure strays further from it than towards it, and its error grows with its distance. At a limit itself they are cut there.
+    They are computed on the scale of the log odds between the limits, or of the logarithm without an upper limit, because near a limit the
+    distribution is skewed away from it. Bounds of a figure at a limit are cut there.
     """
     lowest, highest = limits
     below, above = value - lowest, highest - value
@@ -206,5 +203,5 @@ def between(value: float, error: float, freedom: float, limits: tuple[float, flo
 
 
 def errors(confidence: float, freedom: float) -> float:
-    """Return how many standard errors the bounds reach to each side; without end many degrees of freedom are the normal distribution."""
+    """Return the distance of the bounds in standard errors; infinitely many degrees of freedom give the normal distribution."""
     return NormalDist().inv_cdf((1 + confidence) / 2) if math.isinf(freedom) else student_quantile(confidence, freedom)

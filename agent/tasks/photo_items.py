@@ -1,7 +1,4 @@
-"""Items that are photographs: files of their own, pixels inside a file of many, or pixels that lie ready (MLPerf Tiny's .bin).
-
-And the base of tasks on them.
-"""
+"""The base of tasks on photographs: image files, pixels within a file of many, or raw pixels of the model's size (MLPerf Tiny's .bin)."""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +20,7 @@ from edgemeter.agent.vision.preprocess import Preprocessor, input_of
 
 
 class PhotoTask:
-    """The base of tasks on photographs: one call each; how a photograph lies in the input is kept by its number."""
+    """The base of tasks on photographs, with one call each; it keeps the position of each photograph in the input."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         self._model, self._loaded, self._data = model, loaded, data
@@ -39,10 +36,10 @@ class PhotoTask:
 
 
 def load_item(preprocessor: Preprocessor, item: Item) -> tuple[NDArray[Any], PhotoFrame]:
-    """Return the input tensor of an item, and how its photograph lies in it.
+    """Return the input tensor of an item, and the position of its photograph in it.
 
     Raises:
-        ConfigError: it cannot be read, or has ready pixels of another size than the model's.
+        ConfigError: the item cannot be read, or has raw pixels of another size than the model's.
     """
     if item.array is not None:
         photo = photograph.of_pixels(item.array)
@@ -54,7 +51,7 @@ def load_item(preprocessor: Preprocessor, item: Item) -> tuple[NDArray[Any], Pho
 
 
 def _ready(item: Item, height: int, width: int) -> Any:
-    """Return the pixels in a file that holds the model's size and nothing else: RGB, row by row from the top left, 8 bits each."""
+    """Return the pixels of a raw file of the model's size: RGB, row by row from the top left, 8 bits each."""
     shape = (height, width, 3)
     content = read_bytes(item.file, "the pixels")
     if len(content) != math.prod(shape):

@@ -1,8 +1,8 @@
 """Semantic segmentation: the class of every pixel.
 
-Classes are scored by the mean over classes of intersection over union (mIoU). Scores are interpolated to the photograph's pixels before the
-best class is taken, as the usual evaluations do; a model that gives classes itself keeps those of the nearest cell. A pixel whose map says
-255, or a class below the model's first, does not count.
+Predictions are scored by intersection over union, as the mean over classes (mIoU). As in the usual evaluations, scores are interpolated to
+the photograph's pixels before the best class is taken. If the model gives classes itself, a pixel has that of the nearest cell. Pixels with
+255 in their map, or a class below the model's first, do not count.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from edgemeter.agent.vision.decoders.masks import taps
 from edgemeter.agent.vision.preprocess import values_of_first
 
 Floats = NDArray[np.float32]
-# Rows of the photograph worked on together: the values of all classes for a whole one may be more than a board's memory.
+# The number of rows that are interpolated together: all classes of a whole photograph may not fit into a board's memory.
 _BLOCK = 32
 
 
@@ -37,7 +37,7 @@ Classes = NDArray[np.int64]
 
 
 class SemanticSegmentation(PhotoTask):
-    """Keeps for each photograph how many pixels of each class were right, predicted and there."""
+    """Keeps the numbers of right, predicted and actual pixels of each class in each photograph."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         targets = list((data.targets or {}).values())
@@ -51,7 +51,7 @@ class SemanticSegmentation(PhotoTask):
         if model.output.classes is None:
             raise ConfigError(f"model {model.name!r}: task {model.task} needs output.classes in its card")
         self._count = model.output.classes
-        # By photograph: right, predicted, there; int64 [3, classes].
+        # By photograph: right, predicted, actual; int64 [3, classes].
         self._pixels: dict[int, Classes] = {}
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> None:
@@ -105,7 +105,7 @@ class SemanticSegmentation(PhotoTask):
         return classes
 
     def _scores(self, calls: Sequence[Outputs]) -> Floats:
-        """Return the scores, [classes, rows, columns]; of two classes a model may give the second alone, as a probability or a logit."""
+        """Return the scores, [classes, rows, columns]; for two classes a model may give the second alone, as probability or logit."""
         shape = calls[0][0].shape
         if self._count != 2 or len(shape) != 4 or 1 not in (shape[1], shape[3]):
             return self._map(calls, self._count)
@@ -114,7 +114,7 @@ class SemanticSegmentation(PhotoTask):
         return np.concatenate([np.full_like(second, 0.5 if is_probability else 0.0), second])
 
     def _map(self, calls: Sequence[Outputs], channels: int) -> Floats:
-        """Return the first output as [channels, rows, columns]; channels that are last come first, none becomes one."""
+        """Return the first output as [channels, rows, columns], whatever its layout."""
         values = values_of_first(calls[0], self._loaded)[0]
         if values.ndim == 4 and values.shape[0] == 1:
             values = values[0]
@@ -160,18 +160,18 @@ class SemanticSegmentation(PhotoTask):
 
 
 def pixel_counts(predicted: Classes, truth: Classes, count: int) -> Classes:
-    """Return how many pixels (int64 [n], classes from 0) of each class were right, predicted and there: int64 [3, count]."""
+    """Return the numbers of right, predicted and actual pixels of each class, int64 [3, count]; arguments are classes from 0, int64 [n]."""
     pairs = np.bincount(truth * count + predicted, minlength=count**2).reshape(count, -1)
     return np.stack([pairs.diagonal(), pairs.sum(axis=0), pairs.sum(axis=1)])
 
 
 def map_accuracy(pixels: Mapping[int, Classes], labels: Sequence[Any], data: Dataset, parts: Parts = "all") -> Accuracy | None:
-    """Return mIoU over photographs by the counts of their pixels; None where none counts."""
+    """Return mIoU over photographs from their counts of pixels; None if none count."""
     if not pixels:
         return None
 
     def ious(members: Sequence[int]) -> NDArray[np.float64]:
-        """Return intersection over union of each class; NaN of one that is neither there nor predicted."""
+        """Return intersection over union of each class; NaN if it is neither actual nor predicted."""
         right, predicted, present = np.sum([pixels[index] for index in members], axis=0)
         with np.errstate(invalid="ignore"):
             return np.asarray(right / (predicted + present - right))

@@ -1,4 +1,4 @@
-"""Objects with a shape besides their boxes, scored by COCO's average precision: outlines (instance segmentation) and keypoints (pose)."""
+"""Masks (instance segmentation) and keypoints (pose), scored by COCO's average precision."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from edgemeter.agent.tasks.mask_edges import Edges, edges_of, edges_of_outline, 
 from edgemeter.agent.tasks.similarity import SIGMAS
 from edgemeter.agent.vision.decoders import Detections, Mask
 
-# COCO's, of a person: the similarity has a tolerance for each of them.
+# COCO's keypoints of a person; the similarity has a tolerance for each.
 COUNT = len(SIGMAS)
 _SIGMAS = SIGMAS.astype(np.float32)
 
@@ -30,7 +30,7 @@ def by_keypoints(detections: Detections, index: int, other: Detections) -> NDArr
 
 
 def scored_shapes(kind: ObjectKind, truth: Mapping[str, Any], shapes: Iterable[tuple[str, int, Any]]) -> list[Any]:
-    """Return shapes (whose, image id, shape) as they are scored, masks as their edges; raises ConfigError where one does not fit."""
+    """Return the shapes of (owner, image id, shape) for scoring, masks as edges; raises ConfigError if one does not fit."""
     sizes = {image["id"]: (image["height"], image["width"]) for image in truth["images"]}
     unsized = [number for number, size in sizes.items() if None in size]
     if kind is MASKS and unsized:
@@ -39,7 +39,7 @@ def scored_shapes(kind: ObjectKind, truth: Mapping[str, Any], shapes: Iterable[t
 
 
 def with_shapes(kind: ObjectKind, truth: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return COCO's document as plain data with the shapes of the annotations, of another kind than boxes, as `scored_shapes` does."""
+    """Return COCO's document as plain data with the annotations' shapes, unless boxes, in the form of `scored_shapes`."""
     if kind is BOXES:
         return truth
     owned = ((f"annotation {each['id']}", each["image_id"], each.get(kind.key, UNSET)) for each in truth["annotations"])
@@ -50,7 +50,7 @@ def with_shapes(kind: ObjectKind, truth: Mapping[str, Any]) -> Mapping[str, Any]
 def _pose(points: Sequence[float], owner: str) -> Sequence[float]:
     if len(points) != 3 * COUNT:
         raise ConfigError(
-            f"{owner} has {len(points)} numbers as keypoints, and COCO's people have {COUNT} of three: it is no pose of these"
+            f"{owner} has {len(points)} numbers as keypoints, but COCO's poses have {COUNT} keypoints of three: give such poses"
         )
     return points
 
@@ -58,7 +58,7 @@ def _pose(points: Sequence[float], owner: str) -> Sequence[float]:
 def _edges(outline: Any, owner: str, size: tuple[int, int]) -> Edges:
     if isinstance(outline, Rle) and outline.size != size:
         raise ConfigError(
-            f"the mask of {owner} is of {list(outline.size)} pixels, its image of {list(size)} (height, width): "
+            f"the mask of {owner} has {list(outline.size)} pixels, but its image {list(size)} (height, width): "
             "give masks of the whole image"
         )
     try:
@@ -68,7 +68,7 @@ def _edges(outline: Any, owner: str, size: tuple[int, int]) -> Edges:
 
 
 class Pose(Detection):
-    """Keeps the keypoints of everybody found."""
+    """Keypoints of people."""
 
     KIND: ClassVar[ObjectKind] = KEYPOINTS
     similar = staticmethod(by_keypoints)
@@ -91,7 +91,7 @@ class Pose(Detection):
 
 
 class Segmentation(Detection):
-    """Keeps the edges of every mask: the masks themselves would not fit into a board's memory."""
+    """Masks, kept as edges, because masks would not fit into a board's memory."""
 
     KIND: ClassVar[ObjectKind] = MASKS
 

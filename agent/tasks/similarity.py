@@ -1,4 +1,4 @@
-"""How similar detections are to annotated objects by COCO's rules: the overlaps of boxes and of masks, and OKS of keypoints."""
+"""The similarity of detections and annotated objects by COCO's rules: overlaps of boxes and masks, and OKS of keypoints."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Annotations = Sequence[Mapping[str, Any]]
 
-# How far annotators differ, relative to a person's size. Source: cocoapi `cocoeval.py`, `kpt_oks_sigmas`.
+# The scatter of annotators for each keypoint, relative to a person's size. Source: cocoapi `cocoeval.py`, `kpt_oks_sigmas`.
 SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89]) / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Detections [n] beside annotations [m], some of which need not be detections: `similarity` takes both by their places.
+    """Detections [n] and annotations [m], of which COCO ignores some; `similarity` takes indices of both.
 
-    `batch` is how many pairs are compared at a time: those of a crowd would not fit into memory.
+    `batch` is the number of pairs to compare at a time: all pairs of a crowd would not fit into memory.
     """
 
     area: Floats
@@ -31,7 +31,7 @@ class Compared:
 
 
 def compared_boxes(rows: Floats, _: Sequence[Any], annotations: Annotations) -> Compared:
-    """Return the boxes of detections, float64 [n, 7], whose columns are image id, x, y, width, height, score and category id."""
+    """Compare boxes; `rows` are detections, float64 [n, 7]: image id, x, y, width, height, score and category id."""
     boxes, object_boxes, is_crowd = rows[:, 1:5], _boxes(annotations), _crowds(annotations)
 
     def similarity(detections: Integers, objects: Integers) -> Floats:
@@ -47,12 +47,15 @@ def compared_boxes(rows: Floats, _: Sequence[Any], annotations: Annotations) -> 
 
 
 def compared_masks(_: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
-    """Return masks as their edges, which the annotations have too."""
+    """Compare masks, which `shapes` and annotations have as edges.
+
+    The edges of all objects lie on one line, each object on a stretch of its own. The number of object pixels before any point of the line
+    is interpolated, so the pixels that a detection shares with an object are sums of differences at the detection's edges.
+    """
     is_crowd = _crowds(annotations)
     edges, counts, areas = _edges(shapes)
     first = np.cumsum(counts) - counts
     object_edges, object_counts, object_areas = _edges([annotation["segmentation"] for annotation in annotations])
-    # All objects lie on one line, each on a stretch of its own, and with them the number of their pixels up to there.
     stretch = max(edges.max(initial=0), object_edges.max(initial=0)) + 1
     line = np.append(-1.0, object_edges + stretch * np.repeat(np.arange(len(annotations)), object_counts))
     pixels = np.append(0.0, np.cumsum(np.diff(line) * np.resize([0, 1], len(object_edges))))
@@ -70,7 +73,7 @@ def compared_masks(_: Floats, shapes: Sequence[Any], annotations: Annotations) -
 
 
 def compared_keypoints(_: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
-    """Return keypoints (x, y, visibility of each); of an object with none labelled it counts how far they lie from its box."""
+    """Compare keypoints (x, y, visibility of each); for an object without labelled ones, their distance from its box counts."""
     points = np.array(shapes, np.float64).reshape(-1, len(SIGMAS), 3)[..., :2]
     annotated = np.array([annotation["keypoints"] for annotation in annotations], np.float64).reshape(-1, len(SIGMAS), 3)
     object_points, is_labelled = annotated[..., :2], annotated[..., 2] > 0
@@ -92,7 +95,7 @@ def compared_keypoints(_: Floats, shapes: Sequence[Any], annotations: Annotation
 
 
 def spread(starts: Integers, counts: Integers) -> Integers:
-    """Return `counts` numbers from each start on."""
+    """Return consecutive numbers from each start, as many as in `counts`, one after the other."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts - starts, counts)
 
@@ -106,7 +109,7 @@ def _crowds(annotations: Annotations) -> Flags:
 
 
 def _edges(parts: Sequence[Integers]) -> tuple[Integers, Integers, Floats]:
-    """Return the edges of all masks one after the other, and of each their number and its area in pixels."""
+    """Return the edges of all masks one after the other, and for each mask the number of edges and the area in pixels."""
     edges = np.concatenate([np.zeros(0, np.int64), *parts])
     counts = np.array([len(part) for part in parts], np.int64)
     areas = np.array([(part[1::2] - part[::2]).sum() for part in parts], np.float64)

@@ -182,7 +182,7 @@ def test_another_job_beside_a_watched_block_counts_against_what_the_block_used()
     steady = [_table(1000 * number, 50 * number, (0, 0), (0, 0), 50 * number) for number in range(4)]
     assert load.other_load(steady, 10).doubts == ()
     busy_idle = [*quiet[:1], *(_table(1000 * number, 200, (0, 0), (0, 0), 200) for number in (1, 2, 3))]
-    assert "while it was to idle" in load.other_load(busy_idle, 10).doubts[0]
+    assert "while it should idle" in load.other_load(busy_idle, 10).doubts[0]
     short = [_table(number, 0, (0, 0), (0, 0), 0) for number in range(4)]
     assert load.other_load(short, 10) == load.OtherLoad(None, None, None)
 

@@ -113,8 +113,8 @@ def test_a_file_that_refuses_is_stated_and_the_record_stays(board, capsys, monke
 
     with pytest.raises(ZeroDivisionError), changed_board(board.home, MODES, board.machine) as changed:
         measure(changed)
-    assert f"not put back (cannot write 'schedutil' to '{board.root / GOVERNOR}': Permission denied)" in (line := capsys.readouterr().err)
-    assert "doctor` puts them back" in line
+    assert f"not restored (cannot write 'schedutil' to '{board.root / GOVERNOR}': Permission denied)" in (line := capsys.readouterr().err)
+    assert "doctor` restores them" in line
     assert board.record.exists()
     assert board.settings() == before | {GOVERNOR: "performance"}
 

@@ -20,7 +20,7 @@ from tests.fixtures.settable_board import SettableBoard
 POLICY = "sys/devices/system/cpu/cpufreq/policy0"
 GOVERNOR = f"{POLICY}/scaling_governor"
 GOVERNORS = [OperatingPoint(governor="performance")]
-RESTORED = "the board was put back as it was before a run that was cut off"
+RESTORED = "restored the board's settings after a run that was cut off"
 
 
 def restore(board, capsys, **options):
@@ -93,10 +93,10 @@ def test_what_cannot_be_put_back_is_named_with_the_reason_and_stays(board, capsy
     board.leave_changed()
     board.fault("killed")
     remaining, printed = restore(board, capsys)
-    assert "not put back (nvpmodel does not set power mode 1 (status -9: " in remaining
-    assert "doctor` puts them back" in remaining
+    assert "not restored (nvpmodel does not set power mode 1 (status -9: " in remaining
+    assert "doctor` restores them" in remaining
     assert (printed, board.settings()[GOVERNOR]) == ("", "schedutil")
-    with pytest.raises(UnavailableError, match="are not put back"), changed_board(board.home, GOVERNORS, board.machine):
+    with pytest.raises(UnavailableError, match="were not restored"), changed_board(board.home, GOVERNORS, board.machine):
         pass
     board.fault(None)
     assert restore(board, capsys)[0] == ""

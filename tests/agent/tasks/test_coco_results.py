@@ -84,7 +84,7 @@ def test_boxes_are_scored_where_the_annotations_have_no_masks(tmp_path):
     for annotation in truth["annotations"]:
         annotation["segmentation"] = []
     result = scored(tmp_path, results, truth)
-    assert (result.accuracy.metric, result.notes) == ("coco_ap", ("boxes are scored, since the annotations have no segmentation",))
+    assert (result.accuracy.metric, result.notes) == ("coco_ap", ("boxes are scored, because the annotations have no segmentation",))
 
 
 def test_poses_are_scored_as_pycocotools_scores_them(tmp_path):
@@ -140,7 +140,7 @@ def test_a_wrong_shift_never_gives_a_figure(tmp_path):
     swapped = [{**result, "category_id": (result["category_id"] - 6) % 3} for result in results]
     elsewhere = [{**result, "bbox": [0, 0, 1, 1]} for result in renumbered(results, 0)]
     for wrong, words in [
-        (swapped, r"0 to 2, and those of the annotations 7 to 9\. Their meaning is in doubt \(counted from 0: \d+ of \d+ objects"),
+        (swapped, r"0 to 2, and those of the annotations 7 to 9\. Their meaning is in doubt \(counted from 0: \d+ of \d+ detected objects"),
         (elsewhere, "counted from 0: 0 of 0 objects"),
         ([{**result, "category_id": 50 + result["category_id"]} for result in results], "too many to count from 0 or 1"),
     ]:

@@ -35,7 +35,7 @@ def test_a_figure_without_bounds_states_why():
     assert "there is nothing to find" in Jackknifed(lambda subset: 0.5 if 7 in subset else None).bounded(range(40)).reason
     bounds = Jackknifed(lambda _: 1.0).bounded(range(100))
     assert (bounds.low, bounds.high, len(bounds.without_parts)) == (None, None, PARTS)
-    assert bounds.reason == "no one of 20 parts of the images moves the figure"
+    assert bounds.reason == "none of 20 parts of the images changes the figure"
 
 
 def test_a_share_has_bounds_where_all_is_right():

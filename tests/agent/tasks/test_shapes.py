@@ -173,7 +173,7 @@ def test_garbled_shapes_end_in_one_line(tmp_path):
             (segments, [[1, 2, 3, 4]], "its segmentation is not polygons"),
             (segments, {"counts": "abc"}, "its segmentation is not polygons"),
             (poses, None, "annotation 1 has no keypoints"),
-            (poses, [1, 2, 2], "annotation 1 has 3 numbers as keypoints, and COCO's people have 17 of three"),
+            (poses, [1, 2, 2], "annotation 1 has 3 numbers as keypoints, but COCO's poses have 17 keypoints of three"),
             (poses, "many", "its keypoints is not x, y, visibility"),
         ],
     ):
