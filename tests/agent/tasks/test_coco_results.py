@@ -141,7 +141,7 @@ def test_a_wrong_shift_never_gives_a_figure(tmp_path):
     elsewhere = [{**result, "bbox": [0, 0, 1, 1]} for result in renumbered(results, 0)]
     for wrong, words in [
         (swapped, r"0 to 2, and those of the annotations 7 to 9\. Their meaning is in doubt \(counted from 0: \d+ of \d+ detected objects"),
-        (elsewhere, "counted from 0: 0 of 0 objects"),
+        (elsewhere, "counted from 0: 0 of 0 detected objects"),
         ([{**result, "category_id": 50 + result["category_id"]} for result in results], "too many to count from 0 or 1"),
     ]:
         with table_row(words), pytest.raises(ConfigError, match=words):
