@@ -141,6 +141,11 @@ def stamp(time_ns: int) -> str:
         return f"{time_ns} ns"
 
 
+def iso_stamp(time_ns: int | None) -> str | None:
+    """Return a wall-clock time as `2026-11-20T08:00:00Z`."""
+    return None if time_ns is None else f"{stamp(time_ns).replace(' ', 'T')}Z"
+
+
 _AGES = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -168,6 +173,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def on_one_line(text: str) -> str:
+    """Return `text` on one line, with spaces for control characters: for names and reasons from other programs and machines."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 def _decimals(value: float, digits: int) -> int:

@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.service_manager import notify_service_manager
 
 logger = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class FileLock:
                 text = file.read(_HOLDER_BYTES).decode(errors="replace").strip()
         except OSError:
             text = ""
-        return "".join(letter for letter in text if letter.isprintable()) or "another run"
+        return on_one_line(text) or "another run"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.options import FiniteRange, delivery_timeout_option, format_option, names_and_config
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
@@ -81,9 +82,8 @@ def _show(entries: "Sequence[JournalEntry]", console: "Console") -> None:
     # A reason is a sentence: in a column it would be cut to pieces on a terminal of 80 columns.
     for entry in entries:
         if entry.reason:
-            reason = "".join(letter if letter.isprintable() else " " for letter in entry.reason)
             next_text = "" if entry.state != "repeating" or entry.next_ns is None else f", next {local(entry.next_ns)}"
-            print_text(console, f"{_name(entry)}: {' '.join(reason.split())}{next_text}")
+            print_text(console, f"{_name(entry)}: {on_one_line(entry.reason)}{next_text}")
 
 
 @click.group(cls=DefaultGroup)

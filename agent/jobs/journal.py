@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
 from edgemeter.agent.contract.orders import FINAL, ExecutionReport, JobState, Order, ReportReceipt, decode_report, encode_order
 
@@ -231,5 +232,4 @@ def _runs(row: sqlite3.Row) -> tuple[str, ...]:
 def _cut(reason: str | None) -> str | None:
     if reason is None:
         return None
-    # One line, without control characters.
-    return "".join(letter for letter in " ".join(reason.split()) if letter.isprintable())[:_REASON_CHARACTERS]
+    return on_one_line(reason)[:_REASON_CHARACTERS]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.machine.machine import Machine, whole_number
 
 # The kernel charges a whole clock tick (10 ms) to the process that runs at that moment, so a share is off by about a tick at each end: by
@@ -171,7 +172,7 @@ def read_processes(machine: Machine) -> ProcessTable:
             parent, user, system, children_user, children_system, started = known_numbers
             table.ticks[pid, started] = user + system
             table.children[pid], table.parents[pid] = children_user + children_system, parent
-            table.names[pid] = "".join(char for char in name if char.isprintable())
+            table.names[pid] = on_one_line(name)
     return table
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgemeter.agent.base.figures import on_one_line
+
 COMMAND_TIMEOUT_S = 5.0
 
 
@@ -54,8 +56,7 @@ class Machine:
 
     def line(self, path: str | Path) -> str | None:
         """Return the text of a file as one line of printable characters."""
-        text = self.text(path) or ""
-        return " ".join("".join(char if char.isprintable() else " " for char in text).split()) or None
+        return on_one_line(self.text(path) or "") or None
 
     def number(self, path: str | Path) -> int | None:
         """Return the integer in a file, None if there is none."""

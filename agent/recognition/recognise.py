@@ -1,9 +1,10 @@
 """A card for a model that has none: what it is, from its tensors, its metadata and its file name."""
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from edgemeter.agent.vision.decoders.family import COCO_CLASSES, Pictures, Recog
 from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 from edgemeter.agent.vision.decoders.size_inputs import pictures_of
 
+logger = logging.getLogger(__name__)
 # A head for another task is one only where name or metadata say so.
 _USUAL_TASKS = ("detection", Classifier.TASK)
 _SIDES = range(32, 2049, 32)
@@ -202,13 +204,20 @@ def _by_name(facts: UnknownModel, *, takes_any_picture: bool) -> RecognisedFamil
 
 
 def _family(name: str) -> Any:
-    """Return the class of a family that recognises models; None of another package's that does not, or cannot be imported."""
+    """Return the class of a family that recognises models; None if another package's does not, or cannot be imported."""
     if name == "classifier":
         return Classifier
-    with suppress(ConfigError, UnavailableError):
+    try:
         family = decoders.family_of(name)
-        return family if hasattr(family, "recognise") else None
-    return None
+    except (ConfigError, UnavailableError) as error:
+        _warn(str(error))
+        return None
+    return family if hasattr(family, "recognise") else None
+
+
+@cache
+def _warn(text: str) -> None:
+    logger.warning("models of this family are not recognised: %s", text)
 
 
 def _in_words(shapes: Sequence[Shape]) -> str:

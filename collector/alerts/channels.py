@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.broker_url import DEFAULT_PORTS
 from edgemeter.agent.base.errors import ConfigError, TransientError, one_line
-from edgemeter.agent.base.figures import stamp
+from edgemeter.agent.base.figures import iso_stamp
 from edgemeter.agent.base.http_client import FAILURES, open_url
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionEvents, SessionProfile
 from edgemeter.agent.base.plugins import import_extra
@@ -124,8 +124,8 @@ def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: in
         document = {
             "labels": labels | {"alertname": alert.rule, "severity": alert.severity, "number": f"{alert.number}"},
             "annotations": {"summary": alert.title, "description": alert.text},
-            "startsAt": stamp(alert.opened_ns).replace(" ", "T") + "Z",
-            "endsAt": stamp(ends_ns).replace(" ", "T") + "Z",
+            "startsAt": iso_stamp(alert.opened_ns),
+            "endsAt": iso_stamp(ends_ns),
         }
         posted.append(document | ({"generatorURL": _link(alert, page)} if page else {}))
     if urlsplit(url).scheme not in ("http", "https"):

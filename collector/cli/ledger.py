@@ -19,7 +19,7 @@ from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_table
 from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
-from edgemeter.collector.cli.stores import chosen_ledger, ledger_file, ledger_option, since_option, stamp
+from edgemeter.collector.cli.stores import chosen_ledger, ledger_file, ledger_option, since_option
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.upkeep import copies
 from edgemeter.collector.upkeep import request_again as asking
@@ -77,18 +77,18 @@ def _devices_document(
 ) -> dict[str, object]:
     birth, health = (reported.birth, reported.health) if reported else (None, None)
     measuring = activity and {
-        **msgspec.to_builtins(activity.measuring), "reported": stamp(activity.received_ns), "is_stale": activity.is_stale,
+        **msgspec.to_builtins(activity.measuring), "reported": figures.iso_stamp(activity.received_ns), "is_stale": activity.is_stale,
     }  # fmt: skip
     return {
         "fleet": name[0],
         "device": name[1],
         "state": reported.state if reported else None,
-        "since": stamp(reported.changed_ns) if reported else None,
+        "since": figures.iso_stamp(reported.changed_ns) if reported else None,
         "board": birth.board if birth else None,
         "agent": birth.agent if birth else None,
         "records": sum(session.records for session in stored),
         "missing": sum(session.missing for session in stored),
-        "last_record": stamp(max(session.last_received_ns for session in stored)) if stored else None,
+        "last_record": figures.iso_stamp(max(session.last_received_ns for session in stored)) if stored else None,
         "look_at": "; ".join(needs_attention(health, time.time_ns())) or None if health else None,
         "health": msgspec.to_builtins(health) if health else None,
         "sessions": [{"session": session.session, "records": session.records, "missing": session.missing} for session in stored],
@@ -167,8 +167,8 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
             "topic": message.topic,
             "reason": message.reason,
             "times": message.times,
-            "first": stamp(message.received_ns),
-            "last": stamp(message.last_ns),
+            "first": figures.iso_stamp(message.received_ns),
+            "last": figures.iso_stamp(message.last_ns),
             "size_bytes": message.size_bytes,
             "payload": message.payload.decode("utf-8", "backslashreplace"),
         }
@@ -181,7 +181,7 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
         "  verdicts, each run by itself: " + (", ".join(f"{number:,} {state}" for state, number in stats.verdicts.items()) or "none")
     )
     if stats.first_received_ns is not None and stats.last_received_ns is not None:
-        click.echo(f"  received: {stamp(stats.first_received_ns)} to {stamp(stats.last_received_ns)}")
+        click.echo(f"  received: {figures.iso_stamp(stats.first_received_ns)} to {figures.iso_stamp(stats.last_received_ns)}")
     click.echo(f"  a record is acknowledged {stats.safety}")
     click.echo(f"  {stats.size_bytes / 1e6:,.1f} MB" + (f", {stats.size_bytes / stats.runs:,.0f} bytes a run" if stats.runs else ""))
     for part in stats.parts:
@@ -194,7 +194,7 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
         click.echo(f"  {count(len(rejected), 'rejected message')}, newest first:")
     for message in rejected[:REJECTED_SHOWN]:
         times = f", {message.times} times" if message.times > 1 else ""
-        click.echo(figures.printable(f"    {stamp(message.last_ns)} {message.topic}{times}: {message.reason}"))
+        click.echo(figures.printable(f"    {figures.iso_stamp(message.last_ns)} {message.topic}{times}: {message.reason}"))
     if len(rejected) > REJECTED_SHOWN:
         click.echo(f"    and {len(rejected) - REJECTED_SHOWN:,} more: --format json lists all, with their payloads")
 
@@ -225,7 +225,7 @@ def restore(file: Path, ledger: LedgerPlace | None) -> None:
     path = ledger_file(ledger, "restore it with pg_restore or pgbackrest")
     restored = copies.restore(file, path)
     click.echo("\n".join(map(str, restored.files)))
-    newest = f", the newest of {stamp(restored.last_received_ns)}" if restored.last_received_ns else ""
+    newest = f", the newest of {figures.iso_stamp(restored.last_received_ns)}" if restored.last_received_ns else ""
     with open_ledger(path, "read") as opened:
         missing = sum(session.missing for session in opened.sessions())
     remedy = "start the collector, then ask the devices for what they still have: edgemeter collector request-again"

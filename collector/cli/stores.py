@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime, timezone
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -151,11 +151,6 @@ def ledger_file(ledger: LedgerPlace | None, instead: str) -> Path:
 
 def chosen_stores(stores: Sequence[str]) -> Sequence[str]:
     return stores or (str(chosen_ledger()),)
-
-
-def stamp(taken_ns: int) -> str:
-    """Return a time in ISO 8601, to the second, UTC."""
-    return datetime.fromtimestamp(taken_ns // 1_000_000_000, timezone.utc).isoformat()
 
 
 def opened_book(stores: Sequence[str]) -> "CaseBook":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.figures import on_one_line
 from edgemeter.provisioning.release.boards import OLDEST_GLIBC, OLDEST_PYTHON, numbers
 
 LOOK = Path(__file__).with_name("look.sh")
@@ -73,8 +74,7 @@ def parse_facts(text: str, otherwise: str) -> BoardFacts:
     values: dict[str, list[str]] = defaultdict(list)
     for line in text.splitlines():
         key, _, value = line.partition("=")
-        # A terminal shows it: a board's name must not contain control characters.
-        values[key].append("".join(char for char in value if char.isprintable()).strip())
+        values[key].append(on_one_line(value))
     last = {key: lines[-1] for key, lines in values.items()}
     if last.get("end") != "yes":
         raise UnavailableError(f"{otherwise}: it has to be a Linux with a POSIX shell and a login without a dialogue")

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
-from edgemeter.agent.base.figures import count, short_id
+from edgemeter.agent.base.figures import count, on_one_line, short_id
 from edgemeter.agent.base.options import FiniteRange, added, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
@@ -29,7 +29,6 @@ from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import plain
 from edgemeter.provisioning.inventory.selection import select_accepted
 from edgemeter.provisioning.jobs import job_view
 from edgemeter.provisioning.jobs.waves import JobChange, by_state, change_job, in_waves
@@ -46,6 +45,13 @@ MOST_RUN_LINES, MOST_JOBS, MOST_OF_DEVICE = 20, 30, 50
 MAX_FAILED_RATIO = 0.2
 _UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
 _WAVE_END = re.compile(r"[1-9][0-9]{0,6}|(100|[0-9]{1,2}(\.[0-9]+)?)%")
+
+
+def _time_of_day(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    try:
+        return None if text is None else f"{datetime.strptime(text, '%H:%M'):%H:%M}"  # noqa: DTZ007 - the device's local time
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: write a time of day as HH:MM, such as 02:30") from error
 
 
 def _interval_s(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
@@ -102,7 +108,7 @@ timeout_option = partial(
 @click.command()
 @click.argument("suite", type=click.Path(path_type=Path, dir_okay=False))
 @selection_option("measure on")
-@click.option("--at", type=click.DateTime(["%H:%M"]), metavar="HH:MM", help="Repeat the suite each day at this local time of the device.")
+@click.option("--at", callback=_time_of_day, metavar="HH:MM", help="Repeat the suite each day at this local time of the device.")
 @click.option("--every", "every_s", callback=_interval_s, metavar="INTERVAL", help="Repeat the suite at this interval: 30m, 6h, 1d.")
 @waves_options
 @timeout_option(default=RUN_TIMEOUT_S)
@@ -120,7 +126,7 @@ def run(
     selection: str,
     folder: FleetFolder,
     *,
-    at: datetime | None,
+    at: str | None,
     every_s: int | None,
     wave_ends: tuple[str, ...],
     max_failed_ratio: float | None,
@@ -166,7 +172,7 @@ def run(
             Target(device.device, device.fleet, waves[device.device], exclusive=exclusive if exclusive in device.tags else None)
             for device in accepted
         ]
-        work = msgspec.structs.replace(work, at=at and at.strftime("%H:%M"), every_s=every_s)
+        work = msgspec.structs.replace(work, at=at, every_s=every_s)
         order(registry, NewJob((work,), written.name, timeout_s, retries, max_failed_ratio), targets, waits=waits, form=form)
 
 
@@ -379,7 +385,9 @@ def _print_answers(executions: Sequence[Execution]) -> None:
         text = execution.text or ""
         try:
             findings = [
-                msgspec.structs.replace(finding, name=plain(finding.name), what=plain(finding.what), remedy=plain(finding.remedy or ""))
+                msgspec.structs.replace(
+                    finding, name=on_one_line(finding.name), what=on_one_line(finding.what), remedy=on_one_line(finding.remedy or "")
+                )
                 for finding in examination.from_json(text)
             ]
             console_for("table").print(examination.render(findings))

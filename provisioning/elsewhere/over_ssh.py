@@ -29,6 +29,7 @@ from edgemeter.agent.base.errors import (
     TransientError,
     UnavailableError,
 )
+from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.base.progress import is_quiet
 from edgemeter.agent.base.toml import toml_document
@@ -265,8 +266,7 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
 
     def _show(self) -> None:
         for line in self._stderr:
-            # A terminal shows it: control characters of another machine must not reach it.
-            text = "".join(char for char in line.decode(errors="replace") if char.isprintable()).strip()
+            text = on_one_line(line.decode(errors="replace"))
             if text.startswith("edgemeter: "):
                 self.errors.append(text.removeprefix("edgemeter: "))
             elif text:

@@ -7,12 +7,11 @@ import msgspec
 from rich.table import Table
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.figures import ABSENT, age
+from edgemeter.agent.base.figures import ABSENT, age, iso_stamp, on_one_line
 from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.contract.health_issues import health_facts, joined
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS
 from edgemeter.provisioning.health.overview import DeviceOverview
-from edgemeter.provisioning.inventory.formatting import plain, stamp
 
 # The columns, and the order in which a narrow terminal drops them.
 HEADINGS = {"device": 0, "board": 2, "presence": 0, "agent": 3, "activity": 1, "issue": 0}
@@ -27,7 +26,7 @@ def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> Tab
         issue = "; ".join(filter(None, (*(issue.sentence for issue in line.issues[:1]), reason)))
         board, agent = line.device.board or (health and health.board), health and health.agent
         cells = (line.device.device, board, state, agent, _activity(line, now_ns), issue)
-        rows.append([plain(cell or "") or ABSENT for cell in cells])
+        rows.append([on_one_line(cell or "") or ABSENT for cell in cells])
     columns = [
         TableColumn(heading, cells, "left", rank, narrowed="folds" if heading == "issue" else "")
         for (heading, rank), cells in zip(HEADINGS.items(), zip(*rows, strict=True), strict=True)
@@ -65,11 +64,11 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "tags": line.device.tags,
         "standing": line.device.trust,
         "presence": line.state,
-        "presence_since": stamp(line.since_ns),
+        "presence_since": iso_stamp(line.since_ns),
         "issues": msgspec.to_builtins(line.issues),
         "agent": health and health.agent,
-        "certificate_not_after": stamp(health.certificate_not_after_ns) if health else None,
-        "last_run": stamp(health.runs.last_ns) if health else None,
+        "certificate_not_after": iso_stamp(health.certificate_not_after_ns) if health else None,
+        "last_run": iso_stamp(health.runs.last_ns) if health else None,
         "last_verdict": health.runs.last_verdict if health else None,
         "job": None if line.job is None else {name: getattr(line.job, name) for name in ("job", "state", "done_ratio", "reason")},
         "measuring": msgspec.to_builtins(line.heard.measuring),

@@ -13,11 +13,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from edgemeter.agent.base.figures import ABSENT, count
+from edgemeter.agent.base.figures import ABSENT, count, iso_stamp, on_one_line
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.health import recently_refused
-from edgemeter.provisioning.inventory.formatting import plain, stamp
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import find_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, select_executions
@@ -88,7 +87,7 @@ def note_text(execution: Execution, wait_reason: str | None = None) -> str:
 
 def one_line(text: str) -> str:
     """Return a device's text for a terminal: on one line, not too long, no control characters."""
-    line = plain(text)
+    line = on_one_line(text)
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."
 
 
@@ -126,8 +125,8 @@ def job_outline(job: Job, counts: Mapping[str, int]) -> dict[str, Any]:
         "wave": job.wave + 1,
         "waves": job.waves,
         "timeout_s": job.timeout_s,
-        "made": stamp(job.made_ns),
-        "ended": stamp(job.ended_ns),
+        "made": iso_stamp(job.made_ns),
+        "ended": iso_stamp(job.ended_ns),
         "states": dict(counts),
     }
 
@@ -138,7 +137,7 @@ def job_document(job: Job, executions: Sequence[Execution], reasons: Mapping[int
     times = ("sent", "accepted", "running", "ended")
     documents = [
         {name: getattr(execution, name) for name in same}
-        | {name: stamp(getattr(execution, f"{name}_ns")) for name in times}
+        | {name: iso_stamp(getattr(execution, f"{name}_ns")) for name in times}
         | {"wave": execution.wave + 1, "waits": reasons.get(execution.id), "is_to_be_cancelled": execution.requested == "cancel"}
         for execution in executions
     ]

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Sequence
 
+from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.contract.messages import JOB_STATE, ExecutionProgress, JobProgress, encode_message
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import plain
 from edgemeter.provisioning.jobs.waves import advance, by_state
 from edgemeter.provisioning.registry.jobs import FAILURES, IN_FLIGHT, Job, count_states, last_serial, select_executions, select_jobs
 from edgemeter.provisioning.registry.registry import Registry
@@ -88,7 +88,7 @@ def job_progress(registry: Registry, job: Job) -> JobProgress:
     states = by_state(count_states(registry, job.job))
     return JobProgress(
         job=job.job,
-        title=plain(job.title)[:LONGEST_NOTE],
+        title=on_one_line(job.title)[:LONGEST_NOTE],
         state=job.state,
         reason=job.reason,
         wave=job.wave + 1,
@@ -105,7 +105,7 @@ def job_progress(registry: Registry, job: Job) -> JobProgress:
                 device=execution.device,
                 state=execution.state,
                 done_ratio=execution.done_ratio,
-                note=plain(execution.doing or execution.reason or "")[:LONGEST_NOTE] or None,
+                note=on_one_line(execution.doing or execution.reason or "")[:LONGEST_NOTE] or None,
             )
             for execution in select_executions(registry, _NOTED, job.job, MOST_EXECUTIONS)
         ),

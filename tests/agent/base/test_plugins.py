@@ -10,7 +10,9 @@ from edgemeter.agent import datasets, generators, power, runtimes, tasks
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.doctor.checks import PLUGIN_FAMILIES
+from edgemeter.agent.recognition.recognise import UnknownFamilyError, recognised_family
 from edgemeter.agent.vision import decoders
+from edgemeter.agent.vision.decoders.family import UnknownModel
 from tests.fixtures.plugin_site import install
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, tensors
@@ -92,6 +94,16 @@ def test_a_broken_plug_in_is_one_line_that_names_its_package(site):
             with table_row(group, name), pytest.raises(UnavailableError, match=rf"'{name}' \(.* of {package}\): {why}") as refusal:
                 create(group, name)
             assert "\n" not in str(refusal.value)
+
+
+def test_recognition_names_a_broken_plug_in_once(site, caplog):
+    """A model that no other family recognises may be of that one: one warning for all models names its package and the error."""
+    install(site, "otherplug", [(decoders.ENTRY_POINTS, "lost", "nowhere.at_all:X")], MODULE)
+    for _ in range(2):
+        with pytest.raises(UnknownFamilyError):
+            recognised_family(UnknownModel("model", (), tensors((1, 3, 5, 7, 9)), (640, 640), None, (), None))
+    (warning,) = caplog.messages
+    assert "'lost' (nowhere.at_all:X of otherplug): ModuleNotFoundError" in warning
 
 
 def test_a_name_that_two_packages_register_is_nobodys(site):

@@ -36,7 +36,7 @@ def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
     lost = PresenceChange("lab", "pi-2", DeviceState(state="lost", session=1), 3 * S)
     (first, two, three), output = listed(tmp_path, runs, *changes, lost)
     assert (first["device"], first["state"], first["records"], first["missing"]) == ("pi-1", "online", 2, 2)
-    assert (first["since"], first["last_record"]) == ("1970-01-01T00:00:02+00:00", "1970-01-01T00:00:05+00:00")
+    assert (first["since"], first["last_record"]) == ("1970-01-01T00:00:02Z", "1970-01-01T00:00:05Z")
     assert first["sessions"] == [{"session": 9, "records": 2, "missing": 2}]
     assert (two["device"], two["state"], two["records"], two["last_record"]) == ("pi-2", "lost", 0, None)
     assert (three["device"], three["state"], three["records"], three["missing"]) == ("pi-3", None, 1, 0)
