@@ -56,7 +56,7 @@ def test_a_workflow_is_yaml_with_scripts_that_a_shell_takes(path):
 
 def test_every_command_in_the_examples_is_one_that_there_is():
     """Each has the options that the example gives it."""
-    for path in (*WORKFLOWS, DOCS / "review.md"):
+    for path in (*WORKFLOWS, DOCS / "start" / "pull-requests.md"):
         for name, *arguments in commands(path):
             with table_row(path.name, name, *arguments):
                 cli.get_command(None, name).make_context(name, [*arguments])

@@ -1,7 +1,5 @@
 """The pages of the documentation: every command block runs, in order and in an empty home, or says why it does not."""
 
-import csv
-import json
 import os
 import re
 import shlex
@@ -15,10 +13,9 @@ import yaml
 
 from edgemeter.agent.cli.main import cli
 from tests.fixtures.environments import Environments
-from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
-from tests.fixtures.servers import Influx, free_port, mosquitto
 from tests.site import walk
+from tests.site.walk_pages import STARTS, TRANSCRIPTS, typed_in, walk_page
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -31,10 +28,8 @@ DOCS = ROOT / "docs"
 # An example's README is no page.
 IN_DOCS = [path for path in DOCS.rglob("*.md") if DOCS / "examples" not in path.parents]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(path for path in IN_DOCS if path.parent.name != "reference")])
-WALKED = sorted(path for path in PAGES if path.parent.name in ("start", "tasks", "explain") or path.stem == "completion")
-# The reader of the page about Python has a power sensor.
-ALONE = [path for path in WALKED if "broker.example" not in path.read_text() and path.stem != "python"]
-# Whose page judges times: beside other tests they may differ sixfold.
+WALKED = sorted(path for path in PAGES if path.parent.name in ("start", "tasks", "explain"))
+# This page judges times, which other tests would disturb.
 TIMED = "pull-requests"
 
 
@@ -69,100 +64,60 @@ def test_a_page_whose_commands_run_states_its_extras_and_the_table_has_each_once
     for page in (path for path in WALKED if path.parent.name in ("start", "tasks")):
         with table_row(page.name):
             assert set((walk.extras(page) or "").split(",")) <= EXTRAS
-    rows = re.findall(r"^\| .+? \| (`[^|]+`) \|", (DOCS / "install.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^.+? \| (`[^|]+`) \| ", (DOCS / "install.md").read_text(), re.MULTILINE)
     assert sorted(name for row in rows for name in re.findall(r"`([a-z0-9-]+)`", row)) == sorted(EXTRAS - {"dev"})
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("page", [pytest.param(path, marks=pytest.mark.alone if path.stem == TIMED else ()) for path in ALONE], ids=name_of)
+def marks_of(page):
+    """Return the marks of the test that walks a page: nightly, and the servers that the page names."""
+    text = page.read_text()
+    needed = {
+        pytest.mark.mosquitto: "broker.example" in text or "mosquitto -c" in text,
+        pytest.mark.influx: "influx.example" in text,
+        # Orders of a fleet need the sandbox.
+        pytest.mark.needs("bwrap"): page.stem == "fleet",
+        pytest.mark.alone: page.stem == TIMED,
+    }
+    return [pytest.mark.nightly, *(mark for mark, is_needed in needed.items() if is_needed)]
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=marks_of(page)) for page in WALKED], ids=name_of)
 def test_a_page_does_what_it_promises(page, environments, tmp_path):
     """From the first command to the last, in an environment with the extras that the page names, and no others."""
-    extras = walk.extras(page)
-    with walk.walk(tmp_path, programs=environments.programs(extras) if extras else None) as reader:
-        executed = list(reader.page(page))
-    blocks = (block for block in walk.blocks(page) if block.language in ("console", "python") and not block.title)
-    assert len(executed) == sum(not block.mark.startswith(("not run", "until stopped")) for block in blocks)
+    reader = walk_page(page, tmp_path, environments)
+    assert [step.typed for step in reader.steps] == typed_on(page)
 
 
-@pytest.mark.nightly
-def test_the_page_about_python_does_what_it_promises(environments, tmp_path):
-    """With a recorded power trace in the place of the reader's sensor."""
-    page, settings = DOCS / "tasks" / "python.md", tmp_path / "settings" / "edgemeter"
-    settings.mkdir(parents=True)
-    trace = {"scope": "board-input", "period_ms": 100, "resolution_w": 0.01, "gain_u_ratio": 0.01}
-    trace |= {"t_s": [index / 10 for index in range(70)], "power_w": [3 + index % 7 / 20 for index in range(70)]}
-    (settings / "trace.json").write_text(json.dumps(trace))
-    (settings / "config.toml").write_text('[sensors.replay]\npath = "trace.json"\n')
-    sensor = {"XDG_CONFIG_HOME": str(tmp_path / "settings"), "EDGEMETER_POWER": "replay"}
-    with walk.walk(tmp_path, programs=environments.programs(walk.extras(page)), **sensor) as reader:
-        printed = [output for _, output in reader.page(page)]
-    model, function, comparison, energy, runs = printed
-    assert "Energy" in model
-    assert comparison.startswith("B: ")
-    assert " J (95% " in energy
-    assert float(function) > 0
-    assert float(runs) > 0
+@pytest.mark.parametrize("page", [page for page in STARTS if (TRANSCRIPTS / f"{page.stem}.txt").exists()], ids=name_of)
+def test_the_transcript_of_a_start_has_the_commands_of_its_page(page):
+    """A page that changes is walked again: `python -m tests.site.walk_pages NAME` writes its transcript."""
+    assert typed_in((TRANSCRIPTS / f"{page.stem}.txt").read_text()) == typed_on(page)
 
 
-@pytest.mark.nightly
-@pytest.mark.mosquitto
-def test_the_page_about_the_collector_does_what_it_promises(environments, tmp_path):
-    """With a mosquitto in the place of the reader's broker."""
-    page, broker = DOCS / "tasks" / "collector.md", mosquitto(tmp_path)
-    broker.start()
-    try:
-        replaced = {"broker.example:1883": f"127.0.0.1:{broker.port}"}
-        with walk.walk(tmp_path, replaced, environments.programs(walk.extras(page))) as reader:
-            printed = [output for _, output in reader.page(page)]
-    finally:
-        broker.kill()
-    assert any("online" in output or "offline" in output for output in printed)
+def typed_on(page):
+    """Return what the reader of a page types."""
+    return [typed for block in walk.blocks(page) for typed in block.typed]
 
 
-@pytest.mark.nightly
-@pytest.mark.mosquitto
-@pytest.mark.needs("bwrap")
-def test_the_page_about_a_fleet_brings_a_result_to_its_collector(environments, tmp_path):
-    """Broker, service and collector from the files of `fleet init`; a board joins, measures what was ordered, and delivers."""
-    page = DOCS / "tasks" / "fleet.md"
-    ports = {"18883": str(free_port()), "18443": str(free_port())}
-    with walk.walk(tmp_path, ports, environments.programs(walk.extras(page))) as reader:
-        printed = "".join(output for _, output in reader.page(page))
-        runs = list(csv.DictReader((reader.folder / "trial.csv").read_text().splitlines()))
-    assert "1 device: " in printed
-    assert {run["device"] for run in runs} == {"board-1"}
+def anchors(path):
+    """Return the anchors of a page: its headings as the site and GitHub write them, and those of HTML."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = [re.sub(r"\]\([^)]*\)|[^\w\s-]", "", heading).strip().lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return {re.sub(r"\s", "-", heading) for heading in headings} | set(re.findall(r"(?:id=\"|\{#)([\w-]+)", text))
 
 
-@pytest.mark.nightly
-@pytest.mark.mosquitto
-@pytest.mark.influx
-def test_the_page_about_twenty_boards_does_what_it_promises(influxd, environments, tmp_path):
-    """With a mosquitto and an InfluxDB in the place of the reader's, and what was delivered is in the bucket."""
-    (tmp_path / "influx").mkdir()
-    broker, server = mosquitto(tmp_path), Influx(influxd, tmp_path / "influx")
-    broker.start()
-    server.start()
-    try:
-        server.set_up()
-        replaced = {
-            "broker.example:1883": f"127.0.0.1:{broker.port}",
-            "http://influx.example:8086": server.url,
-            "org=lab": f"org={server.org}",
-        }
-        page = DOCS / "start" / "fleet-grafana.md"
-        with walk.walk(tmp_path, replaced, environments.programs(walk.extras(page))) as reader:
-            (reader.folder / "admin.token").write_text(server.token)
-            printed = "".join(output for _, output in reader.page(page))
-            assert wait_until(lambda: reader.warnings() or server.query("SELECT count(seq) FROM run", "edgemeter"), 300)
-            warnings = reader.warnings()
-            reader.stop()
-            devices = server.query('SELECT count(distinct("device")) FROM (SELECT seq, device FROM run)', "edgemeter")
-    finally:
-        server.kill()
-        broker.kill()
-    assert "energy.json" in printed
-    assert devices
-    assert warnings == []
+def test_every_link_leads_somewhere():
+    """In all pages and files at the root; a link to another site is not followed."""
+    for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
+        text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for link in re.findall(r"""(?:\]\(|src="|srcset="|href=")([^)"\s]+)""", text):
+            if re.match(r"[a-z]+:", link):
+                continue
+            target, _, anchor = link.partition("#")
+            path = page.parent / target if target else page
+            with table_row(f"{page.relative_to(ROOT)}: {link}"):
+                assert path.exists()
+                assert not anchor or anchor in anchors(path)
 
 
 @pytest.mark.needs(module="material")

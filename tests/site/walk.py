@@ -1,13 +1,13 @@
 """Walks through a page of the documentation as its reader would: its files are written, its commands run in order, in an empty home.
 
-A block of the language `console` is run line by line (`$ ...`), unless a comment stands right before it:
+A block of the language `console` is run line by line (`$ ...`), unless there is a comment right before it:
 
     <!-- not run: why -->         it needs hardware, a network, root, or an hour
     <!-- until stopped -->        it runs until the walk ends, in the background
     <!-- exits 1 -->              its last command ends with this status
 
 A block with a title (```toml title="suite.toml") is a file that the reader writes; python without one is run. The reader
-stands in the folder that `edgemeter models sample` writes.
+starts in the folder that `edgemeter models sample` writes.
 """
 
 import os
@@ -48,6 +48,15 @@ class Block:
         joined = re.sub(r"\\\n\s*", "", self.text)
         return [re.sub(r"\s{2,}#.*$", "", line[2:]) for line in joined.splitlines() if line.startswith("$ ")]
 
+    @property
+    def typed(self) -> list[str]:
+        """Return what the reader types into a shell for this block: its commands, a file with its content, or a script."""
+        if self.title:
+            return [f"cat > {self.title} <<'END'\n{self.text}END"]
+        if self.mark.startswith("not run"):
+            return []
+        return {"console": self.commands, "python": [f"python - <<'END'\n{self.text}END"]}.get(self.language, [])
+
 
 def blocks(page: Path) -> list[Block]:
     """Return the blocks of a page, in order."""
@@ -61,78 +70,83 @@ def blocks(page: Path) -> list[Block]:
     ]  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that the reader typed: what it printed, and how long it took; `log` is what it prints until the walk ends."""
+
+    typed: str
+    printed: str = ""
+    seconds: float | None = None
+    log: Path | None = None
+
+
 class Walk:
-    """A reader with an empty home and a folder; `replaced` maps names of examples (broker.example) to what stands in for them.
+    """A reader with an empty home and a folder in it; `replaced` maps names of examples (broker.example) to what stands in for them.
 
     `programs` is the folder of the reader's `edgemeter` and `python`; without it they are those of the tests.
     """
 
     def __init__(self, folder: Path, replaced: dict[str, str] | None = None, programs: Path | None = None, **environment: str) -> None:
-        self.folder = folder / "work"
-        self._replaced = replaced or {}
+        self.home = folder / "home"
+        self.folder = self.home / "trial"
+        self.steps: list[Step] = []
+        self.replaced = replaced or {}
+        self.programs = programs or _own_programs(folder / "bin")
         self._running: list[subprocess.Popen[bytes]] = []
-        home = folder / "home"
-        home.mkdir(parents=True)
+        self.home.mkdir(parents=True)
         write_sample(self.folder)
         # An environment of its own must not see the packages of the tests.
-        names = ("PYTHONPATH", "TMPDIR") if programs is None else ("TMPDIR",)
+        names = ("PYTHONPATH", "TMPDIR", "EDGEMETER_RUN_LOCK") if programs is None else ("TMPDIR", "EDGEMETER_RUN_LOCK")
         inherited = {name: os.environ[name] for name in names if name in os.environ}
-        programs = programs or _own_programs(folder / "bin")
-        path = f"{programs}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-        self._environment = {**inherited, "PATH": path, "HOME": str(home), "COLUMNS": "100", "LANG": "C.UTF-8", **environment}
+        path = f"{self.programs}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        self._environment = {**inherited, "PATH": path, "HOME": str(self.home), "COLUMNS": "100", "LANG": "C.UTF-8", **environment}
 
-    def page(self, page: Path) -> Iterator[tuple[Block, str]]:
-        """Do what the page says, and yield each block that was run with what it printed.
+    def page(self, page: Path) -> str:
+        """Do what the page says, and return what was printed to standard output.
 
         Raises:
             AssertionError: a command ended with another status than expected; what it printed is in the message.
         """
+        printed = []
         for block in blocks(page):
-            if block.title:
-                (self.folder / block.title).parent.mkdir(parents=True, exist_ok=True)
-                (self.folder / block.title).write_text(self._text(block.text))
-            elif block.mark.startswith("not run") or block.language not in ("console", "python"):
-                continue
-            elif block.language == "python":
-                yield block, self.run(f"python - <<'END'\n{self._text(block.text)}END", f"{page.name}:{block.line}")
-            elif block.mark == "until stopped":
-                for command in block.commands:
-                    self._start(command)
-            else:
-                status = int(block.mark.removeprefix("exits ")) if block.mark.startswith("exits") else 0
-                *first, last = block.commands
-                where = f"{page.name}:{block.line}"
-                output = "".join(self.run(command, where) for command in first)
-                yield block, output + self.run(last, where, status)
+            for typed in block.typed:
+                if block.mark == "until stopped":
+                    self._start(typed)
+                    continue
+                is_last = typed == block.typed[-1]
+                status = int(block.mark.removeprefix("exits ")) if block.mark.startswith("exits") and is_last else 0
+                printed.append(self.run(typed, f"{page.name}:{block.line}", status))
+        return "".join(printed)
 
-    def run(self, command: str, where: str = "", status: int = 0) -> str:
+    def run(self, typed: str, where: str = "", status: int = 0) -> str:
         """Return what a command printed to standard output.
 
         Raises:
             AssertionError: its status is another one.
         """
+        began = time.monotonic()
         completed = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", self._text(command)],
+            ["bash", "-o", "pipefail", "-c", self._text(typed)],
             cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False, timeout=LIMIT_S,
         )  # fmt: skip
-        assert completed.returncode == status, (
-            f"{where}: $ {command}\nstatus {completed.returncode}\n{completed.stdout}\n{completed.stderr}"
-        )
-        assert "Traceback" not in completed.stderr, f"{where}: $ {command}\n{completed.stderr}"
+        self.steps.append(Step(typed, completed.stderr + completed.stdout, time.monotonic() - began))
+        assert completed.returncode == status, f"{where}: $ {typed}\nstatus {completed.returncode}\n{completed.stdout}\n{completed.stderr}"
+        assert "Traceback" not in completed.stderr, f"{where}: $ {typed}\n{completed.stderr}"
         return completed.stdout
 
     def _text(self, text: str) -> str:
-        for name, value in self._replaced.items():
+        for name, value in self.replaced.items():
             text = text.replace(name, value)
         return text
 
     def _start(self, command: str) -> None:
-        log = self.folder.parent / f"log-{len(self._running)}"
+        log = self.home.parent / f"log-{len(self._running)}"
         with log.open("wb") as file:
             process = subprocess.Popen(
                 ["bash", "-c", f"exec env {self._text(command)}"], cwd=self.folder, env=self._environment, stdout=file, stderr=file
             )
         self._running.append(process)
+        self.steps.append(Step(command, log=log))
         deadline = time.monotonic() + LIMIT_S
         # Each of ours says so once it listens or is connected.
         while not re.search(
@@ -145,7 +159,7 @@ class Walk:
 
     def warnings(self) -> list[str]:
         """Return the lines in which what runs until stopped warns of something."""
-        lines = [line for log in self.folder.parent.glob("log-*") for line in log.read_text().splitlines()]
+        lines = [line for log in self.home.parent.glob("log-*") for line in log.read_text().splitlines()]
         return [line for line in lines if line.startswith("WARNING")]
 
     def stop(self) -> None:

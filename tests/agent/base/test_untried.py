@@ -19,7 +19,7 @@ from edgemeter.agent.runtimes import Loaded
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
 
-BOARDS = Path(__file__).parents[3] / "docs" / "boards.md"
+INSTALL = Path(__file__).parents[3] / "docs" / "install.md"
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
 RUNTIMES = [entry for entry in untried.UNTRIED if entry.partition(" ")[0] in runtimes.RUNTIMES]
 
@@ -29,9 +29,9 @@ def test_the_list_names_runtimes_and_sensors():
     assert set(untried.UNTRIED) - set(RUNTIMES) == set(power.SENSORS) - {"replay"}
 
 
-def test_the_page_of_boards_has_the_same_list():
+def test_the_table_of_what_was_tried_has_the_same_list():
     """In its first column, of what its second column calls untried."""
-    rows = re.findall(r"^(`.+`) \| (.+)$", BOARDS.read_text(), re.MULTILINE)
+    rows = re.findall(r"^(`.+`) \| (.+)$", INSTALL.read_text(), re.MULTILINE)
     levels = {name: level for names, level in rows for name in re.findall(r"`(.+?)`", names)}
     assert {name for name, level in levels.items() if level.startswith("untried")} == set(untried.UNTRIED)
 

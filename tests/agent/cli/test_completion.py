@@ -1,4 +1,4 @@
-"""Facts about completion in a shell: what one that asks, as docs/completion.md has it, is given."""
+"""Facts about completion in a shell, as docs/install.md sets it up."""
 
 from click.shell_completion import ShellComplete
 
