@@ -61,7 +61,7 @@ def test_every_command_runs_in_a_test_or_states_why_not():
 
 def test_a_page_whose_commands_run_states_its_extras_and_the_table_has_each_once():
     """Each exists, and the line stands above the first heading; only a developer's have no row."""
-    for page in (path for path in WALKED if path.parent.name in ("start", "tasks")):
+    for page in (path for path in WALKED if path.parent.name != "explain" and typed_on(path)):
         with table_row(page.name):
             assert set((walk.extras(page) or "").split(",")) <= EXTRAS
     rows = re.findall(r"^.+? \| (`[^|]+`) \| ", (DOCS / "install.md").read_text(), re.MULTILINE)
@@ -71,14 +71,14 @@ def test_a_page_whose_commands_run_states_its_extras_and_the_table_has_each_once
 def marks_of(page):
     """Return the marks of the test that walks a page: nightly, and the servers that the page names."""
     text = page.read_text()
-    needed = {
-        pytest.mark.mosquitto: "broker.example" in text or "mosquitto -c" in text,
-        pytest.mark.influx: "influx.example" in text,
+    needed = [
+        ("broker.example" in text or "mosquitto -c" in text, pytest.mark.mosquitto),
+        ("influx.example" in text, pytest.mark.influx),
         # Orders of a fleet need the sandbox.
-        pytest.mark.needs("bwrap"): page.stem == "fleet",
-        pytest.mark.alone: page.stem == TIMED,
-    }
-    return [pytest.mark.nightly, *(mark for mark, is_needed in needed.items() if is_needed)]
+        (page.stem == "fleet", pytest.mark.needs("bwrap")),
+        (page.stem == TIMED, pytest.mark.alone),
+    ]
+    return [pytest.mark.nightly, *(mark for is_needed, mark in needed if is_needed)]
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=marks_of(page)) for page in WALKED], ids=name_of)
