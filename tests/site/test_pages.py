@@ -71,14 +71,14 @@ def test_a_page_whose_commands_run_states_its_extras_and_the_table_has_each_once
 def marks_of(page):
     """Return the marks of the test that walks a page: nightly, and the servers that the page names."""
     text = page.read_text()
-    needed = [
+    conditional = [
         ("broker.example" in text or "mosquitto -c" in text, pytest.mark.mosquitto),
         ("influx.example" in text, pytest.mark.influx),
         # Orders of a fleet need the sandbox.
         (page.stem == "fleet", pytest.mark.needs("bwrap")),
         (page.stem == TIMED, pytest.mark.alone),
     ]
-    return [pytest.mark.nightly, *(mark for is_needed, mark in needed if is_needed)]
+    return [pytest.mark.nightly, *(mark for applies, mark in conditional if applies)]
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=marks_of(page)) for page in WALKED], ids=name_of)
