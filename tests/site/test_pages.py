@@ -144,10 +144,10 @@ def commands_of(page):
 
 
 def test_every_command_of_a_page_has_a_name_and_options_of_today():
-    """In running text by its name; in a block with its options, also where it is not run."""
-    for page in PAGES:
+    """In running text and in samples by its name and options; in a block with its arguments too, also where it is not run."""
+    for page in [*PAGES, *(DOCS / "reference").rglob("*.*")]:
         text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-        for words in re.findall(r"`edgemeter ([a-z][^`]*)`", text):
+        for words in re.findall(r"(?:`|\$\()edgemeter ([a-z][^`)]*)", text):
             command, context = cli, click.Context(cli)
             for word in words.split():
                 if not isinstance(command, click.Group) or not re.fullmatch(r"[a-z][a-z-]+", word):
@@ -157,6 +157,10 @@ def test_every_command_of_a_page_has_a_name_and_options_of_today():
                     break
                 assert word in names, f"{page.name}: `edgemeter {words}`"
                 command = command.get_command(context, word)
+            options = {name for option in command.get_params(context) for name in option.opts}
+            assert {word for word in words.partition(" -- ")[0].split() if word.startswith("-")} <= options, (
+                f"{page.name}: `edgemeter {words}`"
+            )
     for where, words in (command for page in PAGES for command in commands_of(page)):
         with table_row(where):
             command, arguments = cli, words
