@@ -14,12 +14,13 @@ def main(a: str, b: str, runs: str = "5") -> None:
     """Measure A and B in turn. The first line of the comparison says what differs."""
     comparison = edgemeter.compare(a, b, repeats=int(runs), mode="rapid")
     print(comparison)
-    sides = {f"{row.name}: {row.case.key.model}": [run.latency.p50_ms for run in row.case.runs] for row in comparison.rows}
-    slowest_ms = max(value for values in sides.values() for value in values)
-    for name, values in sides.items():
-        print(name)
-        for value in values:
-            print(f"  {'#' * round(WIDTH * value / slowest_ms):{WIDTH}} {value:.3f} ms")
+    stored = edgemeter.load(columns=["id", "latency_p50_ms"])
+    p50_ms = dict(zip(stored["id"], stored["latency_p50_ms"], strict=True))
+    slowest_ms = max(p50_ms[run] for row in comparison.rows for run in row.case.runs.values_of("id"))
+    for row in comparison.rows:
+        print(f"{row.name}: {row.case.key.model}")
+        for run in row.case.runs.values_of("id"):
+            print(f"  {'#' * round(WIDTH * p50_ms[run] / slowest_ms):{WIDTH}} {p50_ms[run]:.3f} ms")
 
 
 if __name__ == "__main__":
