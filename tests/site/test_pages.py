@@ -123,13 +123,14 @@ def test_every_link_leads_somewhere():
 @pytest.mark.needs(module="material")
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
     """Strict: a dead link, a dead anchor or a page outside the navigation fails it; and no script, style or picture is another server's."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    # With --quiet, MkDocs counts no warning, so that --strict fails on nothing.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     completed = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False, timeout=500
     )
-    assert (completed.returncode, completed.stdout + completed.stderr) == (0, "")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     pages = sorted(tmp_path.rglob("*.html"))
-    assert len(pages) > 40
+    assert len(pages) > len(IN_DOCS)
     for page in pages:
         text = page.read_text()
         assert re.findall(r"""(?:src|srcset)="(https?:|//)|<link [^>]*href="(https?:|//)|class="mermaid""", text) == [], page.name
