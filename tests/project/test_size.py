@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1480,
     "provisioning/serve": 326,
     "provisioning/update": 197,
-    "tests": 80727,
+    "tests": 80744,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
