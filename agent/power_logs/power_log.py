@@ -1,8 +1,8 @@
-"""The energy of a run that is over, from the log of a power meter: tegrastats with times, nvidia-smi's CSV, or any CSV.
+"""The energy of a finished run from the log of a power meter: tegrastats with times, nvidia-smi's CSV, or any CSV.
 
-It is that of straight lines between the readings (trapezoids). What the power did between two of them is not in the log: the interval
-holds every course that stays between each two neighbours, and the digits that the log leaves out of powers and stamps, without the meter's
-own error. Gaps of three times the usual distance count nothing; where less than nine tenths are covered there is no energy.
+The energy is the area below straight lines between the readings (trapezoids). The log does not show the power between two readings, so the
+interval holds any power between those of neighbouring readings. It also has the digits that powers and timestamps lack, but not the error
+of the meter. Gaps of more than three times the usual distance do not count; if less than nine tenths are covered, there is no energy.
 """
 
 import csv
@@ -12,7 +12,6 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -23,38 +22,60 @@ from edgemeter.agent.base.foreign_text import log_text, with_points
 from edgemeter.agent.base.stamps import DAY_S, EARLIEST_S, NUMBER, SECONDS, Moment, in_order, parse_moment, parse_prefix
 from edgemeter.agent.power import Rail, jetson_rails
 
-# Powers above the last may be mW, where nothing names their unit.
-GAP_RATIO, LEAST_COVERED_RATIO, LARGE_W = 3.0, 0.9, 1000.0
-CLOCK = re.compile(r"(\d\d:\d\d)(:\d\d(?:\.\d+)?)?")
-# A rail of tegrastats, `NAME now/mean`, in mW; what is in brackets behind a memory is none.
-RAIL = re.compile(r"(?<![@\w])(?P<name>[A-Z][A-Z0-9_]*) (?P<now>-?\d+)(?:mW)?/-?\d+(?:mW)?(?:/-?\d+(?:mW)?)?(?![\w(.])")
-TOTALS = {name for board in jetson_rails.JETSON_BOARDS for name in board.total}
-MEMORY = re.compile(r"\bI?(?:RAM|SWAP) \d+/\d+\s?[kMG]?B")
+GAP_RATIO, LEAST_COVERED_RATIO = 3.0, 0.9
+# Larger powers without a unit may be mW; larger voltages are those of mains, where volts times amperes are no power.
+LARGE_W, LARGE_V = 1000.0, 60.0
 WATTS = {"w": 1.0, "watt": 1.0, "watts": 1.0, "mw": 1e-3, "milliwatts": 1e-3, "uw": 1e-6, "kw": 1e3}
-# What columns are called where nobody names them, with their unit; of names with further words (`kind`) one is unmistakable if it is alone.
-_KIND = r"(?P<kind>(?!.*(?<![a-z])(?:max|min|peak|limit|apparent|reactive|inference|latency|delta)(?![a-z])).*[^a-z])??"
-TIME = re.compile(
-    rf"{_KIND}(?:time(?:[ _]?stamp)?|date(?:[ /_]?time)?|ts?)(?:[ _/]*[\[(]?(?P<unit>{'|'.join(SECONDS)})[\])]?)?", re.IGNORECASE
+SCALES = {**WATTS, "v": 1.0, "mv": 1e-3, "a": 1.0, "ma": 1e-3, "ua": 1e-6}
+CLOCK = re.compile(r"(\d\d:\d\d)(:\d\d(?:\.\d+)?)?")
+
+# `VDD_IN 4873mW/4900mW`: a rail of tegrastats with its power now and its mean, mW; some releases have a third number. The numbers of
+# `RAM 2147/7620MB (lfb 2x4MB)` are no powers.
+RAIL = re.compile(
+    r"""
+    (?<![@\w]) (?P<name>[A-Z][A-Z0-9_]*) [ ]
+    (?P<now>-?\d+)(?:mW)? / -?\d+(?:mW)? (?: / -?\d+(?:mW)? )?
+    (?![\w(.])
+    """,
+    re.VERBOSE,
 )
-POWER = re.compile(
-    rf"{_KIND}(?:(?:active[ _]?|a)?power(?:\.draw)?|pwr|p|(?=(?:{'|'.join(WATTS)})[\])]?$))"
-    rf"(?:[ _/]*[\[(]?(?P<unit>{'|'.join(WATTS)})[\])]?)?",
-    re.IGNORECASE,
-)
-# A unit that ends a column's name and is none of power: one without a unit is taken as W.
+MEMORY = re.compile(r"\bI?(?:RAM|SWAP) \d+/\d+\s?[kMG]?B")
+TOTALS = {name for board in jetson_rails.JETSON_BOARDS for name in board.total}
+
+
+def _heading(names: str, units: Mapping[str, float]) -> re.Pattern[str]:
+    """Return the pattern of a column's heading: further words (`kind`), one of the names, and its `unit`: `Main Avg Power (mW)`."""
+    return re.compile(
+        rf"""
+        (?P<kind>                           # Further words, but none of another quantity.
+            (?!.*(?<![a-z])(?:max|min|peak|limit|apparent|reactive|inference|latency|delta)(?![a-z]))
+            .*[^a-z]
+        )??
+        (?:{names})
+        (?:[ _/]* [\[(]? (?P<unit>{"|".join(units)}) [\])]?)?
+        """,
+        re.IGNORECASE | re.VERBOSE,
+    )
+
+
+# `timestamp`, `Date/Time`, `t_s`, `time (ms)`.
+TIME = _heading(r"time(?:[ _]?stamp)? | date(?:[ /_]?time)? | ts?", SECONDS)
+# `power.draw [W]`, `active power`, `apower`, `pwr`, `P[mW]`; or the unit alone: `Watts`.
+POWER = _heading(rf"(?:active[ _]?|a)?power(?:\.draw)? | pwr | p | (?=(?:{'|'.join(WATTS)})[\])]?$)", WATTS)
+# `Main Voltage (V)`, `vbus_mV` and `Main (mA)`, `current_A`.
+VOLTS = re.compile(r".*(?:volt|vbus|\bu\b).*[\[(_ ]m?v[\])]?", re.IGNORECASE)
+AMPERES = re.compile(r".*[\[(_ ][mu]?a[\])]?", re.IGNORECASE)
+# A heading that ends in the unit of another quantity: `Power (VA)`, `power_mJ`.
 OTHER_UNIT = re.compile(r"(?:[\[(]\s*|_)(?:[munk]?(?:a|v|j|ah|wh|as|ws|va|var)|%)\s*[\])]?$", re.IGNORECASE)
-# Those whose product is a power, unless it is one of mains: these have a power factor.
-VOLTS, AMPERES = re.compile(r".*(?:volt|vbus|\bu\b).*[\[(_ ]m?v[\])]?", re.IGNORECASE), re.compile(r".*[\[(_ ][mu]?a[\])]?", re.IGNORECASE)
-SCALES, LARGE_V = {**WATTS, "v": 1.0, "mv": 1e-3, "a": 1.0, "ma": 1e-3, "ua": 1e-6}, 60.0
-# What tells the GPUs of one log of nvidia-smi apart, and the devices of others, which nobody asked to be added up.
+BRACKETS = re.compile(r"\s*[\[(].*")
+# Headings of columns that name the device of a row: GPUs of nvidia-smi, whose powers are added up, and others, which are refused.
 GPUS = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
 DEVICES = ("device", "host", "hostname", "channel", "phase", "sensor", "rail", "entity_id", "_field", "plug", "port", "name", *GPUS[1:])
-BRACKETS = re.compile(r"\s*[\[(].*")
 
 
 @dataclass(slots=True)
 class PowerLog:
-    """The readings of a log by device, each its moment and W; `source` is what they are of, `unit_s` what its numbers of times are in."""
+    """The readings of a log by device, each its time and power, W; `source` names the column or rails, `unit_s` is the unit of times."""
 
     source: str
     readings: dict[str, list[tuple[Moment, float]]] = field(default_factory=dict)
@@ -64,7 +85,7 @@ class PowerLog:
 
 @dataclass(frozen=True, slots=True)
 class LoggedEnergy:
-    """Energy, J, with the `interval` that holds it, and mean power of the covered time; `coverage_ratio` is its share of the window."""
+    """Energy with its `interval`, J, and mean power of the covered time; `coverage_ratio` is the covered share of the window."""
 
     source: str
     energy_j: float
@@ -74,11 +95,11 @@ class LoggedEnergy:
     window_s: float
     coverage_ratio: float
     readings: int
-    interval: str = "whatever the power did between its readings without leaving them, and the log's digits; not the meter's own error"
+    interval: str = "any power between neighbouring readings, and the digits of the log; not the error of the meter"
 
 
 def read_log(path: Path, time_column: str | None = None, power_column: str | None = None) -> PowerLog:
-    """Return the readings of a log; raises ConfigError if it cannot be read, has no power or no times, or its stamps go backwards."""
+    """Return the readings of a log; raises ConfigError if it cannot be read, has no powers or times, or times that go backwards."""
     try:
         return _read(log_text(path.read_bytes()), time_column, power_column)
     except ConfigError as error:
@@ -104,7 +125,7 @@ def _rails(line: str) -> list[Rail]:
 
 
 def _read_tegrastats(lines: Sequence[str]) -> PowerLog:
-    """Return the totals of the lines that have all their rails; raises ConfigError without rails or times, or with those of two boards."""
+    """Return the total powers of lines with all rails; raises ConfigError without rails or times, or with lines of two boards."""
     log, board, sources, time_before = PowerLog("", {"": []}, step_w=0.001), None, Counter[str](), None
     for line in lines:
         begin = next((match.start() for match in (MEMORY.search(line), RAIL.search(line)) if match), len(line))
@@ -114,10 +135,10 @@ def _read_tegrastats(lines: Sequence[str]) -> PowerLog:
             board = board or jetson_rails.board_of([rail.name for rail in rails])
             power_w = jetson_rails.total_w(board, rails)
         except EdgemeterError:
-            # The `date` of a loop has a line of its own.
+            # A loop may print `date` on a line of its own.
             time_before = moment if moment and " " not in source else time_before
             continue
-        # A container's log in JSON has the time at the end.
+        # The log of a container in JSON has the time at the end.
         moment = moment or time_before or parse_moment(line[begin:])
         if moment is None:
             raise ConfigError("has no times before its lines: log with `tegrastats | ts '%.s'`")
@@ -133,46 +154,61 @@ def _read_tegrastats(lines: Sequence[str]) -> PowerLog:
 
 
 def _read_csv(lines: Sequence[str], time_title: str | None, power_title: str | None, *, is_cut: bool) -> PowerLog:
-    """Return the readings below the first heading with columns of time and power; `is_cut` says that the last line has no end."""
+    """Return the readings below the first heading with columns of time and power; `is_cut`: the last line has no end."""
     source = ""
-    for number, line in enumerate(lines, 1):
-        delimiter = next((sign for sign in ";\t," if sign in line), " ")
-        read = partial(csv.reader, delimiter=delimiter, skipinitialspace=True)
-        names, *below = read(lines[number - 1 : number + 1])
-        # Of nvidia-smi with `noheader`.
-        if is_bare := any(re.fullmatch(r"[\d.]+ W", name) for name in names):
-            names = ["power.draw [W]" if name.endswith(" W") else "timestamp" if "/" in name else "" for name in names]
-        units = [cell.strip("[() ]") for cell in below[0]] if below and not any(map(NUMBER.fullmatch, below[0])) else []
-        pairs = zip_longest([name.strip("# ") for name in names], units, fillvalue="")
-        names = [f"{name} [{unit}]" if unit.lower() in {*SECONDS, *WATTS} else name for name, unit in pairs]
+    for index in range(len(lines)):
+        delimiter, names, first_row = _names(lines, index)
         times = _columns(names, time_title, TIME, SECONDS, "--time-column")
         powers = _columns(names, power_title, POWER, WATTS, "--power-column")
-        volts, amperes = ([at for at, name in enumerate(names) if like.fullmatch(name)] for like in (VOLTS, AMPERES))
-        if not (powers or power_title) and len(volts) == len(amperes) == 1:
-            powers = {at: _unit(names[at], SCALES) for at in (*volts, *amperes)}
-        if times and powers:
-            rows = [[cell.strip() for cell in cells] for cells in read(lines[number - is_bare :])]
-            if is_cut and _ends_early(rows, max(*times, *powers)):
-                rows.pop()
-            rows = [cells + [""] * (len(names) - len(cells)) for cells in rows]
-            places = [(cells, at) for cells in rows for at in (*times, *powers)]
-            for (cells, at), text in zip(places, with_points([cells[at] for cells, at in places], parted_by=delimiter), strict=True):
-                cells[at] = text
-            log = _read_rows(names, rows, times, powers)
-            stamps = [moment for readings in log.readings.values() for moment, _ in readings]
-            if stamps and not (time_title or log.unit_s) and all(not at.day and at.at_s < EARLIEST_S and at.at_s % 1 == 0 for at in stamps):
-                raise ConfigError(f"has whole numbers as times: name their unit, as in --time-column '{names[min(times)]} [ms]'")
-            if stamps:
-                return log
+        if not powers and not power_title:
+            powers = _volts_and_amperes(names)
+        if not (times and powers):
+            continue
+        log = _read_rows(names, _rows(lines[first_row:], delimiter, len(names), (*times, *powers), is_cut=is_cut), times, powers)
+        stamps = [moment for readings in log.readings.values() for moment, _ in readings]
+        if not stamps:
             source = source or log.source
+            continue
+        if not (time_title or log.unit_s) and all(not stamp.day and stamp.at_s < EARLIEST_S and stamp.at_s % 1 == 0 for stamp in stamps):
+            raise ConfigError(f"has whole numbers as times: name their unit, as in --time-column '{names[min(times)]} [ms]'")
+        return log
     if source:
         raise ConfigError(f"has no line with a time and a power of {source}: log both, or name other columns")
     raise ConfigError(f"begins with {lines[0][:120]!r}: name two of its columns by --time-column and --power-column, or make it a CSV")
 
 
-def _ends_early(rows: Sequence[Sequence[str]], at: int) -> bool:
-    """Return whether the last row lacks cells or, where this column is the last, something of its form or digits."""
-    forms = [(re.sub(r"\d+", "0", cells[at]), len(re.split(r"\D+", cells[at].rstrip("WZ "))[-1])) for cells in rows if at == len(cells) - 1]
+def _names(lines: Sequence[str], index: int) -> tuple[str, list[str], int]:
+    """Return the delimiter of a line, its headings with units from the next line, if there are any, and the index of the first row."""
+    delimiter = next((sign for sign in ";\t," if sign in lines[index]), " ")
+    names, *below = csv.reader(lines[index : index + 2], delimiter=delimiter, skipinitialspace=True)
+    # nvidia-smi with `noheader`: the line itself is a row.
+    if any(re.fullmatch(r"[\d.]+ W", name) for name in names):
+        return delimiter, ["power.draw [W]" if name.endswith(" W") else "timestamp" if "/" in name else "" for name in names], index
+    units = [cell.strip("[() ]") for cell in below[0]] if below and not any(map(NUMBER.fullmatch, below[0])) else []
+    pairs = zip_longest([name.strip("# ") for name in names], units, fillvalue="")
+    return delimiter, [f"{name} [{unit}]" if unit.lower() in {*SECONDS, *WATTS} else name for name, unit in pairs], index + 1
+
+
+def _rows(lines: Sequence[str], delimiter: str, width: int, columns: Sequence[int], *, is_cut: bool) -> list[list[str]]:
+    """Return the rows of a table, filled up to its width, with decimal points in the numbers of these columns."""
+    rows = [[cell.strip() for cell in cells] for cells in csv.reader(lines, delimiter=delimiter, skipinitialspace=True)]
+    if is_cut and _ends_early(rows, max(columns)):
+        rows.pop()
+    rows = [cells + [""] * (width - len(cells)) for cells in rows]
+    cells_of_numbers = [(cells, column) for cells in rows for column in columns]
+    numbers = with_points([cells[column] for cells, column in cells_of_numbers], parted_by=delimiter)
+    for (cells, column), number in zip(cells_of_numbers, numbers, strict=True):
+        cells[column] = number
+    return rows
+
+
+def _ends_early(rows: Sequence[Sequence[str]], column: int) -> bool:
+    """Return whether the last row is cut off: it lacks cells, or this column, if it is the last, has another form or fewer digits."""
+    forms = [
+        (re.sub(r"\d+", "0", cells[column]), len(re.split(r"\D+", cells[column].rstrip("WZ "))[-1]))
+        for cells in rows
+        if column == len(cells) - 1
+    ]
     is_other = bool(forms) and all(forms[-1][0] != form or forms[-1][1] < digits for form, digits in forms[:-1])
     return bool(rows) and (is_other or len(rows[-1]) < max(map(len, rows)))
 
@@ -182,34 +218,40 @@ def _unit(name: str, units: Mapping[str, float]) -> str:
     return last_word[1].lower() if last_word and last_word[1].lower() in units else ""
 
 
-def _columns(names: Sequence[str], title: str | None, like: re.Pattern[str], units: Mapping[str, float], option: str) -> dict[int, str]:
-    """Return where the column is that has this title or such a name, with its unit; a day and a clock are two columns."""
+def _columns(names: Sequence[str], title: str | None, heading: re.Pattern[str], units: Mapping[str, float], option: str) -> dict[int, str]:
+    """Return the indices of the columns with this title, or such a heading, and their units; a date and a time may be two columns."""
     if title is None:
-        matches = {at: match for at, name in enumerate(names) if (match := like.fullmatch(name))}
-        alone = {at: match for at, match in matches.items() if not match["kind"]}
-        columns = {at: (match["unit"] or "").lower() for at, match in (alone or matches).items()}
+        matches = {index: match for index, name in enumerate(names) if (match := heading.fullmatch(name))}
+        exact = {index: match for index, match in matches.items() if not match["kind"]}
+        columns = {index: (match["unit"] or "").lower() for index, match in (exact or matches).items()}
     else:
         bare = [BRACKETS.sub("", name).lower() for name in names]
         titles = title.lower(), BRACKETS.sub("", title).lower()
-        fitting = [at for at, name in enumerate(names) if name.lower() in titles or bare[at] == titles[0]]
-        columns = {at: _unit(names[at], units) or _unit(title, units) for at in fitting}
-    if len(columns) > 1 and sorted(names[at].lower() for at in columns) != ["date", "time"]:
-        raise ConfigError(f"has {' and '.join(repr(names[at]) for at in columns)}: name one of them by {option}")
-    if any(OTHER_UNIT.search(names[at]) and not unit for at, unit in columns.items()):
-        raise ConfigError(f"has {names[min(columns)]!r}, which is no power by its unit: name one in {', '.join(units)} by {option}")
+        fitting = [index for index, name in enumerate(names) if name.lower() in titles or bare[index] == titles[0]]
+        columns = {index: _unit(names[index], units) or _unit(title, units) for index in fitting}
+    if len(columns) > 1 and sorted(names[index].lower() for index in columns) != ["date", "time"]:
+        raise ConfigError(f"has {' and '.join(repr(names[index]) for index in columns)}: name one of them by {option}")
+    if any(OTHER_UNIT.search(names[index]) and not unit for index, unit in columns.items()):
+        raise ConfigError(f"has {names[min(columns)]!r}, which is in another unit: name a column in {', '.join(units)} by {option}")
     return columns
 
 
+def _volts_and_amperes(names: Sequence[str]) -> dict[int, str]:
+    """Return the column of volts and that of amperes, with their units, if there is one of each."""
+    volts, amperes = ([index for index, name in enumerate(names) if heading.fullmatch(name)] for heading in (VOLTS, AMPERES))
+    return {index: _unit(names[index], SCALES) for index in (*volts, *amperes)} if len(volts) == len(amperes) == 1 else {}
+
+
 def _read_rows(names: Sequence[str], rows: Sequence[Sequence[str]], times: Mapping[int, str], powers: Mapping[int, str]) -> PowerLog:
-    log = PowerLog(" x ".join(names[at] for at in powers), unit_s=SECONDS.get(next(iter(times.values()))))
+    log = PowerLog(" x ".join(names[column] for column in powers), unit_s=SECONDS.get(next(iter(times.values()))))
     is_nvidia, is_product = log.source.startswith(("power.draw", "pwr")), len(powers) > 1
-    device_at = next((at for at, name in enumerate(names) if name.lower() in (GPUS if is_nvidia else DEVICES)), None)
+    device_column = next((column for column, name in enumerate(names) if name.lower() in (GPUS if is_nvidia else DEVICES)), None)
     for cells in rows:
-        moment = parse_moment(" ".join(cells[at] for at in times), log.unit_s)
+        moment = parse_moment(" ".join(cells[column] for column in times), log.unit_s)
         if moment is None:
             continue
-        readings = log.readings.setdefault("" if device_at is None else cells[device_at], [])
-        numbers = [number for at in powers if (number := NUMBER.fullmatch(cells[at])) and number[3].lower() in {"", *WATTS}]
+        readings = log.readings.setdefault("" if device_column is None else cells[device_column], [])
+        numbers = [number for column in powers if (number := NUMBER.fullmatch(cells[column])) and number[3].lower() in {"", *WATTS}]
         if len(numbers) < len(powers):
             continue
         if any(cells[len(names) :]):
@@ -233,11 +275,11 @@ def _read_rows(names: Sequence[str], rows: Sequence[Sequence[str]], times: Mappi
 
 
 def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEnergy:
-    """Return the energy between two moments, by default of the whole log; raises UnavailableError if too few readings lie there."""
+    """Return the energy between two times, by default of the whole log; raises UnavailableError if too few readings lie there."""
     moments = [moment for readings in log.readings.values() for moment, _ in readings]
     begin_s, end_s = min(moment.at_s for moment in moments), max(moment.at_s for moment in moments)
     if between is not None:
-        begin_s, end_s = (_asked_s(text, moments[0], log.unit_s) for text in between)
+        begin_s, end_s = (_time_in_log_s(text, moments[0], log.unit_s) for text in between)
         if end_s <= begin_s:
             raise ConfigError(f"{between[1]!r} is not after {between[0]!r}: give the beginning first")
     step_s = min(moment.step_s for moment in moments)
@@ -245,7 +287,7 @@ def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEn
     energies_j, lows_j, highs_j, covered_s = zip(*parts, strict=True)
     if not all(covered_s) or min(covered_s) < LEAST_COVERED_RATIO * (end_s - begin_s):
         raise UnavailableError(
-            f"readings of {log.source} cover {min(covered_s):.3g} s of these {end_s - begin_s:.4g} s, and the log goes from {moments[0]} "
+            f"readings of {log.source} cover {min(covered_s):.3g} s of these {end_s - begin_s:.4g} s; the log is from {moments[0]} "
             f"to {moments[-1]}: give a time that has readings all along"
         )
     if sum(energies_j) <= 0:
@@ -262,22 +304,23 @@ def energy_of(log: PowerLog, between: tuple[str, str] | None = None) -> LoggedEn
     )
 
 
-def _asked_s(text: str, first: Moment, unit_s: float | None) -> float:
-    """Return a moment that the user gives, in the log's seconds."""
+def _time_in_log_s(text: str, first: Moment, unit_s: float | None) -> float:
+    """Return the user's time in the log's seconds; a time of day without a date is that of the first day, or the next one."""
     clock = CLOCK.fullmatch(text) if first.day else None
     moment = parse_moment(f"{first.day} {clock[1]}{clock[2] or ':00'}" if clock else text, unit_s, first.zone)
     if moment is None or (not moment.day, not moment.zone) != (not first.day, not first.zone):
         kind = "numbers" if not first.day else "dates with a zone" if first.zone else "dates without a zone"
-        raise ConfigError(f"{text!r} is no moment of this log, whose stamps are {kind}: write it as they are")
-    return moment.at_s + DAY_S * (clock is not None and moment.at_s < first.at_s - DAY_S / 2)
+        raise ConfigError(f"{text!r} is no time of this log, whose timestamps are {kind}: write it in their form")
+    is_next_day = clock is not None and moment.at_s < first.at_s - DAY_S / 2
+    return moment.at_s + DAY_S * is_next_day
 
 
 def _integral(
     readings: Sequence[tuple[Moment, float]], window_s: tuple[float, float], step_w: float, step_s: float
 ) -> tuple[float, float, float, float]:
-    """Return the energy within a window and its bounds, J, and the time that it covers, s."""
+    """Return the energy within a window and its bounds, J, and the covered time, s."""
     powers_w = np.array([power_w for _, power_w in readings])
-    # A coarse clock stamps several readings alike: their mean is taken, and their least and highest power as bounds.
+    # With a coarse clock several readings have one time: their mean counts, and their lowest and highest powers for the bounds.
     at_s, groups = np.unique([moment.at_s for moment, _ in readings], return_index=True)
     mean_w = np.add.reduceat(powers_w, groups) / np.diff(np.append(groups, powers_w.size))
     low_w, high_w = np.minimum.reduceat(powers_w, groups), np.maximum.reduceat(powers_w, groups)
@@ -291,7 +334,7 @@ def _integral(
     energy_j = lengths_s @ np.interp((first_s + last_s) / 2, at_s, mean_w)
     low_j = lengths_s @ np.minimum(low_w[:-1], low_w[1:])[counts]
     high_j = lengths_s @ np.maximum(high_w[:-1], high_w[1:])[counts]
-    # Each power is off by half its last digit, and each stamp by one of its own, which cancels between equal powers.
+    # Powers are off by half their last digit, times by one of theirs, which cancels between equal powers.
     changes_w = np.abs(np.diff(mean_w))[counts]
     off_j = step_w / 2 * lengths_s.sum() + step_s * (changes_w.sum() + np.abs(ends_w).sum())
     return float(energy_j), float(low_j - off_j), float(high_j + off_j), float(lengths_s.sum())

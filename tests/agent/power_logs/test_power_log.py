@@ -66,7 +66,7 @@ def test_nothing_is_counted_where_readings_are_missing(logged):
     lines = ["t,p", *(f"{second},2" for second in range(101) if not 50 < second < 55)]
     result = logged(*lines, time_column="t", power_column="p")
     assert (result.energy_j, result.mean_power_w, result.coverage_ratio) == pytest.approx((190, 2, 0.95))
-    with pytest.raises(UnavailableError, match="cover 3 s of these 11 s, and the log goes from 0 s to 11 s"):
+    with pytest.raises(UnavailableError, match="cover 3 s of these 11 s; the log is from 0 s to 11 s"):
         logged("t,p", "0,2", "1,2", "2,2", "10,2", "11,2", time_column="t", power_column="p")
     nvidia = [f"2026/05/22 11:00:0{second}.000, {power}" for second, power in enumerate(("2.00 W", "2.00 W", "[N/A]", "2.00 W"))]
     assert logged("timestamp, power.draw [W]", *nvidia).coverage_ratio == 1
@@ -116,7 +116,7 @@ def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(lo
         with table_row(between):
             assert (result.energy_j, result.window_s) == (pytest.approx(14_400), 7200)
     bare = [line.replace("+02:00", "") for line in lines]
-    with pytest.raises(ConfigError, match="whose stamps are dates without a zone: write it as they are"):
+    with pytest.raises(ConfigError, match="whose timestamps are dates without a zone: write it in their form"):
         logged("at,w", *bare, between=("2026-05-22T10:00:00Z", "11:00"), time_column="at", power_column="w")
 
 
@@ -128,15 +128,15 @@ def test_a_window_is_in_the_unit_of_the_stamps(logged):
 
 UNCLEAR = [
     (("t,p", "0,2"), None, "readings of p cover 0 s of these 0 s"),
-    (UNEVEN, ("9", "10"), "cover 0 s of these 1 s, and the log goes from 0 s to 4.5 s: give a time"),
+    (UNEVEN, ("9", "10"), "cover 0 s of these 1 s; the log is from 0 s to 4.5 s: give a time"),
     (UNEVEN, ("-1", "1"), "cover 1 s of these 2 s"),
     (("t,p", "0,-6", "1,-6"), None, "p is 0 W or less: the meter is reversed"),
     (UNEVEN, ("2", "1"), "'1' is not after '2'"),
-    (UNEVEN, ("noon", "1"), "'noon' is no moment of this log, whose stamps are numbers"),
+    (UNEVEN, ("noon", "1"), "'noon' is no time of this log, whose timestamps are numbers"),
     (("t,p", "5,2", "6,2", "4,2"), None, "go backwards, by 2 s"),
     (("t,p", "5,2", "2026-05-22 10:00:00,2"), None, "has numbers and dates as stamps"),
     (("t,p", "0,[N/A]", "1,[N/A]"), None, "has no line with a time and a power of p"),
-    (("t,p [mA]", "0,5", "1,5"), None, "is no power by its unit"),
+    (("t,p [mA]", "0,5", "1,5"), None, "is in another unit"),
     (("t,volts", "0,5", "1,5"), None, "begins with 't,volts': name two of its columns"),
     (("t,p", f"0,{'9' * 200_000}"), None, "cannot read the log .*field larger"),
     ((), None, "is empty: log to it first"),
