@@ -1,1 +1,1 @@
-"""Documents that travel between machines or are stored: records, messages, orders, suites. Of our modules it imports only `base`."""
+"""Documents that are sent between machines or stored: records, messages, orders, suites. It imports only `base`."""

@@ -15,14 +15,14 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
 
-USUAL_KV_TYPE = "f16"  # The type of a cache unless another one is set, so it is not listed as a setting.
+USUAL_KV_TYPE = "f16"  # The default type of a cache, which is not listed as a setting.
 
 
 class CaseKey(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """The identity by which runs are merged: a value for each of `FIELDS`, None where it is unknown or absent.
+    """The identity by which runs are merged: a value for each of `FIELDS`, None if it is unknown or absent.
 
-    The same board in another power mode is another machine. `served_model` is what a server states of its model; `settings` is all that
-    was set of runtime, cache and cores, empty where nothing was; `input_values` is the number of values of one input, whatever the layout.
+    The same board in another power mode is another machine. `served_model` is the model by its server's description; `settings` are those
+    of runtime, cache and cores; `input_values` is the number of values of one input, whatever the layout.
     """
 
     threads: int
@@ -73,8 +73,8 @@ Rule = Literal["equal", "marked", "free"]
 class IdentityField:
     """One fact that keeps cases apart: its attribute in `CaseKey`, its title, and the fields of the record that it is read from.
 
-    Without `read` the value stands at the first of the `paths`. `words` has the value's place, or is a noun that is counted; `absent`
-    stands for no value. `why` is why it must be equal.
+    Without `read`, the value is the first of the `paths`. `words` is a template for the value, or a noun to count; `absent` is the text for
+    no value. `why` is why the values must be equal.
     """
 
     name: str
@@ -95,12 +95,12 @@ class IdentityField:
 
     @property
     def mark(self) -> str:
-        """The mark of a case that differs from its reference in it."""
+        """The mark of a case that differs from its reference in this field."""
         return f"other {self.title}"
 
 
 def served_model(generation: Generation | None, runtime: RuntimeInfo) -> str | None:
-    """Return what a server states of its model: name, version and parameters; None without a server."""
+    """Return name, version and parameters of a model as its server describes it; None without a server."""
     if runtime.name == SERVED:
         name, version = runtime.facts.get("served_model", ""), runtime.facts.get("served_model_version")
         return f"{name}, version {version}" if version else name
@@ -113,7 +113,7 @@ def served_model(generation: Generation | None, runtime: RuntimeInfo) -> str | N
 
 def _settings(run: RunRecord) -> str:
     generation, facts = run.generation, run.runtime.facts
-    # A file counts by its content, wherever it lies.
+    # A file counts by its content, not its path.
     options = {
         name: f"{Path(value).name} {digest[:8]}" if (digest := facts.get(f"{name}_sha256")) else value
         for name, value in run.runtime.options.items()
@@ -128,7 +128,7 @@ def _settings(run: RunRecord) -> str:
 
 
 def _operating_point(run: RunRecord) -> str:
-    """Return what was set besides the power mode, which has a field of its own."""
+    """Return the operating point without the power mode, which has a field of its own."""
     point = run.operating_point
     return msgspec.structs.replace(point, power_mode=None).words if point else ""
 
@@ -141,7 +141,7 @@ def _together(run: RunRecord) -> str:
 
 
 def _prompt_tokens(run: RunRecord) -> int | None:
-    # Texts that are made for a server have about the length that was asked for, and a file's prompts differ: their highest count depends on
+    # Synthetic texts for a server have about the requested length, and a file's prompts differ in length: their highest count depends on
     # the number of queries.
     generation = run.generation
     if generation is None or generation.counts != "exact" or generation.prompts != SYNTHETIC:
@@ -154,11 +154,11 @@ def _input_values(run: RunRecord) -> int | None:
     if not shapes or any(size <= 0 for shape in shapes for size in shape):
         return None
     values = sum(prod(shape) for shape in shapes) // run.batch
-    # The product of sizes that fit 64 bits may not fit them; no real input is so large.
+    # No real input is larger; a product of sizes may exceed 64 bits.
     return values if values < 2**53 else None
 
 
-# In the order in which cases are told apart in names, and in which those that must be equal are checked.
+# In the order of names that distinguish cases, and of checks for equality.
 FIELDS: tuple[IdentityField, ...] = (
     IdentityField("threads", "threads", "marked", ("runtime.threads",), words="thread"),
     IdentityField("backend", "backend", "marked", ("runtime.backend",)),
@@ -230,5 +230,5 @@ _READ = tuple(field.read or attrgetter(field.paths[0]) for field in FIELDS)
 
 
 def key_of(run: RunRecord) -> CaseKey:
-    """Return the case that `run` belongs to."""
+    """Return the case of `run`."""
     return CaseKey(*[read(run) for read in _READ])

@@ -1,8 +1,8 @@
-"""A data set as it travels: one zip archive, not compressed, with the same bytes for the same photographs.
+"""A data set as one uncompressed zip archive, with the same bytes for the same photographs.
 
-images/FOLDER/...     the photographs, by the names that the ground truth has for them
-images/NAME           or the one file that holds all items
-annotations/NAME      the ground truth, where there is one: a file, or a folder of labels
+images/FOLDER/...     the photographs, by their names in the ground truth
+images/NAME           or one file with all items
+annotations/NAME      the ground truth, if any: a file, or a folder of labels
 """
 
 IMAGES, ANNOTATIONS = "images", "annotations"

@@ -1,4 +1,4 @@
-"""The energy of decoding: the difference of two runs that differ in their output tokens only, of which one has a single token."""
+"""The energy of decoding: the difference of two runs that differ only in their output tokens; one has a single token."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,10 @@ Uncertain = tuple[float, float | None]
 
 
 def decode_token_mj(request: Uncertain, one_token_request: Uncertain, output_tokens: float, prefill_apart_mj: float | None) -> Uncertain:
-    """Return the energy per token after the first, out of those of a request of `output_tokens` and of a request of one token.
+    """Return the energy per token after the first, from requests with `output_tokens` and with one token.
 
-    Uncertainties add in squares, with what the two prefills differ by (`prefill_apart_mj`, None: unknown). An error of the gain that both
-    requests share cancels in part: then the interval is wider than it need be.
+    Uncertainties add in squares, with the difference of the prefills (`prefill_apart_mj`, None: unknown). A common error of the gain
+    cancels in part, so that the interval is wider than necessary.
     """
     (whole_mj, whole_u_mj), (one_mj, one_u_mj) = request, one_token_request
     decoded = output_tokens - 1
@@ -30,9 +30,9 @@ def decode_token_mj(request: Uncertain, one_token_request: Uncertain, output_tok
 
 
 def decode_energy(run: RunRecord, one_token_run: RunRecord) -> Uncertain | None:
-    """Return the energy per token after the first that two runs show; None where they differ in more than their output tokens.
+    """Return the energy per token after the first from two runs; None if they differ in more than their output tokens.
 
-    In an open loop the machine idles less beside longer answers: there the difference is no energy of decoding.
+    In an open loop the machine idles less with longer answers, so the difference is not the energy of decoding.
     """
     text, one_token, energy, one_token_energy = run.generation, one_token_run.generation, run.energy, one_token_run.energy
     if text is None or one_token is None or energy is None or one_token_energy is None:
@@ -41,7 +41,7 @@ def decode_energy(run: RunRecord, one_token_run: RunRecord) -> Uncertain | None:
         return None
     if _without_output(run) != _without_output(one_token_run) or energy_provenance(run) == "shared":
         return None
-    # Prompts for a server are of about the length that was asked for.
+    # Prompts for a server have about the requested length.
     if not math.isclose(text.mean_prompt_tokens or math.nan, one_token.mean_prompt_tokens or math.nan, rel_tol=MATTERS_RATIO):
         return None
     apart_ms = text.ttft.mean_ms - one_token.ttft.mean_ms if text.ttft and one_token.ttft else None
@@ -54,7 +54,7 @@ def decode_energy(run: RunRecord, one_token_run: RunRecord) -> Uncertain | None:
 
 
 def decode_lines(runs: Sequence[RunRecord]) -> Iterator[str]:
-    """Yield a line for each pair of these runs that shows the energy of decoding."""
+    """Yield a line with the energy of decoding for each pair of runs that gives one."""
     one_token_runs = [run for run in runs if run.generation and run.generation.output_tokens == 1]
     for run, one_token_run in product(runs, one_token_runs):
         decode, text, one_token = decode_energy(run, one_token_run), run.generation, one_token_run.generation
@@ -70,7 +70,7 @@ def decode_lines(runs: Sequence[RunRecord]) -> Iterator[str]:
 
 
 def _without_output(run: RunRecord) -> tuple[CaseKey, str | None, str, str | None]:
-    """Return all that two runs have in common if they differ in their output tokens only; the hash of synthetic prompts is of these too."""
+    """Return the key that two runs share if they differ only in output tokens, on which the hash of synthetic prompts depends too."""
     key = msgspec.structs.replace(key_of(run), output_tokens=None, dataset_sha256="")
     prompts_sha256 = run.generation.prompts_sha256 if run.generation else None
     return key, prompts_sha256, run.energy.sensor if run.energy else "", energy_provenance(run)

@@ -1,8 +1,8 @@
-"""The table of figures: every number that a view shows of a run, each declared once and whole.
+"""The table of figures: every number of a run that a view shows, declared once.
 
-An entry says what a figure is called, its unit, which way is better, where it stands in the record, its uncertainty, how the trend follows
-it, and in which views it appears. Its name is the same everywhere: in the record, JSON, CSV, InfluxDB, the ledger's columns, the page's
-addresses and the options of commands. All of these are loops over the table, so that a figure is added here and in the record alone.
+An entry has the title of a figure, its unit, its better direction, its field in the record, its uncertainty, its rule for the trend, and
+its views. The name is the same everywhere: in the record, JSON, CSV, InfluxDB, the ledger's columns, the page's addresses and the options
+of commands. All of these are loops over the table, so a new figure needs an entry here and a field in the record only.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from edgemeter.agent.base.figures import accuracy, plain_digits, share, signific
 from edgemeter.agent.base.flags import any_known
 from edgemeter.agent.contract.record import RunRecord
 
-# The group of the record's provenance that a figure belongs to; figures of `conditions` are facts about the machine.
+# The group of the record's provenance; figures of `conditions` are facts about the machine.
 Group = Literal[
     "latency", "throughput", "generation", "preprocess", "postprocess", "cold_start", "memory", "accuracy", "energy", "conditions"
 ]
@@ -24,7 +24,7 @@ Better = Literal["higher", "lower", "by its metric"]
 
 
 class FigureView(Flag):
-    """Where a figure is shown. Each is in the exports, and each but facts about the machine in the JSON and CSV of a comparison."""
+    """Where a figure is shown. All are in exports, and all but facts about the machine in the JSON and CSV of a comparison."""
 
     NONE = 0
     RUN = auto()  # The table of `edgemeter run`.
@@ -36,10 +36,10 @@ class FigureView(Flag):
 
 RUN, TABLE, JUDGED, LIST, CHART = FigureView.RUN, FigureView.TABLE, FigureView.JUDGED, FigureView.LIST, FigureView.CHART
 
-# What a machine does once a minute, such as its cron, no shorter run shows.
+# A shorter run may miss what a machine does once a minute, such as its cron.
 MINUTE_S = 60.0
 
-# The names of figures that decisions and rules go by.
+# The names of figures that decisions and rules use.
 LATENCY, THROUGHPUT, MISSED = "latency_p50_ms", "throughput_per_s", "steady_missed_ratio"
 MEMORY, ACCURACY, ENERGY = "memory_peak_mb", "accuracy_value", "energy_gross_mj"
 TTFT, TPOT = "generation_ttft_p50_ms", "generation_tpot_p50_ms"
@@ -50,8 +50,8 @@ TOKEN_ENERGY, CORRECT_ENERGY = "generation_energy_output_token_gross_mj", "energ
 class TrendRule:
     """How the trend follows a figure.
 
-    `matters` is the smallest difference that matters, on the scale: per cent, or points. `floor` is the least that days scatter. A figure
-    that `is_default` is followed unless others are asked for.
+    `matters` is the smallest difference that matters, on the scale: per cent, or points. `floor` is the least scatter between days. Figures
+    that are `is_default` are followed unless others are asked for.
     """
 
     scale: Literal["log", "points", "share"] = "log"
@@ -64,11 +64,13 @@ class TrendRule:
 class Figure:
     """One figure of a run.
 
-    `path` is where it stands in the record, or its name where `of` works it out from the fields `reads`. `title` is what people call it; it
-    stands above a column, which a narrow terminal drops the sooner the higher its `rank` (0 is never dropped). `low` and `high` are the
-    fields of its 95% bounds, `u` that of its expanded uncertainty. What `is_rare`, a tail or missed frames, has an
-    interval only where each run takes a minute. `why_absent` is said where the record gives no
-    reason. A case has a figure that `needs_all` only where each of its runs has it.
+    path: its field in the record; if `of` computes it from the fields `reads`, its name.
+    title: the heading of its column.
+    rank: a narrow terminal drops columns with the highest rank first; 0 is never dropped.
+    low, high, u: the fields of its 95% bounds, or of its expanded uncertainty.
+    is_rare: a tail or missed frames, which have an interval only if each run takes a minute.
+    needs_all: a case has the figure only if each of its runs has it.
+    why_absent: the reason for its absence, unless the record has one.
     """
 
     path: str
@@ -93,7 +95,7 @@ class Figure:
 
     @cached_property
     def name(self) -> str:
-        """Its one name: `latency_p50_ms`."""
+        """Its name everywhere: `latency_p50_ms`."""
         return field_name(self.path)
 
     @property
@@ -103,35 +105,35 @@ class Figure:
 
     @property
     def is_main(self) -> bool:
-        """Whether it is shown where there is room for few."""
+        """Whether it is shown where there is little room."""
         return self.rank <= 1
 
     @cached_property
     def value(self) -> Callable[[RunRecord], Any]:
-        """The function that reads the figure of a run; it returns None where the run has none, whatever its provenance."""
+        """The function that reads the figure of a run, whatever its provenance; it returns None if the run has none."""
         return self.of or reader(self.path)
 
     @property
     def bound_names(self) -> tuple[str, ...]:
-        """The names of the record's fields with its bounds or its uncertainty; most figures have none."""
+        """The names of the record's fields with its bounds or its uncertainty, if any."""
         return tuple(field_name(path) for path in (self.low, self.high, self.u) if path)
 
     def table_text(self, value: float | None) -> str:
-        """Return a value as the table of `edgemeter run` shows it, in full or in per cent; "-" stands for no value."""
+        """Return the text of a value in the table of `edgemeter run`, "-" for None."""
         return share(value) if self.is_share else plain_digits(value)
 
     def range_text(self, low: float, high: float, *limits: float) -> str:
-        """Return a range of values, whose ends show on which side of the limits they lie."""
+        """Return the text of a range, with enough digits to show on which side of the limits its ends lie."""
         per, unit = (100, "%") if self.is_share else (1, "")
         return f"{span(*(per * value for value in (low, high, *limits)))}{unit}"
 
     @property
     def is_share(self) -> bool:
-        """Whether it is a share, which may be 0: two of them are compared by their difference."""
+        """Whether it is a share; shares may be 0, so they are compared by their difference."""
         return self.shown is share
 
     def shows_scatter(self, values: Sequence[float], *, take_a_minute: bool) -> bool:
-        """Return whether values of runs show how it varies: what is rare comes in bursts, and a run that saw none says nothing of them."""
+        """Return whether values of runs show its scatter; rare events come in bursts, and a run without any does not show them."""
         if not self.is_rare:
             return True
         return take_a_minute and (not self.is_share or (min(values) > 0 and len(set(values)) > 1))
@@ -143,18 +145,18 @@ class Figure:
 
     @property
     def is_of_text(self) -> bool:
-        """Whether only runs that generate text have it."""
+        """Whether only runs of language models have it."""
         return any(path.startswith("generation.") for path in (self.path, *self.reads))
 
     @cached_property
     def provenance_groups(self) -> frozenset[str]:
-        """The groups of the record's `provenance` that it is computed from; if one was not measured, neither was the figure."""
+        """The groups of the record's `provenance` that it is computed from; the figure is measured if all of them are."""
         groups = {self.group, *(path.partition(".")[0] for path in self.reads)} & {*get_args(Group)} - {"conditions"}
         return frozenset("latency" if group == "generation" else group for group in groups)
 
 
 def reader(path: str) -> Callable[[RunRecord], Any]:
-    """Return a function that reads a path such as `energy.gross_mj` of a run; it returns None for a missing part or an empty path."""
+    """Return a function that reads a path such as `energy.gross_mj` of a run, None for a missing part or an empty path."""
     if not path:
         return lambda _: None
     first, *deeper = map(attrgetter, path.split("."))
@@ -173,28 +175,25 @@ def reader(path: str) -> Callable[[RunRecord], Any]:
 
 
 def field_name(path: str) -> str:
-    """Return the one name of a field of the record: `energy_gross_mj` for `energy.gross_mj`."""
+    """Return the name of a field of the record: `energy_gross_mj` for `energy.gross_mj`."""
     return path.replace(".", "_")
 
 
 def is_throttled(run: RunRecord) -> bool | None:
-    """Return whether the processor throttled around the run, by a condition or by the verdict; None if that is unknown.
-
-    Under-voltage by itself is another figure.
-    """
+    """Return whether the processor throttled around the run, by a condition or by the verdict; None if unknown."""
     if run.verdict.violations and "throttled" in run.verdict.rules:
         return True
     return any_known([condition.throttled_now for condition in run.conditions])
 
 
 def hottest_c(run: RunRecord) -> float | None:
-    """Return the highest temperature around the run, None without a sensor."""
+    """Return the highest temperature around the run, None without sensors."""
     temperatures_c = [value for condition in run.conditions for value in condition.temperatures_c.values()]
     return max(temperatures_c) if temperatures_c else None
 
 
 def _correct_answer_mj(run: RunRecord) -> float | None:
-    """Return the energy of all queries divided by the number of right answers, where the metric counts these."""
+    """Return the energy of all queries over the number of right answers, if the metric counts these."""
     if run.energy is None or run.accuracy is None or why_unequal_questions(run):
         return None
     if run.generation is None or run.accuracy.metric not in RIGHT_ANSWERS or run.accuracy.value <= 0:
@@ -203,7 +202,7 @@ def _correct_answer_mj(run: RunRecord) -> float | None:
 
 
 def why_unequal_questions(run: RunRecord) -> str | None:
-    """Return why the mean energy of a query is not that of a scored question; None if each was answered equally often."""
+    """Return why the mean energy of a query is not that of a question; None if each question was asked equally often."""
     if run.generation is None or run.accuracy is None:
         return None
     if run.load and (failed := sum(run.load.failures.values())):
@@ -215,14 +214,14 @@ def why_unequal_questions(run: RunRecord) -> str | None:
 
 
 def takes_a_minute(run: RunRecord) -> bool:
-    """Return whether a run is long enough to show what is rare."""
+    """Return whether a run is long enough to show rare events."""
     if run.steady:
-        # Frames come until the next one would be due.
+        # The run lasts until the frame after the last would be due.
         return run.steady.frames >= MINUTE_S * run.steady.rate_per_s
     return run.windows is not None and run.windows.timed_end_ns >= MINUTE_S * 1e9
 
 
-# Metrics whose value is the share of items that are answered right.
+# Metrics whose value is the share of right answers.
 RIGHT_ANSWERS = frozenset({"exact_match", "accuracy"})
 TOO_FEW_QUERIES = "too few queries for a median"
 NO_TEXT = "generates no text"
@@ -255,7 +254,7 @@ FIGURES: tuple[Figure, ...] = (
         trend=TrendRule("points", 0.5, is_default=True), rank=0, is_rare=True, why_absent=NO_FRAMES, shown=share,
     ),
     Figure("steady.jitter.p90_ms", "jitter", "ms", "latency", "lower", RUN | JUDGED, rank=3, is_rare=True, why_absent=NO_FRAMES),
-    # The table of `edgemeter run` has it in a line below.
+    # `edgemeter run` shows it below the table.
     Figure(
         "together.slow_down_ratio", "slow-down", "", "latency", "lower", TABLE | JUDGED, rank=0,
         why_absent="nothing ran at the same time, or not alone in the same round", shown=times,

@@ -1,9 +1,8 @@
-"""When frames at a steady rate arrive, and when those that were answered were begun and answered: which waited, and for what.
+"""The arrivals of frames at a steady rate, and the starts and ends of their calls.
 
-A sensor that looks at the power by a clock of its own sees the same part of each frame, over and over, where that clock has the frames'
-period, twice or half of it. So frames come a little slower than asked for 15 s and as much faster for the next 15 s: each half of this
-shift moves them by one whole period against such a clock, and it sees all parts equally often. After 30 s as many have come as at the
-exact rate. The shift counts from the first frame.
+A sensor with its own clock sees the same part of each frame, if its period is that of the frames, or half or twice it. So frames come a
+little slower than the rate for 15 s, and a little faster for the next 15 s. Each half of this shift moves them by one whole period against
+such a clock, which then sees all parts equally often. After 30 s as many frames have come as at the exact rate.
 """
 
 from collections.abc import Iterable
@@ -20,16 +19,16 @@ Choice = NDArray[np.bool_]
 _SERIES = frozenset({"arrival", "query_start", "latency"})
 
 
-# The mean of what a clock of 1/2, 1 or 2 frames sees in 30 to 60 s, for loads of 2 and 6 W, is then off by at most 1%, by 9% if the clocks
-# differ by 100 ppm or 1%, and by 3% if they differ by 3%; without the shift by 150%, 150%, 5% and 2%. A shift of 20 s is off by up to 23%
-# at 1%, one of 60 s by 37% at 100 ppm.
+# With a sensor's clock of 1/2, 1 or 2 frames, the mean over 30 to 60 s of loads of 2 and 6 W is off by at most 1%; by 9% if the clocks
+# differ by 100 ppm or 1%, and by 3% if they differ by 3%. Without the shift it is off by 150%, 150%, 5% and 2%. A shift of 20 s is off by
+# up to 23% at 1%, one of 60 s by 37% at 100 ppm.
 SHIFT_NS = 30e9
-# Frames slower than 10 a second move by 100 ms, in which a fast sensor looks several times.
+# Frames slower than 10 a second move by 100 ms, in which a fast sensor has several readings.
 MOST_SHIFTED_NS = 100e6
 
 
 def frame_arrivals_ns(numbers: Times, rate_per_s: float) -> Times:
-    """Return when frames, numbered from 0, arrive after the beginning, int64 [n]."""
+    """Return the arrivals of frames, numbered from 0, from the beginning, int64 [n]."""
     slower, faster = _paces(rate_per_s)
     shifts, within_ns = np.divmod(numbers * 1e9 / rate_per_s, SHIFT_NS)
     shifted_ns = np.minimum(within_ns * slower, SHIFT_NS - (SHIFT_NS - within_ns) * faster)
@@ -38,7 +37,7 @@ def frame_arrivals_ns(numbers: Times, rate_per_s: float) -> Times:
 
 
 def frame_numbers(arrivals_ns: Times, rate_per_s: float) -> Times:
-    """Return the numbers of the frames that arrive at these moments after the beginning, int64 [n]."""
+    """Return the numbers of the frames with these arrivals from the beginning, int64 [n]."""
     slower, faster = _paces(rate_per_s)
     shifts, within_ns = np.divmod(arrivals_ns, SHIFT_NS)
     exact_ns = np.maximum(within_ns / slower, SHIFT_NS - (SHIFT_NS - within_ns) / faster)
@@ -47,14 +46,14 @@ def frame_numbers(arrivals_ns: Times, rate_per_s: float) -> Times:
 
 
 def _paces(rate_per_s: float) -> tuple[float, float]:
-    """Return how long the time between frames is in the first and the second half of the shift, as a ratio of the exact one."""
+    """Return the time between frames in the first and the second half of the shift, as a ratio of the exact time."""
     offset = 2 * min(1e9 / rate_per_s, MOST_SHIFTED_NS) / SHIFT_NS
     return 1 + offset, 1 - offset
 
 
 @dataclass(frozen=True, slots=True)
 class FrameTimes:
-    """Answered frames in their order; arrival and begin of the call in ns after the beginning, int64 [n] each."""
+    """Answered frames in their order; arrivals and starts of the calls in ns from the beginning, int64 [n] each."""
 
     rate_per_s: float
     arrivals_ns: Times
@@ -63,7 +62,7 @@ class FrameTimes:
 
     @classmethod
     def of_series(cls, series: Iterable[Series], rate_per_s: float) -> "FrameTimes | None":
-        """Return those of a run's raw samples, None if they are not there; raises ConfigError if they are damaged."""
+        """Return the times from a run's series, None without them; raises ConfigError if they are damaged."""
         raw = {part.name: samples.unpack(part) for part in series if part.name in _SERIES}
         if raw.keys() != _SERIES or len({values.size for values in raw.values()}) != 1:
             return None
@@ -71,32 +70,32 @@ class FrameTimes:
 
     @property
     def numbers(self) -> Times:
-        """Return the numbers of the frames, from 0."""
+        """The numbers of the frames, from 0."""
         return frame_numbers(self.arrivals_ns, self.rate_per_s)
 
     @property
     def service_ns(self) -> Times:
-        """Return how long the calls took."""
+        """The durations of the calls."""
         return self.arrivals_ns + self.latency_ns - self.starts_ns
 
     @property
     def before_ns(self) -> Times:
-        """Return when the answer before each frame's came; of the first one the beginning."""
+        """The end of the previous call for each frame; the beginning for the first."""
         return np.append(0, (self.arrivals_ns + self.latency_ns)[:-1])
 
     @property
     def have_waited(self) -> Choice:
-        """Return which frames the model was not free for: the one before was not answered yet, or failed, which only a gap shows."""
+        """Whether the model was busy when each frame arrived: with the frame before, or with a failed frame, which leaves a gap."""
         is_behind: Choice = (self.arrivals_ns < self.before_ns) | (np.diff(self.numbers, prepend=-1) > 1)
         return is_behind
 
     @property
     def delays_ns(self) -> Times:
-        """Return how late Edgemeter itself woke up for each frame; 0 of those that waited."""
+        """The delay of each frame by a late wake-up of Edgemeter; 0 for frames that waited for the model."""
         return np.where(self.have_waited, 0, self.starts_ns - self.arrivals_ns)
 
     def late(self, deadline_ms: float) -> tuple[Choice, Choice, Choice]:
-        """Return which frames were answered late, which took the model itself longer, and which only Edgemeter's waking up made late."""
+        """Return which frames were late, for which of these the model took too long, and which only Edgemeter's wake-up made late."""
         are_late: Choice = self.latency_ns > deadline_ms * 1e6
         are_too_slow: Choice = self.service_ns > deadline_ms * 1e6
         return are_late, are_too_slow, are_late & ~are_too_slow & ~self.have_waited

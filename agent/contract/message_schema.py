@@ -7,7 +7,7 @@ import msgspec
 from edgemeter.agent.contract import health, messages, orders, sealed
 from edgemeter.agent.contract.messages import TopicKind
 
-# What travels on each kind of topic; the result's message is the record.
+# The messages on each kind of topic; the message of `result` is the record.
 MESSAGES: dict[TopicKind, tuple[type[msgspec.Struct], ...]] = {
     "birth": (messages.Birth,),
     "state": (messages.DeviceState,),

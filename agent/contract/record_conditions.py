@@ -17,7 +17,7 @@ VerdictState = Literal["ok", "disturbed", "invalid"]
 
 
 def worst(states: Collection[str]) -> VerdictState:
-    """Return the worst of these states; a note is none."""
+    """Return the worst of these states; notes do not count."""
     return "invalid" if "invalid" in states else "disturbed" if "disturbed" in states else "ok"
 
 
@@ -35,11 +35,11 @@ class Model(RecordPart, frozen=True, kw_only=True):
     task: str  # Task of the model, e.g. detection or classification.
 
     def is_called(self, text: str) -> bool:
-        """Return whether `text` is the model's name, or the file that was run, with or without a folder."""
+        """Return whether `text` is the model's name, or its file, with or without a folder."""
         return text == self.name or PurePath(text).name == self.file
 
 
-# Of each runtime that has several backends the usual one, in older records by its full name too.
+# The usual backend of each runtime with several.
 _USUAL_BACKENDS = dict.fromkeys(("openvino", "ncnn", "pytorch", "llama"), ("cpu",)) | {
     "onnx": ("cpu", "CPUExecutionProvider"), "litert": ("xnnpack",), "executorch": ("xnnpack",),
 }  # fmt: skip
@@ -66,7 +66,7 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
 
     @property
     def name_text(self) -> str:
-        """The name, with a backend of several that is not the usual one: `onnx`, `litert gpu`; of `python` the framework: `jax jit,cpu`."""
+        """The name, with an unusual backend: `onnx`, `litert gpu`; for `python` the framework: `jax jit,cpu`."""
         if self.name == "python" and self.backend != "in-process":
             return f"{self.package} {self.backend}"
         is_usual = not self.threads_reason and self.backend in _USUAL_BACKENDS.get(self.name, (self.backend,))
@@ -74,7 +74,7 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
 
     @property
     def setting_text(self) -> str:
-        """Name and number of threads, e.g. `onnx 4 threads`; only the name where that number is not known: `python in-process`."""
+        """Name and number of threads, e.g. `onnx 4 threads`; without an unknown number: `python in-process`."""
         return self.name_text if self.threads_reason else f"{self.name_text} {self.threads_text}"
 
 
@@ -116,12 +116,12 @@ class Environment(RecordPart, frozen=True, kw_only=True):
 
     @property
     def is_virtual(self) -> bool:
-        """Whether it is a virtual machine, whose host may be any and has other guests."""
+        """Whether it is a virtual machine, whose host may change and has other guests."""
         return self.virtualisation not in {None, "docker", "podman", "kubernetes", "systemd-nspawn"}
 
     @property
     def session_sd(self) -> float:
-        """How much the sessions of a day are taken to differ, as a ratio, where one does not show it."""
+        """The assumed standard deviation between sessions of a day, as a ratio."""
         return GUEST_SESSION_SD if self.is_virtual else SESSION_SD
 
 
@@ -164,5 +164,5 @@ class Verdict(RecordPart, frozen=True, kw_only=True):
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Return the names of the violated rules."""
+        """The names of the violated rules."""
         return tuple(violation.rule for violation in self.violations)

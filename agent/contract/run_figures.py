@@ -1,4 +1,4 @@
-"""One run in figures, as a ledger has them in columns, so that no record is read again to compare it or to follow it over time."""
+"""The figures of a run as columns of a ledger, so that comparisons and trends read no records."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.run_subject import RunSubject
 
-# Stands for a figure that a run has not: SQLite stores it as NULL, and binds it in a tenth of the time that None takes.
+# An absent figure: SQLite stores NaN as NULL, and binds it in a tenth of the time of None.
 ABSENT = math.nan
 
 
@@ -24,10 +24,10 @@ _PATHS = tuple(
 _PARTS = tuple(dict.fromkeys(path.partition(".")[0] for path in _PATHS))
 _read_parts = attrgetter(*_PARTS)
 _read_each = tuple(map(reader, _PATHS))
-# What has columns of its own in the row of a run: every figure, its bounds and its uncertainty.
+# The columns of a run: every figure, its bounds and its uncertainty.
 VALUE_COLUMNS = (*map(field_name, _PATHS), *_FUNCTIONS)
 _PLACES = {name: index for index, name in enumerate(VALUE_COLUMNS)}
-# By the group of the record that it is read from, the columns of a figure.
+# By group of the record, the columns of the figures that are read from it.
 _OF_GROUP = {
     name: tuple(_PLACES[column] for entry in FIGURES if name in entry.provenance_groups for column in (entry.name, *entry.bound_names))
     for name in {group for entry in FIGURES for group in entry.provenance_groups}
@@ -35,7 +35,7 @@ _OF_GROUP = {
 
 
 def values_of(run: RunRecord) -> list[float]:
-    """Return the figures of a run by `VALUE_COLUMNS`, `ABSENT` where it has none; see `places_not_measured`."""
+    """Return the figures of a run by `VALUE_COLUMNS`, `ABSENT` if it has none; see `places_not_measured`."""
     try:
         values = _reader_of(tuple(map(type, _read_parts(run))))(run)
     except AttributeError:
@@ -50,23 +50,22 @@ def values_of(run: RunRecord) -> list[float]:
 
 @cache
 def _reader_of(kinds: tuple[type, ...]) -> Callable[[RunRecord], tuple[float | None, ...]]:
-    """Return what reads the figures of a run whose parts are of these types at once: where a part is None, so are its figures."""
+    """Return a function that reads all figures of a run whose parts have these types; figures of a part that is None are None."""
     absent = {part for part, kind in zip(_PARTS, kinds, strict=True) if kind is type(None)}
     return attrgetter(*(part if (part := path.partition(".")[0]) in absent else path for path in _PATHS))
 
 
 def places_not_measured(run: RunRecord) -> list[int]:
-    """Return which of `VALUE_COLUMNS` the run has no figure in because it was not measured (estimated, published)."""
+    """Return the indices in `VALUE_COLUMNS` of figures that were not measured (but estimated or published)."""
     return [index for group, places in _OF_GROUP.items() if not_measured(run, group) for index in places]
 
 
 class RunFigures(NamedTuple):
-    """One run in figures; a figure is None where the run has none, or has one that was not measured (estimated, published).
+    """The figures of a run; None: absent, or not measured (but estimated or published).
 
-    `started_at_ns` is when the run says that it began, where that can be true; `at_ns` the same by a synchronised clock, else its receipt.
-    `verdict` is that among its siblings; `is_usable` is whether it may be compared at all, `takes_a_minute` whether it is long enough to
-    show what is rare. `session_started_at_ns` is 0 of a run of its own. `temperature_before_c` is the regressor of the trend. `values` are
-    by `VALUE_COLUMNS`.
+    `started_at_ns` is the reported start, if plausible; `at_ns` is the same by a synchronised clock, else the receipt. `verdict` takes
+    siblings into account; `is_usable`: the run may be compared; `takes_a_minute`: it is long enough to show rare events.
+    `session_started_at_ns` is 0 without a session. `temperature_before_c` is the regressor of the trend. `values` are by `VALUE_COLUMNS`.
     """
 
     row: int
@@ -88,27 +87,27 @@ class RunFigures(NamedTuple):
 
     @property
     def day(self) -> int:
-        """The day that it belongs to, counted from 1970."""
+        """Its day since 1970."""
         return self.at_ns // NS_PER_DAY
 
     def value(self, name: str) -> float | None:
-        """Return the value in a column: of a figure, its uncertainty or a bound."""
+        """Return the value in a column: a figure, an uncertainty or a bound."""
         return self.values[_PLACES[name]]
 
     def bounds(self, entry: Figure) -> tuple[float | None, float | None]:
-        """Return the 95% bounds of a figure, None where it has none."""
+        """Return the 95% bounds of a figure, None if it has none."""
         if entry.low:
             return self.value(field_name(entry.low)), self.value(field_name(entry.high))
         value, u = self.value(entry.name), self.u(entry)
         return (None, None) if value is None or u is None else (value - u, value + u)
 
     def u(self, entry: Figure) -> float | None:
-        """Return the expanded uncertainty (95%) of a figure that has one."""
+        """Return the expanded uncertainty (95%) of a figure, None if it has none."""
         return self.value(field_name(entry.u)) if entry.u else None
 
 
 def is_timed(run: RunRecord) -> bool:
-    """Return whether latency and throughput were measured or replayed, so that the run may be compared unless it is invalid."""
+    """Return whether latency and throughput were measured or replayed."""
     return not (not_measured(run, "latency") or not_measured(run, "throughput"))
 
 

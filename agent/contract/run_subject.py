@@ -1,4 +1,4 @@
-"""The subject of a run: what it has in common with other runs, kept once for all of them, as its case and the machine."""
+"""The subject of a run: its case and machine, stored once for all runs that share them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ from edgemeter.agent.contract.record_conditions import DatasetInfo, Environment,
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.contract.series import UNKNOWN_BOARD, Fingerprint, SeriesKey, series_of_case
 
-# What runs may be narrowed to, each a column of the subject.
+# The fields by which runs are filtered, each a column of the subject.
 FACETS = ("fleet", "device", "role", "board", "model", "runtime", "precision", "task", "dataset_sha256", "scenario")
-LOWER_IS_BETTER = " (lower is better)"  # Stands in the kind of an accuracy whose lower value is the better one.
+LOWER_IS_BETTER = " (lower is better)"  # Part of the kind of an accuracy.
 
 
 class FigureKind(NamedTuple):
-    """The kind that two values must share to be compared: what was measured, and by what; `text` is the former in words."""
+    """The kind that two values must share to be compared: the quantity (`text`), and the meter (`by`)."""
 
     text: str
     by: str = ""
@@ -34,7 +34,7 @@ class FigureKind(NamedTuple):
 
 
 class EnergyMeasure(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The source of an energy: its sensor, its scope and the parts that it excludes."""
+    """The source of an energy."""
 
     sensor: str
     scope: Scope
@@ -42,7 +42,7 @@ class EnergyMeasure(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class AccuracyMeasure(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The base of an accuracy: metric, data and rule of comparing."""
+    """The metric of an accuracy, its data, and its rule of comparing texts."""
 
     metric: str
     better: Better
@@ -52,9 +52,9 @@ class AccuracyMeasure(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
-    """The case of a run, model, data and the machine at any boot, and what its energy and its accuracy are of, None where it has none.
+    """The case of a run, its model, data and machine (at any boot), and the kinds of its energy and accuracy, None if it has none.
 
-    `energy_provenance` is None of an energy that does not rank: of one that was not measured or replayed, or is none.
+    `energy_provenance` is None for an energy that cannot be compared: not measured or replayed, or not positive.
     """
 
     key: CaseKey
@@ -75,7 +75,7 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
 
     @cached_property
     def series(self) -> SeriesKey:
-        """The series that its runs belong to."""
+        """The series of its runs."""
         return series_of_case(self.key, self.board)
 
     @cached_property
@@ -94,7 +94,7 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
 
     @cached_property
     def energy_kind(self) -> FigureKind | None:
-        """Of what kind its energy is, by which sensor; None where none ranks."""
+        """The kind of its energy, None if there is none to compare."""
         if self.energy is None or self.energy_provenance is None:
             return None
         excludes = f" without {', '.join(self.energy.excludes)}" if self.energy.excludes else ""
@@ -103,7 +103,7 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
 
     @cached_property
     def accuracy_kind(self) -> FigureKind | None:
-        """Of what kind its accuracy is; None where none ranks."""
+        """The kind of its accuracy, None if there is none to compare."""
         measure = self.accuracy
         if measure is None or not self.is_accuracy_ranked:
             return None
@@ -112,12 +112,12 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
         return FigureKind(f"{measure.metric}{better} over {measure.images} images {measure.dataset_sha256[:12]}{rule}")
 
     def kind(self, group: Group) -> FigureKind | None:
-        """Return of what kind the figures of a group are, None where none ranks, or the group has no kinds."""
+        """Return the kind of a group's figures; None if there are none to compare, or the group has no kinds."""
         return self.energy_kind if group == "energy" else self.accuracy_kind if group == "accuracy" else None
 
     @property
     def has_own_energy(self) -> bool | None:
-        """Whether its energy was measured in the run itself, or replayed with it; None where none ranks."""
+        """Whether its energy was measured in the run itself, or replayed with it; None if there is none to compare."""
         return None if self.energy_kind is None else self.energy_provenance == self.provenance.get("latency")
 
     def facets(self) -> tuple[str, ...]:
@@ -147,6 +147,6 @@ def _measure_of(accuracy: Accuracy) -> AccuracyMeasure:
 
 
 def number_of(value: Any) -> int:
-    """Return a number of 52 bits, which a float holds, that belongs to a value or its encoded bytes: every ledger gives it the same."""
+    """Return a hash of a value or its encoded bytes, 52 bits, which a float can hold; it is the same in every ledger."""
     encoded = value if isinstance(value, bytes) else msgspec.msgpack.encode(value)
     return int.from_bytes(hashlib.sha256(encoded).digest()[:8], "big") >> 12

@@ -1,4 +1,4 @@
-"""Series: the runs of a case on its device over time, whatever is updated meanwhile, and the fingerprint of what may be."""
+"""Series: the runs of a case on its device over time, across updates, and the fingerprint of the properties that may change."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -9,17 +9,17 @@ import msgspec
 from edgemeter.agent.contract.case_identity import FIELD, CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord
 
-# Boards of unknown type: no two of them are known to be alike.
+# Boards of unknown type are not assumed to be alike.
 UNKNOWN_BOARD = "unknown board"
-# What may change within a series over time.
+# Fields of the case that may change within a series.
 _CHANGES_IN_SERIES = ("power_mode", "runtime_package", "runtime_version", "model_sha256")
 SERIES_FIELDS = tuple(name for name in FIELD if name not in _CHANGES_IN_SERIES)
-# What is the same in a series over time.
+# Fields of the case that are the same in a series.
 in_series: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*SERIES_FIELDS)
 
 
 class SeriesKey(msgspec.Struct, frozen=True, order=True):
-    """The identity of a series: the case on its device and board, without the properties that may change in it (see `Fingerprint`)."""
+    """The identity of a series: the case on its device and board, without the properties that may change (`Fingerprint`)."""
 
     fleet: str
     device: str
@@ -57,23 +57,23 @@ class SeriesKey(msgspec.Struct, frozen=True, order=True):
         return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}{users}{tokens}{details}"
 
     def of_type(self) -> "SeriesKey":
-        """Return the same case on all devices of the board type."""
+        """Return the series of the same case on all devices of the board type."""
         return msgspec.structs.replace(self, device="")
 
 
 def series_of(run: RunRecord) -> SeriesKey:
-    """Return the series that `run` belongs to."""
+    """Return the series of `run`."""
     return series_of_case(key_of(run), run.environment.board or UNKNOWN_BOARD)
 
 
 def series_of_case(key: CaseKey, board: str) -> SeriesKey:
-    """Return the series that the runs of a case on a board belong to."""
+    """Return the series of a case on a board."""
     shared: dict[str, Any] = dict(zip(SERIES_FIELDS, in_series(key), strict=True))
     return SeriesKey(board=board, **shared)
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """The properties that may change within a series: a change on the day of a step is a candidate for its cause."""
+    """The properties that may change within a series; a change on the day of a step may be its cause."""
 
     agent: str
     runtime: str
@@ -85,11 +85,11 @@ class Fingerprint(msgspec.Struct, frozen=True):
     meter: str | None
 
     def changes_to(self, later: "Fingerprint") -> list[str]:
-        """Return what is different in `later`, in words, the model's file by the start of its hash."""
+        """Return the differences to `later`, in words."""
         pairs = ((name, getattr(self, name), getattr(later, name)) for name in self.__struct_fields__)
         return [
             f"{name.replace('_', ' ')} {before or 'none'} to {after or 'none'}"
             for name, before, after in pairs
-            # A run without energy does not name the meter.
+            # A run without energy has no meter.
             if before != after and not (name == "meter" and None in (before, after))
         ]

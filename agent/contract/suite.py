@@ -1,7 +1,4 @@
-"""Suites: TOML files of cases.
-
-And the modes that set how long a run measures (query counts and times follow MLPerf Mobile and MLPerf Inference).
-"""
+"""Suites: TOML files of cases; and modes, the lengths of runs (query counts and times follow MLPerf Mobile and MLPerf Inference)."""
 
 import itertools
 import os
@@ -25,10 +22,7 @@ from edgemeter.agent.contract.model_formats import GENERATORS, OUR_RUNTIMES, PYT
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """The length of a run: it lasts until both `queries` and `seconds` are reached.
-
-    Without `repeats` there are as many runs as the precision needs.
-    """
+    """The length of a run, until both `queries` and `seconds` are reached; without `repeats`, the precision decides the number of runs."""
 
     queries: int
     seconds: float
@@ -43,21 +37,21 @@ MODES: Mapping[str, Mode] = {
     "quick": Mode(queries=128, seconds=10.0, warm_up_seconds=10.0, idle_seconds=10.0),
     "normal": Mode(queries=1024, seconds=60.0, warm_up_seconds=30.0, idle_seconds=30.0),
     "full": Mode(queries=1024, seconds=600.0, warm_up_seconds=60.0, idle_seconds=60.0),
-    # One long run shows how a board holds out; the warm-up is short, so that the curve begins before the board is hot.
+    # The warm-up is short, so that the curve begins before the board is hot.
     "sustained": Mode(queries=64, seconds=1800.0, warm_up_seconds=5.0, idle_seconds=60.0, repeats=1),
 }
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 512, 128
-# A query of a language model is many steps and takes seconds: a mode asks for fewer (a median needs 11 queries, p90 64).
+# A query of a language model takes seconds, so modes have fewer queries (a median needs 11, p90 64).
 GENERATION_QUERIES = {"rapid": 11, "quick": 11, "normal": 64, "full": 64, "sustained": 11}
 TOKEN_AXES = ("prompt_tokens", "output_tokens")
-# Settings for models of images; a language model does not take them from the defaults.
+# Settings for models of images; language models ignore them in the defaults.
 OF_IMAGES = ("data", "annotations", "subset", "predictions")
-# Settings that may be a list, which stands for a case each; the model may be one too.
+# Settings that may be a list, with a case for each value; the model may be a list too.
 AXES = ("runtime", "backend", "threads", *TOKEN_AXES, "concurrency", "rate_per_s", *operating_point.SETTINGS)
 # Keys that name a file or folder: relative to the suite's own.
 PATHS = ("data", "annotations", "predictions", "questions")
-# Keys of some scenarios only: with others they have no effect. Where none is named, the first that is set chooses the first of its own.
+# Keys that belong to some scenarios only. Without a scenario, the first of these keys that is set chooses its first scenario.
 BELONGS: Mapping[str, tuple[Scenario, ...]] = {
     "deadline": ("steady",), "rate_per_s": ("poisson", "steady"), "concurrency": ("concurrent",), "batch": ("offline",),
 }  # fmt: skip
@@ -67,7 +61,7 @@ Matters = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
 class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file as it is written."""
+    """The file."""
 
     name: Name
     case: Annotated[list[Settings], msgspec.Meta(min_length=1)]
@@ -85,7 +79,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     warm_up_seconds: float
     idle_seconds: float
-    repeats: int | None = None  # None: as many as the precision needs and the time allows.
+    repeats: int | None = None  # None: as many as the precision needs, within the time.
     time_s: float = 120.0
     precision_ratio: float | None = None
     sha256: str | None = None
@@ -109,28 +103,28 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     power_mode: str | None = None
     governor: str | None = None
     together: str | None = None  # The group of cases that run at the same time.
-    # Of a language model: exact lengths of the prompt and of the output. None for others.
+    # Language models: exact lengths of prompt and output.
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     questions: str | None = None
 
     @property
     def token_lengths(self) -> str:
-        """Return the lengths of a query of a language model, empty for other models."""
+        """The lengths of a query of a language model, empty for other models."""
         if self.questions is not None:
             return f"{Path(self.questions).name}, at most {self.output_tokens} tokens"
         return "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
 
     @property
     def label(self) -> str:
-        """Return the name of the case for people."""
+        """The name of the case for people."""
         path, is_python = Path(self.model), self.runtime == PYTHON
         parts = (
             self.name or path.name,
             path.name.rpartition(":")[0].removesuffix(".py").rpartition(".")[2] if self.name and is_python else "",
             python_target.plain_name(self.runtime),
             self.backend,
-            # With `python`, one thread may mean that nobody set it.
+            # With `python`, one thread may mean that it is not set.
             "" if is_python and self.threads == 1 else count(self.threads, "thread"),
             self.token_lengths,
             f"kv {self.options['kv_type']}" if "kv_type" in self.options else "",
@@ -143,12 +137,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plugin_files(self) -> tuple[python_target.PythonTarget, ...]:
-        """Return the classes of files that run it: a runtime, a task."""
+        """The user's files with its runtime and its task."""
         return tuple(target for name in (self.runtime, self.task or "") if (target := python_target.of_file(name)))
 
     @property
     def operating_point(self) -> operating_point.OperatingPoint | None:
-        """Return what the board is to be set to for a run; None where nothing is."""
+        """The operating point to set for a run, None if there is none."""
         values = {key: value for key in operating_point.SETTINGS if (value := getattr(self, key)) is not None}
         return operating_point.OperatingPoint(**values) if values else None
 
@@ -157,7 +151,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 class Suite:
     """The cases of one file, and the combinations that were left out because the runtime does not read the format.
 
-    With `matters_ratio`, the smallest ratio that matters, each case is measured until its difference from the first is decided.
+    With `matters_ratio`, the smallest ratio that matters, cases are measured until their differences from the first are decided.
     """
 
     name: str
@@ -167,16 +161,12 @@ class Suite:
 
 
 def read_file(path: Path) -> SuiteFile:
-    """Return the suite in a TOML file as it is written.
-
-    Raises:
-        ConfigError: it cannot be read, or a key is unknown or has a wrong value (named with its path).
-    """
+    """Return the suite in a TOML file; raises ConfigError if it cannot be read, or a key is unknown or has a wrong value."""
     return read_toml(path, SuiteFile, "suite")
 
 
 def expand(written: SuiteFile, folder: Path, models: str | None = None) -> Suite:
-    """Return the single cases of a suite; errors name the `models`, where a command was given these instead of a suite.
+    """Return the single cases of a suite; errors name the `models` of a command without a suite.
 
     Raises:
         ConfigError: a case names no model or an unsupported file, or no combination is left.
@@ -233,16 +223,16 @@ def _check_predictions(cases: Sequence[Case], title: str) -> None:
 
 
 def parse_deadline_ms(text: str) -> float:
-    """Return a time such as `60ms` or `1.5s` in ms; raises ConfigError if the text is none from a microsecond to an hour."""
+    """Return a time such as `60ms` or `1.5s` in ms; raises ConfigError unless it is from a microsecond to an hour."""
     written = re.fullmatch(r"([0-9]*\.?[0-9]+) *(us|ms|s)", text.strip().lower())
     deadline_ms = float(written[1]) * {"us": 1e-3, "ms": 1.0, "s": 1000.0}[written[2]] if written else 0.0
     if not 1e-3 <= deadline_ms <= 3_600_000.0:
-        raise ConfigError(f"deadline {text.strip()[:40]!r} is no time from 1us to 3600s: write 500us, 60ms or 1.5s")
+        raise ConfigError(f"deadline {text.strip()[:40]!r} is not a time from 1us to 3600s: write 500us, 60ms or 1.5s")
     return deadline_ms
 
 
 def set_keys(settings: msgspec.Struct) -> dict[str, Any]:
-    """Return the keys that were given a value, with their values."""
+    """Return the keys with values."""
     return {key: value for key, value in msgspec.structs.asdict(settings).items() if value is not None}
 
 
@@ -260,7 +250,7 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
 
 
 def _placed(name: str, folder: Path) -> str:
-    """Return the name of a plug-in; the path of one in a file is relative to the suite."""
+    """Return the name of a plug-in; the path of a file is relative to the suite."""
     target = python_target.of_file(name)
     return name if target is None or target.file is None else f"{folder / target.file}:{target.attribute}"
 
@@ -268,7 +258,7 @@ def _placed(name: str, folder: Path) -> str:
 def _single(merged: Settings, set_values: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:
     mode = merged.mode or "quick"
     target = python_target.parse(model)
-    # The address of a module is no path.
+    # A module has no path.
     path = Path(model) if target and target.module else folder / model
     runtime = _placed(str(axes["runtime"] or runtime_for(path)), folder)
     by_mode = asdict(MODES[mode])
@@ -279,7 +269,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     elif runtime != SERVED and axes["concurrency"]:
         raise ConfigError(f"{where}: concurrency is for language models and servers, {runtime} runs one call in this process: leave it out")
     if merged.scenario == "steady" and merged.seconds is not None:
-        # The run has the length that was asked for even at one frame a minute.
+        # The run has exactly this length, even at one frame a minute.
         by_mode["queries"] = 1
     values = set_keys(merged) | {axis: value for axis, value in axes.items() if value is not None}
     values |= {key: str(folder / values[key]) for key in PATHS if key in values}
@@ -295,7 +285,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
     if merged.scenario == "steady" and isinstance(rate_per_s := axes["rate_per_s"], float | int):
         length = by_mode | values
         values["seconds"] = max(length["seconds"], length["queries"] / rate_per_s)
-    # `deadline` is no key of a case, and left out.
+    # `deadline` is not a key of a case, and is dropped.
     return msgspec.convert(by_mode | values, Case)
 
 

@@ -37,12 +37,12 @@ SENSORS: Mapping[str, str] = {
 ENTRY_POINTS = "edgemeter.power"
 # The folder that stands for / where a sensor reads files; another one in tests.
 ROOT = Path("/")
-# What the user may state of any sensor: its gain as a factor, that gain's relative standard uncertainty (k = 1), how far it may drift with
-# temperature, and how late the sensor may be at most.
+# Settings of any sensor: its gain as a factor, the relative standard uncertainty (k = 1) of the gain, its drift with temperature, and the
+# largest delay of the sensor.
 USER_SETTINGS = ("gain", "gain_u_ratio", "gain_drift_ratio", "delay_ms")
-# How its settings are annotated; a sensor of another package may annotate nothing, or in strings.
+# The annotations of settings; a sensor of another package may have none, or strings.
 _TEXTS = (str, str | None, "str", "str | None", inspect.Parameter.empty)
-# In `excludes` of a sensor that does not see the devices on the board's USB ports, or in its PCIe and M.2 slots, such as an accelerator.
+# Entries of `excludes` for sensors that do not see devices on the board's USB ports, or in its PCIe and M.2 slots.
 USB_DEVICES = "USB devices"
 PCIE_DEVICES = "PCIe devices"
 
@@ -79,7 +79,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Rail:
-    """One rail or channel of a sensor; negative power is kept; None where it was not read."""
+    """One rail or channel of a sensor; power may be negative, None: not read."""
 
     name: str
     power_w: float | None
@@ -100,13 +100,13 @@ class Reading:
 
 
 class PowerSensor(Protocol):
-    """Reads one sensor; read from a thread of its own, may block for a period. What inherits it holds nothing open.
+    """Reads one sensor, in a thread of its own; a read may block for a period. A child process must not inherit open files.
 
     Constructed, without reading anything, with its configuration as keywords (strings), and with `root` where it has that parameter.
     """
 
     def describe(self) -> Description:
-        """Return what the sensor is.
+        """Return the description of the sensor.
 
         Raises:
             AbsentError: it is not on this machine.
@@ -133,7 +133,7 @@ def names() -> list[str]:
 
 
 def sensor_class(name: str) -> type[PowerSensor]:
-    """Return what constructs the sensor of that name.
+    """Return the class of the sensor of that name.
 
     Raises:
         ConfigError: no sensor has that name, or `FILE.py:NAME` is none.
@@ -145,7 +145,7 @@ def sensor_class(name: str) -> type[PowerSensor]:
 
 
 def create(name: str, **settings: Any) -> PowerSensor:
-    """Return the sensor of that name; nothing is read yet. A setting `type` names the sensor where `name` is the user's own.
+    """Return the sensor of that name, which has read nothing yet; if `name` is the user's own, the setting `type` names the sensor.
 
     A `root` that is a Path is the folder that stands for /, for sensors that read files.
 
@@ -170,7 +170,7 @@ def _user_value(name: str, key: str, text: str) -> float:
 
 
 class ConfiguredSensor(PowerSensor):
-    """Reads a sensor and applies what its user states of it: power and energy are multiplied by `gain`; its rails stay as it gave them.
+    """Reads a sensor and applies the user's settings: power and energy are multiplied by `gain`, but not the rails.
 
     `warnings` are added to the sensor's; `overrides` are fields of its description.
     """
@@ -179,7 +179,7 @@ class ConfiguredSensor(PowerSensor):
         self._sensor, self._gain, self._warnings, self._overrides = sensor, gain, warnings, overrides
 
     def describe(self) -> Description:
-        """Return the sensor's description with what the user states in place of the driver's; its id names the gain."""
+        """Return the driver's description with the user's settings; the id names the gain."""
         description = self._sensor.describe()
         names = ("resolution_w", "resolution_mj", "offset_u_w")
         steps = {name: step for name in names if (step := getattr(description, name)) is not None}
@@ -205,7 +205,7 @@ class ConfiguredSensor(PowerSensor):
 
 
 def check_settings(name: str, settings: Mapping[str, Any]) -> None:
-    """Check the table [sensors.NAME] of a configuration, without a look at the machine.
+    """Check the table [sensors.NAME] of a configuration, whatever the machine has.
 
     Raises:
         ConfigError: no sensor has that name, or it does not know a setting, or one is neither text nor number.
@@ -222,12 +222,12 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def is_setting(value: object) -> bool:
-    """Return whether a configuration may have such a value in [sensors.NAME]: a text or a number."""
+    """Return whether a value in [sensors.NAME] has a valid type: text or number."""
     return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def settings_of(kind: str) -> list[str]:
-    """Return the keys of a sensor's table: `type`, what its constructor takes as text, and those of any sensor.
+    """Return the keys of a sensor's table: `type`, the texts that its constructor accepts, and those of any sensor.
 
     Raises:
         ConfigError: there is no such sensor.
@@ -244,7 +244,7 @@ def example(name: str) -> str:
 
 
 def defaults(name: str) -> Mapping[str, str]:
-    """Return the keys of its table with their defaults; an empty text stands for none."""
+    """Return the keys of its table with their defaults; an empty text means no default."""
     parameters = inspect.signature(sensor_class(name)).parameters
     keys = [key for key in settings_of(name) if key in parameters]
     return {key: "" if parameters[key].default in (None, inspect.Parameter.empty) else str(parameters[key].default) for key in keys}

@@ -16,13 +16,12 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading
 
-# It plays a recording: never taken for a sensor of this machine unless it was asked for.
+# It plays a recording, so it is used only if it is asked for.
 NEVER_FOUND = frozenset({"replay"})
 NO_SENSOR = "no power sensor on this machine"
-# Two processes that talk to one take each other's readings, or set it up anew; and the setting without which it opens nothing.
+# Sensors that two processes would disturb, each with the setting without which it opens nothing.
 EXCLUSIVE = {"um25c": "port", "joulescope": None, "fnirsi": None}
-# How long a counter is watched to measure its power: fifty times the slowest update of one that is worth reading (100 ms) would be better,
-# and too long to wait for in a listing.
+# How long a counter is watched to measure its power; more would be better, but too long for a listing.
 COUNTER_S = 1.0
 
 
@@ -44,7 +43,7 @@ class DetectedSensor:
 
     @property
     def missed(self) -> str | None:
-        """Why it gives nothing although this machine should have it: it is here, or the user has configured it."""
+        """Why it gives no readings, although it is present or configured."""
         if not self.is_chosen_unasked or (self.is_absent and not self.is_configured):
             return None
         if self.description is not None:
@@ -57,7 +56,7 @@ class DetectedSensor:
 def detect_sensors(
     settings: Mapping[str, Mapping[str, str]] | None = None, names: Sequence[str] | None = None, root: Path = power.ROOT
 ) -> list[DetectedSensor]:
-    """Return every known sensor, present or not, the widest scope first; `settings` holds the configuration of each by name.
+    """Return every known sensor, present or not, the widest scope first; `settings` has the configuration of each by name.
 
     `replay` is inspected only where it is configured or named.
     """
@@ -71,7 +70,7 @@ def detect_sensors(
 
 
 def choose_sensor(detected: Iterable[DetectedSensor]) -> tuple[str | None, str]:
-    """Return the name of the sensor with the widest scope, and why; without any, None and the reason for that.
+    """Return the name of the sensor with the widest scope, and why; or None and why there is none.
 
     One that is blocked from giving an energy yields to one that is not. A configured one that gives nothing is named with its reason.
     """
@@ -89,14 +88,14 @@ def choose_sensor(detected: Iterable[DetectedSensor]) -> tuple[str | None, str]:
 
 
 def passed_over(detected: Iterable[DetectedSensor], selected: DetectedSensor) -> list[DetectedSensor]:
-    """Return the configured sensors that give nothing, unless they see less than the chosen one."""
+    """Return the configured sensors without readings whose scope is at least that of the chosen one."""
     least = None if selected.description is None else scope_rank(selected.description.scope)
     missing = [sensor for sensor in detected if sensor is not selected and sensor.is_configured and sensor.missed]
     return [sensor for sensor in missing if sensor.description is None or least is None or scope_rank(sensor.description.scope) <= least]
 
 
 def scope_rank(scope: Scope) -> int:
-    """Return the place of a scope among all, 0 for the widest."""
+    """Return the rank of a scope, 0 for the widest."""
     return WIDEST_FIRST.index(scope)
 
 
@@ -112,7 +111,7 @@ def _inspect(name: str, settings: Mapping[str, str], root: Path) -> DetectedSens
 
 
 class MissingSensor(PowerSensor):
-    """A configured sensor that gave nothing when a session began: it stays so until the session ends, whatever comes back."""
+    """A configured sensor that gave no reading at the beginning of a session, and is not tried again in it."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -127,7 +126,7 @@ class MissingSensor(PowerSensor):
 
 
 def check_sensors(requested: str | None, usual: tuple[str, ...], settings: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise as `open_sensors` what can be known while another run may be reading the same meter."""
+    """Raise as `open_sensors`, as far as can be known while another run may be reading the same meter."""
     for name, table in settings.items():
         power.check_settings(name, table)
     for name in _names(requested, usual):
@@ -178,7 +177,7 @@ def open_sensors(
 
 
 def described(sensors: Mapping[str, PowerSensor]) -> dict[str, Description]:
-    """Return what the open sensors are; one that cannot tell, such as a MissingSensor, is left out."""
+    """Return the descriptions of the open sensors, without those that have none, such as a MissingSensor."""
     descriptions: dict[str, Description] = {}
     for name, sensor in sensors.items():
         with suppress(EdgemeterError):
@@ -187,7 +186,7 @@ def described(sensors: Mapping[str, PowerSensor]) -> dict[str, Description]:
 
 
 def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSensor:
-    """Return the sensor, which is here.
+    """Return the sensor, which is present.
 
     Raises:
         UnavailableError: it is not here.
@@ -195,7 +194,7 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
     """
     with ExitStack() as stack:
         sensor = stack.enter_context(closing(power.create(name, **settings.get(name, {}))))
-        # A sensor that was asked for by name and is not here ends the command before anything is measured.
+        # If a sensor is asked for by name and absent, the command ends before it measures.
         try:
             sensor.describe()
         except AbsentError as error:
@@ -208,7 +207,7 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
 
 @dataclass(frozen=True, slots=True)
 class LiveReading:
-    """A sensor and its current reading; `power_w` is None where a counter has not moved, `error` is why there is no reading."""
+    """A sensor and its current reading; `power_w` is None if a counter has not moved, `error` is why there is no reading."""
 
     name: str
     description: Description | None
@@ -218,7 +217,7 @@ class LiveReading:
 
 
 def read_now(name: str, sensor: PowerSensor, sleep: Callable[[float], None] = time.sleep) -> LiveReading:
-    """Return what the sensor shows; a counter is read twice, a second apart."""
+    """Return the current reading of the sensor; a counter is read twice, a second apart."""
     description = None
     try:
         description = sensor.describe()

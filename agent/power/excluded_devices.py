@@ -19,7 +19,7 @@ _LEFT_OUT = {
     "USB": frozenset({USB_DEVICES, "mainboard"}),
     "PCIe": frozenset({PCIE_DEVICES, "HATs", "carrier board", "mainboard"}),
 }
-# What is attached, by its name's beginning: what a sensor that does not see it excludes, and by which names it may do so already.
+# By the beginning of an attached device's name: the name by which a sensor excludes it, and names that already cover it.
 _DRAWS = {
     CORAL_USB: (USB_DEVICES, _LEFT_OUT["USB"]),
     CORAL_PCIE: (PCIE_DEVICES, _LEFT_OUT["PCIe"]),
@@ -33,7 +33,7 @@ _ON_PCIE = frozenset({"pci", "pcie", "apex"})
 
 
 def accelerator_link(runtime: RuntimeInfo, attached: Sequence[str]) -> Link | None:
-    """Return how the accelerator that the runtime's back-end uses is attached; None without one. `attached`: as in the environment.
+    """Return the link of the runtime's accelerator, None without one; `attached` is as in the environment.
 
     A back-end that is named for the Edge TPU only is on USB, unless the only attached Coral is on PCIe.
     """
@@ -54,7 +54,7 @@ def is_blind_to(description: Description, link: Link) -> bool:
 
 
 def accelerator_refusal(description: Description, link: Link | None) -> str | None:
-    """Return why a sensor gives no energy of a run on an accelerator on that link."""
+    """Return why a sensor gives no energy for a run on an accelerator on that link."""
     if link is None or not is_blind_to(description, link):
         return None
     devices = "USB devices" if link == "USB" else "PCIe and M.2 devices"
@@ -65,7 +65,7 @@ def accelerator_refusal(description: Description, link: Link | None) -> str | No
 
 
 def excluded(description: Description, attached: Sequence[str]) -> tuple[str, ...]:
-    """Return what a sensor leaves out on this board: what it always does, and what is attached and lies beyond its scope."""
+    """Return the parts of this board that a sensor does not see: those that it never sees, and attached devices outside its scope."""
     parts = dict.fromkeys(description.excludes)
     if description.scope not in SEES_BOARD:
         for part, names in (draw for device in attached for kind, draw in _DRAWS.items() if device.startswith(kind)):

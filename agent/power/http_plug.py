@@ -21,7 +21,7 @@ from edgemeter.agent.power.values import as_unavailable, json_number
 
 TIMEOUT_S = 3.0
 PERIOD_MS = 1000.0
-# More than the meters of any house carry (three phases of 400 A): what shows more is garbled.
+# More than three phases of 400 A: a larger reading is garbled.
 HIGHEST_W = 1e6
 # Limits of 2% and 0.1 W, taken as rectangular: standard uncertainties. Source: the makers' classes, 1 to 2%, and that of Tasmota's
 # chips (HLW8012, BL0937, CSE7766) once calibrated.
@@ -70,7 +70,7 @@ def login(challenge: str, who: str, user: str, password: Callable[[], str]) -> C
 
 
 def json_watts(value: Any) -> float | None:
-    """Return a number of watts that a meter can show; None of anything else."""
+    """Return a number of watts that a meter can show, else None."""
     power_w = json_number(value)
     return None if power_w is None or abs(power_w) > HIGHEST_W else power_w
 
@@ -99,7 +99,7 @@ class HttpPlug(ABC):
         self._login: Callable[[str], str] | None = None
 
     def describe(self) -> Description:
-        """Return what the plug is."""
+        """Return the description of the plug."""
         with as_unavailable():
             response = self._fetched()
             channels = self._chosen(response)
@@ -157,7 +157,7 @@ class HttpPlug(ABC):
             return body
         if status >= http.client.INTERNAL_SERVER_ERROR or status == http.client.TOO_MANY_REQUESTS:
             raise TransientError(f"{self._who} answers {status}: it is busy")
-        # Not the query: it may hold a password.
+        # Without the query, which may hold a password.
         raise UnavailableError(f"{self._who} answers {status} to {path.partition('?')[0]}: check that it is a device of this kind")
 
     def _ask(self, client: HttpConnection, path: str) -> tuple[int, str, bytes]:
@@ -195,8 +195,8 @@ class HttpPlug(ABC):
 
     @abstractmethod
     def _channels(self, response: bytes) -> dict[str, float | None]:
-        """Return the power of each channel, W; None where it is not valid."""
+        """Return the power of each channel, W; None if it is invalid."""
 
     @abstractmethod
     def _limits(self, response: bytes, power_w: float) -> tuple[float, list[str]]:
-        """Return the resolution, W, and warnings, where the channels show `power_w` together."""
+        """Return the resolution, W, and warnings, if all channels together show `power_w`."""

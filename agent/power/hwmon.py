@@ -125,11 +125,11 @@ class Hwmon(LocatedSensor[HwmonChannel]):
         self._last_mj = -math.inf
 
     def describe(self) -> Description:
-        """Return which chip is read, and why it gives no energy where its scope or shunt is unknown."""
+        """Return the description of the chip, blocked if its scope or shunt is unknown."""
         with values.as_unavailable():
             self._located = channel = self._find()
         chip, facts, counts = channel.chip, channel.facts, channel.kind == "energy"
-        # The chip is here: a missing file does not mean an absent chip.
+        # The chip is present, even if a file is missing.
         with values.as_unavailable(AbsentError):
             power_w, step_w = self.read().power_w, channel.resolution_w()
         warnings = [facts.warning] if facts.warning and not self._scope else []
@@ -152,7 +152,7 @@ class Hwmon(LocatedSensor[HwmonChannel]):
             period_ms=max(PERIOD_MS, float(update_ms)),
             resolution_w=None if counts else step_w,
             gain_u_ratio=facts.gain_u_ratio,
-            # What the chip counts went through the same converter: its zero is known no better.
+            # A counter uses the same converter, so its zero has the same uncertainty.
             offset_u_w=step_w / math.sqrt(3) if counts and step_w is not None else None,
             warnings=tuple(warnings),
             blocked=blocked,
@@ -175,7 +175,7 @@ class Hwmon(LocatedSensor[HwmonChannel]):
         return Reading(taken_ns=taken_ns, energy_mj=self._last_mj, rails=(Rail(channel.name, None),))
 
     def _find(self) -> HwmonChannel:
-        """Return the channel that the user means, or the only one with the widest scope."""
+        """Return the user's channel, or the only one with the widest scope."""
         channels = [channel for chip in hwmon_chips(self._root) for channel in _channels(chip, self._shunt_ohm)]
         if not channels:
             raise AbsentError(
@@ -186,7 +186,7 @@ class Hwmon(LocatedSensor[HwmonChannel]):
         meant = [channel for channel in meant if not self._channel or self._channel in {channel.id, channel.name}]
         ranks = [(channel.facts is UNKNOWN, WIDEST_FIRST.index(channel.facts.scope)) for channel in meant]
         widest = [channel for channel, rank in zip(meant, ranks, strict=True) if rank == min(ranks)]
-        # One counter next to one power of a chip is the same thing counted.
+        # A counter next to a power of the same chip counts that power.
         if [channel.kind for channel in widest] == ["energy", "power"] and widest[0].chip == widest[1].chip:
             del widest[1]
         if len(widest) != 1:
@@ -202,7 +202,7 @@ def _channels(chip: HwmonChip, confirmed_ohm: float | None) -> list[HwmonChannel
     if facts.voltage is None:
         if chip.name == "ina3221" or chip.text("device/type") in SUPPLIES:
             return []
-        # In the order of names: energies before powers, and `_average` before `_input`, which is the newer value and takes its place.
+        # In order of names, energies come before powers, and `_average` before `_input`, which is newer and replaces it.
         matches = {match[1]: match for path in list_folder(chip.folder, "channels") if (match := CHANNEL.fullmatch(path.name))}
         return [HwmonChannel(chip, facts, match[2], key, chip.text(f"{key}_label") or key, (match[0],)) for key, match in matches.items()]
     channel = HwmonChannel(chip, facts, "power", "", chip.text("label") or str(chip.name), (facts.voltage, CURRENT), facts.step_ma)

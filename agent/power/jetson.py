@@ -16,7 +16,7 @@ from edgemeter.agent.power.jetson_rails import JetsonBoard
 from edgemeter.agent.power.sysfs import LocatedSensor, NumberFile, hwmon_chips, optional_number, read_text
 from edgemeter.agent.power.values import as_unavailable, within_range
 
-# How often we read, unless the chip is slower: its three channels take 6.6 ms by default.
+# The sampling period, unless the chip is slower: its three channels take 6.6 ms by default.
 PERIOD_MS = 100.0
 CHANNELS = (1, 2, 3)
 
@@ -48,7 +48,7 @@ class JetsonChannel:
 
 @dataclass(frozen=True, slots=True)
 class JetsonMonitors:
-    """The channels of a board: those of its total must be read, the others are shown where they can be."""
+    """The channels of a board: those of its total must be readable, others are shown if they are."""
 
     board: JetsonBoard
     channels: Sequence[JetsonChannel]
@@ -86,7 +86,7 @@ class JetsonSensor(LocatedSensor[JetsonMonitors]):
         return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(monitors.board, rails), rails=rails)
 
     def _monitors(self, channels: Sequence[JetsonChannel], usual_ms: float = PERIOD_MS, chips: Sequence[Path] = ()) -> JetsonMonitors:
-        """Return the channels with the board whose total they make; read no more often than all hwmon `chips` have a fresh value.
+        """Return the channels with the board whose total they make; the period is that of fresh values from all hwmon `chips`.
 
         Raises:
             UnavailableError: they make no total that we know, or a rail of it is there twice.

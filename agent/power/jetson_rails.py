@@ -28,7 +28,7 @@ SHUNT_LAST_UV = 163_800.0
 # Nobody has measured the gain of these modules against a reference; 5% (k = 1) is a cautious default, wide enough for the deviations
 # that Shalavi et al. (arXiv 2306.13107) report of calibrated boards. `gain_u_ratio` in the settings replaces it.
 GAIN_U_RATIO = 0.05
-# Parts may exceed their whole by what reading them one after the other brings about.
+# Parts may exceed the whole by this, because they are read one after the other.
 PARTS_RATIO = 1.1
 MODULE_EXCLUDES = ("carrier board", USB_DEVICES, "fan", "power-supply loss")
 # Twice what the supplies of the largest give.
@@ -39,7 +39,7 @@ NOT_CONNECTED = re.compile(r"NC[ _]?\d*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class JetsonBoard:
-    """A family of Jetsons whose total is made alike.
+    """A family of Jetsons with the same rails in the total.
 
     `total` maps the rails that add up to the usual voltage of each, which gives the step where a reader has none (None: unknown).
     `parts` lie inside the total; `words` occur in its device tree.
@@ -109,12 +109,12 @@ def device_tree_names(root: Path) -> str:
 
 
 def is_rail(label: str) -> bool:
-    """Return whether something is connected to the channel of that label."""
+    """Return whether the channel of that label is connected."""
     return NOT_CONNECTED.fullmatch(label) is None
 
 
 def board_of(rails: Collection[str], device_tree: str = "") -> JetsonBoard:
-    """Return the board whose total can be made of these rails; of several, the one whose rails these are.
+    """Return the board whose total these rails make; of several, the one with exactly these rails.
 
     Raises:
         UnavailableError: there is none; the message lists the rails seen and those missing.
@@ -132,7 +132,7 @@ def board_of(rails: Collection[str], device_tree: str = "") -> JetsonBoard:
 
 
 def total_w(board: JetsonBoard, rails: Iterable[Rail]) -> float:
-    """Return the board's total out of its rails; raises TransientError if one of them was not read, or shows what no board draws."""
+    """Return the board's total from its rails; raises TransientError if one was not read, or is larger than any board's."""
     powers_w = {rail.name: rail.power_w for rail in rails}
     total = 0.0
     for name in board.total:

@@ -29,7 +29,7 @@ SOCKET = "run/jtop.sock"
 
 
 class _JtopRail(msgspec.Struct, frozen=True):
-    """One rail, in mW and mV; `tot` bears the name of the rail that it is, or none where it is a sum."""
+    """One rail, in mW and mV; `tot` has the name of its rail, or none if it is a sum."""
 
     power: int | float
     volt: int | float | None = None
@@ -51,7 +51,7 @@ class Jtop:
         self._interval_s = positive_setting("jtop", "interval_s", interval_s)
         self._root = root
         self._client: Any = None
-        # What a foreign call may raise: known once the library is loaded.
+        # The errors of calls of the library, which are known once it is loaded.
         self._failures: tuple[type[Exception], ...] = (OSError, EOFError, queue.Empty)
 
     def describe(self) -> Description:

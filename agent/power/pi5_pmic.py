@@ -42,7 +42,7 @@ EXCLUDES = (USB_DEVICES, "HATs", "NVMe drives", "fan", "conversion loss", "power
 VALUE = re.compile(r"([A-Z0-9_]+)_(?:A\s+current\(\d+\)=(?P<A>-?\d+\.\d+)A|V\s+volt\(\d+\)=(?P<V>-?\d+\.\d+)V)")
 # The start of a line of ours, whole or cut.
 OURS = re.compile(r"\b[A-Z0-9_]+_(A\s+current|V\s+volt)\(\d+\)")
-# What any line of a rail still holds when it is cut or garbled.
+# A mark that lines of rails have even if they are cut or garbled.
 RAIL_BEGINS = re.compile(r"[A-Z0-9]_[AV]\b|current\(|volt\(")
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[bytes]"]
 PI_5_FAMILY = re.compile(r"Raspberry Pi (5|500|Compute Module 5)")
@@ -110,7 +110,7 @@ class Pi5Pmic(PowerSensor):
 
 
 def _parse(output: str) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """Return current and voltage by rail; lines that are none of a rail's (a prompt, a date, a comment) are left out."""
+    """Return current and voltage by rail; other lines (a prompt, a date, a comment) are skipped."""
     by_kind: dict[str, dict[str, float]] = {"A": {}, "V": {}}
     for line in map(str.strip, output.splitlines()):
         value = VALUE.fullmatch(line)

@@ -24,10 +24,10 @@ from edgemeter.agent.power.http_plug import HttpPlug, json_watts
 from edgemeter.agent.power.values import json_object
 
 GEN2, GEN1 = "/rpc/Shelly.GetStatus", "/status"
-# What the answers show: Gen1 0.01 W, Gen2 0.1 W.
+# The resolution of answers is 0.01 W for Gen1 and 0.1 W for Gen2.
 RESOLUTION_W = 0.1
 MEAN_S = 1.0
-# Below this, plugs have been seen to show nothing at all.
+# Plugs may show 0 below this power.
 LOW_W = 5.0
 PHASES = ("a_act_power", "b_act_power", "c_act_power")
 TOTALS = ("total_act_power", "apower", "act_power", "power")

@@ -17,9 +17,9 @@ from edgemeter.agent.power import ROOT, AbsentError, PowerSensor
 Located = TypeVar("Located")
 LONGEST_BYTES = 4096
 FLAGS = os.O_RDONLY | os.O_NONBLOCK
-# What the kernel writes, up to 64 bits; int() takes more for a number.
+# An integer of the kernel, up to 64 bits; int() accepts more.
 WHOLE_NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
-# What a driver answers while the part that it asks is off or busy: the next read may work.
+# Errors of a driver while its hardware is off or busy: the next read may work.
 TRANSIENT_ERRNOS = frozenset({errno.EAGAIN, errno.EBUSY, errno.EIO, errno.ENODATA, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EINTR})
 HWMON = "sys/class/hwmon"
 HWMON_FOLDER = re.compile(r"hwmon\d+")
@@ -27,7 +27,7 @@ I2C_ADDRESS = re.compile(r"\d+-00[0-9a-f]{2}")
 
 
 def read_text(path: Path | str) -> str:
-    """Return what the file holds, without white space and NULs around it.
+    """Return the text of a file, without surrounding white space and NULs.
 
     Raises:
         AbsentError: there is no such file.
@@ -35,7 +35,7 @@ def read_text(path: Path | str) -> str:
         TransientError: the driver gave no value this time.
     """
     try:
-        # Text mode raises TypeError where a driver answers EAGAIN.
+        # Text mode raises TypeError if a driver answers EAGAIN.
         descriptor = os.open(path, FLAGS)
         try:
             content = os.read(descriptor, LONGEST_BYTES)
@@ -47,7 +47,7 @@ def read_text(path: Path | str) -> str:
 
 
 def read_number(path: Path | str) -> int:
-    """Return the whole number that the file holds.
+    """Return the integer in a file.
 
     Raises:
         AbsentError: there is no such file.
@@ -58,7 +58,7 @@ def read_number(path: Path | str) -> int:
 
 
 class NumberFile:
-    """A file with a whole number that is read again and again; one of the kernel's stays open as long as this object lives.
+    """A file with an integer that is read repeatedly; if it is the kernel's, it stays open as long as this object lives.
 
     Read from its beginning such a file gives a new value; when its device or driver goes it gives an error for ever, and is opened again.
     Elsewhere another file may take its place without an error: there it is opened for each reading.
@@ -90,7 +90,7 @@ class NumberFile:
         number = read_number(self.path)
         if self._stays_open is not False:
             with suppress(OSError):
-                # As `df` tells them: file systems of the kernel's have no blocks.
+                # File systems of the kernel have no blocks.
                 self._stays_open = os.statvfs(self.path).f_blocks == 0
                 self._descriptor = os.open(self.path, FLAGS) if self._stays_open else None
         return number
@@ -120,7 +120,7 @@ def _explained(path: Path | str, error: OSError) -> UnavailableError | Transient
 
 
 def optional_text(path: Path) -> str | None:
-    """Return the text of a file that not every machine has; None where it is absent or unreadable."""
+    """Return the text of a file, None if it is absent or unreadable."""
     try:
         return read_text(path)
     except (UnavailableError, TransientError):
@@ -128,7 +128,7 @@ def optional_text(path: Path) -> str | None:
 
 
 def optional_number(path: Path | None) -> int | None:
-    """Return the number in a file that not every driver has; None where it is absent or unreadable."""
+    """Return the integer in a file, None if it is absent or unreadable."""
     try:
         return None if path is None else read_number(path)
     except (UnavailableError, TransientError):
@@ -136,7 +136,7 @@ def optional_number(path: Path | None) -> int | None:
 
 
 def list_folder(folder: Path, contents: str) -> list[Path]:
-    """Return what lies in a folder, sorted, nothing without one; raises UnavailableError if it may not be searched for `contents`."""
+    """Return the paths in a folder, sorted, empty without one; raises UnavailableError if it may not be searched for `contents`."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -165,7 +165,7 @@ class HwmonChip:
         return self._files[file].number()
 
     def text(self, file: str) -> str | None:
-        """Return the text of one of its files, None where there is none."""
+        """Return the text of one of its files, None if there is none."""
         try:
             return read_text(self.folder / file) or None
         except AbsentError:
@@ -177,11 +177,11 @@ class HwmonChip:
         return f"{self.name or 'unnamed'} at {self.address or self.folder.name}"
 
     def answers_to(self, device: str) -> bool:
-        """Return whether the user's `device` means this one."""
+        """Return whether the user's `device` is this chip."""
         return device in {self.address, self.name, self.folder.name}
 
     def device_tree_number(self, name: str) -> int | None:
-        """Return a property of the chip in the board's device tree, None where it has none."""
+        """Return a property of the chip in the board's device tree, None if there is none."""
         try:
             content = (self.folder / "device/of_node" / name).read_bytes()
         except OSError:
@@ -191,14 +191,14 @@ class HwmonChip:
 
 
 def hwmon_chips(root: Path) -> list[HwmonChip]:
-    """Return all chips, in the order of their numbers; raises UnavailableError if there are some, and this user may not list them."""
+    """Return all chips, in order of their numbers; raises UnavailableError if this user may not list them."""
     folders = [folder for folder in list_folder(root / HWMON, "chips") if HWMON_FOLDER.fullmatch(folder.name) and folder.is_dir()]
     chips = [HwmonChip(folder, _name(folder), _address(folder)) for folder in folders]
     return sorted(chips, key=lambda chip: int(chip.folder.name.removeprefix("hwmon")))
 
 
 def _address(folder: Path) -> str | None:
-    """Return where a chip is on its bus, like 1-0040, or None."""
+    """Return the address of a chip on its bus, like 1-0040, or None."""
     parts = [*(folder / "device").resolve().parts, *folder.resolve().parts]
     return next((part for part in reversed(parts) if I2C_ADDRESS.fullmatch(part)), None)
 
@@ -215,7 +215,7 @@ def _name(folder: Path) -> str | None:
 
 
 class LocatedSensor(PowerSensor, ABC, Generic[Located]):
-    """The base of sensors whose parts are located once, by `_find`, and read again and again until the sensor is closed."""
+    """The base of sensors whose parts are located once, by `_find`, and then read until the sensor is closed."""
 
     def __init__(self, root: Path = ROOT, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._root, self._clock = root, clock
@@ -231,4 +231,4 @@ class LocatedSensor(PowerSensor, ABC, Generic[Located]):
 
     @abstractmethod
     def _find(self) -> Located:
-        """Return what is to be read, never empty; raises as `describe`."""
+        """Return the parts to read, at least one; raises as `describe`."""

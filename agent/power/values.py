@@ -51,7 +51,7 @@ def within_range(number: float, full_scale: float, chip: str) -> float:
 
 @contextmanager
 def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
-    """Turn a TransientError inside, or one of `kinds`, into an UnavailableError: the sensor is here, and cannot be described."""
+    """Turn a TransientError inside, or one of `kinds`, into an UnavailableError: the sensor is present, but cannot be described."""
     errors: tuple[type[EdgemeterError], ...] = (TransientError, *kinds)
     try:
         yield
@@ -60,7 +60,7 @@ def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
 
 
 def json_object(content: bytes, who: str) -> dict[str, Any]:
-    """Return the JSON object that an answer is; raises TransientError if it is cut or garbled."""
+    """Return the JSON object of an answer; raises TransientError if it is cut or garbled."""
     try:
         document = json.loads(content.decode(), parse_constant=_refuse)
         if not isinstance(document, dict):
@@ -77,10 +77,10 @@ def _refuse(constant: str) -> float:
 
 
 def json_number(value: Any) -> float | None:
-    """Return a finite number that JSON holds as one or, as some firmware does, as a string; None of anything else."""
+    """Return a finite number, which some firmware writes as a string; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
-    # float() takes more for a number than any meter writes: 1_000, infinity, other scripts' digits.
+    # float() accepts more than any meter writes: 1_000, infinity, digits of other scripts.
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
         return None
     try:

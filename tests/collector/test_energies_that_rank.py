@@ -104,7 +104,7 @@ def test_a_stored_energy_at_or_below_zero_is_no_energy():
             impossible = make_energy(gross_mj=gross_mj, mean_power_w=gross_mj / 10_000, net_mj=None)
             (case,) = summarised([make_run(energy=impossible)])
             assert ENERGY not in case.figures
-            assert "is no energy: a reversed clamp or shunt" in case.energy_reason
+            assert "is not possible: the clamp or shunt is reversed" in case.energy_reason
 
 
 def test_the_page_never_draws_them_as_one_line():

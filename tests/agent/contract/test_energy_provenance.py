@@ -11,7 +11,7 @@ def test_energy_of_several_models_is_shared_and_not_ranked():
     neighbours = tuple(Neighbour(model=name, sha256=SHA_MODEL, runtime="onnx", threads=1) for name in ("b", "c"))
     run = make_record(together=Together(neighbours=neighbours))
     assert energy_provenance(run) == "shared"
-    assert not_measured(run, "energy") == "energy: shared with b and c, which ran at the same time: it is no cost of one model"
+    assert not_measured(run, "energy") == "energy: shared with b and c, which ran at the same time"
     (case,) = summarised([run])
     assert case.energy is None
     assert "shared with b and c" in case.energy_reason

@@ -89,7 +89,7 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
         ('model = "a.onnx"\nannotations = "truth.json"', "annotations need data: give --data PATH"),
         ('model = "a.gguf"\nconcurrency = 2', "llama answers one query after the other"),
         ('model = "a.onnx"\ndeadline = "60ms"', "steady needs rate_per_s: add rate_per_s = NUMBER"),
-        ('model = "a.onnx"\nrate_per_s = 15\ndeadline = "fast"', "deadline 'fast' is no time .* write 500us, 60ms"),
+        ('model = "a.onnx"\nrate_per_s = 15\ndeadline = "fast"', "deadline 'fast' is not a time .* write 500us, 60ms"),
         ('model = "a.onnx"\nscenario = "poisson"\nrate_per_s = 15\ndeadline = "60ms"', "deadline is for steady"),
         ('model = "a.gguf"\nrate_per_s = 15\ndeadline = "60ms"', "single_stream, .* not steady"),
         ('model = "m.server"\nscenario = "single_stream"\nconcurrency = 2', "concurrency is for concurrent"),

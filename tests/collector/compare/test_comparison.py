@@ -114,7 +114,7 @@ def test_disturbed_runs_and_mixed_governors_stay_and_are_marked():
 def test_a_latency_that_was_not_measured_never_ranks_beside_a_measured_one():
     """The whole run is left out, since its latency is what is compared; one without a provenance is not taken for a measured one."""
     for provenance, reason in (
-        ({"latency": "published"}, "latency: published, not measured: it does not rank beside measurements"),
+        ({"latency": "published"}, "latency: published, not measured, so it is not compared with measurements"),
         ({}, "latency: the record does not state that it was measured"),
     ):
         with table_row(provenance):
@@ -127,7 +127,7 @@ def test_a_published_energy_is_left_out_and_the_rest_of_the_run_is_compared():
     comparison = compare_runs(make_run(id="x", provenance={"latency": "measured", "energy": "published"}), make_reference())
     case = device_row(comparison).case
     assert case.energy is None
-    why = "energy: published, not measured: it does not rank beside measurements"
+    why = "energy: published, not measured, so it is not compared with measurements"
     assert case.energy_reason == why
     assert comparison.left_out == (LeftOut("x", why),)
     assert value_of(device_row(comparison), "energy_gross_mj") is None
