@@ -104,9 +104,9 @@ def _anonymous_answer(address: BrokerAddress, timeout_s: float) -> bytes:
         why = "host name unknown" if isinstance(error, socket.gaierror) else why
         raise UnavailableError(f"no MQTT broker answers at {address} ({why}): {address.if_silent}") from error
     if answer and answer[0] == _TLS_ALERT:
-        raise ConfigError(f"what answers at {address} speaks TLS: write mqtts://{address}")
+        raise ConfigError(f"the port at {address} uses TLS: write mqtts://{address}")
     if answer and answer[0] != _CONNACK:
-        raise UnavailableError(f"what answers at {address} is not an MQTT broker: check host and port")
+        raise UnavailableError(f"{address} is not an MQTT broker: check host and port")
     return answer
 
 

@@ -48,7 +48,7 @@ def with_points(texts: Sequence[str], *, parted_by: str) -> list[str]:
     if len(decimals) > 1 and (signs <= {"."} or (signs == {","} and parted_by == ";")):
         decimals = [*signs] or ["."]
     if len(decimals) != 1:
-        raise ConfigError("has numbers with signs that may be those of thousands or of decimals: write them without commas")
+        raise ConfigError("has numbers with ambiguous separators (thousands or decimals): write them without commas")
     points = str.maketrans(",.", ".,") if decimals == [","] else {}
     return [text.translate(points).replace(",", "") if _FORMS[decimals[0]].fullmatch(text) else text for text in texts]
 
@@ -67,7 +67,7 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in pairs:
         if name in fields:
-            raise ValueError(f"the name {name[:80]!r} stands twice in one object")
+            raise ValueError(f"the name {name[:80]!r} appears twice in one object")
         fields[name] = value
     return fields
 

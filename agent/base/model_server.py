@@ -228,8 +228,8 @@ def _remedy(answer: Answer, content: bytes) -> str:
     if "context" in reason.lower():
         return _SMALLER
     if field := next((name for name in json_object(content) if name in reason and name not in _NEVER_EXTRA), None):
-        return f"it does not take {field}: leave it out of extra, or choose another endpoint in the server's file"
-    return "the server does not take this request: check model, endpoint, transport and extra of the server's file"
+        return f"it does not accept {field}: leave it out of extra, or choose another endpoint in the server's file"
+    return "the server does not accept this request: check model, endpoint, transport and extra of the server's file"
 
 
 def _retry_after_s(answer: Answer) -> float | None:

@@ -41,20 +41,20 @@ SHORT_LIFE_S = 10.0
 SHORT_LIVES = 3
 # paho-mqtt's name for a disconnect without a reason.
 _UNSPECIFIED = "Unspecified error"
-CUT = "cut without a reason: the line or the broker failed, or the broker ended it (revoked, or another client came with this name)"
-_NEVER_UP = "the broker ended it before it answered: it refuses our certificate (revoked, or run out by its clock), or is starting"
+CUT = "closed without a reason: the network or the broker failed, or the broker ended it (revoked, or another client uses this name)"
+_NEVER_UP = "closed before an answer: the broker refuses our certificate (revoked or expired), or is starting"
 
 PACKET_TOO_LARGE = "DISCONNECT 0x95, packet too large: the broker accepts no message of this size"
 
 # Source: MQTT 5.0, section 3.14.2.1, as paho-mqtt names the codes.
 _MEANINGS = {
-    "Keep alive timeout": "no answer in time: the line is down, or the broker too busy",
+    "Keep alive timeout": "no answer in time: the network is down, or the broker is too busy",
     "Not authorized": "not authorized: was this client revoked, or are the broker's rules older than it?",
     "Server shutting down": "the broker is being stopped",
     "Administrative action": "somebody ended it at the broker: was this client revoked?",
     "Packet too large": PACKET_TOO_LARGE,
     "Quota exceeded": "the broker's quota for this client is used up: raise it there",
-    "Message rate too high": "the broker takes fewer messages a second: raise its limit",
+    "Message rate too high": "the broker accepts fewer messages a second: raise its limit",
 }
 
 
@@ -355,7 +355,7 @@ class MqttSession:
         try:
             client.connect(self.address.host, self.address.port, KEEP_ALIVE_S, **settings)
         except OSError as error:
-            raise UnavailableError(f"the broker at {self.address} answered once and then no more ({error}): try again") from error
+            raise UnavailableError(f"the broker at {self.address} answered once, then stopped ({error}): try again") from error
         client.loop_start()
 
     def _on_socket_open(self, _client: Any, _data: Any, opened: Any) -> None:

@@ -38,7 +38,7 @@ _MEANINGS: tuple[tuple[tuple[str, ...], type[EdgemeterError], str], ...] = (
         "the user of {where} may not do this ({text}): grant it edgemeter_write, or edgemeter_keep, which may also remove records",
     ),
     (("25006",), UnavailableError, "{where} is read-only: name the primary, not a standby, among the hosts of the address"),
-    (("40", "55P03", "57014", "25P0", "23503"), TransientError, "{where} could not do it now ({text}): try again"),
+    (("40", "55P03", "57014", "25P0", "23503"), TransientError, "{where} cannot do it now ({text}): try again"),
     (("53",), UnavailableError, "{where} has no room or no connection left ({text}): nothing is lost; free some"),
 )
 
@@ -189,7 +189,7 @@ class LedgerSession:
             yield
         except self._driver.Error as error:
             if self._deadline is not None and self._deadline.is_expired:
-                text = f"{self.address} did not answer within {self._deadline_s:.0f} s: the next host of the address that answers is asked"
+                text = f"{self.address} did not answer within {self._deadline_s:.0f} s: trying the next host of the address"
                 raise TransientError(text) from error
             raise self._ours(error) from error
         except UnicodeEncodeError as error:

@@ -211,7 +211,7 @@ def _look(path: Path, form: FileFormat, access: Access) -> None:
             raise ConfigError(f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}")
         if access == "write" and (kind := shared_without_locks(path.parent)) is not None:
             raise ConfigError(
-                f"the {form.what} {str(path)!r} would be on {kind}, where locks keep no other machine out: put it on a local disk, or "
+                f"the {form.what} {str(path)!r} would be on {kind}, where locks do not exclude other machines: put it on a local disk, or "
                 "mount with locks"
             )
         if path.exists():
@@ -244,7 +244,7 @@ def _is_torso(path: Path, form: FileFormat) -> bool:
         is_new = pages == pragma(blank, "page_count")
     if is_new:
         aside = path.replace(path.with_name(f"{path.name}.torso"))
-        logger.warning("a full disk had cut short the %s %r as it was made: put aside as %r", form.what, str(path), aside.name)
+        logger.warning("the %s %r was cut short by a full disk when it was created: moved to %r", form.what, str(path), aside.name)
     return is_new
 
 

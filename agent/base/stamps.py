@@ -98,11 +98,11 @@ def in_order(moments: Iterable[Moment]) -> Iterator[Moment]:
     for moment in moments:
         before = before or moment
         if (bool(moment.day), bool(moment.zone), moment.period_s) != (bool(before.day), bool(before.zone), before.period_s):
-            raise ConfigError("has numbers and dates as stamps, or dates of two forms: keep the lines of one of them")
+            raise ConfigError("mixes numbers and dates as timestamps, or two forms of dates: keep the lines of one form")
         if moment.at_s + passed_s < before.at_s - moment.period_s / 2:
             passed_s += moment.period_s
         if moment.at_s + passed_s < before.at_s:
-            raise ConfigError(f"has stamps that go backwards, by {before.at_s - moment.at_s - passed_s:.3g} s: cut the log there")
+            raise ConfigError(f"has timestamps that go backwards, by {before.at_s - moment.at_s - passed_s:.3g} s: cut the log there")
         before = replace(moment, at_s=moment.at_s + passed_s)
         yield before
 

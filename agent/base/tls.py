@@ -22,7 +22,7 @@ _CLOCK_WAS_SET_S = 1_577_836_800
 
 # Errors of a model server's certificate.
 OF_ANOTHER_NAME = "its certificate is for another name: set url to that name"
-OF_UNKNOWN_AUTHORITY = "its certificate is of an authority that is unknown here: give that as ca_file in the server's file"
+OF_UNKNOWN_AUTHORITY = "its certificate is from an unknown authority: give that authority as ca_file in the server's file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=files.ca)
     except ssl.SSLError as error:
         raise ConfigError(
-            f"{str(files.ca)!r} holds no CA certificate ({_reason(error)}): give the authority's certificate as PEM"
+            f"{str(files.ca)!r} contains no CA certificate ({_reason(error)}): give the authority's certificate as PEM"
         ) from error
     _apply_clock(context, files)
     if files.certificate is None:

@@ -95,7 +95,7 @@ def _in_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], keys: Place
         if key in fields:
             yield from _walk(inner, hints[fields[key].name], (*keys, key))
         else:
-            yield Mistake(section_of(keys), key, f"is no key: {near(key, fields)}", (*keys, key))
+            yield Mistake(section_of(keys), key, f"is not a key: {near(key, fields)}", (*keys, key))
     for key, field in fields.items():
         if field.required and key not in value:
             yield Mistake(section_of(keys), key, f"is required: write {_expected(hints[field.name])}")

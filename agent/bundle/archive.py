@@ -101,7 +101,7 @@ def unpack(path: Path) -> Mapping[str, bytes]:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise ConfigError(f"cannot read the bundle {str(path)!r}: {reason}; copy it again from the device that wrote it") from error
     if pack(files.items()) != content:
-        raise ConfigError(f"{str(path)!r} is not the zip that edgemeter makes of its files, and other programs may show other files in it")
+        raise ConfigError(f"{str(path)!r} is not the exact zip that edgemeter writes, so other programs may show other files in it")
     return files
 
 
@@ -143,7 +143,7 @@ def _check_members(manifest: RunManifest, files: Mapping[str, bytes]) -> None:
 
 def _record(manifest: RunManifest, files: Mapping[str, bytes]) -> RunRecord:
     if split_samples(files[RECORD])[1] != NO_SAMPLES:
-        raise ConfigError(f"{RECORD} holds samples of its own, besides those that the manifest lists")
+        raise ConfigError(f"{RECORD} contains samples that the manifest does not list")
     series = [_series(member, files[member.file]) for member in manifest.members if member.series is not None]
     record = decode(join_samples(files[RECORD], msgspec.json.encode(series)))
     if record.id != manifest.record:
@@ -154,6 +154,6 @@ def _record(manifest: RunManifest, files: Mapping[str, bytes]) -> RunRecord:
 def _series(member: RunFile, content: bytes) -> Series:
     count, rest_bytes = divmod(len(content), np.dtype(member.dtype).itemsize)
     if rest_bytes:
-        raise ConfigError(f"{member.file} holds no whole number of {member.dtype} values")
+        raise ConfigError(f"{member.file} does not contain a whole number of {member.dtype} values")
     data = base64.b64encode(zlib.compress(content, 1)).decode()
     return Series(name=member.series or "", unit=member.unit, dtype=member.dtype, count=count, data=data)

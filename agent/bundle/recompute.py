@@ -164,7 +164,7 @@ def _order(run: _Run) -> Pairs:
         return
     ends_ns = timed.arrived_ns + timed.latency_ns
     early = 0 if timed.overlap else int(np.count_nonzero(timed.starts_ns[1:] < ends_ns[:-1]))
-    yield "samples.query_start: queries that began before the one before had ended", 0, early
+    yield "samples.query_start: queries that overlap the previous one", 0, early
     # The latency of a query of several calls excludes the time between them.
     load = run.record.load
     if load is None or scenario.samples_per_query(timed, load.samples) == run.record.batch:

@@ -66,7 +66,7 @@ def _signature(bundle: RunBundle, expected: str | None) -> BundleSignature:
     if bundle.signature is None and bundle.signer_pem is None:
         return BundleSignature(state="unsigned", expected=missing)
     if bundle.signature is None or bundle.signer_pem is None:
-        return BundleSignature(state="wrong", detail="the bundle holds a signature without a key, or a key without a signature")
+        return BundleSignature(state="wrong", detail="the bundle contains a signature without a key, or a key without a signature")
     try:
         fingerprint = signature.check_signature(bundle.manifest_text, bundle.signature, bundle.signer_pem)
     except UnavailableError as error:

@@ -32,6 +32,6 @@ def doctor(broker: str | None, *, form: Format, is_whole: bool, **options: Any) 
     if not print_data(form, examination.as_json(findings)):
         console_for(form).print(examination.render(findings, is_whole=is_whole))
         ready = "next: `edgemeter run MODEL` (`edgemeter models sample DIR` writes some to try)"
-        note("next: mend what is BAD, then run `edgemeter doctor` again" if has_problem else ready)
+        note("next: fix what is BAD, then run `edgemeter doctor` again" if has_problem else ready)
     if has_problem:
         sys.exit(FAILED)

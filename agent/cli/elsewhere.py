@@ -42,7 +42,7 @@ def measure(written: SuiteFile, folder: Path, options: Mapping[str, Any], report
     own_runs = open_own_runs(config.read(options["config"])) if options.get("save", True) else None
     outcomes: Iterator[RunRecord | EdgemeterError] = resolve_name(_MEASURE)(options["on"], written, folder, options, report)
     limit_text = duration(sum(map(longest_s, cases)))
-    report(f"measuring {count(len(cases), 'case')}: at most {limit_text} on a board, without what the data takes")
+    report(f"measuring {count(len(cases), 'case')}: at most {limit_text} on a board, plus the evaluation of the data")
     keeping = run_session.RecordKeeping(None, own_runs)
     try:
         interruption = keeping.follow(outcome if isinstance(outcome, EdgemeterError) else keeping.keep(outcome) for outcome in outcomes)

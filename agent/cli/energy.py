@@ -150,7 +150,7 @@ def _print_log(path: Path, options: Mapping[str, Any]) -> None:
         return
     interval = f"{logged.energy_j:.4g} J ({logged.low_j:.4g} to {logged.high_j:.4g})"
     click.echo(f"{logged.source}: {interval}, mean {logged.mean_power_w:.4g} W, {logged.readings} readings")
-    click.echo(f"its readings cover {logged.coverage_ratio:.0%} of the {logged.window_s:.4g} s; the energy is that of what is covered")
+    click.echo(f"its readings cover {logged.coverage_ratio:.0%} of the {logged.window_s:.4g} s; the energy is of this part only")
     click.echo(f"the interval: {logged.interval}")
 
 
@@ -175,7 +175,7 @@ def _print(watched: "WatchedEnergy", repeats: int) -> None:
     for doubt in watched.other_load.doubts:
         click.echo(f"disturbed: {doubt}. Measure again when the machine is quiet", err=True)
     if watched.other_load.block_ratio is None:
-        click.echo("whether other processes ran meanwhile is not known: the work is too short for the kernel's clock ticks", err=True)
+        click.echo("unknown whether other processes ran: the work is too short for the kernel's clock ticks", err=True)
     for why in (*watched.energies.refused, *([watched.energies.reason] if watched.energies.reason else [])):
         click.echo(f"no energy: {why}", err=True)
 
@@ -184,7 +184,7 @@ def _line(energy: "Energy", idle_s: float) -> str:
     gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj, energy)}"
     net = energy.why_no_net(idle_s, "--idle") or f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj, energy)}"
     left_out = f"; excludes {', '.join(energy.excludes)}" if energy.excludes else ""
-    ran_on = "" if energy.after_load_mj is None else f"; about {energy.after_load_mj / 1000:.2g} J ran on after it"
+    ran_on = "" if energy.after_load_mj is None else f"; about {energy.after_load_mj / 1000:.2g} J were drawn after it"
     return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{ran_on}{left_out}"
 
 

@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except _Terminated:
         # The terminal itself may be gone.
         with suppress(OSError):
-            click.echo("edgemeter: terminated: what was in progress does not count", err=True)
+            click.echo("edgemeter: terminated: the run in progress does not count", err=True)
         raise
     except OSError as error:
         _end_without_output(error)

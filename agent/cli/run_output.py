@@ -260,7 +260,7 @@ def _lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str
         if (together := case.typical.together) and case.values(SLOW_DOWN):
             neighbours = " and ".join(f"{neighbour.model} {neighbour.setting_text}" for neighbour in together.neighbours)
             this_model = Neighbour.of(case.typical.model, case.typical.runtime, case.typical.cpus)
-            yield f"{this_model.model} {this_model.setting_text} beside {neighbours}: {case.text(SLOW_DOWN)} times as long"
+            yield f"{this_model.model} {this_model.setting_text} with {neighbours}: {case.text(SLOW_DOWN)} times as long"
     verdicts = [verdict for case in cases for verdict in case.verdicts]
     yield from verdict_lines(verdicts, len(runs) - len(verdicts))
     for case in cases:

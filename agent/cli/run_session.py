@@ -256,7 +256,7 @@ class RecordKeeping:
         except KeyboardInterrupt as interruption:
             if not self.records:
                 raise KeyboardInterrupt("interrupted before the first run ended: there is no result") from interruption
-            return KeyboardInterrupt(f"interrupted: {count(len(self.records), 'run')} ended before, the one in progress does not count")
+            return KeyboardInterrupt(f"interrupted: {count(len(self.records), 'run')} ended, the one in progress does not count")
         except SystemExit as interruption:
             if not self.records:
                 raise
@@ -292,7 +292,7 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
     if not counts:
         return f"delivered {waiting} records; the outbox is empty"
     counts_text = " and ".join(f"{count} of device {name!r}" for name, count in counts.items())
-    message = f"delivered {waiting} records of device {identity.device!r}; the outbox still holds {counts_text}: send them with --device"
+    message = f"delivered {waiting} records of device {identity.device!r}; the outbox still has {counts_text}: send them with --device"
     if not (options["device"] or settings.device):
         raise TransientError(message)
     return message

@@ -244,7 +244,7 @@ def _sandbox() -> Finding:
     gap = no_sandbox()
     if gap is None:
         return _software("sandbox", "ok", "models run under bubblewrap")
-    text = f"none, because {gap.reason}: a model reads and changes what you may, and a fleet's orders are refused unless you allow them"
+    text = f"none, because {gap.reason}: a model can read and change all your files, and a fleet's orders are refused unless you allow them"
     return _software("sandbox", "warn", text, gap.remedy)
 
 
@@ -279,7 +279,7 @@ def _mismatch(library: str) -> tuple[FindingState, str] | None:
         return None
     if "tf" not in library:
         return "bad", f"is Google's build of 2021: it ends {installed} at the first inference"
-    known_pair = f"is known with {pair}" if pair else "is in no known pair"
+    known_pair = f"is known with {pair}" if pair else "has no known interpreter"
     return "warn", f"{known_pair}, not with {installed}: a pair that does not match ends the process at the first inference"
 
 

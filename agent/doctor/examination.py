@@ -58,7 +58,7 @@ def _power(settings: Mapping[str, Mapping[str, str]], root: Path = ROOT) -> Iter
             usual: FindingState = "absent" if sensor.is_absent and not sensor.is_configured else "warn"
             # A run refuses wrong settings, but skips an unconfigured sensor that lacks its hardware.
             state: FindingState = "bad" if sensor.is_misconfigured and sensor.is_configured else usual
-            where = f"correct [sensors.{sensor.name}] in the configuration, then " if sensor.is_configured else "once that is mended, "
+            where = f"correct [sensors.{sensor.name}] in the configuration, then " if sensor.is_configured else "once that is fixed, "
             remedy = None if state == "absent" else f"{where}`edgemeter energy sensors` shows what it reads"
             yield Finding("power", sensor.name, state, sensor.reason or "", remedy)
         else:
@@ -117,7 +117,7 @@ def _brief(findings: Sequence[Finding]) -> Iterator[Finding]:
     if sensor_count := len(absent) - len(names):
         names.append(count(sensor_count, "power sensor"))
     if names:
-        yield Finding("machine", "not here", "absent", f"{', '.join(names)}: --all says why")
+        yield Finding("machine", "not here", "absent", f"{', '.join(names)}: --all shows why")
 
 
 def _summary(findings: Sequence[Finding]) -> str:

@@ -90,7 +90,7 @@ RSTS = ("proc/device-tree/chosen/bootloader/rsts", "proc/device-tree/chosen/boot
 POWER_ON, WATCHDOG, SOFTWARE = 0x1000, 0x0070, 0x0700
 # Reset reasons that the watchdog reports, the most certain first.
 WATCHDOG_REASONS = {0x0020: "watchdog", 0x0001: "overheated", 0x0010: "power fault"}
-PANIC = "the kernel crashed (a record of it lies in /sys/fs/pstore)"
+PANIC = "the kernel crashed (its record is in /sys/fs/pstore)"
 
 
 def read_reset_reason(machine: Machine) -> str | None:

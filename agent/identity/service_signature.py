@@ -49,7 +49,7 @@ class ServiceSignature:
             UnavailableError: there is no openssl, or a file cannot be written.
         """
         if not self._authority.is_file():
-            raise ConfigError(f"{title} came, and this device has joined no fleet: join one with `edgemeter agent join`")
+            raise ConfigError(f"{title} arrived, but this device has joined no fleet: join one with `edgemeter agent join`")
         if sealed.certificate != self._certificate:
             self._key, self._certificate = self._key_of(sealed.certificate, title), sealed.certificate
         document = bytes(sealed.message)

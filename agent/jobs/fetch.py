@@ -49,7 +49,7 @@ def fetch(task: FetchTask, download: Callable[..., None] = download) -> None:
         raise TransientError("another process fetches it") from error
     except OSError as error:
         raise TransientError(f"cannot keep the content {content.name!r} at {task.final!r}: {error.strerror}") from error
-    raise UnavailableError(f"what the server sent has not the hash {content.sha256[:12]}, {TRIES} times")
+    raise UnavailableError(f"the server's file does not have the hash {content.sha256[:12]}, after {TRIES} downloads")
 
 
 def outcome(task: FetchTask, download: Callable[..., None] = download) -> tuple[int, str]:

@@ -95,9 +95,7 @@ def expand_order(
     cases = []
     for case in suite_of_order.cases:
         if case.runtime in SERVERS:
-            raise ConfigError(
-                "the ordered suite is refused: a server is none of an order's models, for its file names an address and a key"
-            )
+            raise ConfigError("the ordered suite is refused: an order cannot contain a server, whose file names an address and a key")
         if not Path(case.model).exists():
             _link_shipped(Path(case.model))
         if case.data is None:

@@ -96,11 +96,11 @@ class OrderCheck:
         is_previous = addressed.challenge == self._previous and now_s - self._made_s < GRACE_S
         if addressed.challenge != self._challenge and not is_previous:
             self._report_again(now_s)
-            raise ConfigError("an order answers an earlier challenge of this device: it was delayed for long, or somebody repeats it")
+            raise ConfigError("an order answers an earlier challenge of this device: it was delayed, or somebody replays it")
         self._checks_left = min(float(MOST_WRONG), self._checks_left + now_s - self._checked_s)
         self._checked_s = now_s
         if self._checks_left < 1.0:
-            raise ConfigError("an order came among too many that are not signed: it was not checked, and comes again if it is right")
+            raise ConfigError("too many unsigned orders arrived: this one was not checked, and is repeated if it is valid")
         self._checks_left -= 1.0
         self._signature.verified(sealed, TITLE)
         self._checks_left += 1.0

@@ -56,16 +56,18 @@ def find(folder: Path) -> DataFolder:
     """Return photographs and ground truth in an unpacked folder; raises ConfigError if they are missing."""
     images, annotations = (sorted((folder / name).iterdir()) if (folder / name).is_dir() else [] for name in (IMAGES, ANNOTATIONS))
     if len(images) != 1 or len(annotations) > 1:
-        raise ConfigError(f"the archive of images is refused: it holds {len(images)} folders of them and {len(annotations)} of annotations")
+        raise ConfigError(
+            f"the archive of images is refused: it contains {len(images)} folders of them and {len(annotations)} of annotations"
+        )
     return DataFolder(images[0], annotations[0] if annotations else None)
 
 
 def _problem(infos: Sequence[zipfile.ZipInfo], archive_bytes: int) -> str | None:
     if len(infos) > MOST_FILES:
-        return f"it holds {len(infos)} files, at most {MOST_FILES} are taken"
+        return f"it contains {len(infos)} files, at most {MOST_FILES} are accepted"
     names = {info.filename for info in infos}
     if len(names) < len(infos):
-        return "a name stands there twice"
+        return "a name appears twice"
     if sum(info.file_size for info in infos) > archive_bytes:
         return "it claims more content than it has bytes"
     return next((f"{info.filename[:100]!r} {problem}" for info in infos if (problem := _problem_of(info, names))), None)

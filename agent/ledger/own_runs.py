@@ -112,5 +112,5 @@ def open_own_runs(settings: config.Config) -> OwnRuns:
     try:
         own_runs.check()
     except EdgemeterError as error:
-        raise ConfigError(f"the results cannot be saved: {error}; or keep none (--no-save, in Python save=False)") from error
+        raise ConfigError(f"the results cannot be saved: {error}; or store none (--no-save, in Python save=False)") from error
     return own_runs

@@ -171,7 +171,7 @@ class LedgerRuns:
         for entry in self._excluded(with_samples=with_samples):
             if entry.record.id == run_id:
                 return entry
-        raise ConfigError(f"run {run_id} is in {self._ledger.where}, but cannot be read: the line before says why")
+        raise ConfigError(f"run {run_id} is in {self._ledger.where}, but cannot be read: the line above says why")
 
     def is_counted(self, run_id: str) -> bool:
         """Return whether statistics count the run."""

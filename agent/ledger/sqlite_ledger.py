@@ -55,12 +55,12 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         if self.query(query)[0][0] == ROWS_VERSION:
             return
         if access == "read":
-            remedy = "`edgemeter collector up`, or a run that is kept here, makes them anew from the records"
+            remedy = "`edgemeter collector up`, or a run that is stored here, rebuilds them from the records"
             raise ConfigError(f"the figures in the ledger {str(self.path)!r} are of another version of edgemeter: {remedy}")
         with self.transaction() as connection:
             # Another process may have rebuilt them meanwhile.
             if connection.execute(query).fetchone()[0] != ROWS_VERSION:
-                logger.warning("the figures in %s are of another version of edgemeter, and are made anew from the records", self.path)
+                logger.warning("the figures in %s are of another version of edgemeter, and are rebuilt from the records", self.path)
                 (highest,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'").fetchone()
                 make_rows_anew(connection, SUBJECTS_SCHEMA + RUNS_SCHEMA)
                 # The number of a removed row is not used again.

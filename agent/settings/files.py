@@ -117,12 +117,12 @@ def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
         for single_case in single.cases:
             if single_case.runtime not in runtimes.names():
                 yield Mistake(
-                    section, "runtime", f"is {single_case.runtime!r}, which is no runtime: {near(single_case.runtime, runtimes.names())}"
+                    section, "runtime", f"is {single_case.runtime!r}, which is not a runtime: {near(single_case.runtime, runtimes.names())}"
                 )
         for key in ("model", "data", "annotations"):
             for name in dict.fromkeys(getattr(single_case, key) for single_case in single.cases):
                 if name is not None and not Path(name).exists():
-                    yield Mistake(section, key, f"is {name!r}, where no file is: paths are relative to the suite")
+                    yield Mistake(section, key, f"is {name!r}, but there is no such file: paths are relative to the suite")
 
 
 def _wrong_choice(content: Mapping[str, Any]) -> Iterator[Mistake]:
@@ -132,7 +132,7 @@ def _wrong_choice(content: Mapping[str, Any]) -> Iterator[Mistake]:
     names = [*power.names(), *(name for name in table_names if name not in power.names())]
     for name in power_names if isinstance(power_names, list) else ():
         if isinstance(name, str) and name not in names:
-            yield Mistake("", "power", f"has {name!r}, which is no power sensor: {near(name, names)}")
+            yield Mistake("", "power", f"has {name!r}, which is not a power sensor: {near(name, names)}")
 
 
 def _wrong_sensors(tables: object) -> Iterator[Mistake]:
@@ -142,14 +142,14 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
             continue
         section, kind = f"[sensors.{name}]", table.get("type", name)
         if kind not in power.names():
-            no_sensor = f"which is no power sensor: {near(str(kind), power.names())}"
+            no_sensor = f"which is not a power sensor: {near(str(kind), power.names())}"
             yield Mistake(section, "type", f"is {'' if 'type' in table else 'by default '}{kind!r}, {no_sensor}")
             continue
         keys = power.settings_of(kind)
         valid = {key: value for key, value in table.items() if key in keys and power.is_setting(value)}
         for key, value in table.items():
             if key not in keys:
-                yield Mistake(section, key, f"is no key: {near(key, keys)}")
+                yield Mistake(section, key, f"is not a key: {near(key, keys)}")
             elif key not in valid:
                 yield Mistake(section, key, f"has to be a text or a number, not {value!r}")
         try:

@@ -107,7 +107,7 @@ def _publish(url: str, text: str) -> None:
     finally:
         session.close()
     if refusal is not None:
-        raise TransientError(f"the broker did not take the message: {refusal}")
+        raise TransientError(f"the broker did not accept the message: {refusal}")
 
 
 def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: int) -> None:

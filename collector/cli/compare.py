@@ -115,7 +115,7 @@ def _compare_sides(sides: Sequence[str], options: Mapping[str, Any], matters_rat
         measured = measure_sides(sides, options, matters_ratio)
         comparison = measured.comparison
     else:
-        _refuse(MEASURING, "is for models that are measured, and none of these is one")
+        _refuse(MEASURING, "is for models that are measured, and none of these is a model")
         compared = compare_results(sides, matters_ratio, options["days"], may_lack_baseline=form == "markdown")
         comparison, lost = compared.comparison, compared.lost
     if limits:

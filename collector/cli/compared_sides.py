@@ -189,7 +189,7 @@ def _case_of(side: str, options: Mapping[str, Any], stored: Mapping[str, CaseSum
         if run.dataset.images and not (case.data or case.questions):
             scored = " --annotations FILE" if run.accuracy else ""
             missing = "--questions FILE" if run.generation else f"--data PATH{scored}"
-            raise ConfigError(f"{other!r} was measured on {run.dataset.name!r}, and its record does not hold the path: add {missing}")
+            raise ConfigError(f"{other!r} was measured on {run.dataset.name!r}, and its record does not contain the path: add {missing}")
     return case
 
 
@@ -218,7 +218,7 @@ def _measured_elsewhere(sides: Sequence[str], options: Mapping[str, Any], matter
     from edgemeter.agent.cli import elsewhere
 
     if results := [side for side in sides if not is_model(side)]:
-        raise click.UsageError(f"--on measures models, and {results[0]!r} is none: leave it out")
+        raise click.UsageError(f"--on measures models, and {results[0]!r} is not a model: leave it out")
     written = elsewhere.in_one_suite([*map(Path, sides)], options, matters_ratio)
     cases = expand(written, Path.cwd()).cases
     if not 2 <= len(sides) == len(cases) <= MOST_SIDES:

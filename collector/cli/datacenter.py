@@ -84,7 +84,7 @@ def datacenter(
 
 
 def _show(part: ServerAnalysis, console: Console) -> None:
-    print_text(console, f"\nWho takes less energy against {part.server.load} {part.server.name}, {part.server.scope}", "bold")
+    print_text(console, f"\nLower energy against {part.server.load} {part.server.name}, {part.server.scope}", "bold")
     table = plain_table("utilisation", "server mJ", right="server mJ")
     cells = {(cell.utilisation_ratio, cell.network): cell for cell in (*part.gross, *part.net)}
     networks = {cell.network: cell.network_mj for cell in part.gross}

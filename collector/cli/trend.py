@@ -195,7 +195,7 @@ def units(
     if not print_data(form, {"board_types": types}):
         console = console_for(form)
         if not types:
-            click.echo("edgemeter: no board type has a run that is ok with this figure", err=True)
+            click.echo("edgemeter: no board type has an ok run with this figure", err=True)
         for board_type in types:
             for line in _odd_lines(board_type):
                 text = printable(f"{board_type.board}, {METRICS[board_type.metric].figure.title}: {line}")

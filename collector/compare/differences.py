@@ -139,11 +139,11 @@ def _other_prompts(first: RunRecord, other: RunRecord) -> str:
     prompts = first.dataset.images
     # The order, and a random subset, depend on the case's seed, to which a run adds its repeat.
     if (prompts, first.seed - first.repeat) != (other.dataset.images, other.seed - other.repeat):
-        return "another subset or order of the file was asked"
+        return "another subset or order of the file was used"
     counts = [run.latency.count + (run.load.failed_queries if run.load else 0) for run in (first, other)]
     if counts[0] == counts[1] or not any(count % max(prompts, 1) for count in counts):
         return ""
-    return f"{counts[1]} against {counts[0]} queries ask other prompts of a file of {prompts}: draw a subset that is asked whole (--subset)"
+    return f"{counts[1]} against {counts[0]} queries use other prompts of a file of {prompts}: choose a --subset that each run uses in full"
 
 
 def _other_lengths(first: RunRecord, other: RunRecord) -> str:

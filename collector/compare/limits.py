@@ -113,7 +113,7 @@ def parse_requirements(text: str) -> Requirements:
     for part in filter(None, map(str.strip, text.split(","))):
         match = _TERM.fullmatch(part)
         if match is None:
-            raise ConfigError(f"{part!r} is no limit: write NAME<=VALUE, NAME>=VALUE or NAME=TEXT, such as {EXAMPLE}")
+            raise ConfigError(f"{part!r} is not a limit: write NAME<=VALUE, NAME>=VALUE or NAME=TEXT, such as {EXAMPLE}")
         name, sign, value = match.groups()
         condition = re.sub(r"[\s_-]+", "-", name.lower())
         if condition in CONDITIONS and sign == "=":

@@ -285,7 +285,7 @@ class CaseSummary:
                 reasons = (not_measured(record, group) for record in self.store.records([row]))
                 left_out.append(LeftOut(run_id, next(reasons, None) or UNREAD))
             elif kind != newest:
-                left_out.append(LeftOut(run_id, f"{group}: {kind} is not what the newest run of the case has, {newest}"))
+                left_out.append(LeftOut(run_id, f"{group}: {kind} differs from the newest run of the case, {newest}"))
         return left_out
 
     @cached_property

@@ -226,7 +226,7 @@ def _net(case: CaseSummary, gross: CaseFigure, idle_w: Band | None) -> Band | No
 def _cautions(case: CaseSummary, energy: EnergySummary, gross: CaseFigure, scope: str, excludes: tuple[str, ...]) -> tuple[str, ...]:
     texts = (
         (energy.provenance != MEASURED, f"{energy.provenance}, not measured"),
-        (case.disturbed > 0, "disturbed: a run that counts violates a measurement rule"),
+        (case.disturbed > 0, "disturbed: a counted run violates a measurement rule"),
         (gross.runs < FEWEST, "fewer than three runs: its bands do not include run-to-run variation"),
         (case.segment is not None, f"its level changed: only the runs {case.segment.words if case.segment else ''}, count"),
         (gross.u is None, "the uncertainty of its meter is unknown: its bands are too narrow"),

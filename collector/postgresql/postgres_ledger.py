@@ -178,7 +178,7 @@ WHERE chunk = ?"""
             LedgerPart("records with raw samples", with_samples),
             LedgerPart("records without raw samples", records - with_samples),
             LedgerPart("rows, indexes, quarantine and the rest", sum(other_tables)),
-            LedgerPart("free, to be reused, and what finds the records", max(0, chunks - records)),
+            LedgerPart("free space, and the indexes of the records", max(0, chunks - records)),
         )
 
     def size_bytes(self) -> int:

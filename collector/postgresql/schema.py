@@ -106,14 +106,14 @@ def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:
             # From here on, the lock on the ledger's row keeps collectors from committing.
             statements.execute("UPDATE ledger SET version = ?", (VERSION,))
             make_rows_anew(statements, _as_postgres(SUBJECTS_SCHEMA + RUNS_SCHEMA))
-            steps.append("made the figures of another version of edgemeter anew from the records")
+            steps.append("rebuilt the figures of another version of edgemeter from the records")
     return steps + [_grant(session, role, "; ".join(grants)) for role, grants in ROLES.items()]
 
 
 def check_version(version: int, where: object) -> None:
     """Check that the ledger has this program's version; raises ConfigError if not."""
     if version != VERSION:
-        remedy = "update the older one, and let `edgemeter collector init-ledger` of the newer one make them anew"
+        remedy = "update the older one, and let `edgemeter collector init-ledger` of the newer one rebuild them"
         raise ConfigError(f"the figures in the ledger at {where} are of another version of edgemeter ({version}, not {VERSION}): {remedy}")
 
 

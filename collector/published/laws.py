@@ -230,7 +230,7 @@ def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding
         return LawFinding("power", "impossible", f"{sums}: impossible", stated_w, highest_w, "W")
     if most_w < lowest_w:
         sums = f"{words}, and {limits.machine} draws at least {lowest_w:.4g} W while it runs (about half of its idle power)"
-        return LawFinding("power", "unclear", f"{sums}: possible only of a part of it", stated_w, lowest_w, "W")
+        return LawFinding("power", "unclear", f"{sums}: possible only for a part of it", stated_w, lowest_w, "W")
     return LawFinding("power", "plausible", f"{sums}: {_not_excluded(stated_w, highest_w)}", stated_w, highest_w, "W")
 
 

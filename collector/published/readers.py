@@ -88,7 +88,7 @@ def _read_table(text: str, facts: Mapping[str, Any]) -> ReadRows:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     unknown = [heading for heading in reader.fieldnames or [""] if heading not in PublishedRow.__struct_fields__]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no field: {', '.join(PublishedRow.__struct_fields__)}")
+        raise ValueError(f"{unknown[0]!r} is not a field: {', '.join(PublishedRow.__struct_fields__)}")
     result = ReadRows()
     for cells in reader:
         # Cells beyond the headings are under None.
@@ -143,7 +143,7 @@ def parse_claim(text: str, facts: Mapping[str, Any]) -> PublishedRow:
         raise ConfigError(f"cannot read the claim {text!r} ({error}). Write for example {EXAMPLE!r}") from error
     our_unit = next((name for name, units in UNITS.items() if unit.casefold() in units), None)
     if claim is None or our_unit is None:
-        why = f"{unit!r} is no unit of a figure" if claim else "it is not of the form MODEL on DEVICE: NUMBER UNIT"
+        why = f"{unit!r} is not a unit of a figure" if claim else "it is not of the form MODEL on DEVICE: NUMBER UNIT"
         raise ConfigError(f"cannot read the claim {text!r}: {why}, such as {EXAMPLE!r}")
     figure = kind_called(str(facts.get("figure") or _USUAL.get(unit.casefold()) or _USUAL[our_unit]))
     as_claimed = {"model": claim["model"], "device": claim["device"], "figure": figure, "unit": unit, "conditions": words[:500]}

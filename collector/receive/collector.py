@@ -239,7 +239,7 @@ class Collector(FeedEvents):
             logger.error("another collector uses a copy of this ledger and took over its client id: stop one of the two")
         elif not (self._stopping.is_set() or is_repeated):
             self._short_lives = self._short_lives + 1 if self._clock() - self._connected_s < SHORT_LIFE_S else 0
-            question = ", again and again: does another use a copy of this ledger?" if self._short_lives > SHORT_LIVES else ""
+            question = ", repeatedly: does another collector use a copy of this ledger?" if self._short_lives > SHORT_LIVES else ""
             logger.warning("lost the connection to the broker at %s: %s%s; reconnecting", self.address, reason, question)
 
     def answered(self, refusal: str | None) -> None:

@@ -23,7 +23,7 @@ FULL_S = 0.1
 # The part of a message above the limit that is kept for diagnosis, with its topic; only a 3.1.1 broker delivers such a message.
 KEPT_OF_TOO_LARGE_BYTES = 128 << 10
 _PUBLISH, _PUBACK, _PING_ANSWER = 0x30, 0x40, b"\xd0\x00"
-_NOT_MQTT = "what the broker sent is not MQTT: reconnecting"
+_NOT_MQTT = "the broker's data is not MQTT: reconnecting"
 _ACKNOWLEDGEMENT = struct.Struct(">BBH")
 
 

@@ -57,7 +57,7 @@ def read_document(path: Path) -> StoreContents:
         raise ConfigError(f"cannot read the store {str(path)!r}: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f'{str(path)!r} is neither a ledger nor what `edgemeter run --format json` prints ({{"runs": [...]}}): {error}'
+            f'{str(path)!r} is neither a ledger nor the output of `edgemeter run --format json` ({{"runs": [...]}}): {error}'
         ) from error
     runs: list[RunRecord] = []
     left_out: list[LeftOut] = []

@@ -73,7 +73,7 @@ class RunSelection:
                 path_in_folder for path_in_folder in path.iterdir() if path_in_folder.suffix in (".edgemeter", ".json", ".sqlite")
             )
             if not files:
-                raise ConfigError(f"the folder {where!r} holds no bundle (*.edgemeter), document (*.json) or ledger (*.sqlite)")
+                raise ConfigError(f"the folder {where!r} contains no bundle (*.edgemeter), document (*.json) or ledger (*.sqlite)")
             for file in files:
                 yield from self._every(str(file), with_samples)
         elif _is_bundle(path):

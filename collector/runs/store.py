@@ -286,7 +286,7 @@ def _open_one(where: str) -> RunStore:
         return LedgerStore(ledger)
     path = Path(where).expanduser()
     if "://" in where:
-        kinds = "the collector's ledger, what `edgemeter run --format json` printed, or postgresql://USER@HOST/DATABASE"
+        kinds = "the collector's ledger, the output of `edgemeter run --format json`, or postgresql://USER@HOST/DATABASE"
         raise ConfigError(f"{where!r} is not a store: give {kinds}")
     if path.is_dir():
         raise ConfigError(f"{where!r} is a folder: name the ledgers and documents in it; `compare` takes bundles")

@@ -31,9 +31,9 @@ MOST_LABELLED = 10
 MS_PER_NS = 1e-6
 COST_TITLES = {LATENCY: "Latency p50, ms", ENERGY: "Energy per inference, gross, mJ"}
 HOW_TO_READ_MARKS = (
-    "Farther left costs less; farther up is the higher figure of accuracy. Bars are 95% intervals. The star is the reference; the tooltip"
-    " of a mark says what the table decides. A mark with a number stands for that many boards of one type, or for cases that would overlap;"
-    " it has the colour of the text where they belong to several series. Zoom in or open the table to see each."
+    "Cost falls to the left, accuracy rises to the top. Bars are 95% intervals. The star is the reference. The tooltip of a mark shows the"
+    " decision. A mark with a number combines that many boards of one type, or overlapping cases; it has the colour of the text if they"
+    " belong to several series. Zoom in or open the table to see each."
 )
 # The standing of a board that is drawn with the others of its type.
 OF_SEVERAL = "a board of several"

@@ -149,8 +149,8 @@ def recommended_text(choice: Choice) -> str:
         return f"recommended: none, because no case {lacking}{'' if limits else ' (--cheapest takes another figure)'}"
     extreme = "highest" if better_of(choice.cheapest.name, choice.recommended.case) == "higher" else "lowest"
     value = figure_text(choice.cheapest, choice.recommended.case.figures[choice.cheapest.name], choice.cheapest.unit)
-    text = f"recommended: {choice.recommended.name}, the case of the {extreme} {choice.cheapest.title}, {value}"
-    return f"{text}, that meets {required}" if required else text
+    text = f"recommended: {choice.recommended.name}, with the {extreme} {choice.cheapest.title}, {value}"
+    return f"{text}, of the cases that meet {required}" if required else text
 
 
 def requirement_text(requirement: Requirement) -> str:

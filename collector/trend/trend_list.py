@@ -68,7 +68,7 @@ def _steady(trend: SeriesTrend) -> str:
 
 def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
     if not trends:
-        reason = "no run that is ok has this figure, and disturbed ones do not count"
+        reason = "no ok run has this figure, and disturbed ones do not count"
         return [f"no series: {reason}: measure again, or choose another --figure; `edgemeter runs` lists those kept"]
     quiet = sum(not finding_lines(trend, until) for trend in trends)
     notes = [

@@ -54,7 +54,7 @@ def parse_filter(fields: Mapping[str, str]) -> CaseFilter:
         raise ConfigError(f"days={days!r} is not a period: give a number of days, such as days=30")
     level = fields.get("level", "current")
     if level not in LEVELS:
-        raise ConfigError(f"level={level!r} is unknown: give level=all for every run, or leave it away for the current level")
+        raise ConfigError(f"level={level!r} is unknown: give level=all for every run, or leave it out for the current level")
     picked = {name: fields.get(name) or None for name in FACETS}
     return CaseFilter(**picked, days=int(days) if days else None, level=level)
 

@@ -239,7 +239,7 @@ def _refused(_: Request, error: Exception) -> Response:
 
 def _absent(http: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 404
-    return _message(status, "There is no such page", f"{http.method} {http.url.path} is not answered here.")
+    return _message(status, "There is no such page", f"{http.method} {http.url.path} is not supported.")
 
 
 def _message(status: int, title: str, text: str) -> Response:

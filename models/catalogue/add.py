@@ -40,7 +40,7 @@ def add_model(
     digest = model_file.sha256(model)
     if about.sha256 not in (None, digest):
         raise ConfigError(
-            f"{str(model)!r} has sha256 {digest}, but the card beside it has {about.sha256}: remove or correct {card_path(model).name!r}"
+            f"{str(model)!r} has sha256 {digest}, but the card next to it has {about.sha256}: remove or correct {card_path(model).name!r}"
         )
     licence = licence or about.licence or loaded.metadata.get("licence") or loaded.metadata.get("license")
     built_in = {entry.name: entry for entry in read_catalogue(CATALOGUE_FILE).entry}

@@ -76,7 +76,7 @@ def benchmark(model: str, out: Path, matters: float, *, form: Format, is_trusted
     if len(cases) == 1:
         for line in (*map(str, left_out), *notes):
             click.echo(line, err=True)
-        raise ConfigError(f"nothing to choose from but {source.name!r} itself: install or give what the lines above name")
+        raise ConfigError(f"nothing to choose from but {source.name!r} itself: install or give what the lines above list")
     for reason in left_out:
         warn(f"edgemeter: left out: {reason}")
     if board_formats.written:

@@ -73,7 +73,7 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
     other_formats = [goal for goal in FORMATS.values() if goal.name not in (INTERMEDIATE, form)]
     goals = [goal for goal in other_formats if formats.steps_to(form, goal.name)]
     if not goals:
-        raise ConfigError(f"nothing is converted from {request.source.name!r} ({runtime}): give a PyTorch, ONNX or LiteRT file in fp32")
+        raise ConfigError(f"cannot convert {request.source.name!r} ({runtime}): give a PyTorch, ONNX or LiteRT file in fp32")
     reason = "made from a PyTorch model only (.pt2 or TorchScript): give that"
     board_formats = BoardFormats(reasons={goal.name: reason for goal in other_formats if goal not in goals})
     for number, goal in enumerate(goals, 1):

@@ -122,4 +122,4 @@ def add(file: Path, *, replace: bool, form: Format, **options: str | None) -> No
             click.echo(f"{kind} {tensor.name}: {tensor.dtype} {list(tensor.shape)}{scale}".replace("None", "?"))
     family = entry.family + "?" * any(guess.kind == UNSURE_FAMILY for guess in guesses)
     click.echo(f"{entry.name}: {entry.task}, {family}, {entry.precision}, {len(entry.output.labels)} labels, sha256 {entry.sha256}")
-    click.echo(f"entry written to {own_file()}, card beside the file", err=True)
+    click.echo(f"entry written to {own_file()}, card next to the file", err=True)

@@ -87,7 +87,7 @@ class _Converter:
         result, stand_in = self._compare(goal)
         verdict = result.verdict
         if any(step.is_calibrated for step in route) and not photos.is_apart and verdict.state != "ruined":
-            reason = f"too few photographs to keep some aside from those that its ranges were measured on; there {verdict.reason}"
+            reason = f"too few photographs to compare on others than those of its ranges; on these {verdict.reason}"
             result = replace(result, verdict=replace(verdict, state="inconclusive", reason=reason))
         return self._write(goal, result, stand_in)
 

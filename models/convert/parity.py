@@ -307,7 +307,7 @@ def judge_conversion(
     verdict = _by_evidence(limits, agreement, before, after, better)
     if verdict.state == "ok" and gives_one_answer:
         number = f"all {agreement.inputs} inputs" if agreement.inputs > 1 else "the only input"
-        reason = f"source and conversion give one answer for {number}, which tells nothing: give different ones with --data"
+        reason = f"source and conversion give the same answer for {number}, which proves nothing: give others with --data"
         return ConversionVerdict("inconclusive", reason)
     snr_db = agreement.snr_db
     if verdict.state == "ok" and limits.is_rounding and snr_db is not None and snr_db < limits.snr_ok_db:

@@ -57,7 +57,7 @@ class ModelSource:
             return (1, 3, image.height, image.width) if image.layout == "NCHW" else (1, image.height, image.width, 3)
         if not sizes or None in sizes:
             raise ConfigError(
-                f"{str(self.path)!r} does not declare the shape of its input: write a card beside it, {card_path(self.path).name!r}"
+                f"{str(self.path)!r} does not declare the shape of its input: write a card next to it, {card_path(self.path).name!r}"
             )
         return tuple(size for size in sizes if size is not None)
 
@@ -103,7 +103,7 @@ def _form(path: Path, runtime: str, loaded: Loaded) -> str:
         return formats.TORCH
     if runtime in ("onnx", "litert"):
         return f"{runtime}-{loaded.precision or 'unknown'}"
-    raise ConfigError(f"{str(path)!r} is for the runtime {runtime!r}, from which nothing is converted: give a PyTorch, ONNX or LiteRT file")
+    raise ConfigError(f"{str(path)!r} is for the runtime {runtime!r}, whose files cannot be converted: give a PyTorch, ONNX or LiteRT file")
 
 
 def shipped_scenes() -> Dataset:

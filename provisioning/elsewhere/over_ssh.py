@@ -135,9 +135,7 @@ def _bring_release(board: Board, suite: "BoardSuite", path: Path | None, note: C
         release = bring.made_release(facts, python, extras_of(suite.cases, suite.folder), note)
     version, this_version = release.manifest.version, metadata.version("edgemeter")
     if version.partition("+")[0] != this_version.partition("+")[0]:
-        raise ConfigError(
-            f"--release {version} is not of this edgemeter ({this_version}), which reads no results of others: build one here"
-        )
+        raise ConfigError(f"--release {version} is not of this edgemeter ({this_version}), which cannot read its results: build one here")
     if not bring.is_installed(release, facts):
         copied_bytes = bring.copy_release(board, release, note)
         note(f"copied {copied_bytes / MB:.1f} MB; installing {version}")
@@ -253,8 +251,8 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
             return decode_json(output.partition(b"#edgemeter\n")[2], _BoardDocument).runs
         if self.status == LOST:
             raise TransientError(
-                f"{self._login}: the connection was lost while it measured, so what runs there ends, and its folder goes now or with the "
-                "next run; run it again"
+                f"{self._login}: the connection was lost during a run: the run there ends, and its folder is removed now or by the next "
+                "run; run it again"
             )
         if self.interruption is not None:
             has_reason = isinstance(self.interruption, KeyboardInterrupt) and self.errors

@@ -73,7 +73,9 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
             issues.append(DeviceIssue("implausible", "it reports what cannot be true: certificate"))
         if name in taken_over:
             times = f"{taken_over[name]} times, each within an hour of the one before"
-            issues.append(DeviceIssue("taken over", f"its session was taken over {times}: two boards have its key, or its line breaks"))
+            issues.append(
+                DeviceIssue("taken over", f"its session was taken over {times}: two boards have its key, or its connection is unstable")
+            )
         issues.sort(key=lambda issue: ranks.index(issue.kind))
         remedied = tuple(replace(issue, remedy=REMEDIES[issue.kind].format(device=shlex.quote(name))) for issue in issues)
         state, since_ns = _state(device, heard, bans.get(name))

@@ -159,7 +159,7 @@ def pack(written: SuiteFile, folder: Path, store: ContentStore, find: FindModel 
         if merged.options:
             raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
         if unsent := [key for key in set_keys(merged) if key not in SENT]:
-            raise ConfigError(f"{where}: no order can bring {unsent[0]}: leave it out, or measure on the board itself")
+            raise ConfigError(f"{where}: an order cannot contain {unsent[0]}: leave it out, or measure on the board itself")
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
         case_models = merged.model if isinstance(merged.model, list) else [merged.model]
@@ -186,7 +186,7 @@ def fetch_model(name: str) -> Path:
         return Path(json.loads(completed.stdout)["fetched"][0]["path"])
     except (OSError, subprocess.TimeoutExpired, ValueError, LookupError) as error:
         raise UnavailableError(
-            f"model {name!r} is not a file beside the suite, and `edgemeter models fetch` cannot fetch it: {printed or error}"
+            f"model {name!r} is not a file next to the suite, and `edgemeter models fetch` cannot fetch it: {printed or error}"
         ) from error
 
 
@@ -233,7 +233,7 @@ class _SuiteModels:
 
     def _path(self, model: str) -> Path:
         if order_suite.is_code(model, None):
-            raise ConfigError(f"no order can bring {model!r}: {order_suite.CODE}")
+            raise ConfigError(f"an order cannot contain {model!r}: {order_suite.CODE}")
         for path in (self.folder / model, order_suite.SHIPPED / model):
             if path.is_file():
                 return path.resolve()

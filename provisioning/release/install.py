@@ -175,7 +175,7 @@ class UnverifiedRelease:
                 if target is not None:
                     target.write(chunk)
         if size_bytes != entry.size_bytes or digest.hexdigest() != entry.sha256:
-            refuse(f"{entry.path!r} in the release is not what the manifest says: copy the release again")
+            refuse(f"{entry.path!r} in the release differs from the manifest: copy the release again")
 
     def manifest(self, public_key: Path | None) -> tuple[bytes, Manifest]:
         """Return the manifest, as bytes and parsed; raise RefusedError unless its signature is valid. Without a key it is not verified."""
@@ -252,7 +252,7 @@ class Installation:
         """Install the release; return what was done in one line, raise RefusedError if it is refused."""
         root, version, expected = self.root, self.manifest.version, self.options.expect_version
         if expected is not None and version != expected:
-            refuse(f"the release holds version {version!r}, requested is {expected!r}")
+            refuse(f"the release has version {version!r}, but the request is for {expected!r}")
         python = self._check()
         before, actions = linked(root), []
         with self._alone():

@@ -84,7 +84,7 @@ def _check_keys(public_keys: Path, key: Path | None) -> None:
     with os_error_as(ConfigError, f"cannot read the release keys {str(public_keys)!r}", "`edgemeter fleet init` makes them"):
         trusted = install.public_keys(public_keys.read_bytes())
     if key is not None and run_openssl("pkey", "-in", str(key), "-pubout").strip() not in {pem.strip() for pem in trusted}:
-        raise ConfigError(f"the public key of {str(key)!r} is not in {str(public_keys)!r}: no device would take what it signs")
+        raise ConfigError(f"the public key of {str(key)!r} is not in {str(public_keys)!r}: no device would accept its releases")
 
 
 def add_scripts(folder: Path) -> None:

@@ -138,7 +138,7 @@ class FleetService:
                         ban_device(statements, self._registry, device, FLOODED, now_ns)
             self._inbox.ban(active_bans(self._registry, now_ns))
         except EdgemeterError as error:
-            logger.warning("cannot ban who floods: %s", error)
+            logger.warning("cannot ban a flooding device: %s", error)
 
     def _renew_session(self) -> None:
         """Reconnect without the broker's backlog: most of it is a flooding sender's.
@@ -146,7 +146,7 @@ class FleetService:
         Other senders' messages come again: their reports are retained, and a device repeats those of its jobs until they are acknowledged.
         """
         self._renewed_s = self._clock()
-        logger.info("dropped %d messages of a flood: connecting to the broker anew, without the others", self._inbox.dropped_count)
+        logger.info("dropped %d messages of a flood: reconnecting to the broker, without the others", self._inbox.dropped_count)
         self.session.close()
         self.session = MqttSession(self.address, SessionProfile(self._client_id, "clean", acknowledges="later"), self)
         try:

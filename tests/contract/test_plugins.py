@@ -328,8 +328,8 @@ def test_a_runtime_in_a_file_derives_from_the_base_class(tmp_path):
     source = f"import edgemeter.plugin as em\n\nclass Alike:\n{methods}\nclass Silent(em.Runtime):\n{methods.replace('outputs', 'output')}"
     (tmp_path / "mine.py").write_text(source)
     for name, words in [
-        ("Alike", r"is no runtime, it does not derive from edgemeter\.plugin\.Runtime: write a class with load, bind, outputs, close,"),
-        ("Silent", "is no runtime, it has no outputs: "),
+        ("Alike", r"is not a runtime, it does not derive from edgemeter\.plugin\.Runtime: write a class with load, bind, outputs, close,"),
+        ("Silent", "is not a runtime, it has no outputs: "),
     ]:
         with pytest.raises(ConfigError, match=words):
             plugin_class("runtime", f"{tmp_path / 'mine.py'}:{name}", runtimes.Runtime)

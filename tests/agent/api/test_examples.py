@@ -118,7 +118,7 @@ def test_a_runtime_of_forty_lines_is_measured_as_a_package_registers_it(classifi
     ("option", "words"),
     [
         ("--power=sensor.py:Batery", "has no 'Batery': did you mean Battery?"),
-        ("--power=task.py:TopThree", "task.py:TopThree is no power sensor, it has no describe, read, close"),
+        ("--power=task.py:TopThree", "task.py:TopThree is not a power sensor, it has no describe, read, close"),
     ],
 )
 def test_a_plug_in_that_is_none_is_refused_in_a_line(option, words, classifier, tmp_path):

@@ -49,7 +49,7 @@ def test_a_torso_is_put_aside_and_a_used_file_is_not(tmp_path, caplog):
     with sqlite_file.Database(path, FORM) as database, database.transaction() as connection:
         connection.execute("INSERT INTO t0 VALUES (randomblob(100000))")
     assert (tmp_path / "ledger.sqlite.torso").read_bytes() == torso
-    assert "put aside as 'ledger.sqlite.torso'" in caplog.text
+    assert "moved to 'ledger.sqlite.torso'" in caplog.text
     path.write_bytes(path.read_bytes()[: 3 * PAGE_BYTES])
     with pytest.raises(ConfigError, match="malformed"):
         sqlite_file.Database(path, FORM)

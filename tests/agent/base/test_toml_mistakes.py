@@ -34,7 +34,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
 def test_a_mistake_names_section_key_what_was_expected_and_what_exists():
     """Each in one line."""
     for text, expected in [
-        ("fleet = 'a'\nflet = 'b'", "`flet` is no key: did you mean fleet?"),
+        ("fleet = 'a'\nflet = 'b'", "`flet` is not a key: did you mean fleet?"),
         ("", "`fleet` is required: write a name (letters, digits"),
         ("fleet = 'a/b'", "`fleet` has to be a name (letters"),
         ("fleet = 'a'\nnames = ['x', 2]", "`names` is wrong in item 2, which has to be a text, not 2"),

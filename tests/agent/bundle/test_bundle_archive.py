@@ -158,7 +158,7 @@ def _elsewhere(members):
     return (*members, msgspec.structs.replace(members[0], file="samples/../../evil"))
 
 
-OTHER_ZIP = "is not the zip that edgemeter makes"
+OTHER_ZIP = "is not the exact zip that edgemeter writes"
 DAMAGE = {
     "no zip": (lambda path: path.write_bytes(b"x" * 1000), "cannot read the bundle"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "cannot read the bundle"),
@@ -179,7 +179,7 @@ DAMAGE = {
     "a gap": (_junk(_gap), OTHER_ZIP),
     "another name in a header": (_other_header, "differ"),
     "a key twice in the record": (
-        _changed("record.json", lambda text: b'{"device": "other", ' + text.lstrip()[1:]), "the name 'device' stands twice",
+        _changed("record.json", lambda text: b'{"device": "other", ' + text.lstrip()[1:]), "the name 'device' appears twice",
     ),
     "a key twice deep in the record": (
         _changed("record.json", lambda text: text.replace(b'"task":', b'"task":"x","task":', 1)), "'task' stands twice",
@@ -198,7 +198,7 @@ DAMAGE = {
     "more than listed": (_with("samples/more.u4"), "samples/more.u4 is not in the manifest"),
     "changed": (_changed("samples/latency.u4", lambda content: content[:-1] + b"x", listed=False), "does not match the manifest"),
     "another record": (_changed("record.json", lambda text: text.replace(b'"id":"', b'"id":"x')), "the manifest states"),
-    "a part of a value": (_changed("samples/latency.u4", lambda content: content[:-1]), "holds no whole number of <u4 values"),
+    "a part of a value": (_changed("samples/latency.u4", lambda content: content[:-1]), "does not contain a whole number of <u4 values"),
     "no record in it": (_changed("record.json", lambda _: b"[]"), "not a run record"),
     "from the future": (
         _changed("manifest.json", lambda text: text.replace(b'"version": 1', b'"version": 2'), listed=False), "update edgemeter here",

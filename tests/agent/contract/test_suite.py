@@ -122,7 +122,7 @@ def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):
 def test_a_wrong_suite_is_refused_with_the_place(tmp_path):
     """A typo, a wrong value, a missing key or a run of years names its path in the file."""
     for text, says in [
-        ('name = "m"\n[[case]]\nmodel = "a.onnx"\nthread = 2\n', r"`thread` in \[\[case\]\] number 1 is no key: did you mean threads"),
+        ('name = "m"\n[[case]]\nmodel = "a.onnx"\nthread = 2\n', r"`thread` in \[\[case\]\] number 1 is not a key: did you mean threads"),
         ('name = "m"\n[defaults]\nmode = "fast"\n[[case]]\nmodel = "a.onnx"\n', r"`mode` in \[defaults\] is 'fast', which is unknown"),
         ('name = "m"\n[[case]]\nruntime = "onnx"\n', r"case 1 names no model"),
         ('name = "m"\n[[case]]\nmodel = "a.xyz"\n', "no runtime is known for 'a.xyz'"),

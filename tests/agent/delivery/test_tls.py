@@ -181,7 +181,7 @@ def test_files_that_hold_something_else_or_do_not_belong_together_are_reported(a
     locked = tmp_path / "locked.key"
     subprocess.run(["openssl", "pkey", "-in", pair.key, "-aes256", "-passout", "pass:secret", "-out", locked], check=True, timeout=150)
     for files, says in (
-        (TlsFiles(ca=text), "holds no CA certificate"),
+        (TlsFiles(ca=text), "contains no CA certificate"),
         (TlsFiles(certificate=pair.certificate, key=other.key), "are not a certificate with its key"),
         (TlsFiles(certificate=text, key=pair.key), "are not a certificate with its key"),
         (TlsFiles(certificate=pair.certificate, key=locked), "without a passphrase"),

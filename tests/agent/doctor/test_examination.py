@@ -171,7 +171,7 @@ def test_the_brief_report_names_what_is_absent_in_one_line(tmp_path):
     assert "runtimes        ok    onnx (onnxruntime 1.31), litert (ai-edge-litert 2.3)" in lines
     assert [line.split()[0] for line in lines[:3]] == ["virtualisation", "load", "processor"]
     (absent,) = (line for line in lines if "not here" in line)
-    assert absent.endswith("ncnn, 2 power sensors: --all says why")
+    assert absent.endswith("ncnn, 2 power sensors: --all shows why")
     assert lines[-1] == "ready to measure, 2 warnings; runs on this shared machine are often disturbed"
     assert len(lines) <= 20
     assert "power     shelly          -     none is connected" in _printed(findings, is_whole=True)

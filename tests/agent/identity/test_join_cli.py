@@ -108,8 +108,8 @@ def test_a_join_file_that_cannot_serve_is_reported_before_anything_is_sent(tmp_p
         tmp_path,
         [
             ({"token": None}, "no token any more"),
-            ({}, "holds no CA certificate"),
-            ({"ca": "MII"}, "holds no CA certificate"),
+            ({}, "contains no CA certificate"),
+            ({"ca": "MII"}, "contains no CA certificate"),
             *(({"service": address}, "over TLS only") for address in ("mqtts://b:8884", "b:8443", "http://b")),
         ],
     ):

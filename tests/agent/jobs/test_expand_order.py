@@ -28,7 +28,7 @@ def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
 def test_an_order_may_bring_no_server(tmp_path):
     """Its file would have the board send the contents of one of its files to any address."""
     for folder, name, keys in in_folders(tmp_path, (("m.server", ""), ("m.unknown", 'runtime = "server"'))):
-        with table_row(name), pytest.raises(ConfigError, match="a server is none of an order's models"):
+        with table_row(name), pytest.raises(ConfigError, match="an order cannot contain a server"):
             expanded(folder, keys, name)
 
 

@@ -88,7 +88,7 @@ def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(ta
     part.write_bytes(b"?" * 1000)
     fetch.fetch(served)
     server.data = b"?" * len(DATA)
-    with pytest.raises(UnavailableError, match="has not the hash"):
+    with pytest.raises(UnavailableError, match="does not have the hash"):
         fetch.fetch(served)
     assert part.stat().st_size == 0
     with pytest.raises(UnavailableError, match="404"):

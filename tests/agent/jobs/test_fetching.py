@@ -81,7 +81,7 @@ def test_a_wrong_hash_rejects_the_job_at_the_second_time(device, part):
     ask(device)
     final = device.final()
     assert final.state == "rejected"
-    assert "what the server sent has not the hash" in final.reason
+    assert "the server's file does not have the hash" in final.reason
     assert len(offsets(device, part)) in {0, 2}
     assert [path.name for path in (device.home / CONTENT_FOLDER).iterdir() if len(path.name) == 64] == []
 

@@ -175,7 +175,7 @@ def test_a_flood_of_wrong_signatures_is_checked_slowly_and_noted_once(device):
     assert device.obeys(payload)
     noted = read_refused_orders(device.home)
     assert noted.count == MOST_WRONG + 6
-    assert "not signed" in noted.reason
+    assert "unsigned" in noted.reason
     device.start()
     assert not device.obeys(wrong)
     device.pass_by(NOTE_S)

@@ -148,7 +148,7 @@ def test_what_holds_no_one_data_set_is_refused(tmp_path):
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).touch()
-        with table_row(names), pytest.raises(ConfigError, match="it holds"):
+        with table_row(names), pytest.raises(ConfigError, match="it contains"):
             unpacking.find(folder)
 
 

@@ -125,7 +125,7 @@ def test_figures_of_another_version_are_made_anew_from_the_records(tmp_path, cap
     with pytest.raises(ConfigError, match="of another version of edgemeter: `edgemeter collector up`"):
         SqliteLedger(path, "read")
     SqliteLedger(path).close()
-    assert "are made anew from the records" in caplog.text
+    assert "are rebuilt from the records" in caplog.text
     assert content_of(path) == before
 
 

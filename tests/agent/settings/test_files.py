@@ -32,7 +32,7 @@ def test_a_sample_is_of_its_kind_and_without_mistakes(tmp_path):
         path = tmp_path / "sample.toml"
         path.write_text(files.sample(kind))
         file_kind, wrong = files.check_file(path, None if kind != "agent" else kind)
-        assert (file_kind, [mistake for mistake in wrong if "no file" not in mistake.what]) == (
+        assert (file_kind, [mistake for mistake in wrong if "no such file" not in mistake.what]) == (
             "suite" if kind in ("mlperf-tiny", "detector-study", "camera") else kind,
             [],
         ), f"{kind!r}"
@@ -99,7 +99,7 @@ def test_what_is_wrong_beyond_the_keys_is_named_beside_wrong_keys(tmp_path):
         ("1", "thread"), ("2", "threads"), ("1", "model"), ("2", "model"),
     ]  # fmt: skip
     path.write_text('fleet = "f"\nserver.broker = "b"\n[device.a]\nserial = "1"\nbord = "pi5"\n[device.b]\nserial = "1"\n')
-    assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == ["is no key", "'a' and 'b' have the same serial '1'"]
+    assert [mistake.what.split(":")[0] for mistake in files.check_file(path)[1]] == ["is not a key", "'a' and 'b' have the same serial '1'"]
 
 
 def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):

@@ -107,7 +107,7 @@ def test_ctrl_c_compares_what_is_there(monkeypatch):
     play(monkeypatch, lambda letter, number: KeyboardInterrupt() if number == 3 else run_in_round(letter, number))
     result, rows, _ = compared("a.replay.json", "b.replay.json", "--repeats", 9)
     assert (result.returncode, [row["runs"] for row in rows], rows[1]["latency_p50_ms_outcome"]) == (130, [3, 3], "better")
-    assert "interrupted: 6 runs ended before" in result.stderr
+    assert "interrupted: 6 runs ended," in result.stderr
     play(monkeypatch, lambda letter, number: KeyboardInterrupt() if letter == "b" else run_in_round(letter, number))
     result = edgemeter("compare", "a.replay.json", "b.replay.json")
     assert (result.returncode, result.stdout) == (130, "")
@@ -223,7 +223,7 @@ def test_wrong_usage_names_the_remedy(tmp_path):
             (("x.json", "y.json", "--threads", 2), "--threads is for models"),
             (("--reference", "pi-1", "--data", "photos"), "--data is for models"),
             (("--device", "pi-1"), "--device is for models"),
-            (("x.json", "a.replay.json", "--on", "ssh://pi"), "'x.json' is none"),
+            (("x.json", "a.replay.json", "--on", "ssh://pi"), "'x.json' is not a model"),
         ],
     ):
         write_replay(folder, "a")

@@ -44,7 +44,7 @@ def test_json_has_every_figure_of_the_findings(store):
 def test_units_says_when_there_is_nothing_to_judge(store):
     """No run has times of tokens."""
     result = run(units, "--ledger", store, "--figure", "tpot")
-    assert (result.stdout, "no board type has a run that is ok with this figure" in result.stderr) == ("", True)
+    assert (result.stdout, "no board type has an ok run with this figure" in result.stderr) == ("", True)
 
 
 def test_csv_has_a_line_a_day(store):

@@ -87,7 +87,7 @@ def test_a_csv_table_has_a_figure_a_line(tmp_path):
 def test_a_table_of_something_else_is_refused(tmp_path):
     """With the fields that there are."""
     for text in ("Model,Latency (ms)\nyolo11n,81.2\n", "| model | value |\n|---|---|\n", ""):
-        with table_row(text), pytest.raises(ConfigError, match=r"is no field: source, version, .*CSV with the fields"):
+        with table_row(text), pytest.raises(ConfigError, match=r"is not a field: source, version, .*CSV with the fields"):
             read_text(tmp_path, "page.md", text)
 
 

@@ -167,7 +167,7 @@ def test_a_recommended_accuracy_is_the_highest():
     comparison = in_turn(
         make_side(agent="1"), make_side(agent="1", seed=2, precision="int8", ap=0.6), required="", cheapest="accuracy_value"
     )
-    assert next(choice_lines(comparison.choice)) == "recommended: A, the case of the highest accuracy, 0.625"
+    assert next(choice_lines(comparison.choice)) == "recommended: A, with the highest accuracy, 0.625"
 
 
 def test_a_choice_names_what_is_recommended_and_what_is_similar():
@@ -179,7 +179,7 @@ def test_a_choice_names_what_is_recommended_and_what_is_similar():
     comparison = in_turn(base, similar, slow, module, required="p50<=20ms, energy<=80mJ")
     text = "\n".join(choice_lines(comparison.choice))
     for pattern in (
-        r"recommended: [AB], the case of the lowest p50, 12\.0 ms ± 3%, that meets p50<=20ms, energy<=80mJ\n",
+        r"recommended: [AB], with the lowest p50, 12\.0 ms ± 3%, of the cases that meet p50<=20ms, energy<=80mJ\n",
         r"\nsimilar: [AB], p50: no difference above 3%\n",
         r"\nnot met: C\n  p50<=20ms not met: 24\.0 ms \(9\d\.\d+% 2\d\.\d to 2\d\.\d\)\n",
         r"\ninconclusive: D\n.*\n  energy<=80mJ inconclusive: measured at module, the others at board-input",

@@ -30,7 +30,7 @@ def test_each_case_is_marked_by_the_requirement_that_decides_with_its_interval()
     view = view_of(ADDRESS)
     (table,) = [table for table in view.tables if table.name == "choice"]
     assert {row["case"]: row["outcome"] for row in table.dicts()} == {"int8 on litert": "met", "fp32 on onnx": "not met"}
-    assert view.lead.startswith("Recommended: int8 on litert, the case of the lowest energy, ")
+    assert view.lead.startswith("Recommended: int8 on litert, with the lowest energy, ")
     best, other = re.findall(r'<tr id="case-\w+" class="([^"]*)".*?</tr>', view.body)
     assert ("pick" in best.split(), "out" in other.split()) == (True, True)
     assert re.search(r"p50&lt;=8ms: 12\.\d ms \(9[\d.]+% 1\d\.\d to 1\d\.\d\)", view.body)

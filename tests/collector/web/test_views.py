@@ -171,7 +171,7 @@ def test_equal_boards_are_one_row_and_one_mark():
     chart = charts_in(text)[0]
     (mark,) = (mark for row in chart["rows"] if (mark := dict(zip(chart["columns"], row, strict=True)))["series"] != "reference")
     assert (mark["boards"], mark["cost_low"], mark["cost_high"]) == (24, pytest.approx(10.09, abs=0.01), pytest.approx(10.14, abs=0.01))
-    assert text.count("Farther left costs less") == 1
+    assert text.count("Cost falls to the left") == 1
 
 
 def test_one_device_in_two_roles_is_drawn_under_two_names():
