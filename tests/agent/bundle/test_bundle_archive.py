@@ -182,11 +182,11 @@ DAMAGE = {
         _changed("record.json", lambda text: b'{"device": "other", ' + text.lstrip()[1:]), "the name 'device' appears twice",
     ),
     "a key twice deep in the record": (
-        _changed("record.json", lambda text: text.replace(b'"task":', b'"task":"x","task":', 1)), "'task' stands twice",
+        _changed("record.json", lambda text: text.replace(b'"task":', b'"task":"x","task":', 1)), "'task' appears twice",
     ),
     "a key twice in the manifest": (
         _changed("manifest.json", lambda text: text.replace(b'"record":', b'"record": "x", "record":', 1), listed=False),
-        "the name 'record' stands twice",
+        "the name 'record' appears twice",
     ),
     "a file listed twice": (_listing(_listed_twice), "record.json is listed twice"),
     "samples in the record itself": (
