@@ -1,5 +1,5 @@
-// Everything served reads without this. It draws the charts, sends the form when something is picked, sorts tables, switches dark and light;
-// in a file of its own it shows the view that the address after # asks for, and narrows it to what was picked there.
+// Everything served is readable without this script. It draws the charts, sends the form on a selection, sorts tables, and switches dark and light;
+// in a one-file page it shows the view of the address after #, and filters it by the selection there.
 "use strict";
 const isFile = document.querySelector("template[data-address]") !== null;
 const root = document.documentElement;
@@ -26,7 +26,7 @@ function save(name, text, type) {
 }
 function csvOf(columns, rows) {
   const cell = (value) => {
-    // As `csv_cell` in `agent/base/documents.py` writes it: a spreadsheet runs no text as a formula.
+    // As `csv_cell` in `agent/base/documents.py`: a spreadsheet runs no text as a formula.
     const isFormula = typeof value === "string" && /^[=+\-@\t\r]/.test(value) && !/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(value);
     const text = value === null || value === undefined ? "" : `${isFormula ? "'" : ""}${value}`;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
@@ -34,7 +34,7 @@ function csvOf(columns, rows) {
   return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }
 
-// What is picked, zoomed, searched and sorted is in the address, so that a link to a view shows it as it was.
+// Selections, zoom, searches and sorting are in the address, so that a link to a view shows it unchanged.
 const viewHere = () => (isFile ? location.hash.slice(2) || document.getElementById("shown").dataset.address : (location.pathname + location.search).slice(1)).split("?");
 const viewName = () => viewHere()[0] || "overview";
 const fieldsHere = () => new URLSearchParams(viewHere()[1]);
@@ -43,7 +43,7 @@ function putField(name, value, isNew = false) {
   if (value === null) fields.delete(name); else fields.set(name, value);
   if (`${fields}` !== before) history[isNew ? "pushState" : "replaceState"](null, "", `${isFile ? "#" : ""}/${viewHere()[0]}${fields.size ? `?${fields}` : ""}`);
 }
-// How a chart or a table is shown is one field, such as c1={"off": [series], "x": [low, high]}; what is as it was at first is not in it.
+// The state of a chart or a table is one field, such as c1={"off": [series], "x": [low, high]}, without default values.
 function stateOf(name) {
   try { return JSON.parse(fieldsHere().get(name)) ?? {}; } catch { return {}; }
 }
@@ -56,7 +56,7 @@ function rangeIn(name) {
   return ends && [Number(ends[1]), Number(ends[2])];
 }
 
-// Charts: what the server wrote is a specification without data, and the rows beside it.
+// Charts: the server writes a specification without data, and the rows next to it.
 let drawn = [];
 const layersOf = (spec) => (spec.layer ? spec.layer.flatMap(layersOf) : [spec]);
 function zoomAxes(spec) {
@@ -64,7 +64,7 @@ function zoomAxes(spec) {
   const axes = unit?.params.find((param) => param.name === "zoom").select.encodings ?? [];
   return axes.map((axis) => ({ axis, signal: `zoom_${unit.encoding[axis].field}`, isLog: unit.encoding[axis].scale?.type === "log" }));
 }
-// Of cost against accuracy: marks that would cover each other are one.
+// Cost against accuracy: overlapping marks are drawn as one.
 const hasMarks = (spec) => spec.data?.name === "marks";
 function embed(place, spec, config = THEME) {
   return vegaEmbed(place, spec, { mode: "vega-lite", ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip: { disableDefaultStyle: true }, config });
@@ -73,24 +73,24 @@ async function drawChart(figure) {
   const held = JSON.parse(figure.querySelector("script.chart-data").textContent);
   const place = figure.querySelector(".chart"), title = figure.querySelector("figcaption").textContent;
   const all = held.rows.map((row) => Object.fromEntries(held.columns.map((name, index) => [name, row[index]])));
-  // Boards of one type are one mark, until one of them was picked.
+  // Boards of one type are one mark, until one of them is selected.
   const every = all.filter((row) => row.of === undefined || (picked.device ? row.boards === 1 : row.of === null));
   const rows = every.filter((row) => row.standing === "the reference" || FACETS.every((name) => !picked[name] || row[name] === undefined || row[name] === picked[name]));
   const spec = { ...held.spec, data: { ...held.spec.data, values: rows } };
   if (hasMarks(spec) && innerWidth <= 640) spec.height = 240;
   const chart = { figure, place, title, held, rows, spec, hidden: new Set() };
   if (!rows.length) {
-    // A scale of nothing has no ends.
-    place.textContent = "Nothing of this was picked.";
+    // An empty scale has no ends.
+    place.textContent = "Nothing matches the selection.";
     figure.classList.add("is-drawn");
     return;
   }
   drawn.push(chart);
   addTools(chart);
-  // Here the legend is made of buttons; a picture has its own.
+  // Here the legend consists of buttons; a picture has its own.
   const { view } = await embed(place, JSON.parse(JSON.stringify(spec, (key, value) => (key === "legend" ? null : value))));
   chart.view = view;
-  // What it shows is in the label of its place and in the table behind it; Vega's own roles have no names.
+  // The label of its container and the table behind it describe the chart; Vega's own roles have no names.
   place.querySelector("svg").setAttribute("aria-hidden", "true");
   view.addEventListener("click", (_, item) => item?.datum && follow(item.datum));
   // A click is no period.
@@ -107,17 +107,17 @@ const numberOf = (chart) => [...document.querySelectorAll("figure.chart-figure")
 async function restore(chart) {
   const state = stateOf(`c${numberOf(chart)}`);
   for (const [name] of chart.held.legend) if (state.off?.includes?.(name) && !chart.hidden.has(name)) switchSeries([chart], name, true);
-  // Charts over time have one period, which is shown in all of them.
+  // Charts over time share one period.
   if (chart.held.brushes) Object.assign(state, { x: rangeIn("zoom") ?? rangeIn("between") });
   for (const { axis, signal } of zoomAxes(chart.spec)) if (state[axis]?.length === 2 && state[axis].every(Number.isFinite)) chart.view.signal(signal, state[axis]);
   await chart.view.runAsync();
   await recount(chart);
 }
-// Marks that would cover each other as they are drawn now are one, with their number and one interval; a name is left away where it has no room.
+// Marks that overlap in the present drawing become one, with their number and one interval; a name without room is omitted.
 async function recount(chart) {
   if (!hasMarks(chart.spec) || isOff(chart)) return;
   const shown = shownRows(chart);
-  // A scale spans what is shown before marks are where it has them. Vega marks what it is given as its own.
+  // A scale has its range before marks have their positions. Vega changes the objects that it gets.
   await chart.view.data("marks", shown.map((row) => ({ ...row }))).runAsync();
   const [x, y] = ["x", "y"].map((axis) => chart.view.scale(axis));
   const middle = (rows, name) => {
@@ -218,20 +218,20 @@ function addLegend(chart) {
     keys.append(toggle);
   }
 }
-// Of nothing there is no scale.
+// An empty chart has no scale.
 const isOff = ({ held: { legend }, hidden }) => legend.length > 0 && legend.every(([name]) => hidden.has(name));
 function switchSeries(charts, name, off = !charts.some((chart) => chart.hidden.has(name))) {
   const toggle = [...legendOf(charts[0]).children].find((one) => one.dataset.series === name);
   toggle.setAttribute("aria-pressed", String(!off));
   for (const chart of charts.filter((one) => one.held.legend.some(([series]) => series === name))) {
     chart.hidden[off ? "add" : "delete"](name);
-    // The chart stays as it is and is not seen.
+    // The chart stays unchanged and hidden.
     chart.place.classList.toggle("is-off", isOff(chart));
     recount(chart);
     keepState(chart);
   }
 }
-// The buttons below a chart: text, label (followed by the chart's title) and what it does; those that zoom are for charts that can be zoomed.
+// The buttons below a chart: text, label (followed by the chart's title) and action; those that zoom are for charts with a zoom.
 const ZOOM_TOOLS = [
   ["+", "Zoom in:", (chart) => zoomed(chart, 0.5)],
   ["−", "Zoom out:", (chart) => zoomed(chart, 2)],
@@ -275,7 +275,7 @@ function tableBehind(chart) {
   return make("div", { class: "behind scroll", tabindex: "0", role: "region", "aria-label": `Table behind ${chart.title}` }, table);
 }
 
-// Pictures: the chart as it is zoomed and toggled, with its title and legend, in the colours that are seen.
+// Pictures: the chart with its present zoom and series, its title and legend, in the visible colours.
 const fileName = (chart, form) => `edgemeter-${viewName()}-${numberOf(chart)}.${form}`;
 async function savePicture(chart, form) {
   const place = document.body.appendChild(make("div", { class: "off-screen" }));
@@ -295,12 +295,12 @@ async function savePicture(chart, form) {
   }
 }
 
-// A period, picked in a chart over time, is shown in all of them, and narrows the tables below and what is exported.
+// A period selected in a chart over time applies to all of them, to the tables below and to exports.
 let period = null, brushed = null;
 const inPeriod = (atNs) => atNs / 1e6 >= period[0] && atNs / 1e6 <= period[1];
 const overTime = () => drawn.filter((chart) => chart.held.brushes && chart.view);
 addEventListener("pointerdown", () => { brushed = null; }, true);
-// A hand that rests while it draws has not decided.
+// A pause while drawing is not a decision.
 for (const ending of ["pointerup", "pointercancel"]) addEventListener(ending, () => {
   if (brushed) pickPeriod([Math.floor(Math.min(...brushed)), Math.ceil(Math.max(...brushed))]);
 });
@@ -328,16 +328,16 @@ function setPeriod(range) {
   });
 }
 
-// The tables of a section are sorted and searched together; how is in the address: t_runs={"q": words, "sort": [heading, direction]}.
+// The tables of a section are sorted and searched together; the state is in the address: t_runs={"q": words, "sort": [heading, direction]}.
 const FEWEST_ROWS = 6;
 const restores = new Map();
 const headingsOf = (table) => [...table.tHead.rows[0].cells].map((head) => head.textContent.trim());
-// What is sorted as one: a row, or that of a board type with its boards below it, which have a tbody of their own.
+// The unit of sorting: a row, or that of a board type with its boards below it, which have a tbody of their own.
 const unitsOf = (table) => table.querySelector("tr.boards") ? [...table.tBodies].map((body) => [...body.rows]) : [...table.tBodies[0].rows].map((row) => [row]);
 function makeTables(within) {
   for (const section of within.matches?.("section") ? [within] : within.querySelectorAll("main > section, main")) {
     const tables = [...section.querySelectorAll("table.grid")].filter((table) => table.closest("main > section, main") === section);
-    // Where not all rows are listed, the form searches all of them.
+    // If not all rows are listed, the form searches all of them.
     if (tables.length && section.dataset.byForm === undefined) makeTable(section, tables.map((table) => ({ table, units: unitsOf(table) })));
   }
 }
@@ -345,7 +345,7 @@ function makeTable(section, tables) {
   const name = `t_${section.id || "view"}`, state = { q: "", sort: null };
   const headings = [...new Set(tables.flatMap(({ table }) => headingsOf(table)).filter(Boolean))];
   const search = make("input", { type: "search", placeholder: "Search" });
-  // On a phone there are no headings to sort by.
+  // A phone has no headings to sort by.
   const orders = headings.flatMap((heading) => [[heading, 1], [heading, -1]]).map((sort) => make("option", { value: JSON.stringify(sort) }, `${sort[0]} ${sort[1] === 1 ? "↑" : "↓"}`));
   const order = make("select", {}, make("option", { value: "" }, "as listed"), ...orders);
   const show = () => {
@@ -387,7 +387,7 @@ function renderTable(table, units, { q, sort }) {
   });
   const matches = (row) => { const text = row.textContent.toLowerCase(); return words.every((word) => text.includes(word)); };
   for (const [first, ...boards] of units) {
-    // A board that is searched for is shown: the row of its type opens as long as it is.
+    // A board found by a search is shown: the row of its type opens meanwhile.
     const matching = words.length ? boards.filter(matches) : [], type = first.querySelector("details");
     first.classList.toggle("is-unmatched", !matching.length && !matches(first));
     for (const row of boards) row.classList.toggle("is-unmatched", matching.length > 0 && !matching.includes(row));
@@ -404,7 +404,7 @@ function renderTable(table, units, { q, sort }) {
 function comparing(column, isText, direction) {
   const text = (row) => row.cells[column].textContent, value = (row) => row.cells[column].dataset.value;
   if (isText) return (one, other) => direction * text(one).localeCompare(text(other), "en", { numeric: true });
-  // What is absent stands last, however it is sorted.
+  // Absent values are last in any order.
   return (one, other) => (value(one) === undefined) - (value(other) === undefined) || direction * (value(one) - value(other)) || 0;
 }
 function addCopyLink(within) {
@@ -416,7 +416,7 @@ function addCopyLink(within) {
   });
   place.append(" ", copy);
 }
-// A table that is wider than its place says so.
+// A note next to a table that is wider than its container.
 function cueWideTables() {
   document.querySelectorAll("main .scroll").forEach((place) => {
     const isWide = place.scrollWidth > place.clientWidth + 1;
@@ -425,7 +425,7 @@ function cueWideTables() {
   });
 }
 
-// Within a file: hide what was not picked.
+// In one file: hide what was not selected.
 function narrow(within) {
   const names = [...FACETS, "verdict", "source"].filter((name) => picked[name]);
   within.querySelectorAll("[data-device],[data-model]").forEach((one) => {
@@ -436,7 +436,7 @@ function narrow(within) {
     for (const body of table.tBodies) {
       const [first, ...boards] = body.rows;
       if (!first?.matches(".boards")) continue;
-      // A board that was picked stands for itself.
+      // A selected board is shown by itself.
       first.toggleAttribute("hidden", Boolean(picked.device) || first.hasAttribute("hidden"));
       if (picked.device && boards.some((row) => !row.hasAttribute("hidden"))) first.querySelector("details").open = true;
     }
@@ -457,12 +457,12 @@ function writeTables(form) {
   return save("edgemeter.csv", csvOf(all.tables[0].columns, rowsOf(all.tables[0])), "text/csv");
 }
 
-// Addresses within a file: #/view?fields; the fields of the route pick the view, the others narrow it.
+// Addresses within a file: #/view?fields; the route's fields select the view, the others filter it.
 function parse(text) {
   const [view, query = ""] = text.replace(/^#\//, "").split("?");
   return { view: view || "overview", fields: Object.fromEntries(new URLSearchParams(query)) };
 }
-// The address of what is held that shows a view: the same route, or where it is left open the first that fits.
+// The address of a stored view that matches: the same route, or the first one if a field is left open.
 function heldAs(text) {
   const asked = parse(text), every = [...document.querySelectorAll("[data-address]")].map((one) => one.dataset.address);
   const fits = (given) => every.find((one) => {
@@ -471,7 +471,7 @@ function heldAs(text) {
   });
   return fits((name) => asked.fields[name] ?? "") ?? fits((name) => asked.fields[name]);
 }
-// Views and Vega's script are compressed in the file: it is a fifth as large.
+// Views and Vega's script are compressed in the file, to a fifth of their size.
 const unpacked = (text) => {
   const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
@@ -486,12 +486,12 @@ async function route() {
   charts ??= unpacked(document.getElementById("charts").content.textContent).then((script) => document.head.append(make("script", {}, script)));
   await charts;
   const text = template && await unpacked(template.content.textContent);
-  // Another address was asked for meanwhile.
+  // Another address was requested meanwhile.
   if (here !== location.hash) return;
   if (template) shown.innerHTML = text; else shown.replaceChildren(...original.cloneNode(true).childNodes);
   shown.dataset.shown = found ?? first;
   if (!found) {
-    shown.querySelector("main").prepend(make("p", { class: "caution" }, "This file does not hold that view. Serve the ledger: ", make("code", {}, "edgemeter collector web")));
+    shown.querySelector("main").prepend(make("p", { class: "caution" }, "This file does not contain that view. Serve the ledger: ", make("code", {}, "edgemeter collector web")));
   }
   document.title = `${shown.querySelector("h1").textContent} - Edgemeter`;
   picked = { ...asked.fields };
@@ -527,7 +527,7 @@ async function drawAll(places) {
   if (mine === drawn) root.dataset.drawn = String(mine.length);
 }
 
-// Live: the page asks whether it is still the newest; the parts of the view that are other now are replaced, all else stays as it is.
+// Live update: the page asks whether it is still current; changed parts of the view are replaced, all else stays.
 const written = new WeakMap(), ASK_AGAIN_MS = 2000;
 async function keepUp(address, tag) {
   try {
@@ -564,7 +564,7 @@ async function replaceParts(page) {
   await drawAll(fresh);
 }
 
-// Dark and light: as the system has it, unless it was switched here.
+// Dark and light: the system's setting, unless it was switched here.
 const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 try {
   const kept = localStorage.getItem("edgemeter-theme");
@@ -583,15 +583,15 @@ document.addEventListener("click", (event) => {
   if (!reference) return;
   const target = reveal(document.getElementById(decodeURIComponent(reference.slice(1))));
   if (!isFile) return;
-  // Inside a file the address after # is the view's: a place within it is scrolled to.
+  // In one file the address after # is the view's: a position within it is scrolled to.
   event.preventDefault();
   target?.scrollIntoView();
   target?.focus({ preventScroll: true });
 });
-// The form is sent as the browser does it; in a file its fields are the address after #.
+// The browser sends the form; in one file its fields are the address after #.
 document.addEventListener("change", ({ target }) => target.closest("form.filters")?.requestSubmit());
 document.addEventListener("formdata", ({ formData }) => {
-  // What is left open does not stand in the address; how tables are shown stays.
+  // Empty fields are not in the address; the state of tables stays.
   for (const [name, value] of [...formData]) if (!value) formData.delete(name);
   for (const [name, value] of fieldsHere()) if (name.startsWith("t_")) formData.append(name, value);
 });
@@ -605,7 +605,7 @@ addEventListener("resize", cueWideTables);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
 if (isFile) { addEventListener("hashchange", route); route(); }
 else {
-  // A browser that goes back keeps what was picked before it left: the form shows what the address asks for.
+  // A browser that goes back restores former selections: the form shows those of the address.
   addEventListener("pageshow", () => document.querySelectorAll("form.filters").forEach((form) => form.reset()));
   document.querySelectorAll("main > *").forEach((one) => written.set(one, one.outerHTML));
   dress(document);

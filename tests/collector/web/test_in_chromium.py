@@ -215,7 +215,7 @@ def test_the_file_works_without_a_network(tab, report, tmp_path):
         page.until(
             f"document.getElementById('shown').dataset.shown === '{address}' && document.querySelector('main section, main > p') !== null"
         )
-        assert "does not hold" not in page.run("document.querySelector('main').textContent")
+        assert "does not contain" not in page.run("document.querySelector('main').textContent")
         page.until(
             "document.querySelectorAll('figure.chart-figure:not([hidden])').length === document.querySelectorAll('figure.is-drawn').length"
         )
