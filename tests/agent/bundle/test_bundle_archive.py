@@ -190,7 +190,7 @@ DAMAGE = {
     ),
     "a file listed twice": (_listing(_listed_twice), "record.json is listed twice"),
     "samples in the record itself": (
-        _changed("record.json", lambda text: text.rstrip()[:-1] + b', "samples": [{}]}'), "record.json contains samples that the manifest does not list",
+        _changed("record.json", lambda text: text.rstrip()[:-1] + b', "samples": [{}]}'), "samples that the manifest does not list",
     ),
     "no manifest": (_without("manifest.json"), "manifest.json is not the manifest"),
     "no record": (_without("record.json"), "record.json is missing"),
