@@ -34,7 +34,6 @@ class SocketDeadline:
         self._watch(self)
 
     def end(self) -> None:
-        """Cancel the deadline."""
         self._until_s = None
 
     def close(self) -> None:

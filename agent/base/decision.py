@@ -52,7 +52,6 @@ class Decision:
 
     @property
     def mirrored(self) -> "Decision":
-        """The decision with case and reference exchanged."""
         evidence = replace(self.evidence, middle=-self.evidence.middle)
         return decide(evidence, self.confidence, self.margin, self.better, self.scale)
 

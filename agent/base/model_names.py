@@ -14,7 +14,6 @@ _TEXT = "edgemeter.models.catalogue.shipped_models:LANGUAGE_FOLDER"
 
 
 def model_names() -> list[str]:
-    """Return the names of the shipped models and of the catalogue."""
     names: list[str] = resolve_name(_NAMES)()
     return names
 

@@ -130,7 +130,6 @@ class SessionEvents(Protocol):
         return
 
     def received(self, message: Message) -> None:  # noqa: ARG002 - ignored here
-        """One message has arrived."""
         return
 
     def answered(self, refusal: str | None) -> None:  # noqa: ARG002 - ignored here

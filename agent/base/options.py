@@ -36,7 +36,6 @@ def names_and_config(command: _Command) -> _Command:
 
 
 def config_option(command: _Command) -> _Command:
-    """Add `--config`."""
     return click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file of the agent (TOML).")(command)
 
 
@@ -51,19 +50,16 @@ def quiet_option(command: _Command) -> _Command:
 
 
 def save_option(command: _Command) -> _Command:
-    """Add `--no-save`."""
     text = "Do not store the runs in the ledger of this device."
     return click.option("--no-save", "save", is_flag=True, flag_value=False, default=True, help=text)(command)
 
 
 def trusted_option(command: _Command) -> _Command:
-    """Add `--trusted`."""
     text = "Convert without a sandbox: only for models that you trust."
     return click.option("--trusted", "is_trusted", is_flag=True, help=text)(command)
 
 
 def delivery_timeout_option(command: _Command) -> _Command:
-    """Add `--delivery-timeout`."""
     text = "Seconds to wait for receipts."
     return click.option("--delivery-timeout", type=FiniteRange(0), default=60.0, show_default=True, help=text)(command)
 
@@ -76,7 +72,6 @@ def format_option(document: str = "", *formats: Format) -> Callable[[_Command], 
 
 
 def matters_option(command: _Command) -> _Command:
-    """Add `--matters`."""
     text = "Smallest difference that matters. Default: 3%."
     return click.option("--matters", default="3%", callback=ratio_of, help=text)(command)
 

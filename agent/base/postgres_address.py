@@ -15,7 +15,6 @@ _PARTS = re.compile(r"postgres(?:ql)?://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#@]
 
 
 def is_postgres(text: str) -> bool:
-    """Return whether `text` is an address of PostgreSQL."""
     return text.startswith(SCHEMES)
 
 

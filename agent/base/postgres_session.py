@@ -101,7 +101,6 @@ class LedgerSession:
         self._warnings: list[str] = []
 
     def close(self) -> None:
-        """Close the connection; may be called twice."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -49,7 +49,6 @@ class FileFormat:
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> int:
-    """Return a number of a file."""
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 

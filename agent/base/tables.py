@@ -65,7 +65,6 @@ def console_for(form: Format) -> "Console":
 
 
 def markdown(title: str | None, headings: Sequence[str], is_right: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table."""
 
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(markdown_text(cell).replace("|", r"\|") for cell in cells) + " |"

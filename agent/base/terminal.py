@@ -82,7 +82,6 @@ class TableColumn:
 
     @property
     def full_width(self) -> int:
-        """The width of the column without narrowing."""
         from rich.cells import cell_len  # noqa: PLC0415 - rich takes long to import
 
         return max(map(cell_len, (self.heading, *self.cells)))

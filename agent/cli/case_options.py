@@ -57,7 +57,6 @@ def check_on(options: Mapping[str, Any]) -> None:
 
 
 def power_option(command: _Command) -> _Command:
-    """Add `--power`."""
 
     def sensor_names() -> list[str]:
         # Imported only when a shell asks.

@@ -27,12 +27,10 @@ class MeasuredCase:
 
     @cached_property
     def counted(self) -> tuple[RunRecord, ...]:
-        """The runs that its figures are based on."""
         return tuple(counted(self.runs)) or self.runs
 
     @property
     def state(self) -> VerdictState:
-        """The worst verdict of the runs that count."""
         return worst([run.verdict.state for run in self.counted])
 
     @property
@@ -42,7 +40,6 @@ class MeasuredCase:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """The verdicts of the runs that count, and of invalid ones."""
         return [run.verdict for run in self.runs if self.state != "ok" or run.verdict.state != "disturbed"]
 
     @property
@@ -98,7 +95,6 @@ class MeasuredCase:
 
     @property
     def summary(self) -> str:
-        """The first figure, the accuracy and the verdict in a few words."""
         speed = self.text(self.first_figure, UNITS[self.first_figure])
         return ", ".join(text for text in (speed, self.accuracy_text(), self.state) if text != ABSENT)
 

@@ -57,7 +57,6 @@ class RecentLog(logging.Handler):
         self._lines.append(f"{when} {record.levelname.lower()} {record.getMessage()}"[:LONGEST_LINE])
 
     def lines(self) -> list[str]:
-        """Return the lines, oldest first."""
         return list(self._lines)
 
 
@@ -76,11 +75,9 @@ class Dispatcher:
         return sorted({topic for handler in self.handlers.values() for topic in handler.topics})
 
     def connected(self) -> None:
-        """Publisher event: a connection is up."""
         self._waiting.put("connected")
 
     def received(self, message: Message) -> None:
-        """Publisher event: a message on one of `topics`."""
         size_bytes = len(message.payload)
         if size_bytes > LARGEST_MESSAGE_BYTES:
             logger.warning("ignored %d bytes on %s: the limit is %d", size_bytes, message.topic, LARGEST_MESSAGE_BYTES)
@@ -185,7 +182,6 @@ class Daemon:
         self._dispatcher.wake()
 
     def close(self) -> None:
-        """Disconnect; records without a receipt stay in the outbox."""
         notify_service_manager("STOPPING=1")
         self._dispatcher.close()
         self._publisher.close()

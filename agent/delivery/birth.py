@@ -21,7 +21,6 @@ PATIENCE_S = 120.0
 
 
 def read(device: str, fleet: str, session: int, settings: config.Config) -> messages.Birth:
-    """Return the birth of this device."""
     from edgemeter.agent.machine import fingerprint  # noqa: PLC0415 - see above
     from edgemeter.agent.power import detect  # noqa: PLC0415 - see above
 

@@ -228,14 +228,12 @@ class Publisher:
         self._device_lock.release()
 
     def connected(self) -> None:
-        """Session event: a connection is up."""
         self._name.connected(self.clock())
         self._reported_reason = None
         self._is_new_connection = True
         self._wake.set()
 
     def disconnected(self, reason: str) -> None:
-        """Session event: the connection is gone."""
         self._name.disconnected(reason, self.clock())
         self._was_offline = True
         size_text = None if self._session is None else self._limit.lost(self._session, reason)
@@ -272,7 +270,6 @@ class Publisher:
         self._wake.set()
 
     def answered(self, refusal: str | None) -> None:
-        """Session event: the broker's answer to a publish or a subscription."""
         if self._concerns_handlers(refusal):
             # The broker's ACL may be older than this agent: results are still delivered.
             logger.warning("the broker at %s refuses: %s; update its ACL to that of this version", self.address, refusal)

@@ -74,7 +74,6 @@ def _power(settings: Mapping[str, Mapping[str, str]], root: Path = ROOT) -> Iter
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """Return `{"findings": [...]}`."""
     return json_document({"findings": findings})
 
 

@@ -68,7 +68,6 @@ def _written_mb(block: str, machine: Machine) -> int | None:
 
 
 def other_release(prefix: Path) -> str | None:
-    """Return the other installed release."""
     folder = prefix.resolve().parent
     if folder.name != RELEASES_FOLDER:
         return None

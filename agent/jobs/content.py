@@ -65,7 +65,6 @@ class DeviceContent:
                 os.utime(path)
 
     def arrived_bytes(self, content: Content) -> int:
-        """Return how many bytes have arrived."""
         try:
             return self.part(content).stat().st_size
         except OSError:

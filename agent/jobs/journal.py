@@ -95,7 +95,6 @@ class Journal(Database):
         return next(iter(self._select("WHERE job = ? AND attempt = ?", job, attempt)), None)
 
     def read(self, number: int) -> JournalEntry | None:
-        """Return the execution with that number."""
         return next(iter(self._select("WHERE place = ?", number)), None)
 
     def open_ones(self) -> list[JournalEntry]:

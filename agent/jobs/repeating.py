@@ -135,5 +135,4 @@ class ClockTrust:
 
 
 def local(time_ns: int) -> str:
-    """Return a time in local notation."""
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(time_ns / NS_PER_S))

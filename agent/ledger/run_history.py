@@ -174,7 +174,6 @@ class LedgerRuns:
         raise ConfigError(f"run {run_id} is in {self._ledger.where}, but cannot be read: the line above says why")
 
     def is_counted(self, run_id: str) -> bool:
-        """Return whether statistics count the run."""
         return bool(self._ledger.query("SELECT 1 FROM runs WHERE id = ? LIMIT 1", run_id))
 
     def note(self, run_id: str, text: str, author: str) -> None:

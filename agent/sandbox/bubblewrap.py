@@ -365,5 +365,4 @@ def _children(pid: int) -> list[int]:
 
 
 def existing(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the paths that exist."""
     return tuple(path for path in paths if path.exists())

@@ -16,7 +16,6 @@ from edgemeter.agent.contract.suite import Case
 
 @cache
 def setting_texts() -> Mapping[str, str]:
-    """Return the text of each key of a case, with its default."""
     texts = field_texts(case_settings)["Settings"]
     defaults = {field.name: field.default for field in msgspec.structs.fields(Case)}
     for key, text in texts.items():

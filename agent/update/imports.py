@@ -10,7 +10,6 @@ from edgemeter.agent.doctor.checks import RUNTIMES, check_software
 
 
 def main() -> int:
-    """Return the exit status."""
     # Where the agent has ended, nobody reads: the process ends too, without a word.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     # However long a slow card takes: the supervisor allows a time that fits the board.

@@ -203,6 +203,5 @@ def alerts_of(ledger: LedgerPlace) -> tuple[list[Alert], list[Notified]]:
 
 
 def undelivered_texts(notified: Iterable[Notified]) -> list[str]:
-    """Return for each channel with undelivered alerts their number and the reason."""
     errors = grouped((row.channel, row.error) for row in notified if row.error)
     return [f"{count(len(of_channel), 'alert')} undelivered to {channel}: {of_channel[0]}" for channel, of_channel in errors.items()]

@@ -61,7 +61,6 @@ class Alert:
 
     @property
     def state(self) -> str:
-        """`open` or `closed`."""
         return "open" if self.closed_ns is None else "closed"
 
 
@@ -132,7 +131,6 @@ def _explains(cause: Alert, alert: Alert) -> bool:
 
 
 def _steps(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
-    """Return each event once: several boards with one cause, a whole board type, one board, and single steps."""
     trends = context.trends(rule)
     boards, types = _due_steps(rule, context, trends), [] if rule.device else _due_steps(rule, context, context.trends(rule, by_type=True))
     fleet_wide = [step for event in step_events(boards) if event.kind == "fleet" for step in event.members]

@@ -26,7 +26,6 @@ class ViewTable:
     rows: Iterable[tuple[Plain, ...]]
 
     def to_csv(self) -> str:
-        """Return the table as CSV (RFC 4180), header first."""
         return csv_document(self.columns, self.rows)
 
     def dicts(self) -> list[dict[str, Plain]]:

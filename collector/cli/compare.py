@@ -226,7 +226,6 @@ def show(comparison: "Comparison", form: Format, sides: Sequence[str] = (), note
 
 
 def _refuse(names: Sequence[str], why: str) -> None:
-    """Raise a usage error if one of these parameters is given on the command line."""
     context = click.get_current_context()
     for param in context.command.params:
         if param.name in names and context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:

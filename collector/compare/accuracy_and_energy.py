@@ -53,7 +53,6 @@ class AccuracySummary:
 
     @property
     def evidence(self) -> Evidence:
-        """The value with its standard error over the images."""
         error = None if self.low is None or self.high is None else (self.high - self.low) / 2 / REACH
         return Evidence(self.value, error, EXACT, self.images, "image")
 

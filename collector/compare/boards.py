@@ -98,7 +98,6 @@ class CaseOfBoards(CaseSummary):
         return scored[len(scored) // 2] if scored else None
 
     def figure(self, name: str) -> CaseFigure | None:
-        """Return a figure over the boards that have it."""
         if name == ACCURACY:
             return next((case.figures.get(ACCURACY) for case in self._cases if case.accuracy is self.accuracy), None)
         boards = [(case, figure) for case in self._cases if (figure := case.figures.get(name))]
@@ -115,17 +114,14 @@ class CaseOfBoards(CaseSummary):
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts of the runs that count, on all boards."""
         return tuple(chain.from_iterable(case.verdicts for case in self._cases))
 
     @cached_property
     def disturbed(self) -> int:
-        """The number of disturbed runs among those that count, on all boards."""
         return sum(case.disturbed for case in self._cases)
 
     @property
     def not_counted(self) -> int:
-        """The number of runs on all boards that do not count."""
         return sum(case.not_counted for case in self._cases)
 
 

@@ -92,7 +92,6 @@ class CaseBook:
 
     @property
     def cases(self) -> Sequence[BookedCase]:
-        """Every case."""
         return list(self._booked.values())
 
     def summaries(self, days: DaysCounted = "current") -> list[CaseSummary]:

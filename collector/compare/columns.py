@@ -149,7 +149,6 @@ def to_csv(comparison: Comparison) -> str:
 
 
 def _choice_document(choice: Choice) -> dict[str, object]:
-    """Return a choice as plain data."""
     return {
         "required": choice.required.text,
         "cheapest": choice.cheapest.name,

@@ -71,7 +71,6 @@ class Gate:
 
     @property
     def is_passed(self) -> bool:
-        """Whether the check passes."""
         return (self.if_inconclusive if self.outcome == "inconclusive" else self.outcome) == "pass"
 
 
@@ -119,7 +118,6 @@ class ComparedCase:
 
     @cached_property
     def relation(self) -> Relation:
-        """How the case relates to its reference."""
         return relation(self.case.key, self.reference.key)
 
     @cached_property
@@ -147,12 +145,10 @@ class ComparedCase:
 
     @property
     def is_reference(self) -> bool:
-        """Whether this is a case of the reference."""
         return self.case is self.reference
 
     @property
     def board(self) -> str:
-        """The board type."""
         return self.case.board or UNKNOWN_BOARD
 
 

@@ -50,7 +50,6 @@ class FigureLimit:
         return f"{name}{'<=' if self.side == 'at most' else '>='}{plain_digits(self.value, 12)}{self.figure.unit}"
 
     def is_kept(self, value: float) -> bool:
-        """Return whether a value meets the limit."""
         return value <= self.value if self.side == "at most" else value >= self.value
 
 
@@ -63,7 +62,6 @@ class CaseCondition:
 
     @property
     def text(self) -> str:
-        """The condition as written."""
         return f"{self.name}={self.value}"
 
 
@@ -76,7 +74,6 @@ class Requirements:
 
     @property
     def text(self) -> str:
-        """All of them as written."""
         return ", ".join([*(limit.text for limit in self.figures), *(condition.text for condition in self.conditions)])
 
 

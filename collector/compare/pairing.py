@@ -60,7 +60,6 @@ class References:
 
 
 def is_one_class(case: CaseSummary, reference: CaseSummary) -> bool:
-    """Return whether both are of one class of precision."""
     return precision_class(case.key.precision) == precision_class(reference.key.precision)
 
 

@@ -80,12 +80,10 @@ class CaseSummary:
 
     @property
     def runs(self) -> CaseRuns:
-        """Its usable runs of any verdict, oldest first; there is at least one."""
         return self._at_hand[0] if self._at_hand else self.read().part(slice(self.begin, None))
 
     @property
     def counted(self) -> CaseRuns:
-        """Those of its runs that count."""
         return self._at_hand[1] if self._at_hand else self.runs.counted()
 
     def prepare(self, usable: CaseRuns, figures: Sequence[str]) -> None:
@@ -105,12 +103,10 @@ class CaseSummary:
 
     @cached_property
     def size(self) -> int:
-        """The number of its runs."""
         return len(self.runs)
 
     @property
     def last_started_at_ns(self) -> int:
-        """When its newest run began."""
         return int(self.runs.columns["started_at_ns"][-1])
 
     @property
@@ -118,7 +114,6 @@ class CaseSummary:
         return self.runs.values_of("id")
 
     def records(self) -> list[RunRecord]:
-        """Return the records of its runs that can be read."""
         return self.store.records(self.runs.values_of("row"))
 
     @cached_property
@@ -151,12 +146,10 @@ class CaseSummary:
 
     @property
     def board(self) -> str | None:
-        """The type of the board."""
         return self.subject.environment.board
 
     @property
     def generates(self) -> bool:
-        """Whether it generates text."""
         return self.key.generates
 
     @property
@@ -166,7 +159,6 @@ class CaseSummary:
 
     @property
     def p50_ms(self) -> CaseFigure | None:
-        """The median latency."""
         return self.figures.get(LATENCY)
 
     @cached_property
@@ -250,12 +242,10 @@ class CaseSummary:
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts of the runs that count."""
         return self.counted.verdicts()
 
     @property
     def not_counted(self) -> int:
-        """How many of its runs do not count."""
         return self.size - len(self.verdicts)
 
     @cached_property
@@ -290,7 +280,6 @@ class CaseSummary:
 
     @cached_property
     def disturbed(self) -> int:
-        """The number of disturbed runs among those that count."""
         return sum(verdict.state == "disturbed" for verdict in self.verdicts)
 
     @property
@@ -315,7 +304,6 @@ class CaseSummary:
 
     @property
     def device(self) -> tuple[str, str]:
-        """The fleet and the device that it ran on."""
         return self.key.fleet, self.key.device
 
 

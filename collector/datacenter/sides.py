@@ -36,16 +36,13 @@ class Band:
     high: float
 
     def plus(self, other: "Band") -> "Band":
-        """Return the band of the sum."""
         return Band(self.low + other.low, self.value + other.value, self.high + other.high)
 
     def scaled(self, factor: float) -> "Band":
-        """Return the band times a factor (>= 0)."""
         return Band(self.low * factor, self.value * factor, self.high * factor)
 
 
 def exactly(value: float) -> Band:
-    """Return the band of a known value."""
     return Band(value, value, value)
 
 
@@ -84,7 +81,6 @@ class SideRequest(NamedTuple):
     server: str
 
     def is_server(self, case: CaseSummary) -> bool:
-        """Return whether a case is of the reference."""
         return self.server in (case.key.role, case.key.device)
 
 

@@ -90,7 +90,6 @@ class Bucket:
         self._org = config.org
 
     def close(self) -> None:
-        """Close the connections; may be called twice."""
         self._client.close()
 
     def check(self) -> None:

@@ -67,7 +67,6 @@ _ESCAPED = {ord(character): f"\\{character}" for character in ",= "}
 
 
 def point_line(record: RunRecord) -> str:
-    """Return the point of a record with a plausible start."""
     # A number without a decimal point would make an integer column.
     fields = [f"{name}={float(value)}" for name, read in _NUMBERS if (value := read(record)) is not None and math.isfinite(value)]
     fields.append(fields_text((name, read(record)) for name, read in _FACTS))
@@ -87,7 +86,6 @@ def point_ns(record: RunRecord | WithdrawnRun) -> int:
 
 
 def fields_text(fields: Iterable[tuple[str, object]]) -> str:
-    """Return fields by name, without None."""
     return ",".join(f"{name}={_field_text(value)}" for name, value in fields if value is not None)
 
 
@@ -101,7 +99,6 @@ def _field_text(value: object) -> str:
 
 @lru_cache(_TEXTS)
 def tag_text(value: str) -> str:
-    """Return `value` as a tag's value, with invalid characters replaced."""
     return value.translate(_PLAIN).translate(_ESCAPED)
 
 

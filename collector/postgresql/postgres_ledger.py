@@ -111,11 +111,9 @@ WHERE chunk = ?"""
             yield statements
 
     def identity(self) -> str:
-        """See `Ledger`; the same for all its collectors."""
         return str(self._value("SELECT identity FROM ledger"))
 
     def version(self) -> str:
-        """Return the number of commits."""
         return str(self._value("SELECT commits FROM ledger"))
 
     def safety(self) -> str:
@@ -182,7 +180,6 @@ WHERE chunk = ?"""
         )
 
     def size_bytes(self) -> int:
-        """Return the size of the tables with their indexes."""
         return sum(self._table_bytes())
 
     def _table_bytes(self) -> list[int]:

@@ -78,7 +78,6 @@ class JudgedFigure(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """The sentence that decides."""
         return self.deciding.sentence if self.deciding else "no law is known for this figure"
 
 

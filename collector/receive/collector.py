@@ -232,7 +232,6 @@ class Collector(FeedEvents):
             self.report()
 
     def disconnected(self, reason: str) -> None:
-        """Session event: the connection is lost, or a reconnect was refused, which is logged once."""
         self.refusal = None
         is_repeated, self._lost_reason = reason == self._lost_reason, reason
         if reason == TAKEN_OVER:
@@ -253,7 +252,6 @@ class Collector(FeedEvents):
         return self.inbox.has_room(timeout_s)
 
     def received_all(self, messages: Sequence[Message]) -> None:
-        """Feed event: messages."""
         shed = self.inbox.put(messages)
         if shed and self._feed is not None:
             self.counts.shed += len(shed)

@@ -80,7 +80,6 @@ def named(key: CaseKey) -> str:
 
 
 def names_of(keys: Iterable[CaseKey], called: Callable[[CaseKey], str] = named, fields: Iterable[str] = tuple(FIELD)) -> dict[CaseKey, str]:
-    """Return a name for each case, equal only if all `fields` are: `yolov8n fp32 on onnx, pi-1, 4 threads` next to one of 1 thread."""
     by_name = grouped((called(key), key) for key in dict.fromkeys(keys))
     parts = [FIELD[name].text for name in fields]
     return {key: ", ".join([name, *apart(key, alike, parts)]) for name, alike in by_name.items() for key in alike}

@@ -46,7 +46,6 @@ def figure_called(text: str, among: Iterable[Figure] | None = None) -> Figure:
 
 
 def figure_words(figures: Iterable[Figure]) -> list[str]:
-    """Return the words for these figures."""
     return list(dict.fromkeys(word for entry in figures for word in (entry.title, SPOKEN.get(entry.name, entry.title))))
 
 

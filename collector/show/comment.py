@@ -79,7 +79,6 @@ def _line(row: ComparedCase, names: Sequence[str], *, is_named: bool) -> str:
 
 
 def _name(row: ComparedCase, name: str) -> str:
-    """Return the name of a case with its notes."""
     sides = (("baseline", row.reference), ("new", row.case))
     notes = [*row.changed, *(f"{side} {words.level_text(summary)}" for side, summary in sides if summary.segment)]
     notes += [f"{figure}: {reason}" for figure, reason in words.not_compared(row).items()]

@@ -107,14 +107,12 @@ def _with_baselines(rows: Sequence[ComparedCase]) -> list[ComparedCase]:
 
 
 def _label(row: ComparedCase) -> str:
-    """Return the label of a case without a letter."""
     if row.is_reference:
         return {BASELINE: "baseline", RECOMMENDED: "recommended"}.get(row.choice, "reference")
     return "new" if row.choice == SAME_CASE else ""
 
 
 def _columns(rows: Sequence[ComparedCase], labels: Sequence[str], console: Console) -> Iterator[TableColumn]:
-    """Yield the columns of a group of cases."""
     cases = [row.case for row in rows]
 
     def text(heading: str, cells: Sequence[str]) -> TableColumn:

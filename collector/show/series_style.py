@@ -48,7 +48,6 @@ class SeriesStyles:
     has_reference: bool = True
 
     def is_reference(self, row: ComparedCase) -> bool:
-        """Return whether a row is drawn as the reference."""
         return row.is_reference and self.has_reference
 
     def series(self, row: ComparedCase) -> str:

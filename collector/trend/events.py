@@ -92,7 +92,6 @@ def device_events(findings: Sequence[EventMember]) -> list[TrendEvent]:
 
 
 def told_by(events: Iterable[TrendEvent]) -> set[FindingName]:
-    """Return the findings in the events."""
     return {member.name for event in events for member in event.members}
 
 

@@ -82,7 +82,6 @@ class History:
         return np.concatenate(pages)
 
     def last_day(self, key: SeriesKey) -> int:
-        """Return the day of the newest run of a series, 0 if there is none."""
         return max((member.newest_ns for member in self._members.get(key, ())), default=0) // NS_PER_DAY
 
     def newest_day(self) -> int:
@@ -102,5 +101,4 @@ class History:
 
 
 def series_order(key: SeriesKey) -> tuple[str, ...]:
-    """Return the sort key of series."""
     return (key.fleet, key.board, key.model, key.device, *(str(value) for value in msgspec.structs.astuple(key)))

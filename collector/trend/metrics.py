@@ -52,7 +52,6 @@ def on_scale(metric: TrendMetric, value: float) -> float:
 
 
 def off_scale(metric: TrendMetric, x: float) -> float:
-    """Return the figure for `x` on the scale."""
     return math.exp(x / 100) if metric.rule.scale == "log" else x / 100
 
 

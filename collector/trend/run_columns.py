@@ -69,7 +69,6 @@ def scaled(metric: TrendMetric, value: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def names_of(metrics: Iterable[TrendMetric]) -> list[str]:
-    """Return the columns that the metrics read."""
     return list(dict.fromkeys(name for metric in metrics for name in (TEMPERATURE, metric.figure.name, metric.u_column) if name))
 
 

@@ -165,7 +165,6 @@ def newest_step(changes: ChangePoints) -> Step | None:
 
 
 def _steps(breaks: Sequence[tuple[ChangePoints, Break, FindingState]]) -> list[Step]:
-    """Return the steps at breaks, each among the changes of its series."""
     jobs = []
     for changes, step_break, _ in breaks:
         edges = [*changes.cuts, *(other.place for other in changes.breaks), len(changes.days.day)]

@@ -77,7 +77,6 @@ class _Weighted:
 
     @property
     def square(self) -> float:
-        """Chi-squared."""
         return float(self.remainder @ self.remainder)
 
     def without_basis(self, columns: Array) -> Array:

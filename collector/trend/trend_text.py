@@ -72,7 +72,6 @@ def interval_text(metric: str, low: float, high: float) -> str:
 
 
 def step_text(metric: str, step: Step) -> str:
-    """Return a step in words."""
     first = iso(step.day) if step.day_low == step.day_high else f"{iso(step.day)} ({iso(step.day_low)} to {iso(step.day_high)})"
     if _is_share(metric):
         text = throttling_text(step.after, first, step.before)
@@ -87,21 +86,18 @@ def step_text(metric: str, step: Step) -> str:
 
 
 def drift_text(metric: str, drift: Drift) -> str:
-    """Return a drift in words."""
     size = f"{amount_text(metric, drift.per_30_days)} ({interval_text(metric, drift.low, drift.high)}) in 30 days"
     period = f"from {iso(drift.day)} to {iso(drift.last_day)}" if drift.is_over else f"since {iso(drift.day)}"
     return f"{size}, {period}, {count(drift.days, 'day')}; {amount_text(metric, drift.total)} in all"
 
 
 def modes_text(metric: str, modes: Modes) -> str:
-    """Return two modes in words."""
     levels = f"{level_text(metric, modes.low)} and {level_text(metric, modes.high)} ({amount_text(metric, modes.size)})"
     often = f"{count(modes.changes, 'change')} since {iso(modes.day)}, the newest on {iso(modes.last_day)}"
     return f"back and forth between {levels}, {modes.high_ratio:.0%} of the days at the higher one; {often}"
 
 
 def missing_text(missing: Missing) -> str:
-    """Return a gap in words."""
     usual = "every day" if missing.every_days <= 1 else f"every {significant(missing.every_days, 2)} days"
     return f"{_no_run(missing)} for {count(missing.silent_days, 'day')}, the last on {iso(missing.day)}; usually {usual}"
 
@@ -180,7 +176,6 @@ def event_of(event: TrendEvent) -> str:
 
 
 def trends_document(trends: Sequence[SeriesTrend], until: int) -> str:
-    """Return the trends as JSON."""
     series, events = [_row(trend, until) for trend in trends], [_event(event) for event in events_of(trends, until)]
     return json_document({"until": iso(until) if trends else None, "series": _dated(series), "events": _dated(events)})
 
@@ -217,14 +212,12 @@ def _event(event: TrendEvent) -> dict[str, Any]:
 
 
 def _dated(document: Any) -> Any:
-    """Return a document with its days as text."""
     if isinstance(document, dict):
         return {name: iso(entry) if name in _DAYS else _dated(entry) for name, entry in document.items()}
     return [_dated(entry) for entry in document] if isinstance(document, list | tuple) else document
 
 
 def points_csv(series: Sequence[tuple[SeriesKey, str, Days]]) -> str:
-    """Return the points of series as CSV: a line a day."""
     header = ("fleet", "board", "device", "case", "metric", "day", "value", "u_per_cent_or_points", "runs", "temperature_c")
     rows: list[tuple[str | int, ...]] = []
     for key, name, days in series:
@@ -236,7 +229,6 @@ def points_csv(series: Sequence[tuple[SeriesKey, str, Days]]) -> str:
 
 
 def annotations_table(annotations: Sequence[Annotation]) -> "Table":
-    """Return the annotations as a table."""
     from rich.text import Text  # noqa: PLC0415
 
     table = plain_table("#", "day", "text", "kind", "of", right="#")

@@ -43,7 +43,6 @@ class SeriesSelection(msgspec.Struct, frozen=True, kw_only=True):
     runtime: str | None = None
 
     def takes(self, key: SeriesKey) -> bool:
-        """Return whether the series is selected."""
         return all(getattr(self, name) in (None, getattr(key, name)) for name in SELECTORS)
 
 

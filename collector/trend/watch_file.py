@@ -100,7 +100,6 @@ class WatchFile:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection for reading."""
         with sqlite_file.mapped(self.path, WATCH_FORMAT):
             yield self.connection
 
@@ -121,12 +120,10 @@ class WatchFile:
             lock.release()
 
     def in_need(self, write: Callable[[], None]) -> None:
-        """See `WatchStore`."""
         DiskReserve(self.path).in_need(write)
 
 
 def watch_file_beside(store: str) -> Path:
-    """Return the path of a store's watch file."""
     path = Path(store).expanduser()
     return path.with_name(f"{path.name}.watch")
 
@@ -168,7 +165,6 @@ class Annotation:
 
 
 def add_annotation(file: WatchStore, annotation: Annotation) -> int:
-    """Store an annotation; return its number."""
     with file.writing() as statements:
         statements.execute("INSERT INTO annotations (body) VALUES (?)", (msgspec.json.encode(annotation),))
         # That of this transaction: writers wait for each other.
@@ -176,7 +172,6 @@ def add_annotation(file: WatchStore, annotation: Annotation) -> int:
 
 
 def remove_annotation(file: WatchStore, number: int) -> bool:
-    """Remove an annotation; return whether it existed."""
     with file.writing() as connection:
         removed: int = connection.execute("DELETE FROM annotations WHERE number = ?", (number,)).rowcount
     return removed > 0
@@ -197,7 +192,6 @@ def cuts(annotations: Sequence[Annotation], key: SeriesKey, metric: str) -> dict
 
 
 def annotations_of(store: str | LedgerPlace) -> list[Annotation]:
-    """Return the annotations of a store: a ledger or a document."""
     if isinstance(store, str):
         store = ledger_place(store)
     if isinstance(store, Path) and not watch_file_beside(str(store)).exists():

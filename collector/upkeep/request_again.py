@@ -95,12 +95,10 @@ class _Listener(SessionEvents):
             return [device for device in self._found.values() if device.state != "revoked"]
 
     def connected(self) -> None:
-        """Session event: subscribe."""
         if self.session is not None:
             self.session.subscribe([messages.topics_of("birth"), messages.topics_of("state")])
 
     def received(self, message: Message) -> None:
-        """Session event: a birth or a state."""
         try:
             topic = messages.parse_topic(message.topic)
             state = messages.decode_state(message.payload).state if topic.kind == "state" else None
@@ -114,5 +112,4 @@ class _Listener(SessionEvents):
             self._found[topic.fleet, topic.device] = replace(device, state=state or device.state)
 
     def answered(self, refusal: str | None) -> None:
-        """Session event: the broker's answer."""
         self.refusal = self.refusal or refusal

@@ -54,7 +54,6 @@ class ChoiceFilter:
 
     @property
     def column(self) -> ViewColumn[ComparedCase]:
-        """The column of the outcomes."""
         return ViewColumn("requirements", "Limits" if self.choice.required.text else "Choice", self.outcome, is_text=True)
 
     @property

@@ -47,7 +47,6 @@ def write_file_of(store: RunStore, path: Path, choice: FileChoice, progress: Tel
 
 
 def whole_page(book: CaseBook, events: TrendEvents, choice: FileChoice, progress: Tell = no_progress) -> str:
-    """Return the file as HTML."""
     addresses, left_away = _held(ViewContext(book, Links(()), events), choice)
     written_views: list[tuple[str, Markup, str]] = []
 

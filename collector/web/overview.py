@@ -68,7 +68,6 @@ class _DeviceLine:
 
 
 def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
-    """Return the overview of the fleet."""
     every_case = picked_cases(context.book, case_filter)
     activities = context.activities
     now = {

@@ -60,7 +60,6 @@ def parse_filter(fields: Mapping[str, str]) -> CaseFilter:
 
 
 def facet(case: BookedCase, name: str) -> str:
-    """Return the value of a facet of a case."""
     return case.board if name == "board" else str(getattr(case.key, name))
 
 

@@ -305,7 +305,6 @@ def facts_of(condition: Condition) -> Facts:
 
 
 def machine_facts(run: RunRecord) -> Facts:
-    """Return the machine of a run, in words."""
 
     def reported(*fields: str) -> str | None:
         return " ".join(text for field in fields if (text := environment([run.environment], field))) or None

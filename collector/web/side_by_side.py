@@ -79,7 +79,6 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
 
 
 def _title(comparison: Comparison) -> str:
-    """Return the compared sides."""
     compared = comparison.compared
     references = sorted({row.reference.key.device for row in comparison.rows})
     devices = sorted({row.case.key.device for row in compared or comparison.rows})

@@ -47,7 +47,6 @@ def shipped_language() -> list[dict[str, str]]:
 
 
 def shipped_files() -> dict[str, Path]:
-    """Return all shipped model files by their names."""
     language = {row["file"]: LANGUAGE_FOLDER / row["file"] for row in shipped_language()}
     return {model.path.name: model.path for model in shipped_models()} | language
 

@@ -128,7 +128,6 @@ def report_cells(conversion: Conversion) -> dict[str, str]:
 
 
 def remedy(conversion: Conversion) -> str:
-    """Return the remedy."""
     if conversion.format.precision == "fp32":
         return "the converter writes this model incorrectly: try another version of the converter, or export the model in another way"
     if conversion.format.precision == "fp16":

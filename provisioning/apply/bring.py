@@ -26,7 +26,6 @@ CACHED = 4
 
 
 def is_installed(release: ReleaseFile, facts: BoardFacts) -> bool:
-    """Return whether exactly this release is installed on the board."""
     return facts.releases.get(release.manifest.version) == hashlib.sha256(release.document).hexdigest()
 
 

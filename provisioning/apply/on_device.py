@@ -66,7 +66,6 @@ class LocalDevice:
         self.restart = self.below("/run/edgemeter-apply-restart")
 
     def below(self, path: str) -> Path:
-        """Return the path with the prefix."""
         return Path(self.prefix + path)
 
     def do(self, *command: str, timeout_s: float = 120.0, stdin: str = "") -> None:
@@ -245,7 +244,6 @@ def run(*command: str, timeout_s: float = 120.0, stdin: str = "") -> "subprocess
 
 
 def last_line(text: str) -> str:
-    """Return the last line that is not blank."""
     return ([line.strip() for line in text.splitlines() if line.strip()] or ["no message"])[-1][:300]
 
 

@@ -351,7 +351,6 @@ def _show_job(registry: Registry, job: Job, executions: Sequence[Execution], for
 
 
 def _show_jobs(registry: Registry, device: str | None, form: Format, *, with_text: bool) -> None:
-    """Show the newest jobs, of all devices or of one."""
     if device is not None:
         now_ns = time.time_ns()
         executions = select_executions(registry, "WHERE device = ? ORDER BY id DESC LIMIT ?", device, MOST_OF_DEVICE)

@@ -190,7 +190,6 @@ def read_request(pem: str) -> SigningRequest:
 
 
 def names_of(certificate: bytes) -> set[str]:
-    """Return the host names and addresses in a server's certificate."""
     with suppress(x509.ExtensionNotFound):
         alternatives = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return {str(alternative.value) for alternative in alternatives}

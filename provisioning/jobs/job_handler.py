@@ -100,7 +100,6 @@ class OrderSender:
 
 
 def order_message(execution: Execution, job: Job) -> tuple[Topic, Order]:
-    """Return the order and its topic: the job, or its end."""
     work = Cancel() if execution.requested == "cancel" or execution.state not in ON_DEVICE else job.works[execution.work]
     order = Order(job=execution.job, attempt=execution.attempt, version=execution.version, work=work, timeout_s=job.timeout_s)
     return Topic(execution.fleet, execution.device, "command"), order

@@ -187,7 +187,6 @@ class JobQueue:
         return next((execution for execution in self.of_device(device) if execution.job == job), None)
 
     def of_device(self, device: str) -> list[Execution]:
-        """Return the open executions of a device."""
         return list(self._of_device.get(device, {}).values())
 
     def first(self, device: str) -> Execution | None:

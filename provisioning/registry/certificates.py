@@ -87,7 +87,6 @@ def put_token(statements: Statements, token: EnrolmentToken) -> None:
 
 
 def find_token(registry: Registry, token_id: str) -> EnrolmentToken | None:
-    """Return the token of that id, or None."""
     return next((EnrolmentToken(**row) for row in registry.query("SELECT * FROM tokens WHERE token_id = ?", token_id)), None)
 
 
@@ -130,7 +129,6 @@ def put_request(statements: Statements, request: EnrolmentRequest) -> None:
 
 
 def find_request(registry: Registry, request: str) -> EnrolmentRequest | None:
-    """Return the request of that id, or None."""
     return next((EnrolmentRequest(**row) for row in registry.query("SELECT * FROM requests WHERE request = ?", request)), None)
 
 

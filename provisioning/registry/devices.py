@@ -62,12 +62,10 @@ def read(registry: Registry) -> list[Device]:
 
 
 def find(registry: Registry, device: str) -> Device | None:
-    """Return the device of that name, or None."""
     return next(map(_device, registry.query("SELECT * FROM devices WHERE device = ?", device)), None)
 
 
 def find_by_serial(registry: Registry, serial: str) -> Device | None:
-    """Return the device with that serial number, or None."""
     return next(map(_device, registry.query("SELECT * FROM devices WHERE serial = ?", serial)), None)
 
 

@@ -60,7 +60,6 @@ class Execution:
 
     @property
     def is_final(self) -> bool:
-        """Whether it has ended."""
         return self.state in FINAL
 
     @property
@@ -143,12 +142,10 @@ def write_executions(statements: Statements, changed: Iterable[Execution]) -> No
 
 
 def executions_of_job(registry: Registry, job: str) -> list[Execution]:
-    """Return the executions of a job, by device."""
     return select_executions(registry, "WHERE job = ? ORDER BY device", job)
 
 
 def find_execution(registry: Registry, job: str, device: str) -> Execution | None:
-    """Return the execution of a job on a device, or None."""
     return next(iter(select_executions(registry, "WHERE job = ? AND device = ?", job, device)), None)
 
 

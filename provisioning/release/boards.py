@@ -43,12 +43,10 @@ class ReleaseTarget:
 
     @property
     def python_text(self) -> str:
-        """Return `3.13`."""
         return f"{self.python[0]}.{self.python[1]}"
 
     @property
     def glibc_text(self) -> str:
-        """Return `2.41`."""
         return f"{self.glibc[0]}.{self.glibc[1]}"
 
     @property
@@ -73,7 +71,6 @@ class ReleaseTarget:
 
 @cache
 def all_boards() -> dict[str, BoardFamily]:
-    """Return all boards by name."""
     return msgspec.toml.decode(files(__package__).joinpath("boards.toml").read_bytes(), type=dict[str, dict[str, BoardFamily]])["board"]
 
 

@@ -140,7 +140,6 @@ class UnverifiedRelease:
             refuse(f"cannot read the release {str(path)!r} ({error}): copy it again, whole")
 
     def close(self) -> None:
-        """Close the file."""
         self.tar.close()
 
     def open(self, name: str) -> IO[bytes]:

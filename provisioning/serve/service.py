@@ -92,12 +92,10 @@ class FleetService:
             logger.info("connection to the broker at %s lost: %s", self.address, reason)
 
     def received(self, message: Message) -> None:
-        """Session event: queue it for the thread."""
         for unread in self._inbox.put(message):
             self.session.acknowledge(unread)
 
     def answered(self, refusal: str | None) -> None:
-        """Session event: the broker's answer to a publish."""
         if refusal is not None:
             text = "the broker at %s refuses: %s; compare its ACL with that of `edgemeter fleet init`"
             logger.warning(text, self.address, refusal, extra=about(refusal))
