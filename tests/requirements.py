@@ -97,7 +97,6 @@ def triton_python() -> Path | None:
 
 
 def triton_library(python: Path) -> Path | None:
-    """Return the folder of Triton in an environment."""
     return next(python.parents[1].glob("lib/python3*/site-packages/pytriton/tritonserver"), None) if python.is_file() else None
 
 

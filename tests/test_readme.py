@@ -34,7 +34,6 @@ def printed() -> str:
 
 
 def compared_block() -> walk.Block:
-    """Return the block whose output is compared."""
     (block,) = (block for block in walk.blocks(README) if block.mark == "compared")
     return block
 

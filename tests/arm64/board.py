@@ -42,7 +42,6 @@ class Board:
             self._process = None
 
     def is_on(self) -> bool:
-        """Return whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     def said(self) -> str:

@@ -23,7 +23,6 @@ def prepared(board_files: Path, server: FleetServer, device: str, folder: Path, 
 
 
 def presence(server: FleetServer, device: str) -> str | None:
-    """Return how the fleet sees the device, None before it has joined."""
     try:
         return str(json.loads(server.command("show", device, "--format", "json"))["presence"])
     except AssertionError:

@@ -22,7 +22,6 @@ UPDATE_S = 240.0
 
 @pytest.fixture(scope="module")
 def board(board_files, server, tmp_path_factory):
-    """Return a board that has joined and is on."""
     joined = prepared(board_files, server, DEVICE, tmp_path_factory.mktemp("board"))
     joined.power_on()
     assert awaited(joined, lambda: last_report(server).get("release")), joined.said()[-3000:]
@@ -31,7 +30,6 @@ def board(board_files, server, tmp_path_factory):
 
 
 def device_status(server: FleetServer) -> dict:
-    """Return all that the fleet knows of the device."""
     return json.loads(server.command("show", DEVICE, "--format", "json"))
 
 

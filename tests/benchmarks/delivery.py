@@ -99,7 +99,6 @@ def folder_on_disk() -> Iterator[Path]:
 
 @contextmanager
 def running(server: AnyServer) -> Iterator[AnyServer]:
-    """Run a server for the block."""
     server.start()
     try:
         yield server

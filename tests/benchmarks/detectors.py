@@ -47,7 +47,6 @@ class Detector:
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
         return f"{self.file.partition('.')[0].removesuffix('_2018_06_29')}{f' as {self.to}' if self.to else ''}; {self.runtime}"
 
 

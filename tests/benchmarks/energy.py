@@ -87,7 +87,6 @@ def _fans() -> dict[str, Callable[[Draw], World]]:
 
 
 def _late() -> dict[str, Callable[[Draw], World]]:
-    """Return sensors that are late."""
 
     def lag(draw: Draw, rate: float = 10.0) -> World:
         lag_s = draw.uniform(0.1, 2)
@@ -188,7 +187,6 @@ def _courses() -> dict[str, Callable[[Draw], World]]:
 
 
 def _sensors() -> dict[str, Callable[[Draw], World]]:
-    """Return sensors with ways of their own."""
 
     def plug(draw: Draw, clock_s: float, step_w: float) -> World:
         averages = bool(draw.integers(2))
@@ -327,7 +325,6 @@ class Result:
 
     @property
     def trials(self) -> int:
-        """Return how many trials there were."""
         return len(self.gross) + len(self.reasons)
 
     @property
@@ -338,7 +335,6 @@ class Result:
         return any(_chance(_held(judged), len(judged)) < CHANCE for judged in (self.gross, self.net))
 
     def row(self) -> str:
-        """Return the row of the table."""
 
         def percent(judged: tuple[tuple[float, float, float], ...]) -> str:
             return f"{100 * _held(judged) / len(judged):.0f}" if judged else "-"

@@ -136,7 +136,6 @@ def _programs_ms(program: Path, model: Path, first: int) -> Pair:
 
 
 def _send(process: "subprocess.Popen[str]", signal_number: int) -> None:
-    """Send a signal to a process that has not ended, and to all that it started."""
     pids = [] if process.poll() is not None else [process.pid]
     for pid in pids:
         with suppress(OSError):

@@ -88,7 +88,6 @@ class Receipts:
         self._reader = PacketReader("3.1.1", 1)
 
     def read(self, *, remember: bool) -> None:
-        """Take what has come."""
         now_s = time.perf_counter()
         came = [message for part in self._reader.read(self.socket.recv(1 << 20)) if isinstance(part, list) for message in part]
         for message in came:

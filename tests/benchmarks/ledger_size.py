@@ -47,7 +47,6 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def of_a_million() -> Iterator[Comparison]:
-    """Yield the questions to a million runs."""
     yield from _questions(Fleet(devices=1000, days=100, cases=10))
 
 

@@ -33,7 +33,6 @@ class Journal:
         os.write(self._file, b" cut\n")
 
     def note(self, event: str, number: int) -> None:
-        """Write one line."""
         os.write(self._file, f"{event} {number}\n".encode())
 
 
@@ -98,7 +97,6 @@ class Agent:
 
 
 def main(folder: Path, broker: str, records: int, rate_per_s: float, devices: list[str]) -> None:
-    """Run the devices until all is delivered."""
     address = broker_address.parse_address(broker)
     agents = [Agent(folder, address, device) for device in devices]
     due_s = looked_s = time.monotonic()

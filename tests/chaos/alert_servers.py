@@ -46,7 +46,6 @@ class Journal:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, channel: str, text: str, *, is_answer_lost: bool) -> None:
-        """Note a message by the titles in its text."""
         events = [(device, "closed" if word else "opened") for word, device in TITLE.findall(text)]
         with self.lock:
             self.kept.append(Kept(channel, events, self.run, is_answer_lost))
@@ -81,7 +80,6 @@ class _HttpHandler(BaseHTTPRequestHandler):
         self.respond(200)
 
     def do_POST(self) -> None:
-        """Take a message."""
         self.server.receiver.journal.watch(self.server.receiver.name, "connected")
         content = self.rfile.read(int(self.headers["Content-Length"]))
         if len(content) < int(self.headers["Content-Length"]):
@@ -234,7 +232,6 @@ class MqttReceiver(Receiver):
         return f'url = "mqtt://{LOOPBACK}:{self.port}/{TOPIC}"\n'
 
     def stop(self) -> None:
-        """End the brokers."""
         self.subscriber.close()
         for broker in self.brokers:
             broker.kill()

@@ -25,7 +25,6 @@ class CommitProxy(Proxy):
         self._draw = random.Random(seed)  # noqa: S311 - the same waits for the same seed
 
     def arm(self, cut: Cut) -> None:
-        """Cut the next connection that commits."""
         self._armed.append(cut)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:

@@ -22,7 +22,6 @@ class Counted:
 
     @property
     def total(self) -> int:
-        """The sum so far."""
         return self._ended + self._now
 
     def stop(self) -> None:
@@ -32,7 +31,6 @@ class Counted:
         self._thread.join()
 
     def look(self) -> None:
-        """Read the counter now."""
         try:
             with urllib.request.urlopen(self._url, timeout=2) as response:  # noqa: S310 - loopback
                 counts = self._pattern.findall(response.read().decode())

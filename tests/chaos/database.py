@@ -52,11 +52,9 @@ class Node:
 
     @property
     def wal(self) -> str:
-        """The folder of the WAL."""
         return str(self.wal_disk.folder / "wal")
 
     def create(self) -> None:
-        """Make an empty server with the database."""
         self.server.create(f"--waldir={self.wal}", "--wal-segsize=1")
         self.start()
         self.server.await_up()
@@ -88,7 +86,6 @@ class Node:
             time.sleep(down_s)
 
     def end(self) -> None:
-        """End it at once, for good."""
         with self._lock:
             self.is_wanted = False
             self.server.kill()
@@ -142,7 +139,6 @@ class Pair:
         return f"postgresql://{OWNER}@{hosts}/{DATABASE}?target_session_attrs=read-write"
 
     def start(self) -> None:
-        """Start both."""
         for node in self.nodes:
             node.proxy.start()
         self.primary.create()
@@ -202,7 +198,6 @@ class Pair:
             time.sleep(0.5)
 
     def stop(self) -> None:
-        """End both."""
         for node in self.nodes:
             node.stop()
             node.proxy.stop()

@@ -40,7 +40,6 @@ class Verdict:
         return self.lost == self.doubled == self.quarantined == 0 and self.sent > 0
 
     def line(self) -> str:
-        """Return the counts as one line of JSON."""
         counts = asdict(self)
         del counts["examples"]
         return json.dumps(counts)

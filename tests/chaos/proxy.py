@@ -24,12 +24,10 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def start(self) -> None:
-        """Listen."""
         self._thread.start()
         self._server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, LOOPBACK, self.port), self._loop).result(10)
 
     def stop(self) -> None:
-        """End everything."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -28,7 +28,6 @@ class Supervised:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def kill(self, down_s: float) -> None:

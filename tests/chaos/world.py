@@ -75,7 +75,6 @@ class Scene:
         return int(rows[0]["count"]) if rows else 0
 
     def verdict(self) -> Verdict:
-        """End the collectors and return what came of the run."""
         for counted in self.counted:
             counted.stop()
         for collector in self.collectors:
@@ -158,7 +157,6 @@ class World(Scene):
         return [self.broker, self.influx_server, *self.collectors, *self.agents]
 
     def disks(self) -> list[Disk]:
-        """Return the disks that can be filled."""
         return [disk for disk in self._disks if disk.can_fill]
 
     def _drained(self, before: int) -> int:

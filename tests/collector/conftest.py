@@ -24,12 +24,10 @@ class Place:
     name: str
 
     def config(self, **changes):
-        """Return how the bucket is reached, with changes."""
         return InfluxConfig(**({"url": self.server.url, "token": self.server.token, "org": self.server.org, "bucket": self.name} | changes))
 
     @property
     def url(self):
-        """Its URL, as somebody types it."""
         return f"{self.server.url}?org={self.server.org}&bucket={self.name}"
 
     def query(self, influxql):
@@ -69,7 +67,6 @@ def broker(tmp_path):
 
 @pytest.fixture
 def bucket_of():
-    """Return a maker of buckets that closes them."""
     buckets = []
 
     def make(config):

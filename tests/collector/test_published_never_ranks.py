@@ -28,7 +28,6 @@ def test_what_others_published_is_read_by_its_own_views_alone():
 
 
 def full_run(**changes):
-    """Return a run that has every figure."""
     fields = {
         "task": "generation",
         "generation": make_generation(energy=make_generation_energy()),

@@ -35,7 +35,6 @@ def installed(request, monkeypatch) -> str:
 
 @pytest.fixture
 def model(installed):
-    """Return the generator's model."""
     return fixture_of(installed)
 
 
@@ -48,7 +47,6 @@ def loaded(installed, model):
 
 
 def prompt_of(engine, length: int = 5) -> list[int] | str:
-    """Return a prompt that the generator takes."""
     if not engine.text_tokens.size:
         return "the board on the bench " * length
     return [*engine.first_tokens, *engine.text_tokens[3 : 3 + length].tolist()]
@@ -106,7 +104,6 @@ def check_refused_prompts(generator, engine):
 
 
 def broken(kind: str, folder: Path, name: str) -> Path:
-    """Return a path that is no model of anything."""
     path = folder / f"model{fixture_of(name).suffix}"
     contents = {
         "empty": b"",

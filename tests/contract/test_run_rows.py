@@ -73,7 +73,6 @@ FULL_RECORDS = [
 
 
 def numbered(runs, first=1):
-    """Return runs with an id and a number each."""
     return [msgspec.structs.replace(run, id=f"run-{seq:04}", session=1, seq=seq) for seq, run in enumerate(runs, first)]
 
 
@@ -105,7 +104,6 @@ def test_the_version_of_the_rows_is_that_of_what_they_hold():
 
 
 def is_absent(value):
-    """Return whether a row has no value, as it is bound."""
     return isinstance(value, float) and math.isnan(value)
 
 

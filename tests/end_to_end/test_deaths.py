@@ -210,7 +210,6 @@ class DyingRun:
         return False
 
     def reach(self, phase: str) -> None:
-        """Read on until the phase has begun."""
         while not re.search(rf"[\]:] {phase}\b", self.text):
             assert self.read(), self.text
 

@@ -40,7 +40,6 @@ hours = 60.0
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory):
-    """Return the fleet's ledger."""
     path = tmp_path_factory.mktemp("fleet") / "ledger.sqlite"
     write_fleet_of_truths(path)
     return path

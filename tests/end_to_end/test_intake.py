@@ -22,7 +22,6 @@ pytestmark = pytest.mark.mosquitto
 
 @pytest.fixture
 def broker(tmp_path):
-    """Return the address of a mosquitto."""
     with started(mosquitto(tmp_path, *TUNED)) as address:
         yield address
 

@@ -36,7 +36,6 @@ def start(folder, *arguments):
 
 
 def wait_for_runs(folder, count):
-    """Wait until so many runs have ended."""
     assert wait_until(lambda: len(list((folder / "bundles").glob("*.edgemeter"))) >= count, 60)
 
 

@@ -29,7 +29,6 @@ def finish(process: subprocess.Popen[str], timeout_s: float = 120) -> tuple[int,
 
 @pytest.fixture
 def broker(tmp_path):
-    """Return a running mosquitto."""
     server = mosquitto(tmp_path)
     server.start()
     yield server

@@ -74,7 +74,6 @@ class LoopbackBoard:
         return copied
 
     def release(self) -> str:
-        """Return the release that it runs."""
         return (self._folder / "opt" / "current").readlink().name
 
     def _kept_up(self, name: str, *command: str) -> Supervised:

@@ -37,7 +37,6 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
 
     def document(self) -> dict[str, object]:
-        """Return it as JSON shows it."""
         return {**asdict(self), "holds": not self.faults}
 
 
@@ -55,7 +54,6 @@ class Drill:
 
     @property
     def servers(self) -> list[Supervised]:
-        """The processes of the server."""
         return [self.server.broker, self.server.service, self.server.collector]
 
     def order(self, *options: object, on: str = "all", seconds: float = 0.0) -> str:
@@ -68,7 +66,6 @@ class Drill:
         )
 
     def note_unless(self, holds: object, text: str) -> None:
-        """Note a fault unless it holds."""
         if not holds:
             self.outcome.faults.append(text)
 
@@ -115,7 +112,6 @@ class Drill:
         self.outcome.took_s[name] = round(time.monotonic() - begun_s, 1)
 
     def presence(self) -> dict[str, str]:
-        """Return how the fleet sees each device."""
         return {device["device"]: device["presence"] for device in self.server.read("list")["devices"]}
 
 

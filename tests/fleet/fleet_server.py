@@ -36,7 +36,6 @@ class FleetServer:
         return json.loads(self.command(*words, "--format", "json"))
 
     def join_file(self, device: str) -> Path:
-        """Return a file with a fresh token of a device."""
         self.command("token", device, "--output", self.folder.parent / "join")
         return self.folder.parent / "join" / f"{device}.join.toml"
 
@@ -46,7 +45,6 @@ class FleetServer:
         return self.folder.parent / "ledger.sqlite"
 
     def runs(self, device: str | None = None) -> list[RunRecord]:
-        """Return what has arrived, of a device or of all."""
         with SqliteLedger(self.ledger, "read") as ledger:
             return [entry.record for entry in ledger.records() if device in {None, entry.record.device}]
 

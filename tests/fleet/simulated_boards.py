@@ -85,7 +85,6 @@ class _Sent:
 
 
 def board_name(number: int) -> str:
-    """Return the name of the nth board."""
     return f"board-{number:04d}"
 
 
@@ -126,7 +125,6 @@ class SimulatedBoards:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it without a goodbye."""
         self._ended.set()
         self._thread.join()
         for line in self._lines.values():
@@ -280,7 +278,6 @@ class _Line:
         """It comes back by itself."""
 
     def received(self, message: Message) -> None:
-        """Take a message."""
         self._boards.received(message)
 
     def answered(self, refusal: str | None) -> None:

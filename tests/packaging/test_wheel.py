@@ -47,7 +47,6 @@ def source(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(source, tmp_path_factory) -> Path:
-    """Return a wheel built from them."""
     return build_wheel(source, tmp_path_factory.mktemp("wheel"))
 
 
@@ -112,7 +111,6 @@ def test_an_extra_resolves_to_wheels_for_64_bit_boards(extra, wheel, tmp_path):
 
 
 def ran(program: Path, *arguments: object, home: Path) -> subprocess.CompletedProcess[str]:
-    """Return the finished command."""
     environment = {**os.environ, "EDGEMETER_HOME": str(home), "COLUMNS": "200"}
     return subprocess.run(
         [program, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=900, cwd=home, env=environment

@@ -45,7 +45,6 @@ class Runner:
         program.chmod(0o755)
 
     def git(self, *arguments):
-        """Return what git says."""
         who = ["-c", "user.name=t", "-c", "user.email=t@t"]
         completed = subprocess.run(["git", *who, *arguments], cwd=self.folder, capture_output=True, text=True, check=True)
         return completed.stdout.strip()

@@ -37,7 +37,6 @@ DOCKERFILES = ["collector/deploy/agent.Dockerfile", "collector/deploy/collector.
 
 
 def yaml_of(path):
-    """Return the content of a YAML file."""
     return yaml.safe_load((ROOT / path).read_text())
 
 

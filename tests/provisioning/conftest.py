@@ -27,7 +27,6 @@ def no_broker(monkeypatch):
 
 @pytest.fixture
 def lab(tmp_path, no_broker):  # noqa: ARG001 - for what it does
-    """Return a fleet without a broker."""
     with ExitStack() as stack:
         yield Lab(tmp_path, stack, (8883, 8443))
 
@@ -41,7 +40,6 @@ def broker_lab(tmp_path):
 
 @pytest.fixture
 def running_lab(broker_lab):
-    """Return a fleet with its broker and service."""
     return broker_lab.start()
 
 

@@ -11,7 +11,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "tasks" / "fleet.md"
 
 
 def block(kind):
-    """Return the page's one block of a kind."""
     (text,) = [part.partition("\n")[2].partition("```")[0] for part in PAGE.read_text().split(f"```{kind}")[1:]]
     return text
 

@@ -34,7 +34,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Return an empty home."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 

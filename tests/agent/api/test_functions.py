@@ -12,13 +12,11 @@ SHORT = {"mode": "rapid", "power": "none"}
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """Return an empty home."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     monkeypatch.setenv("EDGEMETER_RUN_LOCK", "run.lock")
 
 
 def pause(seconds, *, result=None):
-    """Wait, and return a result."""
     time.sleep(seconds)
     return result
 

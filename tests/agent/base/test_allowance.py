@@ -11,7 +11,6 @@ class Time:
         self.now_s = 0.0
 
     def __call__(self):
-        """Return the time, in seconds."""
         return self.now_s
 
 

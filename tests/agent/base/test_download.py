@@ -30,7 +30,6 @@ def part(tmp_path, monkeypatch):
 
 
 def get(address, part, size_bytes=None, limit_bytes=10_000_000, tell=no_progress):
-    """Download what is missing."""
     download(address, part, size_bytes, limit_bytes, tell, timeout_s=5.0)
     return part.read_bytes()
 

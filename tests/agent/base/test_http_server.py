@@ -15,7 +15,6 @@ class Prompt(HttpHandler):
     """Answers at once."""
 
     def answer(self) -> None:
-        """Answer a word."""
         self.respond(200, b"ok")
 
 
@@ -96,7 +95,6 @@ def test_a_connection_that_is_being_served_makes_no_room():
 
     class Slow(HttpHandler):
         def answer(self) -> None:
-            """Answer when the test says so."""
             under_way.release()
             may_answer.wait(150)
             self.respond(200, b"ok")

@@ -15,13 +15,11 @@ class Clock:
         self.now_s = 1000.0
 
     def __call__(self):
-        """Return the time."""
         return self.now_s
 
 
 @pytest.fixture
 def clock():
-    """Return a clock."""
     return Clock()
 
 
@@ -32,7 +30,6 @@ def logged(clock):
 
     class Kept(logging.Handler):
         def emit(self, record):
-            """Keep the text."""
             lines.append(record.getMessage())
 
     logger = logging.getLogger("test-log-limit")

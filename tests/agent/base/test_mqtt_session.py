@@ -43,7 +43,6 @@ class Events(SessionEvents):
 
 @pytest.fixture
 def mute():
-    """Return a running mute broker."""
     with socketserver.ThreadingTCPServer((LOOPBACK, 0), Mute) as server:
         server.daemon_threads = True
         server.connections = []
@@ -138,15 +137,12 @@ class Slow(SessionEvents):
         self.reasons = []
 
     def connected(self):
-        """Subscribe."""
         self.session.subscribe(["a/#"])
 
     def disconnected(self, reason):
-        """Remember why."""
         self.reasons.append(reason)
 
     def received(self, message):
-        """Remember it."""
         self.messages.append(message)
 
 

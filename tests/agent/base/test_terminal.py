@@ -10,7 +10,6 @@ NAME = "simulated-detector-07"
 
 
 def lines_of(table, width):
-    """Return what a console of this width prints."""
     out = io.StringIO()
     Console(file=out, width=width).print(table)
     return [line.rstrip() for line in out.getvalue().splitlines()]

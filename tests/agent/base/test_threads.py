@@ -13,12 +13,10 @@ DEADLINE_S = 60
 
 
 def start(work, name="edgemeter-page"):
-    """Start a thread."""
     threading.Thread(target=work, name=name, daemon=True).start()
 
 
 def overflow():
-    """Die."""
     raise OverflowError("can't serialize ints\n < -2**63")
 
 

@@ -17,7 +17,6 @@ from tests.fixtures.rows import table_row
 
 @pytest.fixture
 def key(tmp_path):
-    """Return the path of a new private key."""
     signature.keygen(tmp_path / "lab.key")
     return tmp_path / "lab.key"
 

@@ -22,7 +22,6 @@ def run(*arguments):
 
 
 def written(folder, name, document):
-    """Return the path of a document."""
     path = folder / name
     path.write_text(document if isinstance(document, str) else json.dumps(document))
     return path

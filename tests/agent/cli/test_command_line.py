@@ -21,14 +21,12 @@ HEAVY = ("numpy", "msgspec", "ai_edge_litert", "onnxruntime", "torch", "PIL", "r
 
 
 def start(home, *arguments, **settings):
-    """Start a command with a home of its own."""
     environment = os.environ | {"EDGEMETER_HOME": str(home)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | settings
     return subprocess.Popen([*EDGEMETER, *arguments], env=environment, stdin=subprocess.DEVNULL, text=True, **pipes)
 
 
 def ended(process):
-    """Return how a command has ended, with what it wrote."""
     out, err = process.communicate()
     return process.returncode, out, err
 

@@ -75,7 +75,6 @@ def test_what_an_error_names_exists():
 
 
 def check(location, text):
-    """Check one message."""
     for line in COMMAND.findall(text):
         words = line.split()[1:]
         prefixes = [count for count in range(len(words) + 1) if " ".join(words[:count]) in COMMANDS]

@@ -17,20 +17,17 @@ MEASURE = Measure(suite=Content(sha256="a" * 64, size_bytes=10, name="nightly.to
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """Return a home of its own for the agent."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     return tmp_path
 
 
 def jobs_output(*arguments):
-    """Return what the command prints."""
     result = CliRunner().invoke(cli, ["agent", "jobs", *arguments], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def order(job, work):
-    """Return an order."""
     return Order(job=job, attempt=1, version=0, work=work, timeout_s=60.0)
 
 

@@ -30,7 +30,6 @@ from tests.fixtures.snapshot import same_as_snapshot
 
 
 def printed(*runs, width=140, **how):
-    """Return what is printed of the runs."""
     out = io.StringIO()
     run_output.print_runs(runs, Console(file=out, width=width), **how)
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
@@ -42,19 +41,16 @@ def repeats(*p50s_ms, **changes):
 
 
 def judged(runs, *violations):
-    """Return the runs with these violations."""
     verdicts = [Verdict(state="disturbed" if of_run else "ok", violations=of_run) for of_run in violations]
     return [msgspec.structs.replace(run, verdict=verdict) for run, verdict in zip(runs, verdicts, strict=True)]
 
 
 def power_modes():
-    """Return three runs in each of two modes."""
     modes = (("0 15W", 4.0), ("1 25W", 2.0))
     return [run for mode, p50_ms in modes for run in repeats(p50_ms, p50_ms, p50_ms, environment=make_environment(power_mode=mode))]
 
 
 def generated():
-    """Return runs that generated text."""
     of_tokens = GenerationEnergy(output_token_gross_mj=530.0)
     energy = make_energy()
     return repeats(2.0, 2.1, 2.2, generation=make_generation(energy=of_tokens), accuracy=None, reasons={"accuracy": "none"}, energy=energy)

@@ -58,7 +58,6 @@ def frames_of(missed, frames=54_000):
 
 
 def with_frames(mode, each, p50_ms=40.0, frame_mj=280.0):
-    """Return a run for each of these frames."""
     runs = runs_in(mode, p50_ms, frame_mj, scatter=SCATTER[: len(each)], scenario="steady")
     return [msgspec.structs.replace(run, steady=steady) for run, steady in zip(runs, each, strict=True)]
 

@@ -25,7 +25,6 @@ UNTYPED = {OrderedSuite}
 
 
 def structs() -> Iterator[type[msgspec.Struct]]:
-    """Yield every struct of the contract."""
     for module_info in pkgutil.iter_modules(contract.__path__):
         module = importlib.import_module(f"{contract.__name__}.{module_info.name}")
         for value in vars(module).values():
@@ -65,7 +64,6 @@ def test_a_message_with_a_larger_number_is_refused_in_one_line():
 
 
 def check_refused(number):
-    """Check that no message holds it."""
     report = msgspec.json.decode(health.encode_health(make_health()))
     order = {"job": "j", "attempt": 1, "version": number, "work": {"type": "doctor"}, "timeout_s": 1.0}
     for decode, document, where in (

@@ -24,22 +24,18 @@ class Listening:
         self._wrong = wrong
 
     def connected(self):
-        """Keep it."""
         self._keep("connected")
 
     def received(self, message):
-        """Keep it."""
         self._keep(message.payload)
 
     def poll(self):
-        """Count."""
         self.looks += 1
         if self._wrong:
             raise self._wrong
         return self._pause_s
 
     def close(self):
-        """Keep it."""
         self._keep("closed")
 
     def _keep(self, event):
@@ -49,7 +45,6 @@ class Listening:
 
 
 def serve(dispatcher, times):
-    """Serve what waits."""
     for _ in range(times):
         dispatcher.serve(0.0)
 
@@ -116,7 +111,6 @@ def test_what_is_too_large_or_too_much_never_gets_into_memory():
 
 
 def damaged(_context):
-    """Make nothing."""
     message = "its journal is damaged"
     raise ConfigError(message)
 

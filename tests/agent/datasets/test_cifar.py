@@ -13,7 +13,6 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture
 def pixels():
-    """Return three photographs."""
     return RNG.integers(0, 256, (3, 32, 32, 3), np.uint8)
 
 

@@ -30,7 +30,6 @@ def opened(folder, truth):
 
 
 def naming(name):
-    """Return a truth of one image of this name."""
     truth = make_truth(1)
     truth["images"][0]["file_name"] = name
     return truth

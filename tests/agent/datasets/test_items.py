@@ -16,11 +16,9 @@ class Lines:
     """Reads `target text` a line from a file in the place of the folder."""
 
     def recognises(self, folder, annotations):
-        """Return whether it ends in .lines."""
         return annotations is None and folder.suffix == ".lines"
 
     def read(self, folder, _annotations):
-        """Return an item a line."""
         lines = [line.split(" ", 1) for line in folder.read_text().splitlines()]
         items = tuple(Item(f"{number:03}", folder, "tensor", array=np.array(text)) for number, (_, text) in enumerate(lines))
         return GroundTruth(Targets({item.name: line[0] for item, line in zip(items, lines, strict=True)}), b"v1", items=items)
@@ -33,7 +31,6 @@ def _lines(monkeypatch):
 
 @pytest.fixture
 def file(tmp_path):
-    """Return a file of three items."""
     (tmp_path / "talk.lines").write_text("good it works\nbad it hangs\ngood it is fast\n")
     return tmp_path / "talk.lines"
 

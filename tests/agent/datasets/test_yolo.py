@@ -12,7 +12,6 @@ from tests.fixtures.rows import table_row
 
 
 def read(folder, text, name="data.yaml"):
-    """Return the names in a file."""
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return yolo.read_class_names(path)
@@ -57,12 +56,10 @@ def folder(tmp_path):
 
 
 def label(folder, name, text):
-    """Write the labels of a photograph."""
     (folder / "labels" / "val" / f"{name}.txt").write_text(text)
 
 
 def opened(folder, annotations="data.yaml"):
-    """Return the data set."""
     return open_folder(folder / "images" / "val", folder / annotations)
 
 

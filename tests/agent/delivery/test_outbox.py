@@ -18,12 +18,10 @@ LOTS = 10**9
 
 
 def numbers(outbox, **how):
-    """Return session and number of what is pending."""
     return [(pending.session, pending.seq) for pending in outbox.pending(1000, LOTS, **how)]
 
 
 def put_many(outbox, count):
-    """Put so many records."""
     for _ in range(count):
         outbox.put(make_record())
 

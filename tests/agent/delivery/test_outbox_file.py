@@ -87,7 +87,6 @@ def test_what_was_dropped_is_counted_per_device(outbox):
 
 
 def put_all(outbox, count, make):
-    """Put so many records."""
     for _ in range(count):
         outbox.put(make())
 
@@ -199,7 +198,6 @@ def receipted(outbox, *records):
 
 
 def waiting(outbox):
-    """Return the texts of what is to be sent."""
     return [waiting_record.payload for waiting_record in outbox.pending(10_000, LOTS)]
 
 

@@ -24,7 +24,6 @@ COMMAND, JOB, RECEIPT, RESULT, STATE = (str(Topic("lab", "pi-1", kind)) for kind
 
 
 def never(_seq, _times):
-    """Confirm nothing."""
     return False
 
 
@@ -36,14 +35,12 @@ def broker():
 
 @pytest.fixture
 def publisher(broker, outbox):
-    """Return a publisher that is connected to it."""
     new_publisher = connected(broker, outbox)
     yield new_publisher
     new_publisher.close()
 
 
 def connected(broker, outbox, **options):
-    """Return a publisher that is connected."""
     new_publisher = SteppedPublisher(broker, outbox, **options)
     new_publisher.connect()
     return new_publisher
@@ -296,7 +293,6 @@ def test_what_is_larger_than_the_broker_takes_goes_without_its_samples_or_stays(
 
 @pytest.fixture
 def listener():
-    """Return a listener."""
     return Listener()
 
 

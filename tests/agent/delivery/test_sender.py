@@ -23,23 +23,18 @@ class Line:
         self.progress = 0
 
     def room(self):
-        """Return how many more it takes."""
         return self.slots - len(self.sent)
 
     def largest_bytes(self):
-        """Return the largest payload."""
         return 1 << 24
 
     def is_on_its_way(self, number):  # noqa: ARG002
-        """Return whether a message is not answered."""
         return self.is_mute
 
     def progressed(self):
-        """Count it."""
         self.progress += 1
 
     def publish(self, topic, payload, **_how):
-        """Take a message."""
         assert self.room() > 0
         text = zlib.decompress(payload) if payload[:1] == b"x" else payload
         self.sent.append((topic, [record.decode(raw).seq for raw in split_records(text)]))
@@ -51,13 +46,11 @@ class Line:
 
 
 def put(outbox, count, **changes):
-    """Put so many records."""
     for _ in range(count):
         outbox.put(make_record(**changes))
 
 
 def make_sender(outbox, window=1000):
-    """Return a sender of this outbox."""
     return Sender(outbox, "pi-1", "lab", MessageLimit(outbox, "broker:1883"), SendWindow(window, WINDOW_BYTES, 60.0))
 
 

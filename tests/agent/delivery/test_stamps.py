@@ -27,11 +27,9 @@ class World:
     is_synchronised: bool | None = False
 
     def wall_ns(self):
-        """Return what the wall clock shows."""
         return (BOOTED_AT_NS if self.is_synchronised else 0) + self.boot_clock_ns()
 
     def boot_clock_ns(self):
-        """Return the time since boot."""
         return int(self.since_boot_s * NS)
 
 

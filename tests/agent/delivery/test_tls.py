@@ -52,7 +52,6 @@ def broker(folder, authority: Authority, pair: Pair, *settings: str, port: int |
 
 
 def at(port, host="127.0.0.1", **files):
-    """Return the address of that broker, by TLS."""
     return parse_address(f"mqtts://{host}:{port}", tls=TlsFiles(**files), environ={})
 
 

@@ -16,7 +16,6 @@ def findings_of(root, library):
 
 @pytest.fixture
 def library(tmp_path):
-    """Return the stand-in for libedgetpu."""
     return stand_ins.compiled("edgetpu_delegate.c", tmp_path / "lib/libedgetpu.so.1.0")
 
 

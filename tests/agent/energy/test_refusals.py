@@ -16,7 +16,6 @@ from tests.fixtures.rows import table_row
 
 
 def noisy(power, seed=5, scatter_w=0.05):
-    """Return a power with noise."""
     draw = random.Random(seed)  # noqa: S311 - repeatable
     return lambda t: power(t) + draw.gauss(0, scatter_w)
 

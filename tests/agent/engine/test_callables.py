@@ -14,12 +14,10 @@ SCALE = 2
 
 
 def scaled(value):
-    """Return a multiple."""
     return SCALE * value
 
 
 def closure_over(value):
-    """Return a function that refers to a value."""
     return lambda: value
 
 

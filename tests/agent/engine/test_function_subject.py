@@ -22,7 +22,6 @@ from tests.fixtures.rows import table_row
 
 
 def run_of(function, inputs=(), **settings):
-    """Return a short run of a function."""
     limits = {"repeats": 1, "queries": 16, "seconds": 0.0, "warm_up_seconds": 0.02, "idle_seconds": 0.0}
     case = Case(model="function", runtime="python", **{**limits, **settings})
     work = job.RunJob(case=case, sha256="0" * 64, size_bytes=0, seed=0, accuracy=False, idle=False, spawned_ns=0)
@@ -35,7 +34,6 @@ def rules_of(run):
 
 
 def work(seconds):
-    """Take so long."""
     time.sleep(seconds)
 
 
@@ -73,7 +71,6 @@ def test_inputs_are_arguments_keywords_or_the_argument():
 
 
 def count_up(numbers):
-    """Compute for a while."""
     return sum(range(numbers))
 
 
@@ -140,7 +137,6 @@ class PutOffArray:
     shape, dtype = (2,), "float32"
 
     def block_until_ready(self):
-        """Compute it."""
         time.sleep(0.003)
 
 

@@ -32,7 +32,6 @@ RECORDING = {
 
 
 def recorded(folder: Path, **changes: Any) -> Path:
-    """Write a recording with these changes."""
     path = folder / "model.replay.json"
     path.write_bytes(msgspec.json.encode(RECORDING | changes))
     return path

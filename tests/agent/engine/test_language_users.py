@@ -85,7 +85,6 @@ def test_arrivals_are_those_drawn_before_and_prompts_are_never_the_same(measured
 
 
 def subject_of(monkeypatch, server):
-    """Return queries to this server."""
     monkeypatch.setattr(generators, "create", lambda _: server)
     subject = LanguageSubject(run_job(brief_case("m.server", prompt_tokens=8, output_tokens=4)))
     subject.load()
@@ -154,7 +153,6 @@ class OddTextServer(PlayedTextServer):
         self.facts_of = facts_of
 
     def answer(self, prompt, count):
-        """Return the answer."""
         return replace(super().answer(prompt, count), **self.facts_of(self.requests))
 
 
@@ -188,7 +186,6 @@ class Silent(PlayedTextServer):
     """A server that has no word for one of the questions."""
 
     def bind(self, prompt, limits):
-        """Return the query."""
 
         def query(_):
             raise AnswerError("no token", kind=EMPTY_ANSWER)
@@ -220,7 +217,6 @@ def test_llama_cpp_serves_users_and_every_figure_follows_from_the_record(tmp_pat
 
 
 def text(cached=0, unstreamed=None):
-    """Return an answer."""
     return TextAnswer(Generated("text", "length", 8, 4, cached, unstreamed=unstreamed), (2, 3, 4, 5))
 
 

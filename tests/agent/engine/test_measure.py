@@ -40,13 +40,11 @@ class PassingThrough(Honest):
     """Shapes its four pictures into the outputs of a YOLOv8."""
 
     def load(self, model, options):
-        """Load nothing."""
         loaded = super().load(model, options)
         x = TensorInfo("x", (BATCH, 3, SIDE, SIDE), "float32")
         return replace(loaded, inputs=(x,), outputs=(TensorInfo("y", (BATCH, 4 + CLASSES, ANCHORS), "float32"),))
 
     def answer(self):
-        """Return the pictures."""
         return self.x.reshape(BATCH, 4 + CLASSES, ANCHORS)
 
 
@@ -129,17 +127,14 @@ class Elsewhere(World):
         self.trouble, self.closed = trouble, 0
 
     def load(self):
-        """Load nothing."""
         if self.trouble:
             raise self.trouble
 
     def bind(self, number, user=None):
-        """Return what does nothing."""
         del number, user
         return int
 
     def results(self, timed, emit):
-        """Return what has to be stated."""
         del emit
         return Results(
             queries=timed,
@@ -153,7 +148,6 @@ class Elsewhere(World):
         )
 
     def close(self):
-        """Count."""
         self.closed += 1
 
 

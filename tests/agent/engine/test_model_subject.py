@@ -28,7 +28,6 @@ LOADS = [{"concurrency": 2}, {"scenario": "poisson", "rate_per_s": 60.0}, {}]
 
 
 def violated(run):
-    """Return the rules that a run violates."""
     return set(judge(Facts(run)).rules)
 
 
@@ -134,16 +133,13 @@ class Garbling(PlayedModelServer):
     ended = 0
 
     def ask(self, inputs):
-        """Answer."""
         answered = replace(super().ask(inputs), end=self.end)
         return replace(answered, outputs=self.garbled) if self.requests > 20 and self.requests % 7 == 0 else answered
 
     def end(self):
-        """Count."""
         self.ended += 1
 
     def garbled(self):
-        """Fail."""
         raise AnswerError("garbled", kind="no answer")
 
 
@@ -162,7 +158,6 @@ class MixedUp(PlayedModelServer):
     """A server that answers one beside others with another's output."""
 
     def bind_concurrent(self, inputs, user=None):
-        """Return the call."""
         return super().bind_concurrent([inputs[0] + 1], user)
 
 

@@ -18,7 +18,6 @@ NAN = np.array([1.0, np.nan, 3.0], np.float32)
 
 
 def changed(array, index, value):
-    """Return a copy with one value changed."""
     copy = array.copy()
     copy[index] = value
     return copy
@@ -81,7 +80,6 @@ class Repeater(PlayedTextServer):
         self._answers, self._cached, self._times = answers, cached, Counter()
 
     def answer(self, prompt, count):
-        """Return the answer."""
         times = self._times[tuple(prompt)]
         self._times[tuple(prompt)] += 1
         tokens = self._answers[min(times, len(self._answers) - 1)][:count]
@@ -138,7 +136,6 @@ def test_a_run_of_which_nothing_was_repeated_compares_nothing(check):
 
 
 def answer_of(text, ended="length", output_tokens=4):
-    """Return an answer."""
     return Generated(text, ended, 8, output_tokens, 0)
 
 

@@ -52,7 +52,6 @@ def test_predictions_are_summarised():
 
 
 def card(**accuracy):
-    """Return a card that promises an accuracy."""
     return msgspec.structs.replace(make_card("yolov8"), accuracy=accuracy)
 
 
@@ -86,7 +85,6 @@ class PixelBoxes:
         self._output = model.output
 
     def decode(self, outputs, frame):
-        """Take the coordinates as they are."""
         corners, scores, classes = outputs[0][0], outputs[1][0], outputs[2][0].astype(np.int32)
         return boxes.select(corners, scores, classes, self._output, frame)
 

@@ -21,7 +21,6 @@ CONTEXT = 64
 
 
 def counted(completion, **details):
-    """Return the chunk that counts tokens."""
     return {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": completion, **details}}
 
 
@@ -44,7 +43,6 @@ WHOLE = events(text("a"), text("b"), text("c", "length"), USAGE)
 
 @pytest.fixture
 def network(monkeypatch):
-    """Return a network that ends in this process."""
     return InProcessNetwork(monkeypatch)
 
 
@@ -84,7 +82,6 @@ def openai(stream, path="/v1/completions"):
 
 
 def ask(generator, output=3, prompt="the board"):
-    """Return an answer and its stamps."""
     stamps = []
     query = generator.bind(prompt, Limits(output))
     return query(stamps.append), stamps

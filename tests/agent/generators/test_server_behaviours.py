@@ -56,7 +56,6 @@ def behaviours(outcome):
 
 
 def violated(run):
-    """Return the rules of servers that a run violates."""
     judged = judge(Facts(run, (), make_environment()))
     return OF_A_SERVER & {violation.rule for violation in (*judged.violations, *judged.notes)}
 

@@ -35,15 +35,12 @@ class Child:
         self.is_killed = False
 
     def poll(self):
-        """Return its status."""
         return self.returncode
 
     def communicate(self):
-        """Return its output."""
         return self.payload, None
 
     def kill(self):
-        """End it."""
         self.is_killed = True
 
 
@@ -73,12 +70,10 @@ class Board:
         self.handler = HealthHandler(context, lambda: self.is_busy, lambda: self.now_s, self.begin)
 
     def begin(self, order):
-        """Begin a process."""
         self.children.append(Child(order))
         return self.children[-1]
 
     def publish(self, topic, payload, *, qos=1, lasting="passing"):
-        """Keep one message."""
         self.messages.append((topic, health.decode_health(payload), qos, lasting))
         return True
 

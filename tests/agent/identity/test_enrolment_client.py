@@ -27,11 +27,9 @@ class Service:
         monkeypatch.setattr(enrolment_client, "time", self)
 
     def client(self):
-        """Return a client of it."""
         return EnrolmentClient("https://fleet.example:8443/", TlsFiles(), self._count)
 
     def monotonic(self):
-        """Return the time."""
         return self.now_s
 
     def sleep(self, seconds):
@@ -63,18 +61,15 @@ class Reply:
         """Nothing to close."""
 
     def read(self, _limit):
-        """Return the body."""
         return self.body if isinstance(self.body, bytes) else encode_identity(self.body)
 
 
 @pytest.fixture
 def service(monkeypatch):
-    """Return a service."""
     return Service(monkeypatch)
 
 
 def pending(reason="needs approval"):
-    """Return that a board has to wait."""
     return Reply(EnrolmentAnswer(state="pending", now_ns=1, reason=reason))
 
 

@@ -9,7 +9,6 @@ from tests.fixtures.rows import in_folders, table_row
 
 
 def tree(folder, files):
-    """Return a machine with these files."""
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content if isinstance(content, bytes) else content.encode())

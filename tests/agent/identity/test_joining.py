@@ -26,7 +26,6 @@ BROKER, SERVICE = "mqtts://broker.example:8883", "https://broker.example:8443"
 
 @pytest.fixture(scope="module")
 def signing():
-    """Return an authority."""
     return Authority(authority.make_authority("edgemeter fleet lab", now()))
 
 
@@ -115,7 +114,6 @@ def test_what_arrived_is_put_in_place_with_its_note_last(tmp_path, monkeypatch):
 
 
 def identity(**changes):
-    """Return an identity."""
     fields = {"device": "pi-1", "fleet": "lab", "board": BoardSerial("1", "emmc", "x"), "broker": BROKER}
     return Identity(
         **{

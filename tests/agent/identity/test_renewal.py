@@ -29,21 +29,18 @@ YEARS_NS = 2000 * 86_400 * 1_000_000_000
 
 @pytest.fixture
 def lab(tmp_path):
-    """Return a running fleet."""
     with ExitStack() as stack:
         yield Lab(tmp_path, stack).start()
 
 
 @pytest.fixture
 def board(lab):
-    """Return a board that has joined."""
     joined_board = lab.board("pi-1", "100000001")
     joined_board.join(lab.token("pi-1"))
     return joined_board
 
 
 def change_identity(board, /, **changes):
-    """Change what the board stores of itself."""
     changed = msgspec.structs.replace(identity.read_identity(board.home), **changes)
     durable_file.write(board.files.identity, msgspec.json.encode(changed))
 
@@ -99,7 +96,6 @@ class Renewing:
         return self.handler
 
     def context(self):
-        """Return what a handler is given."""
         return SimpleNamespace(device="pi-1", home=self.home)
 
     def does(self):
@@ -107,14 +103,12 @@ class Renewing:
         self.work.pop()()
 
     def ask(self, path, question):
-        """Answer as the service."""
         self.asked.append((path, question.csr))
         if self.answer is None:
             raise TransientError("it is away")
         return self.answer
 
     def confirm(self):
-        """Answer as the service."""
         self.asked.append(("/confirm", None))
         return self.answer is not None
 
@@ -128,7 +122,6 @@ def identity_until(not_after_ns, number="1"):
 
 @pytest.fixture
 def renewing(tmp_path, monkeypatch):
-    """Return a board that has joined."""
     return Renewing(tmp_path / "home", monkeypatch)
 
 

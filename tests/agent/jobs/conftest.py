@@ -15,7 +15,6 @@ from tests.fixtures.servers import address_of, mosquitto
 
 @pytest.fixture
 def broker(tmp_path):
-    """Return a running mosquitto."""
     server = mosquitto(tmp_path, "set_tcp_nodelay true")
     server.start()
     yield server
@@ -24,7 +23,6 @@ def broker(tmp_path):
 
 @pytest.fixture
 def server(broker, tmp_path):
-    """Return the server's end."""
     fleet_server = FleetServer(address_of(broker), tmp_path / "service")
     yield fleet_server
     fleet_server.close()
@@ -51,7 +49,6 @@ class Agent:
         assert wait_until(lambda: self._server.challenges > challenges, LONG_S), self.log.read_text()
 
     def begin(self):
-        """Start it."""
         # INVOCATION_ID is how systemd names this start: somebody starts it again.
         variables = {"EDGEMETER_HOME": str(self.home), "INVOCATION_ID": "test"}
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--config", str(self.config)]
@@ -68,7 +65,6 @@ class Agent:
 
 @pytest.fixture
 def agent(tmp_path, broker, server):
-    """Return an agent that is not started yet."""
     home = give_board(tmp_path / "home")
     with file_server(server.content) as content_url:
         new_agent = Agent(home, broker, server, content_url)

@@ -34,7 +34,6 @@ repeats = {repeats}
 
 
 def suite(seconds=0, repeats=1):
-    """Return a suite of one short case."""
     return ('name = "nightly"\n' + CASE.format(seconds=seconds, repeats=repeats)).encode()
 
 
@@ -65,13 +64,11 @@ class PlayedExecution:
             book.kept(self.place, f"run-{run}", is_last=run == runs)
 
     def finish(self, state="done", reason=None):
-        """Write the end of the order, and end."""
         with self._journal() as book:
             book.ends(self.place, state, reason)
         self.leave(0)
 
     def leave(self, status):
-        """End, without a word in the journal."""
         self._status = status
         if self._lock is not None:
             os.close(self._lock)
@@ -81,15 +78,12 @@ class PlayedExecution:
         return Journal(Path(self.task.home) / journal.JOURNAL_FILE)
 
     def status(self):
-        """Return the exit status, None before the end."""
         return self._status
 
     def failure(self):
-        """Return how it ended."""
         return f"the process of the job ended with status {self._status}"
 
     def end(self):
-        """Be killed."""
         if self._status is None:
             self.is_killed = True
             self.leave(-9)
@@ -102,11 +96,9 @@ class FetchHere:
         self._status, self._reason = fetch.outcome(task, download)
 
     def poll(self):
-        """Return the status."""
         return self._status
 
     def communicate(self):
-        """Return its output."""
         return self._reason, None
 
     def kill(self):
@@ -179,18 +171,15 @@ class Driver(ServersEnd):
             raise TransientError(message)
 
     def stop(self):
-        """End it in good order."""
         if self.handler is not None:
             self.handler.close()
             self.handler = None
 
     def measure(self, document=None, models=(("m.replay.json", REPLAY),), **fields):
-        """Return the work of measuring a suite."""
         contents = tuple(self.hold(data, name) for name, data in models)
         return Measure(suite=self.hold(document or suite(), "suite.toml"), models=contents, **fields)
 
     def order(self, work, job="job-1", attempt=1, version=1, timeout_s=300.0):
-        """Give an order."""
         super().order(work, job, attempt, version, timeout_s)
         self.say(*self._on_the_way.pop())
 

@@ -18,7 +18,6 @@ LONG_S = 120.0
 
 
 def topic(kind):
-    """Return a topic of the device."""
     return str(Topic(FLEET, DEVICE, kind))
 
 
@@ -41,7 +40,6 @@ class ServersEnd:
         return Content(sha256=sha256, size_bytes=len(data), name=name)
 
     def order(self, work, job="job-1", attempt=1, version=1, timeout_s=300.0):
-        """Give an order."""
         self._versions.setdefault((job, attempt), version)
         self._orders[job, attempt] = Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)
         self._command(self._orders[job, attempt])
@@ -59,11 +57,9 @@ class ServersEnd:
         return list(dict.fromkeys(report.state for report in list(self.reports) if report.job == job))
 
     def ended(self, job, attempt):
-        """Return the reports of a job that has ended."""
         return [report for report in list(self.reports) if (report.job, report.attempt) == (job, attempt) and report.state in orders.FINAL]
 
     def note(self, report):
-        """Keep a report, and acknowledge it."""
         self.reports.append(report)
         if not self.acknowledges:
             return
@@ -112,7 +108,6 @@ class FleetServer(ServersEnd):
         self._subscribed.wait(150)
 
     def connected(self):
-        """Subscribe."""
         self.session.subscribe([topic(kind) for kind in ("job", "state")])
         self.session.publish("edgemeter-tests/marker", b"x")
 
@@ -120,11 +115,9 @@ class FleetServer(ServersEnd):
         """It comes back."""
 
     def answered(self, _refusal):
-        """The subscription stands."""
         self._subscribed.set()
 
     def received(self, message):
-        """Keep it, and answer."""
         kind = message.topic.rpartition("/")[2]
         if kind == "state":
             if challenge := decode_state(message.payload).challenge:
@@ -150,5 +143,4 @@ class FleetServer(ServersEnd):
         return self.ended(job, attempt)[-1]
 
     def close(self):
-        """End the session."""
         self.session.close()

@@ -26,7 +26,6 @@ def archive(tmp_path):
 
 
 def names(tmp_path):
-    """Return what is among the content, by the end of its name."""
     return sorted(path.name.removeprefix(SHA256) for path in (tmp_path / CONTENT_FOLDER).iterdir())
 
 

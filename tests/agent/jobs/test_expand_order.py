@@ -9,7 +9,6 @@ from tests.fixtures.rows import in_folders, table_row
 
 
 def expanded(folder, keys, name="m.gguf"):
-    """Return the cases of an order with one model."""
     models = folder / "given"
     models.mkdir()
     (models / name).write_bytes(b"x")

@@ -29,7 +29,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """One request."""
 
     def do_GET(self):
-        """Answer it."""
         byte_range = self.headers["Range"]
         self.server.asked.append((self.path, byte_range))
         data = self.server.data
@@ -48,7 +47,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    """Return a running server."""
     http_server = Server()
     thread = threading.Thread(target=http_server.serve_forever)
     thread.start()

@@ -108,11 +108,9 @@ def test_a_fetch_that_is_no_longer_needed_is_stopped(device):
             """It runs on."""
 
         def kill(self):
-            """Be ended."""
             ended.append("killed")
 
         def communicate(self):
-            """Be waited for."""
             ended.append("waited for")
             return "", None
 

@@ -25,7 +25,6 @@ def wait(_execution):
 
 @pytest.fixture
 def book(device):
-    """Return the journal of the device."""
     with Journal(device.home / journal.JOURNAL_FILE) as opened:
         yield opened
 

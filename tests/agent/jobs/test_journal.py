@@ -10,24 +10,20 @@ from edgemeter.agent.jobs.journal import Journal
 
 @pytest.fixture
 def path(tmp_path):
-    """Return where the journal stands."""
     return tmp_path / journal.JOURNAL_FILE
 
 
 @pytest.fixture
 def book(path):
-    """Return an empty journal."""
     with Journal(path) as journal_file:
         yield journal_file
 
 
 def order(job="job-1", attempt=1, version=3, work=None):
-    """Return an order."""
     return Order(job=job, attempt=attempt, version=version, work=work or Logs(), timeout_s=60.0)
 
 
 def reports(book):
-    """Return the reports that are due."""
     return [orders.decode_report(report) for _, report in book.due(7)]
 
 

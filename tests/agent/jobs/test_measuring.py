@@ -25,7 +25,6 @@ class DriverOfProcesses(Driver):
         return wait_until(lambda: [self.turn(), condition()][1], 120.0)
 
     def final(self, job="job-1", attempt=1):
-        """Return the last report of a job."""
         assert self.until(lambda: self.ended(job, attempt)), self.reports
         return self.ended(job, attempt)[-1]
 
@@ -42,7 +41,6 @@ def configuration(tmp_path, monkeypatch):
 
 @pytest.fixture
 def board(tmp_path, configuration):  # noqa: ARG001 - it has to be there
-    """Return a device without a broker."""
     home = tmp_path / "board"
     home.mkdir()
     driver = DriverOfProcesses(home)
@@ -104,7 +102,6 @@ def test_the_log_and_the_doctors_findings_come_as_text(board):
 
 
 def archive(name):
-    """Return an archive with one file of that name."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as opened:
         opened.writestr(name, b"x")

@@ -30,7 +30,6 @@ class Checked:
         self.start()
 
     def start(self):
-        """Start the agent."""
         context = HandlerContext(
             device="pi-1",
             fleet="lab",
@@ -49,7 +48,6 @@ class Checked:
         self.check.connected()
 
     def report(self, challenge):
-        """Count the reports of the challenge."""
         self.reports += self.signer.challenged(challenge)
 
     def pass_by(self, seconds):
@@ -58,7 +56,6 @@ class Checked:
         self.check.poll()
 
     def obeys(self, payload):
-        """Return whether the order is obeyed."""
         try:
             return self.check.command(payload) == ORDER
         except ConfigError:
@@ -67,13 +64,11 @@ class Checked:
 
 @pytest.fixture
 def device(tmp_path):
-    """Return a device that checks plain signatures."""
     return Checked(tmp_path)
 
 
 @pytest.fixture
 def keyed(tmp_path):
-    """Return a device of a fleet with keys."""
     give_board(tmp_path / "home")
     return Checked(tmp_path, OrderSigner(tmp_path / "fleet", "lab", "pi-1"))
 

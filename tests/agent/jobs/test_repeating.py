@@ -32,14 +32,12 @@ class Board:
         self.repeated = RepeatedOrders(self.book, lambda: self.is_right, lambda: self.now_s * NS)
 
     def order(self, **times):
-        """Order a repeated measurement."""
         work = msgspec.structs.replace(WORK, **times)
         place_number = self.book.add(Order(job="measure-1", attempt=1, version=0, work=work, timeout_s=60.0))
         self.repeated.begin(place_number, work)
 
     @property
     def entry(self):
-        """Return the repeated order as it stands."""
         return self.book.repeating()[0]
 
     def begun(self):
@@ -47,7 +45,6 @@ class Board:
         return [entry for entry in reversed(self.book.latest(99)) if entry.repeats]
 
     def end(self):
-        """Let all of them end."""
         for entry in self.begun():
             self.book.ends(entry.place, "done")
 
@@ -59,7 +56,6 @@ class Board:
 
 @pytest.fixture
 def board(tmp_path, monkeypatch):
-    """Return a board in UTC."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     board_in_utc = Board(tmp_path / JOURNAL_FILE)

@@ -93,7 +93,6 @@ class World:
 
 @pytest.fixture
 def world(tmp_path):
-    """Return the fleet."""
     with ExitStack() as stack:
         yield World(tmp_path, stack)
 

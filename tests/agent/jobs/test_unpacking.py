@@ -18,7 +18,6 @@ from tests.fixtures.rows import in_folders, table_row
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return an empty folder to unpack to."""
     new_folder = tmp_path / "out" / "in"
     new_folder.mkdir(parents=True)
     return new_folder
@@ -41,7 +40,6 @@ def link(name):
 
 
 def everything(folder):
-    """Return what is in a folder and beside it."""
     return sorted(str(path.relative_to(folder.parent)) for path in folder.parent.rglob("*"))
 
 

@@ -25,7 +25,6 @@ TOPIC = "edgemeter/v1/lab/pi-1/result"
 
 @pytest.fixture
 def ledger(tmp_path):
-    """Return an empty ledger."""
     with SqliteLedger(tmp_path / "deep" / "ledger.sqlite") as new_ledger:
         yield new_ledger
 

@@ -39,7 +39,6 @@ def served(worker_mb: int) -> Iterator[str]:
 
 
 def measured(folder: Path, url: str) -> RunRecord:
-    """Return the record of one run in its sandbox."""
     (folder / "tiny.server").write_text(f'url = "{url}"\n')
     path = folder / "suite.toml"
     path.write_text(

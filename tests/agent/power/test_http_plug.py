@@ -18,7 +18,6 @@ from tests.fixtures.rows import table_row
 
 @pytest.fixture
 def password_file(tmp_path):
-    """Return a file with the meter's password."""
     path = tmp_path / "password"
     path.write_text("secret\n")
     return str(path)
@@ -246,7 +245,6 @@ def test_what_real_devices_sent(captures):
 
 
 def status(power, **energy):
-    """Return a status with that power."""
     return {"StatusSNS": {"Time": "2026-11-20T09:00:00", "ENERGY": {"Total": 1.5, "Power": power, "Voltage": 230, **energy}}}
 
 

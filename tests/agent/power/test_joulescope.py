@@ -13,7 +13,6 @@ from tests.fixtures.rows import table_row
 
 
 def value(joules, watts, units="J"):
-    """Return a published value."""
     return {"signals": {"power": {"avg": {"value": watts, "units": "W"}}}, "accumulators": {"energy": {"value": joules, "units": units}}}
 
 
@@ -28,24 +27,19 @@ class Driver:
         Driver.newest = self
 
     def device_paths(self):
-        """Return the connected devices."""
         return list(self.connected)
 
     def open(self, device):
-        """Open one."""
         self.told.append(device)
 
     def publish(self, topic, value):
-        """Take a setting."""
         self.told.append((topic, value))
 
     def subscribe(self, topic, _flags, listener):
-        """Take a listener."""
         self.told.append(topic)
         self.listener = listener
 
     def finalize(self):
-        """Count."""
         self.closed += 1
 
 

@@ -17,7 +17,6 @@ X = np.array([[[[0, 1, 2, 3]]]], np.uint8)
 
 
 def written(path, streams):
-    """Return a HEF of these streams."""
     content = json.dumps(streams).encode()
     path.write_bytes(struct.pack(">III", 0x01484546, 0, len(content)) + content)
     return path
@@ -25,7 +24,6 @@ def written(path, streams):
 
 @pytest.fixture
 def runtime(tmp_path, monkeypatch):
-    """Return a runtime with one device."""
     stand_ins.hailo(tmp_path, monkeypatch)
     runtime = Hailo()
     yield runtime

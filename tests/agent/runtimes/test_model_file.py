@@ -78,7 +78,6 @@ def test_every_fixture_is_read_by_its_runtime(models):
 
 
 def case_of(model, sha256=None):
-    """Return a case of the model."""
     settings = case_settings.Settings(model=str(model), sha256=sha256)
     return suite.expand(suite.SuiteFile(name="s", case=[settings]), model.parent).cases[0]
 

@@ -42,7 +42,6 @@ def load(tmp_path):
 
 
 def outputs_of(runtime, *inputs):
-    """Return the outputs of one query."""
     runtime.bind(inputs or [X])()
     return runtime.outputs()
 

@@ -24,7 +24,6 @@ Y = [[1, 3, 5, 7]]
 
 @pytest.fixture
 def network(monkeypatch):
-    """Return a network that ends in this process."""
     return InProcessNetwork(monkeypatch)
 
 
@@ -43,14 +42,12 @@ def served(tmp_path, network):
 
 
 def server_file(folder, url, keys='protocol = "oip"'):
-    """Return a file that describes a server."""
     path = folder / "m.server"
     path.write_text(f'url = "{url}"\n{keys}\n')
     return path
 
 
 def outputs_for(runtime, *inputs):
-    """Return the outputs for these inputs."""
     runtime.bind(list(inputs))()
     return runtime.outputs()
 
@@ -124,7 +121,6 @@ def reply(content, status=200, **headers):
 
 
 def output(**changes):
-    """Return an answer with one output."""
     return {"outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [1, 3, 5, 7]} | changes]}
 
 

@@ -15,13 +15,11 @@ pytestmark = [pytest.mark.mlserver, pytest.mark.nightly]
 
 @pytest.fixture(scope="module")
 def mlserver(tmp_path_factory):
-    """Return a running MLServer."""
     with real_mlserver(tmp_path_factory.mktemp("mlserver")) as server:
         yield server
 
 
 def server_file(folder, url, keys=""):
-    """Return a file that describes a server."""
     path = folder / "double.server"
     path.write_text(f'url = "{url}"\nprotocol = "oip"\n{keys}\n')
     return path

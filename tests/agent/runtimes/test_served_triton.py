@@ -29,7 +29,6 @@ MODELS = {
 
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory):
-    """Return a running Triton with all models."""
     with real_triton(tmp_path_factory.mktemp("triton"), MODELS) as server:
         yield server
 

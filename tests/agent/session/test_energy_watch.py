@@ -40,7 +40,6 @@ class Bench:
         self.slept_s.append(seconds)
 
     def watch(self, **options):
-        """Return a watch on this machine."""
         note = lambda line: self.notes.append((line, len(self.slept_s)))  # noqa: E731 - as short as it is
         return EnergyWatch(clock=lambda: int(self.now_s * 1e9), sleep=self.sleep, report=note, settings=config.Config(), **options)
 

@@ -31,7 +31,6 @@ def recording(folder: Path, **changes: Any) -> Path:
 
 
 def measured(folder: Path, recorded: dict[str, Any] | None = None, **settings: Any) -> RunRecord:
-    """Return the record of one rapid run."""
     fields = {"model": str(recording(folder, **(recorded or {}))), "mode": "rapid", "repeats": 1, "prompt_tokens": 16, "output_tokens": 8}
     suite = expand(SuiteFile(name="s", case=[Settings(**(fields | settings))]), folder)
     suite = Suite(suite.name, tuple(msgspec.structs.replace(case, warm_up_seconds=0.05) for case in suite.cases))

@@ -81,7 +81,6 @@ def cases(folder, modes=("15W", "25W"), repeats=2, **changes):
 
 
 def measure(suite, events=None):
-    """Return the outcomes of a session."""
     with closing(session.measure(suite, WHO, {}, "none", (lambda _: None) if events is None else events.append)) as outcomes:
         return list(outcomes)
 

@@ -16,11 +16,9 @@ class PlayedLoad:
         monkeypatch.setattr(quiet, "read_usage", self.usage)
 
     def usage(self, *_):
-        """Return the usage up to now."""
         return load.ProcessorUsage(total=round(self.now_s * 200), busy=self.busy_ticks, stolen=0, own=0)
 
     def sleep(self, seconds):
-        """Move the clock."""
         self.busy_ticks += round(100 * seconds) if self.now_s < self.quiet_s else 0
         self.now_s += seconds
 

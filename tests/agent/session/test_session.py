@@ -117,14 +117,12 @@ def test_what_a_suite_asks_for_is_checked_before_anything_runs(tmp_path):
 
 
 def single_run(folder: Path, *lines: str) -> RunRecord:
-    """Return the record of a suite of one run."""
     (record,) = measure(suite(folder, 'model = "m.replay.json"', *lines))
     assert isinstance(record, RunRecord), record
     return record
 
 
 def series(record: RunRecord, name: str):
-    """Return the raw samples of that name."""
     return samples.unpack(next(each for each in record.samples if each.name == name))
 
 

@@ -32,7 +32,6 @@ def half_an_hour(slower_after_s=None, ratio=1.25):
 
 
 def curve_of(run, conditions, traces):
-    """Return the curve of a measured run."""
     return sustained.sustained_of(run, run.timed, conditions, traces)
 
 

@@ -47,7 +47,6 @@ def replays(folder: Path, *latencies_ms: float) -> list[str]:
 
 
 def measure(cases: contract_suite.Suite, on_event=lambda _: None, sensors=None) -> list[RunRecord | EdgemeterError]:
-    """Return the outcomes of a session."""
     return list(together.measure(cases, WHO, sensors or {}, "none", on_event))
 
 

@@ -19,7 +19,6 @@ OUTPUT = TensorInfo("scores", (1, CLASSES), "uint8", 1 / 256, 0)
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a folder with three photographs."""
     images = tmp_path / "images"
     images.mkdir()
     for i in range(3):

@@ -12,7 +12,6 @@ from tests.fixtures.vision_factory import make_truth, perfect_detections
 
 
 def evaluate(truth, rows, image_ids):
-    """Return the twelve figures."""
     return CocoAp(truth, rows).figures(image_ids).overall
 
 
@@ -45,7 +44,6 @@ SHA256 = "0" * 64
 
 
 def ids(truth):
-    """Return the ids of all images."""
     return [image["id"] for image in truth["images"]]
 
 

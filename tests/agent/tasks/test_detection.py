@@ -195,7 +195,6 @@ COCO = [{"id": i, "name": name} for i, name in zip(COCO_IDS, coco_class_names(80
 
 
 def of(categories, **output):
-    """Return the ids for a card with this output."""
     return category_ids(make_card("yolov8", **output), categories)
 
 

@@ -26,13 +26,11 @@ class Imports:
         self._looks = 0
 
     def poll(self):
-        """Return its status once it has ended."""
         self._looks += 1
         self.returncode = self._status if self._looks > 1 else None
         return self.returncode
 
     def communicate(self):
-        """Return its output."""
         return self._text, None
 
     def kill(self):
@@ -62,7 +60,6 @@ class World:
         return ReleaseHealthHandler(context, self.release, imports, **options)
 
     def said(self):
-        """Return what the file says."""
         try:
             return json.loads((self.home / "update" / "healthy.json").read_text())
         except FileNotFoundError:
@@ -71,12 +68,10 @@ class World:
 
 @pytest.fixture
 def world(tmp_path):
-    """Return a home."""
     return World(tmp_path)
 
 
 def state_after(world, handler, looks=4):
-    """Return what it says after some looks."""
     for _ in range(looks):
         handler.poll()
     return world.said().get("state")

@@ -30,7 +30,6 @@ class Board:
         self.states()
 
     def states(self, **journal):
-        """Let the supervisor state that."""
         (self.root / "supervisor" / "journal.json").write_text(json.dumps(journal))
 
     def said(self, name):
@@ -49,12 +48,10 @@ def board(tmp_path):
 
 
 def release(board, version="1.5"):
-    """Return the release that runs there."""
     return InstalledRelease(board.root, version)
 
 
 def update_order(version="2.0", *, even_if=(), job="update-1", attempt=1):
-    """Return an order."""
     return Order(job=job, attempt=attempt, version=1, work=Update(version=version, bundle=RELEASE, even_if=even_if), timeout_s=60.5)
 
 
@@ -122,7 +119,6 @@ def test_an_order_that_comes_while_the_supervisor_is_restarted_waits_for_it(boar
 
 
 def why_waiting(board, **changes):
-    """Return why the order takes long on that board."""
     return order.why_waiting(update_order(**changes), release(board))
 
 

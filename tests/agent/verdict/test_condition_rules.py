@@ -30,7 +30,6 @@ def scheduled(waited_ms, cores=2):
 
 
 def runtime(name="onnx", **changes):
-    """Return a runtime."""
     return RuntimeInfo(**({"name": name, "package": name, "version": "1", "backend": "cpu", "threads": 1} | changes))
 
 

@@ -23,7 +23,6 @@ def answered(**changes):
 
 
 def scored(value, metric="coco_ap", images=80, **changes):
-    """Return an accuracy."""
     return {"accuracy": make_accuracy(value=value, metric=metric, images=images, **changes)}
 
 

@@ -43,7 +43,6 @@ def judged(run: MeasuredRun, **board: Any) -> Verdict:
 
 
 def violated(run: MeasuredRun, **board: Any) -> set[str]:
-    """Return the names of the rules, notes too."""
     verdict = judged(run, **board)
     return {violation.rule for violation in (*verdict.violations, *verdict.notes)}
 

@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.needs(module="apprise"), pytest.mark.filterwarnings("i
 
 
 def make_alert(number, *, closed_ns=None, severity="critical", text="+5%", kind="limit"):
-    """Return an alert."""
     finding = AlertFinding(kind, f"{kind}: energy on pi-1", text, 20_000, FACTS)
     times = {"number": number, "opened_ns": NOW_NS, "closed_ns": closed_ns}
     return Alert("over 5 J", severity, ("c",), finding.title, text, (finding,), **times)

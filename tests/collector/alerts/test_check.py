@@ -44,13 +44,11 @@ def receivers(monkeypatch):
 
 @pytest.fixture
 def ledger(tmp_path):
-    """Return the path of a ledger without records."""
     SqliteLedger(tmp_path / "ledger.sqlite").close()
     return tmp_path / "ledger.sqlite"
 
 
 def heard(ledger, state, hours, *devices):
-    """Let the ledger hear the state of devices."""
     with SqliteLedger(ledger) as opened:
         report = DeviceState(state=state, session=1)
         opened.commit([], [], [PresenceChange("lab", device, report, NOW + int(hours * HOUR_NS)) for device in devices])

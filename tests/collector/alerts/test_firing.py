@@ -40,12 +40,10 @@ def presence(device, state, day):
 
 
 def fired(rules, runs, day, *devices):
-    """Return what fires on a day of the series."""
     return firings(rules, FiringContext(history_of(runs), (), devices, (FIRST_DAY + day) * DAY_NS))
 
 
 def titles(fired_now):
-    """Return the titles of what is news."""
     return [alert.title for alert in fired_now if not alert.is_explained]
 
 

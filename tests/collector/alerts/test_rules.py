@@ -9,7 +9,6 @@ from tests.fixtures.rows import table_row
 
 @pytest.fixture
 def written(tmp_path):
-    """Return what reads rules from a text."""
 
     def read(text):
         path = tmp_path / "alerts.toml"

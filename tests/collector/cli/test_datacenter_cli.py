@@ -68,7 +68,6 @@ def run(where, *arguments):
 
 
 def answer(where, *arguments):
-    """Return what it answers as JSON."""
     return json.loads(run(where, "--format", "json", *arguments))
 
 

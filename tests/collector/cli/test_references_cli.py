@@ -18,7 +18,6 @@ CLAIM = "Llama 3.2 3B Q4 on Raspberry Pi AI HAT+ 2: 20 tokens/s"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Return a folder with a home of its own."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     return tmp_path
 

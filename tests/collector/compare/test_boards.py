@@ -17,7 +17,6 @@ def boards(number, environment=PI, **changes):
 
 
 def rows_of_several(*runs):
-    """Return the rows that stand for several boards."""
     return [row for row in fold_boards(compare_runs(*runs, make_reference())).rows if row.boards]
 
 

@@ -37,7 +37,6 @@ def outcomes(choice):
 
 
 def int8_of(choice):
-    """Return the candidate of that precision."""
     (candidate,) = [candidate for candidate in choice.candidates if candidate.case.key.precision == "int8"]
     return candidate
 

@@ -111,7 +111,6 @@ def test_no_change_has_the_name_of_a_figure():
 
 
 def comparison_called(name):
-    """Return one of the made-up comparisons."""
     return next(comparison for called, comparison in comparisons() if called == name)
 
 

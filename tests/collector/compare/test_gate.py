@@ -13,7 +13,6 @@ LIMITS = "slower:3%,energy:5%,ap:0.5"
 
 
 def gate_of(before, after, limits=LIMITS):
-    """Return what became of the limits of a change."""
     return changed(before, after, limits).gate
 
 

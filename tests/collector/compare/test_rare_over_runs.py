@@ -37,7 +37,6 @@ def cron(longest_s, generator):
 
 
 def over(records, name):
-    """Return a figure over runs."""
     return figure_of(figure(name), MemoryStore(records).columns("TRUE"))
 
 

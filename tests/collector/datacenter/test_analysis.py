@@ -38,7 +38,6 @@ def make_server(**changes):
 
 
 def analysed(edge=None, rate=None):
-    """Return the analysis against the server."""
     edge = edge or make_edge()
     return analyse(edge, edge.gross_mj(rate), make_server(), ASSUMED, 100_000, 342.0)
 

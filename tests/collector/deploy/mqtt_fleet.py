@@ -76,7 +76,6 @@ class Client:
         return wait_until(lambda: any(name == topic for name, _ in self.received), 5)
 
     def close(self) -> None:
-        """Say goodbye."""
         self._client.disconnect()
         self._client.loop_stop()
 

@@ -24,7 +24,6 @@ from tests.fixtures.servers import address_of, free_port, mosquitto
 
 
 def compose():
-    """Return the compose file as it is understood."""
     return yaml.safe_load((DEPLOY_FILES / "compose.yaml").read_text())
 
 

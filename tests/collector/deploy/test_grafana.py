@@ -41,7 +41,6 @@ RANGE = "time >= '2020-01-01T00:00:00Z' AND time <= '2030-01-01T00:00:00Z'"
 
 
 def dashboard(path):
-    """Return a dashboard as it ships."""
     return json.loads(path.read_text())
 
 
@@ -63,7 +62,6 @@ def filled_in(query, **values):
 
 
 def with_bounds(run):
-    """Return the run with bounds of its accuracy."""
     value = run.accuracy.value
     return msgspec.structs.replace(run, accuracy=msgspec.structs.replace(run.accuracy, low=value - 0.03, high=value + 0.02))
 
@@ -81,7 +79,6 @@ def expected_band(title, runs):
 
 
 def alert_rules():
-    """Return the rules that ship."""
     (group,) = yaml.safe_load((GRAFANA / "alerts.yaml").read_text())["groups"]
     return group["rules"]
 

@@ -29,7 +29,6 @@ class Fleet:
         stack.callback(self.broker.kill)
 
     def client(self, common_name: str) -> Client:
-        """Return a connected client of that name."""
         self._issued += 1
         client = Client(self.broker.port, self.authority, self.authority.signed(common_name), f"client-{self._issued}")
         self._stack.callback(client.close)
@@ -38,7 +37,6 @@ class Fleet:
 
 @pytest.fixture
 def fleet(tmp_path):
-    """Return a fleet that ends with the test."""
     with ExitStack() as stack:
         yield Fleet(tmp_path, stack)
 

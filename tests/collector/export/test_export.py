@@ -27,7 +27,6 @@ def rows_of(runs, names=None):
 
 
 def same(text, value, kind):
-    """Return whether a cell says this value."""
     if value is None:
         return text == ""
     if kind == "float":

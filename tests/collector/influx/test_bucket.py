@@ -119,13 +119,11 @@ class WithoutOrganisations(http.server.BaseHTTPRequestHandler):
     writes: list[tuple[str, bytes]]
 
     def do_POST(self):
-        """Take a write."""
         self.writes.append((self.path, self.rfile.read(int(self.headers["Content-Length"] or 0))))
         self.send_response(204)
         self.end_headers()
 
     def do_GET(self):
-        """Have nothing else."""
         self.send_error(404)
 
     def log_message(self, *_arguments):

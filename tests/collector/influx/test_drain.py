@@ -27,13 +27,11 @@ WEEK_NS = 7 * 24 * 3600 * 1_000_000_000
 
 @pytest.fixture
 def path(tmp_path):
-    """Return where a ledger is."""
     return tmp_path / "ledger"
 
 
 @pytest.fixture
 def in_tens(monkeypatch):
-    """Make a batch of ten points."""
     monkeypatch.setattr(influx_drain, "BATCH_POINTS", 10)
 
 
@@ -43,7 +41,6 @@ def put(path, *seqs, **changes):
 
 
 def seqs_of(lines):
-    """Return the numbers in lines, in order."""
     return [int(line.partition(",seq=")[2].partition("i")[0]) for line in lines]
 
 

@@ -27,7 +27,6 @@ def fields_of(record):
 
 
 def numbered(session=5, seq=1, **changes):
-    """Return a record of that number."""
     return make_record(session=session, seq=seq, **changes)
 
 

@@ -31,7 +31,6 @@ pytestmark = pytest.mark.postgresql
 
 @pytest.fixture
 def lab(postgresql):
-    """Return an empty ledger."""
     return initialised(postgresql)
 
 

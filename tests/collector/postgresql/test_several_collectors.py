@@ -25,7 +25,6 @@ def lab(postgresql, tmp_path, monkeypatch):
 
 
 def run(seq, **changes):
-    """Return the message of one record."""
     return record.encode(make_record(**({"device": "pi-1", "fleet": "lab", "session": 5, "seq": seq} | changes)))
 
 

@@ -16,7 +16,6 @@ def finding_of(law, row, *companions):
 
 
 def state_of(law, row, *companions):
-    """Return the state that a law gives a row."""
     finding = finding_of(law, row, *companions)
     return finding and finding.state
 

@@ -10,7 +10,6 @@ BOARD = "Raspberry Pi 5 Model B Rev 1.0"
 
 
 def measured(**changes):
-    """Return a run of tiny-detector."""
     return make_run(environment=make_environment(board=BOARD), **changes)
 
 

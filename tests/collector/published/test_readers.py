@@ -61,14 +61,12 @@ FACTS = {"source": "A page", "version": "1", "date": "2026-11-20", "address": "h
 
 
 def read_text(tmp_path, name, text, **facts):
-    """Return what is read of a file with this text."""
     path = tmp_path / name
     path.write_text(text)
     return read(path, FACTS | facts)
 
 
 def figures_of(result):
-    """Return the figures that were read, in short."""
     return [(row.model, row.figure, row.canonical) for row in result.rows]
 
 

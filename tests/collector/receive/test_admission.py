@@ -19,7 +19,6 @@ TOPIC = "edgemeter/v1/lab/pi-1/result"
 
 
 def admit(payload, topic=TOPIC):
-    """Return what one message comes to."""
     admitted = Admitted(7)
     admitted.add(Message(topic, payload, 1, 1, 1))
     return admitted
@@ -37,7 +36,6 @@ def altered(**fields):
 
 
 def reason_of(admitted):
-    """Return the reason of the only rejection."""
     assert not admitted.arrivals
     (rejection,) = admitted.rejections
     return rejection.reason

@@ -22,12 +22,10 @@ from tests.fixtures.rows import table_row
 
 @pytest.fixture
 def path(tmp_path):
-    """Return where a ledger is."""
     return tmp_path / "ledger"
 
 
 def run(seq=1, **changes):
-    """Return the message of one record."""
     return contract_record.encode(make_record(**({"session": 5, "seq": seq} | changes)))
 
 

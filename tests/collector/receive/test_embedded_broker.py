@@ -13,7 +13,6 @@ from tests.fixtures.mqtt_peer import Peer, wait_until
 
 
 def broker_threads():
-    """Return how many broker threads there are."""
     return sum(thread.name == "edgemeter-broker" for thread in threading.enumerate())
 
 

@@ -32,25 +32,20 @@ class Handler(FeedEvents):
         self.has_refused = threading.Event()
 
     def connected(self):
-        """Subscribe."""
         self.feed.subscribe(["a/+"])
 
     def has_room(self, timeout_s):
-        """Return whether more is taken."""
         if not self.room.is_set():
             self.has_refused.set()
         return self.room.wait(timeout_s)
 
     def received_all(self, messages):
-        """Keep messages."""
         self.messages += messages
 
     def disconnected(self, reason):
-        """Keep why."""
         self.reasons.append(reason)
 
     def payloads(self):
-        """Return what came."""
         return [message.payload for message in self.messages]
 
 

@@ -7,12 +7,10 @@ from edgemeter.collector.receive.inbox import MOST_REPORTS, MOST_RESULTS, Inbox
 
 
 def message(size, device="pi-1", kind="result"):
-    """Return a message of that size."""
     return Message(f"edgemeter/v1/lab/{device}/{kind}", b"x" * size, 1, 1, 1)
 
 
 def sizes(batch):
-    """Return how long the payloads are."""
     return [len(message.payload) for message in batch]
 
 

@@ -54,12 +54,10 @@ def get(monitor, path):
 
 
 def run(seq, **changes):
-    """Return the message of one record."""
     return contract_record.encode(make_record(**({"device": "pi-1", "fleet": "lab", "session": 5, "seq": seq} | changes)))
 
 
 def health(device, fleet, waiting):
-    """Return what a device reports."""
     return Health(device=device, fleet=fleet, session=5, told_ns=1, agent="0.1.0", waiting_records=waiting)
 
 

@@ -23,7 +23,6 @@ def encoded(seq=1, **changes):
 
 
 def admit(payload):
-    """Return what one message comes to."""
     admitted = Admitted(1_900_000_000_000_000_000)
     admitted.add(Message(TOPIC, payload, 1, 1, 1))
     return admitted

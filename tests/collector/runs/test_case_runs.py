@@ -21,7 +21,6 @@ METERS = (make_energy(), make_energy(sensor="fnirsi"), None)
 
 
 def case_of(store):
-    """Return the runs of the only case of a store."""
     return store.runs_of(store.subject_runs())
 
 

@@ -15,7 +15,6 @@ LIMITS = "slower:3%,energy:5%,ap:0.5"
 
 
 def rows_of(text):
-    """Return the rows of the table of cases."""
     return [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| case")]
 
 

@@ -15,7 +15,6 @@ DAY_NS = 86_400 * 10**9
 
 
 def run_on(day, **changed):
-    """Return a run of that day."""
     return make_record(started_at_ns=day * DAY_NS, **changed)
 
 

@@ -24,7 +24,6 @@ from tests.fixtures.trend_columns import columns_of, days_of
 
 @pytest.fixture
 def path(tmp_path):
-    """Return the path of a ledger."""
     return tmp_path / "ledger.sqlite"
 
 
@@ -35,13 +34,11 @@ def keep(path, runs):
 
 
 def of_ledger(path, device=None):
-    """Return the history of a ledger."""
     return History(LedgerStore(path), device)
 
 
 @pytest.fixture
 def ledger(path):
-    """Return the path of a ledger with a step in it."""
     keep(path, make_days(noisy(100, 60, step_at=45, step_ratio=1.08)))
     return path
 

@@ -185,7 +185,6 @@ SIGNALS: Mapping[str, Signal] = {
 
 
 def columns(signal: Signal, noise: Noise, draw: np.random.Generator, series: int) -> RunColumns:
-    """Return the runs of series of a world, as columns."""
     day = np.tile(np.arange(DAYS, dtype=float), (series, 1))
     level, temperature_c = signal(draw, day)
     level = level + noise.of(draw, series)
@@ -206,7 +205,6 @@ def columns(signal: Signal, noise: Noise, draw: np.random.Generator, series: int
 
 
 def world(name: str, noise: str, series: int, seed: int = 1) -> list[Days]:
-    """Return the days of the series of a world."""
     draw = np.random.default_rng([seed, *f"{name}|{noise}".encode()])
     return days_of_series(METRICS[METRIC], columns(SIGNALS[name], NOISES[noise], draw, series))
 
@@ -225,5 +223,4 @@ def reported(trend: SeriesTrend) -> list[Drift | Step]:
 
 
 def findings(series: Sequence[Days]) -> list[SeriesTrend]:
-    """Return the trend of each series."""
     return trends([series_of(make_record())] * len(series), series)

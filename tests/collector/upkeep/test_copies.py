@@ -22,7 +22,6 @@ DAY_NS = 86_400 * 10**9
 
 
 def runs_of(path):
-    """Return the ids in a ledger."""
     with SqliteLedger(path, "read") as ledger:
         return [record.record.id for record in ledger.records()]
 

@@ -30,7 +30,6 @@ def fleet_ledger(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def fleet_book(fleet_ledger):
-    """Return the cases of that ledger."""
     return book_of(LedgerStore(fleet_ledger))
 
 
@@ -42,7 +41,6 @@ def fleet_page(fleet_book):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    """Return a real browser."""
     with Browser(find_chromium(), tmp_path_factory.mktemp("chromium")) as browser:
         yield browser
 

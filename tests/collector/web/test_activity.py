@@ -43,13 +43,11 @@ def present(state, session=5, since_ns=NOW_NS - 1):
 
 @pytest.fixture
 def ledger(tmp_path):
-    """Return a ledger of two runs."""
     return fill(tmp_path / "ledger.sqlite", [make_run(id="first", device="pi-1"), make_reference(id="reference")])
 
 
 @pytest.fixture
 def page(ledger):
-    """Return the page of the ledger."""
     return page_of(ledger)
 
 

@@ -15,7 +15,6 @@ ADDRESS = "compare?require=p50<=8ms,+ap>=.72"
 
 
 def runs_of_days(*cases):
-    """Return the runs of cases, each on a day of its own."""
     return [replace(run, id=f"run-{index}") for index, run in enumerate(day_by_day(*(cases or sides())))]
 
 

@@ -36,7 +36,6 @@ class Page(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag, attrs):
-        """Note the element, and that it is open."""
         self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
@@ -46,7 +45,6 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        """Note the text that people see."""
         if not {"script", "style"} & set(self.open):
             self.words.append(data)
 

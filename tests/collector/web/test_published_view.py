@@ -35,7 +35,6 @@ def own_runs():
 
 
 def rows_of(view, name="published"):
-    """Return the rows of a table of the view."""
     (table,) = [table for table in view.tables if table.name == name]
     return table.dicts()
 

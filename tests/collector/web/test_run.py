@@ -65,7 +65,6 @@ def test_without_the_moments_of_the_queries_they_stand_in_their_order():
 
 
 def body_of(run):
-    """Return the page of a run."""
     context = view_context([run])
     return str(run_view(context, ViewRequest("run", {"id": run.id}), CaseFilter()).body)
 

@@ -31,7 +31,6 @@ class Found(TrendEvents):
     """A step that was found."""
 
     def of(self, _run, _metric):
-        """Return it, of every series."""
         return (SeriesEvent(1, "step of +6%, 95%: 5 to 7%", "step"),)
 
 

@@ -28,12 +28,10 @@ RUN = "/run?id=simulated-pi5-07-0024"
 
 @pytest.fixture
 def two_runs():
-    """Return the page of two runs."""
     return page_of(TWO)
 
 
 def rows_of(page, path):
-    """Return the rows of a CSV file."""
     return list(csv.DictReader(io.StringIO(text_of(page, path))))
 
 

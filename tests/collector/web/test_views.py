@@ -34,7 +34,6 @@ def answers(runs, *addresses):
 
 
 def rows_of(text):
-    """Return the rows of a CSV file."""
     return list(csv.DictReader(io.StringIO(text)))
 
 

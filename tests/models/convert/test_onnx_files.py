@@ -42,7 +42,6 @@ def joined(tmp_path):
 
 
 def run(path, image=IMAGES[0]):
-    """Return the one output."""
     onnxruntime = import_module("onnxruntime")
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return session.run(None, {session.get_inputs()[0].name: image})[0]

@@ -12,7 +12,6 @@ from edgemeter.models.convert.photo_split import split
 
 
 def photographs(folder, count, seed=0):
-    """Return a folder of photographs that are noise."""
     draw = np.random.default_rng(seed)
     folder.mkdir()
     for number in range(count):
@@ -21,7 +20,6 @@ def photographs(folder, count, seed=0):
 
 
 def parts_of(measured, pictures):
-    """Return the names in each part."""
     photos = split(measured, pictures)
     return [{item.name for item in part.items} for part in (photos.ranges, photos.compared)]
 

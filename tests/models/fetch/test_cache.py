@@ -13,7 +13,6 @@ BODY = content(40_000)
 
 @pytest.fixture(autouse=True)
 def fetched(server, home, invoke):
-    """Fetch two models."""
     write_catalogue(home / "catalogue.toml", *(make_entry(name, server.put(f"/{name}.onnx", BODY), BODY) for name in ("a", "b")))
     invoke("fetch", "a", "b")
 

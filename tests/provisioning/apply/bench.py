@@ -36,16 +36,13 @@ class Bench:
         self.tokens = []
 
     def close(self):
-        """End its sshd."""
         self.device.server.kill()
 
     def join_file(self, device):
-        """Return a join file and remember for whom."""
         self.tokens.append(device)
         return JOIN
 
     def settings(self, **changed):
-        """Return what is the same for all devices."""
         settings = {
             "releases": [release_file.read_release(path, self.fleet.release_public_key) for path in self.releases],
             "public_key": self.fleet.release_public_key.read_text(),
@@ -66,7 +63,6 @@ class Bench:
             yield
 
     def apply(self, target=None, **changed):
-        """Apply to the device."""
         with self.is_the_device():
             return self.settings(**changed).to_device(target or self.device.target(), self.told)
 
@@ -81,7 +77,6 @@ class Bench:
 
     @property
     def current(self):
-        """The release that the device runs."""
         link = self.prefix / "opt/edgemeter/current"
         return link.readlink().name if link.is_symlink() else None
 
@@ -96,5 +91,4 @@ class Bench:
 
 
 def states(outcome):
-    """Return the steps with what they came to."""
     return {step.step: step.state for step in outcome.steps}

@@ -25,7 +25,6 @@ class Inside:
         self.environment = {}
 
     def plan(self, name, **changed):
-        """Return the plan of one step."""
         return {"prefix": str(self.prefix), "steps": [name], **changed}
 
     def step(self, name, **changed):
@@ -44,14 +43,12 @@ class Inside:
         return step["state"], step["detail"]
 
     def program(self, name, text):
-        """Let the device have a program."""
         (self.bin / name).write_text(text)
         (self.bin / name).chmod(0o755)
 
 
 @pytest.fixture
 def inside(tmp_path):
-    """Return a device, seen from inside."""
     return Inside(tmp_path)
 
 

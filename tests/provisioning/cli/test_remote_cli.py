@@ -30,7 +30,6 @@ class Answering:
         self.text = "ok\n\x1b[2Jline 2\n"
 
     def sleep(self, _seconds):
-        """End what is open."""
         for execution in jobs.select_executions(self.registry, "WHERE ended_ns IS NULL ORDER BY id"):
             self.works.append(jobs.find(self.registry, execution.job).works[0])
             is_done = execution.device != "pi-2"
@@ -47,7 +46,6 @@ class Answering:
 
 @pytest.fixture
 def service(tmp_path, no_broker, monkeypatch):  # noqa: ARG001 - for what it does
-    """Return a service."""
     service = Answering(tmp_path)
     monkeypatch.setattr(job_view.time, "sleep", service.sleep)
     yield service

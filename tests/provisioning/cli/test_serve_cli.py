@@ -27,7 +27,6 @@ class Served:
         self.command = [sys.executable, "-m", "edgemeter.agent.cli.main", *words]
 
     def start(self):
-        """Start a service."""
         process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
         self.stack.callback(process.communicate)
         self.stack.callback(process.kill)
@@ -36,13 +35,11 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path):
-    """Return a fleet."""
     with ExitStack() as stack:
         yield Served(tmp_path, stack)
 
 
 def lines_until(service, text):
-    """Return the lines of a service up to the one with that text."""
     lines = [service.stderr.readline()]
     while lines[-1] and text not in lines[-1]:
         lines.append(service.stderr.readline())

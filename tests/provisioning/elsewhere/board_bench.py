@@ -37,7 +37,6 @@ class BoardBench:
         self.target = self.server.target()
 
     def close(self):
-        """End its sshd."""
         self.server.server.kill()
 
     @property
@@ -78,7 +77,6 @@ class BoardBench:
             yield process.stdin.close
 
     def lose_connections(self):
-        """Kill what serves the connections."""
         parents = {}
         for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):

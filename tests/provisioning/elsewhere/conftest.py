@@ -49,7 +49,6 @@ class SshWorkstation:
 
 @pytest.fixture
 def workstation(tmp_path, board):
-    """Return a workstation."""
     return SshWorkstation(tmp_path, board)
 
 

@@ -23,7 +23,6 @@ class Lab:
         self.handler = FleetHealthHandler(self.folder, self.registry, lambda *_: None, lambda: self.now_ns)
 
     def says(self, device, state=None, session=1, challenge="0a", **health):
-        """Let a device say its state, its health, or both."""
         if state is not None:
             challenge = challenge if state == "online" else None
             payload = messages.encode_message(messages.DeviceState(state=state, session=session, challenge=challenge))
@@ -40,7 +39,6 @@ class Lab:
 
 @pytest.fixture
 def lab(tmp_path):
-    """Return a lab without devices."""
     lab = Lab(tmp_path)
     yield lab
     lab.registry.close()

@@ -74,7 +74,6 @@ class Watched:
                 devices.put(statements, Device(name, "lab", name, trust="accepted"))
 
     def logs(self, line):
-        """Let mosquitto log a line."""
         self.handler.received(Message("$SYS/broker/log/N", f"1700000000: {line}".encode()))
 
     def comes(self, client_id, user):
@@ -90,7 +89,6 @@ class Watched:
 
 @pytest.fixture
 def watched(lab):
-    """Return a handler."""
     return Watched(lab)
 
 

@@ -46,7 +46,6 @@ class Judged:
         lab.stack.callback(self.server.stop)
 
     def posts(self, path, document=b"", certificate=None, address="192.0.2.1"):
-        """Return the answer to a request."""
         body = document if isinstance(document, bytes) else identity.encode_identity(document)
         return self.server.answer(path, body, certificate or {}, address)
 
@@ -60,13 +59,11 @@ class Judged:
 
 @pytest.fixture
 def judged(lab, monkeypatch):
-    """Return a server that listens nowhere."""
     return Judged(lab, monkeypatch)
 
 
 @functools.cache
 def private_key(name):
-    """Return the key of that name."""
     del name
     return ec.generate_private_key(ec.SECP256R1())
 
@@ -79,7 +76,6 @@ def asking(key, serial, token=None):
 
 
 def named(request, name):
-    """Return a request for that name."""
     subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
     signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(private_key("key 1"), hashes.SHA256())
     return msgspec.structs.replace(request, csr=signed.public_bytes(serialization.Encoding.PEM).decode())
@@ -205,7 +201,6 @@ def served(broker_lab):
 
 @contextmanager
 def connect(lab, files):
-    """Yield a connection, with the certificate."""
     context = tls_context(files)
     with closing(http.client.HTTPSConnection(LOOPBACK, lab.https_port, context=context, timeout=100)) as connection:
         yield connection

@@ -52,13 +52,11 @@ class Lab:
         return run_fleet(self.folder.path, *arguments).stdout
 
     def start(self) -> "Lab":
-        """Start the broker and the service."""
         self.start_broker()
         self.serve()
         return self
 
     def start_broker(self) -> None:
-        """Start the broker alone."""
         self.broker.start()
         self.stack.callback(self.broker.kill)
 
@@ -70,14 +68,12 @@ class Lab:
         self.broker.start()
 
     def serve_boards(self) -> FleetServer:
-        """Start the HTTPS server."""
         server = FleetServer(self.folder, fleet_file.read(self.folder.fleet_file).server)
         server.start()
         self.stack.callback(server.stop)
         return server
 
     def serve(self) -> FleetService:
-        """Start the service."""
         self.serve_boards()
         service = FleetService(self.folder, fleet_file.fleet_broker_address(self.folder))
         service.start()
@@ -94,7 +90,6 @@ class Lab:
         return Board(self, self.path / "boards" / name, serial)
 
     def joined(self, device: str = "pi-1", serial: str = "100000001") -> "Board":
-        """Return a board that has joined under that name."""
         board = self.board(device, serial)
         board.join(self.token(device))
         return board
@@ -122,25 +117,20 @@ class Board:
 
     @property
     def files(self) -> IdentityFiles:
-        """The files of its identity."""
         return IdentityFiles(self.home)
 
     def join(self, path: Path, patience_s: float = 120.0):
-        """Join with a join file."""
         return joining.join_fleet(path, self.home, self.config, self.machine, patience_s)
 
     def address(self) -> BrokerAddress:
-        """Return the broker as this board reaches it with its certificate."""
         files = self.files
         return parse_address(f"mqtts://{LOOPBACK}:{self.lab.port}", tls=TlsFiles(files.ca, files.certificate, files.key))
 
     def client(self, client_id: str, *topics: str) -> Peer:
-        """Return a client with this board's certificate."""
         peer = Peer(self.address(), *topics, client_id=client_id)
         self.lab.stack.callback(peer.close)
         return peer
 
 
 def now() -> datetime:
-    """Return the time."""
     return datetime.fromtimestamp(time.time(), timezone.utc)

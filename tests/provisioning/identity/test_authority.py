@@ -19,7 +19,6 @@ NS = 1_000_000_000
 
 
 def csr(*names, key=None, scheme=hashes.SHA256):
-    """Return a CSR for these names."""
     key = key or ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name) for name in names])
     signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, scheme and scheme())
@@ -33,7 +32,6 @@ def openssl(*arguments, **options):
 
 @pytest.fixture(scope="module")
 def pair():
-    """Return an authority's files."""
     return authority.make_authority("edgemeter fleet lab", NOW)
 
 

@@ -50,16 +50,13 @@ class Fleet:
 
     @property
     def rules(self):
-        """The rules, by the inventory as it is now."""
         return Enrolment(self.registry, self.signing, self.file)
 
     def token(self, device="pi-1", hours=1.0):
-        """Return a new token."""
         with self.registry.transaction() as statements:
             return admission.invite(self.folder, self.registry, statements, self.file, device, hours, self.now_ns)[0].token
 
     def request(self, key, serial, common_name, source="device-tree"):
-        """Return the request of the board with that key and serial number."""
         private = self.keys.setdefault(key, ec.generate_private_key(ec.SECP256R1()))
         subject = [x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common_name)] if common_name else []
         signed = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject)).sign(private, hashes.SHA256())
@@ -67,7 +64,6 @@ class Fleet:
         return CertificateRequest(csr=text, serial=serial, serial_source=source, board="A Board")
 
     def asks(self, token, key="key 1", serial="1", common_name=None, source="device-tree"):
-        """Return the answer to a board with a token."""
         asking = msgspec.structs.replace(self.request(key, serial, common_name, source), token=token)
         return self.rules.with_token(asking, self.now_ns)
 
@@ -91,13 +87,11 @@ class Fleet:
             decide(self.registry, statements, *arguments)
 
     def valid(self, device="pi-1"):
-        """Return the numbers of the valid certificates of a device."""
         return [each.number for each in certificates.of_device(self.registry, device) if each.revoked_ns is None]
 
 
 @pytest.fixture
 def fleet(tmp_path, pair):
-    """Return a fleet without devices."""
     fleet = Fleet(tmp_path, pair)
     yield fleet
     fleet.registry.close()

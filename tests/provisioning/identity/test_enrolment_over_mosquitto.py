@@ -28,7 +28,6 @@ OWN, OTHER = "edgemeter/v1/lab/pi-1", "edgemeter/v1/lab/pi-2"
 
 @pytest.fixture
 def lab(running_lab):
-    """Return a running fleet."""
     return running_lab
 
 
@@ -41,7 +40,6 @@ def is_refused(client, topic):
 
 
 def states(operator, device):
-    """Return the states of a device that the operator heard."""
     topic = f"edgemeter/v1/lab/{device}/state"
     return [json.loads(message.payload)["state"] for message in operator.messages if message.topic == topic]
 

@@ -25,7 +25,6 @@ def offline(tmp_path):
 
 
 def make_keys(folder):
-    """Write a key pair."""
     private = authority.make_key()
     (folder / "release.key").write_bytes(private)
     (folder / "release.pub").write_bytes(authority.public_of(private))
@@ -33,7 +32,6 @@ def make_keys(folder):
 
 @pytest.fixture
 def server(tmp_path):
-    """Return the path of a new fleet."""
     return tmp_path / "fleet"
 
 

@@ -122,7 +122,6 @@ def prepare(folder: Path, target: Path, *further_options: str | Path) -> dict:
 
 
 def token(join_file: str) -> str:
-    """Return the token in the text of a join file."""
     return join_file.partition('token = "')[2].partition('"')[0]
 
 

@@ -20,7 +20,6 @@ WIFI = Wifi('Café "Öst"', "0123456789abcdef" * 4, "GB")
 
 
 def boot(folder: Path, files: dict[str, str]) -> MountedFolder:
-    """Return a boot partition with these files."""
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text)

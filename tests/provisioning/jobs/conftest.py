@@ -8,7 +8,6 @@ from tests.fixtures.job_bench import Bench
 
 @pytest.fixture
 def store(tmp_path):
-    """Return an empty store."""
     return ContentStore(tmp_path / "content")
 
 

@@ -25,7 +25,6 @@ PI = Device("a", "lab", "a", "pi5", (), "accepted", 1)
 
 
 def photographs(folder, *names):
-    """Write photographs that differ."""
     for index, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8 + index, 6), (index, 0, 0)).save(folder / name)
@@ -48,14 +47,12 @@ def coco(folder):
 
 
 def table(folder):
-    """A table with groups."""
     photographs(folder / "p", "a.png", "b.png", "c.png")
     write(folder / "t.csv", "file,class,group\nb.png,1,night\na.png,2,day\n")
     return "p", "t.csv"
 
 
 def class_list(folder):
-    """Class folders with a list of the classes."""
     photographs(folder / "val", "n01/a.png", "n02/b.png")
     write(folder / "synsets.txt", "n00 fish\nn02 dog\nn01 cat\n")
     return "val", "synsets.txt"

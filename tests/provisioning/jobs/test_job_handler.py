@@ -281,7 +281,6 @@ def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
 
 
 def revoke(bench):
-    """Throw device a out."""
     with bench.registry.transaction() as connection:
         devices.put(connection, Device("a", "lab", "a", None, (), "revoked", 2))
     bench.poll(5)

@@ -39,7 +39,6 @@ class Fleet:
         return result.stdout, result.stderr
 
     def run(self, *options, code=0):
-        """Order the suite."""
         return self.call("run", str(self.suite), "--on", "all", *options, code=code)
 
 
@@ -59,7 +58,6 @@ class Answering:
         self.works = []
 
     def sleep(self, _seconds):
-        """End what is open, and repeat what is to be repeated."""
         for execution in jobs.select_executions(self.registry, "WHERE ended_ns IS NULL ORDER BY id"):
             work = jobs.find(self.registry, execution.job).works[0]
             self.works.append(work)

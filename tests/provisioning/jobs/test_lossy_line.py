@@ -37,7 +37,6 @@ class Device:
                 self.journal.ends(entry.place, "failed", "interrupted by a restart")
 
     def take(self, payload):
-        """Take an order or an acknowledgement."""
         command = orders.decode_command(command_in(payload))
         if isinstance(command, ReportReceipt):
             self.journal.noted(command)
@@ -58,7 +57,6 @@ class Device:
                 self.journal.ends(entry.place, "done")
 
     def reports(self):
-        """Return what the server has not acknowledged."""
         return [report for _, report in self.journal.due(self.session)]
 
 

@@ -20,7 +20,6 @@ class World(Bench):
         self.count = 0
 
     def publish(self, topic, payload, *, lasting="passing"):
-        """Retain a message."""
         assert lasting == "retained"
         self.count += 1
         self.retained[topic] = payload

@@ -16,7 +16,6 @@ from tests.fixtures.rows import table_row
 
 
 def running(waves=3, ratio=0.2):
-    """Return a running job."""
     return Job(
         works=(), title="t", timeout_s=1.0, max_failed_ratio=ratio, job="j", made_ns=0, state="running", reason=None, wave=0, waves=waves,
         judged_from=0, ended_ns=None,
@@ -97,7 +96,6 @@ class World(Bench):
     """A bench with the handler of waves, and devices a to d online."""
 
     def start(self):
-        """Start the service anew."""
         super().start()
         self.progress = JobProgressHandler(self.folder, self.registry, lambda *_, **__: None)
         self.online(*"abcd")
@@ -121,12 +119,10 @@ class World(Bench):
         self.poll(0)
 
     def change(self, change, device=None):
-        """Change the job by hand."""
         return change_job(self.registry, self.job, change, device, self.now_ns)
 
     @property
     def state(self):
-        """Return the state of the job and its wave."""
         job = jobs.find(self.registry, self.job)
         return job.state, job.wave
 

@@ -7,6 +7,5 @@ from edgemeter.provisioning.registry.registry import Registry
 
 @pytest.fixture
 def registry(tmp_path):
-    """Return an empty registry."""
     with Registry(tmp_path / "registry.sqlite") as opened:
         yield opened

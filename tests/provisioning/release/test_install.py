@@ -35,7 +35,6 @@ def start(release, root, public, *options, **settings):
 
 
 def release_of(root):
-    """Return the version that runs, by running it."""
     completed = subprocess.run([root / "current/bin/edgemeter", "--version"], capture_output=True, text=True, check=True)
     return completed.stdout.strip().strip('"').rpartition(" ")[2]
 
@@ -127,7 +126,6 @@ def test_two_releases_stay_and_older_ones_go(releases, tmp_path):
 
 
 def changed_byte(releases, tmp_path):
-    """One bit of a wheel."""
     path = Path(shutil.copy(releases.v11, tmp_path))
     with tarfile.open(path) as tar:
         member = next(info for info in tar if info.name.endswith(".whl"))
@@ -171,7 +169,6 @@ def member(name, content=b"x", **attributes):
 
 
 def truncated(releases, tmp_path):
-    """Half a tar."""
     path = Path(shutil.copy(releases.v11, tmp_path))
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     return path

@@ -34,7 +34,6 @@ def own_wheel(tmp_path, *needs):
 
 
 def collected(tmp_path, target, wheel, extras=("litert",), further=()):
-    """Return the names of the wheels that are collected."""
     folder = tmp_path / "-".join(target.words.split())
     folder.mkdir(parents=True)
     wheels.collect_wheels(wheel, extras, target, folder, further)

@@ -57,7 +57,6 @@ class HonestBoard:
         board.lab.stack.callback(self._session.close)
 
     def connected(self):
-        """Subscribe, and report that it is there."""
         self._session.subscribe([self._topic("command")])
         self._session.publish(self._topic("state"), online(1), lasting="retained")
 
@@ -68,7 +67,6 @@ class HonestBoard:
         """Go on."""
 
     def received(self, message: Message):
-        """Answer an order with its end."""
         order = orders.decode_command(command_in(message.payload))
         if isinstance(order, Order):
             report = ExecutionReport(job=order.job, attempt=order.attempt, expected_version=order.version, state="done", session=1)

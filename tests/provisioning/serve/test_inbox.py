@@ -12,7 +12,6 @@ def still():
 
 
 def message(device, number=0, kind="job", size_bytes=1):
-    """Return a message of a device."""
     return Message(f"edgemeter/v1/lab/{device}/{kind}", b"%d" % number + b" " * size_bytes)
 
 

@@ -22,7 +22,6 @@ def health(**changes):
 
 
 def choose(report, *releases, device=DEVICE, **options):
-    """Return the release and the note."""
     update_choice = choice.choose_release(device, report, releases, **options)
     return update_choice.release, update_choice.note
 

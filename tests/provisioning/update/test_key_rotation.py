@@ -25,7 +25,6 @@ def new_key(tmp_path):
 
 
 def trusted(board):
-    """Return how many keys the board trusts."""
     return len(install.public_keys((board.root / "release.pub").read_bytes()))
 
 

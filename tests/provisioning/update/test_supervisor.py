@@ -27,7 +27,6 @@ UPDATES, KILLS = int(os.environ.get("EDGEMETER_UPDATES", "3")), 4
 
 
 def locked(board):
-    """Hold the lock of a measurement."""
     lock = (board.home / "run.lock").open("a")
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock

@@ -55,7 +55,6 @@ class World:
             devices.put_reports(connection, [devices.DeviceReport(name, "lab", health, 1)])
 
     def call(self, *arguments):
-        """Return what a command printed."""
         return run_fleet(self.folder.path, *arguments, code=None)
 
     def add(self, version="2.0", **changes):
@@ -74,7 +73,6 @@ class World:
 
 @pytest.fixture
 def world(tmp_path):
-    """Return a fleet."""
     world = World(tmp_path)
     yield world
     world.registry.close()
@@ -159,7 +157,6 @@ class UpdatedFleet:
         self.handlers[1].received(Message(str(messages.Topic("lab", device, topic)), payload))
 
     def orders(self, polls=4):
-        """Return the updates that are ordered now, by device."""
         self.sent.clear()
         for _ in range(polls):
             self.now_ns += 3 * 10**9
@@ -178,7 +175,6 @@ class UpdatedFleet:
             self.hear(device, "job", encode_order(report))
 
     def job(self):
-        """Return the job of the update."""
         return kept.select_jobs(self.world.registry, "ORDER BY made_ns DESC LIMIT 1")[0]
 
 

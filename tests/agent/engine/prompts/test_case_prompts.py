@@ -41,7 +41,6 @@ def played(monkeypatch):
 
 
 def recorded(model, **settings):
-    """Return the record of a case."""
     suite = Suite("s", (questions_case(model, **settings),))
     (record,) = session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "no power sensor", lambda _: None)
     assert isinstance(record, RunRecord), record
@@ -102,7 +101,6 @@ class TextsOnly(PlayedTextServer):
     """A server that takes texts, and chats to which it applies its own template; it tells no tokens."""
 
     def load(self, _model, _options, context_tokens):
-        """Load nothing."""
         able = GeneratorAbilities(counts="usage", chats=True, ignores_end=False, is_local=False)
         loaded = super().load(_model, _options, context_tokens)
         return replace(loaded, text_tokens=np.zeros(0, np.int32), abilities=able)

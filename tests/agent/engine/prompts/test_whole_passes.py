@@ -36,7 +36,6 @@ def measured(folder: Path, step_ms: float, **settings):
 
 
 def write_lengths(folder: Path, lengths=LENGTHS) -> str:
-    """Write questions of these lengths."""
     return write_questions(folder, *({"prompt": "x" * length, "answer": "y"} for length in lengths))
 
 

@@ -12,14 +12,12 @@ from tests.fixtures.rows import table_row
 
 
 def case(tmp_path, *lines):
-    """Return the case with these lines."""
     written = msgspec.toml.decode("\n".join(['name = "b"', "[[case]]", 'model = "m.onnx"', *lines]), type=suite.SuiteFile)
     (only_case,) = suite.expand(written, tmp_path).cases
     return only_case
 
 
 def takes(*shapes):
-    """Return the inputs of a model."""
     return [TensorInfo(f"x{index}", shape, "float32") for index, shape in enumerate(shapes)]
 
 

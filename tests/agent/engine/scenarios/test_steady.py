@@ -75,7 +75,6 @@ class Oversleeping(World):
     """Who sleeps wakes up 350 ms late."""
 
     def sleep(self, seconds):
-        """Sleep for longer."""
         super().sleep(seconds)
         self.now += 350 * MS
 
@@ -126,7 +125,6 @@ class Failing(World):
     """Each fourth call fails after 150 ms."""
 
     def bind(self, number, user=None):
-        """Return the call."""
         call = super().bind(number, user)
 
         def attempt():

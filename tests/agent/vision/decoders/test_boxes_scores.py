@@ -42,7 +42,6 @@ def tables(count, form="corners", unit="parts", background=None, *, are_logits=F
 
 
 def recognised(outputs, name="best.onnx", metadata=None, categories=()):
-    """Return the card and the guesses."""
     loaded = make_loaded(tensors(*(output.shape for output in outputs)), PICTURE, metadata)
     card, guesses = card_for(Path("absent") / name, loaded, categories)
     return card, [*map(str, guesses)]

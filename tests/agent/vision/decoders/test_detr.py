@@ -12,7 +12,6 @@ LEFT, MIDDLE = [0, 0, 32, 32], [16, 8, 48, 24]
 
 
 def decode(*outputs, classes):
-    """Return the detections."""
     decoder = decoders.create(make_card("detr", classes=classes), make_loaded(tensors(*(output.shape for output in outputs))))
     return decoder.decode(list(outputs), same_size(64, 32))
 

@@ -11,7 +11,6 @@ LEFT, MIDDLE = [0, 0, 32, 32], [16, 8, 48, 24]
 
 
 def decode(tensor, classes):
-    """Return the detections."""
     return decoders.create(make_card("rt-detr", classes=classes), make_loaded(tensors(tensor.shape))).decode([tensor], same_size(64, 32))
 
 

@@ -9,7 +9,6 @@ from tests.fixtures.vision_factory import make_card, make_loaded, same_size, ten
 
 
 def decode(rows, shape=None):
-    """Return the detections."""
     tensor = np.array(rows, np.float32).reshape(shape or (1, -1, 6))
     decoder = decoders.create(make_card("yolo26", classes=3), make_loaded(tensors(tensor.shape)))
     return decoder.decode([tensor], same_size(64, 32))

@@ -17,7 +17,6 @@ def head(*rows):
 
 
 def decode(*outputs, **output):
-    """Return the detections."""
     decoder = decoders.create(make_card("yolov5", **{"classes": 3, "nms_iou": 0.6, **output}), make_loaded())
     return decoder.decode(outputs, same_size())
 

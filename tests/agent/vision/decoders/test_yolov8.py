@@ -21,7 +21,6 @@ def head(boxes, scores):
 
 
 def decode(tensor, **output):
-    """Return the detections of one output."""
     decoder = decoders.create(make_card("yolov8", **{"classes": CLASSES, "nms_iou": 0.7, **output}), make_loaded())
     return decoder.decode([tensor], same_size())
 

@@ -21,7 +21,6 @@ def head(**rows):
 
 
 def decode(tensor, **output):
-    """Return the detections."""
     decoder = decoders.create(make_card("yolox", image_input=WANTED, **{"classes": 2, "nms_iou": 0.65, **output}), make_loaded())
     return decoder.decode([tensor], same_size(64, 32))
 
