@@ -85,8 +85,8 @@ def _areas(canvas: Canvas, trial: Trial) -> None:
     canvas.text("a query", (x(first_s + 0.2), y(7.7)))
     canvas.text("energy above idle power", (x(20), y(3.6)), "", "middle")
     canvas.text("energy at idle power: in gross only", (x(20), y(1.1)), "", "middle")
-    canvas.text("shown late: counts", (x(end_s + 1.4), y(5.2)))
-    canvas.text("a fan runs on: stated apart", (x(end_s + 1.4), y(1.3)))
+    canvas.text("shown late: counted", (x(end_s + 1.4), y(5.2)))
+    canvas.text("a fan runs on: not counted", (x(end_s + 1.4), y(1.3)))
 
 
 def _against_truth(canvas: Canvas, trial: Trial, result: Energy) -> None:
@@ -102,7 +102,7 @@ def _against_truth(canvas: Canvas, trial: Trial, result: Energy) -> None:
         truth_j = truth_w * each_s
         value_j, u_j = value_mj / 1000, u_mj / 1000
         x = Scale(value_j - 2.5 * u_j, value_j + 2.5 * u_j, right - 354, right)
-        canvas.text(f"{name}: {value_j:.2f} ± {u_j:.2f} J a query (95%)", (right - 354, 336))
+        canvas.text(f"{name}: {value_j:.2f} ± {u_j:.2f} J per query (95%)", (right - 354, 336))
         canvas.interval(x(value_j - u_j), x(value_j), x(value_j + u_j), 358, "ink")
         canvas.truth(x(truth_j), 358)
         canvas.text(f"truth: {truth_j:.2f} J", (x(truth_j), 386), "small", "middle")
@@ -181,7 +181,7 @@ def comparisons() -> str:
         canvas.truth(x(question.truth), y)
     holding, boards = intervals_that_hold()
     canvas.text("blue: change and interval; violet: the true change that was put in", (20, 318), "small")
-    canvas.text(f"The intervals of the update hold the truth on {holding} of {boards} boards.", (20, 336), "small")
+    canvas.text(f"The intervals of the update contain the true change on {holding} of {boards} boards.", (20, 336), "small")
     return canvas.svg()
 
 

@@ -14,12 +14,12 @@ def ratios() -> str:
     x = Scale(0.7, 1.4, 640, 860, is_log=True)
     bottom = TOP_PX + ROW_PX * len(latest)
     canvas = Canvas(880, bottom + 48)
-    canvas.text(f"Our figure / the other's, {max(row['day'] for row in latest.values())}", (20, 26), "title")
+    canvas.text(f"Edgemeter's figure / the other program's, {max(row['day'] for row in latest.values())}", (20, 26), "title")
     canvas.axis(x, bottom, [(tick, f"{tick:g}") for tick in (0.8, 0.9, 1.0, 1.1, 1.25)], TOP_PX - 16)
     for number, (name, row) in enumerate(latest.items()):
         y = TOP_PX + ROW_PX * number
         canvas.text(name.replace("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29", "ssd_mobilenet_v1"), (20, y + 4), "small")
         canvas.line((x(row["low"]), y), (x(row["high"]), y), kind="a thick")
         canvas.dot((x(row["ratio"]), y), "a", 4)
-    canvas.text("1: measuring costs nothing; line: 95% interval", (720, bottom + 36), "small soft", "middle")
+    canvas.text("1: both give the same; line: 95% interval", (720, bottom + 36), "small soft", "middle")
     return canvas.svg()
