@@ -73,7 +73,7 @@ def format_option(document: str = "", *formats: Format) -> Callable[[_Command], 
 
 def matters_option(command: _Command) -> _Command:
     text = "Smallest difference that matters. Default: 3%."
-    return click.option("--matters", default="3%", callback=ratio_of, help=text)(command)
+    return click.option("--matters", metavar="PERCENT", default="3%", callback=ratio_of, help=text)(command)
 
 
 def ratio_of(_ctx: click.Context, _param: click.Parameter, value: str) -> float:

@@ -88,21 +88,25 @@ def watch_suite(
     "--between",
     nargs=2,
     metavar="A B",
-    help="--from: first and last time, as in the log or HH:MM:SS. Default: all.",
+    help="With --from: first and last time, as in the log or HH:MM:SS. Default: all.",
 )
-@click.option("--time-column", metavar="NAME", help="--from: column of times in the CSV, with its unit: `t [ms]`. Default: by name.")
-@click.option("--power-column", metavar="NAME", help="--from: column of powers in the CSV, in W unless it has a unit. Default: by name.")
-@click.option("--every", "period", metavar="TIME", help="Measure COMMAND as a suite file at this interval: 5m, 2h, ...")
-@click.option("--times", metavar="N", type=click.IntRange(1), help="--every: number of measurements. Default: no limit.")
+@click.option("--time-column", metavar="NAME", help="With --from: column of times, with its unit, such as `t [ms]`. Default: by name.")
+@click.option("--power-column", metavar="NAME", help="With --from: column of powers, in W unless it has a unit. Default: by name.")
+@click.option("--every", "period", metavar="TIME", help="Measure a suite file, given as COMMAND, at this interval: 5m, 2h, ...")
+@click.option("--times", metavar="N", type=click.IntRange(1), help="With --every: number of measurements. Default: no limit.")
 @click.option(
-    "--repeats", "repeat", type=click.IntRange(1), default=1, show_default=True,
+    "--repeats", "repeat", metavar="N", type=click.IntRange(1), default=1, show_default=True,
     help="Runs of the command; energies are per run.",
 )  # fmt: skip
 @click.option(
-    "--idle", "idle_s", type=click.FloatRange(0), help="Seconds of idle before and after. Default: 10, or as many as the sensor needs."
+    "--idle",
+    "idle_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0),
+    help="Idle time before and after. Default: 10, or as many as the sensor needs.",
 )
 @power_option
-@click.option("--broker", envvar="EDGEMETER_BROKER", help="--every: deliver by MQTT to HOST[:PORT] or mqtts://HOST.")
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="With --every: deliver by MQTT to HOST[:PORT] or mqtts://HOST.")
 @config_option
 @save_option
 @quiet_option

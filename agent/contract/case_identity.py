@@ -185,7 +185,7 @@ FIELDS: tuple[IdentityField, ...] = (
     IdentityField("scenario", "scenario", "equal", ("scenario",), why="single queries and batches measure different things"),
     IdentityField(
         "target_per_s", "rate", "equal", ("load.target_per_s",), lambda run: run.load.target_per_s if run.load else None, "{:g} per s",
-        "no rate", "open loop only: waiting times depend on the rate",
+        "no rate", "poisson and steady only: waiting times depend on the rate",
     ),
     IdentityField(
         "deadline", "deadline", "equal", ("steady.deadline_ms",), lambda run: f"{run.steady.deadline_ms:g} ms" if run.steady else None,

@@ -62,7 +62,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecentRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """The last run for delivery, and the number of recent runs by verdict."""
+    """The time and verdict of the newest run, and the number of recent runs by verdict."""
 
     last_ns: TimeNs | None = None
     last_verdict: Line | None = None

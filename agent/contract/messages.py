@@ -82,10 +82,10 @@ class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a device is online; `session` tells its current session from an earlier one.
+    """Whether a device is online; `session` distinguishes its current session from earlier ones.
 
-    `challenge` is a random number that orders have to repeat; null if the process takes no orders. The fleet publishes `revoked`
-    for a device that it removed.
+    The broker publishes `lost`, the device's will. The fleet publishes `revoked` for a device that it removed. `challenge` is a random
+    number that orders have to repeat; null if the process takes no orders.
     """
 
     state: Literal["online", "offline", "lost", "revoked"]
@@ -143,7 +143,7 @@ class Measuring(msgspec.Struct, frozen=True, kw_only=True):
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
     """The current measurement of a device, or null; sent before each run and after the last, never while a query is timed.
 
-    It has no time: the time of receipt counts. The measurement is also over if `state` is not `online`, or has another `session` since.
+    It has no time: the time of receipt counts. The measurement is also over once `state` is not `online`, or names another `session`.
     """
 
     session: Count

@@ -44,7 +44,7 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     height: Positive  # Pixels.
     width: Positive  # Pixels.
-    layout: Literal["NHWC", "NCHW"]  # Channels last or first.
+    layout: Literal["NHWC", "NCHW"]  # Channels last (NHWC) or first.
     colour: Literal["RGB", "BGR"] = "RGB"  # Order of the channels.
     resize: Resize = "stretch"  # How the image gets the input's size: see below.
     pad: Int64 = 114  # Value of the pixels in a letterbox's margins.
@@ -70,7 +70,7 @@ class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     label_offset: Int64 = 0  # Added to a class to get its label's index.
     score_threshold: float = 0.001  # Detections with a lower score are dropped.
     nms_iou: float | None = None  # Overlap for non-maximum suppression; none: no suppression.
-    max_detections: Count = 300  # Number of detections at most.
+    max_detections: Count = 300  # Most detections of an image.
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,7 +86,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     input: CardInput  # The table `[input]`.
     output: CardOutput = CardOutput()  # The table `[output]`.
     made: dict[str, str | Int64 | float] = {}  # How the file was made.
-    accuracy: dict[str, str | Int64 | float] = {}  # How accurate it is.
+    accuracy: dict[str, str | Int64 | float] = {}  # `metric`, `value` and `dataset_sha256`.
 
     @property
     def image(self) -> ImageInput:

@@ -79,7 +79,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     session: Positive | None = None
     """Session of the outbox; with device and seq it identifies the record. Null without an outbox."""
     seq: Positive | None = None  # Number of the record in its session, from 1.
-    job: str | None = None  # Order that the run belongs to; null if it was started by hand.
+    job: str | None = None  # Job of the fleet that ordered the run; null if it was started by hand.
     started_at_ns: TimeNs  # Start of the run: UTC, ns since 1970.
     session_started_at_ns: TimeNs = 0
     """Start of the session in which runs took turns, by the device's clock; 0: a single run."""
@@ -90,8 +90,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     suite: str | None  # Name of the suite.
     case: str  # Short id of the case, the same on every device.
     repeat: Count  # Repeat of the case, from 0.
-    scenario: str  # How queries arrive, e.g. single_stream.
-    mode: str  # How long the run measures, e.g. quick.
+    scenario: str  # How queries arrive: single_stream, offline, poisson, steady or concurrent.
+    mode: str  # How long the run measures: rapid, quick, normal, full or sustained.
     seed: Int64  # Seed of inputs, arrivals and order.
     model: Model  # The model.
     runtime: RuntimeInfo  # The runtime that executed it.
@@ -110,7 +110,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     other_energies: tuple[Energy, ...] = ()  # Energy by the other sensors.
     accuracy: Accuracy | None  # Accuracy of the outputs.
     reasons: dict[str, str] = {}
-    """Why figures are absent, by name; `generation_times` and `generation_energy` are those of single tokens."""
+    """Why figures are absent, by their name; for all figures of single tokens by `generation_times` or `generation_energy`."""
     output_check: OutputCheck  # Comparison of timed outputs with later ones.
     environment: Environment  # The machine and its software.
     conditions: tuple[Condition, ...]  # State of the machine before, during and after timing.

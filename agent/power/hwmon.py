@@ -3,7 +3,6 @@
 To connect a current monitor, load its driver: `echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device`. The driver assumes a
 shunt of 10 mOhm, but most boards have 100 mOhm. Set `shunt_ohm` as printed on it, such as 0.1 for R100: without it there is no energy. If
 the meter is wired the wrong way round, set `gain = -1`. Most chips also need `scope`, because few drivers tell what their chip measures.
-A POWER-Z KM002C or KM003C needs Linux 6.7.
 
     [sensors.hwmon]
     device = "1-0040"          # which chip, if there are several: name, hwmonN or bus address
@@ -13,7 +12,7 @@ A POWER-Z KM002C or KM003C needs Linux 6.7.
 
 The gain's uncertainty defaults to 2% for a current monitor, and to 0.5% if the shunt is inside the chip. For other chips it is unknown.
 
-Protocol: the stock overlay `i2c-sensor,ina219` does nothing. Voltage times current is the power of current monitors
+Protocol: a POWER-Z KM002C or KM003C needs Linux 6.7. The stock overlay `i2c-sensor,ina219` does nothing. Voltage times current is the power of current monitors
 (INA219/220/226/230/231/234/260, SY24655, INA228/237/238/700/780, SQ52206) and of POWER-Z, because the INA219's power register has no sign
 and those of the others have coarser steps. Other chips are read by their powerN or energyN, except a Jetson's INA3221 and batteries. An
 energy counter is read where there is one; that of a current monitor has no sign, so it is read only while current flows forwards. A

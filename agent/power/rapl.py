@@ -1,8 +1,7 @@
 """Energy counters inside Intel and AMD processors (RAPL), read through Linux powercap.
 
 It sees processors and memory, or the whole platform where the counter `psys` works. The gain's error is unknown. Since Linux 5.10 only
-root may read the counters. `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj` opens them until the next boot. To keep them open,
-add this line to /etc/udev/rules.d/70-rapl.rules:
+root may read the counters. To open them to all, add this line to /etc/udev/rules.d/70-rapl.rules and reboot:
 
     SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"
 

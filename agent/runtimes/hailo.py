@@ -1,7 +1,7 @@
 """Hailo: compiled models (.hef) on a Hailo-8, 8L or 10H.
 
 - Library: `pip install 'edgemeter[vision]'`, and HailoRT 4.18 or newer, which is on no package index. On Raspberry Pi OS run
-  `sudo apt install hailo-all` (10H: `hailo-h10-all`) and use a venv with `--system-site-packages`. Elsewhere, see Hailo's developer zone.
+  `sudo apt install hailo-all` (10H: `hailo-h10-all`) and use a venv with `--system-site-packages`.
 - Backend: `hailo` (any device, the default), or an id that `hailortcli scan` prints.
 - Timed: `ConfiguredInferModel.run`, with transfers and HailoRT's post-processing.
 

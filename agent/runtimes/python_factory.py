@@ -4,12 +4,12 @@
   and its inputs, such as `{"image": ("float32", (1, 3, 224, 224))}`, or a `PythonModel` of `edgemeter.plugin`.
 - Call: it takes a numpy array for each input. Edgemeter waits for results of PyTorch, JAX and TensorFlow; for another library give
   `PythonModel(wait=...)`.
-- Cold start: `import` is the module, `load` the factory, `first` the first call, and `compile` what that took longer than later calls, if
-  the model reports it.
-- Identity: a hash of the source, the weights, the files that options name, and the files next to the code that were used.
-- An order of a fleet cannot name a function.
+- Cold start: `import` is the module, `load` the factory and `first` the first call. If the model reports it, `compile` is the time that
+  later calls save.
+- Identity: a hash of the source, the weights and the other files that were used.
+- `edgemeter fleet run` cannot measure a function.
 
-Tested with: PyTorch 2.13.0 and JAX 0.10.2 on the CPU. The first call is on noise (integers: 0) if shapes are declared. Files count until
+Tested with: PyTorch 2.13.0 and JAX 0.10.2 on the CPU. The first call is on noise (integers: 0) if shapes are declared. Files count if options name them or they are next to the code, until
 the end of the first call, with open shapes until the end of loading. Hidden files do not count, and a folder of more than 1000 files or
 16 GB counts only as `weights`. None in a shape is an open size. A `PythonModel` can also state weights, class names and more. Orders
 carry no code. The model's name is `name` of its metadata, else that of the weights or of the factory.

@@ -12,10 +12,9 @@ Describe the server in a TOML file, such as `yolo.server`. Its model card is `yo
 
 - Timed: from the ready request on an open connection to the last byte of the answer.
 - Switch off the server's response cache. FP16 and BF16 need `binary`; BYTES is refused.
-- Tried: Triton 2.51 and MLServer 1.7.1. Not tried: KServe, OpenVINO Model Server.
 
-Tested with: Triton (JSON, binary) and MLServer (JSON). An arrival (`poisson`) opens a connection of its own, within its latency. FP16 and
-BF16 are given as float32. A sample is tests/fixtures/runtimes/served.server.
+Tested with: Triton 2.51 (JSON, binary) and MLServer 1.7.1 (JSON), not KServe nor OpenVINO Model Server. An arrival (`poisson`) opens a
+connection of its own, within its latency. FP16 and BF16 are given as float32. A sample is tests/fixtures/runtimes/served.server.
 """
 
 import time

@@ -53,5 +53,5 @@ RULES = (
         "lost-sensor", "disturbed", "a power sensor is absent or stopped ({subject}), so the energy is another sensor's",
         "Reconnect it, or name the sensors to use as `power` in the configuration.", lost_sensor,
     ),
-    Rule("power-sensor-warning", "note", "{subject}", "Follow the warning.", power_sensor_warning),
+    Rule("power-sensor-warning", "note", "the power sensor warns: {subject}", "Follow the warning.", power_sensor_warning),
 )  # fmt: skip

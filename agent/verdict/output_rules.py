@@ -142,8 +142,8 @@ RULES = (
     ),
     Rule(
         "boxes-without-extent", "invalid",
-        "the best boxes of {answers_without_extent:,.0f} of {answers_boxed:,.0f} photographs have no extent: "
-        "0..1 read as pixels, or the reverse",
+        "the best boxes of {answers_without_extent:,.0f} of {answers_boxed:,.0f} photographs have no extent, "
+        "as if 0..1 were read as pixels, or pixels as 0..1",
         'Add two lines to the model card: `family = "..."` for such outputs, and `classes` under `[output]`.', boxes_without_extent,
     ),
     Rule(
@@ -163,7 +163,7 @@ RULES = (
     ),
     Rule(
         "coarse-scores", "note",
-        "coarse quantisation decides the AP[: {answers_found:,.0f} boxes share {answers_distinct_scores:.0f} scores]"
+        "the scores have so few steps that ties decide the AP[: {answers_found:,.0f} boxes share {answers_distinct_scores:.0f} scores]"
         "[: output {subject} has steps of {output_scale:.3g}]",
         "Quantise boxes and scores as two outputs.", coarse_scores,
     ),

@@ -128,7 +128,7 @@ def unsure_model(facts: Facts) -> RuleEvidence | None:
 RULES = (
     Rule(
         "rate-not-sustained", "invalid",
-        "[{load_target_per_s:,.4g} queries/s arrived, and ]{throughput_per_s:,.4g}/s were served[; {load_unserved:,.0f} were dropped]",
+        "[{load_target_per_s:,.4g} queries/s arrived, but ]only {throughput_per_s:,.4g}/s were served[; {load_unserved:,.0f} were dropped]",
         "Lower `--rate`.", rate_not_sustained,
     ),
     Rule(

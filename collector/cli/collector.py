@@ -154,7 +154,7 @@ def collector() -> None:
     "--folder",
     "fleet_folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the fleet, for address and certificate.",
+    help="Folder of the fleet, with the broker's address and our certificate.",
 )
 @click.option(
     "--port", default=1883, show_default=True, type=click.IntRange(0, 65535), help="Port of the embedded broker; 0: any free port."

@@ -67,7 +67,7 @@ COMMON = {
 @quiet_option
 @format_option()
 def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: Any) -> None:
-    """Compare B and the others with A, or the cases of a ledger with a reference.
+    """Compare models or runs with the first, or a ledger's cases with a reference.
 
     Models (a file, a catalogue name, a suite of one case) are measured in turn.
     Stored runs are read from an id, ledger, JSON file, bundle, folder or device.

@@ -102,7 +102,7 @@ def _devices_document(
 @since_option("received")
 @format_option('{"sinks": [...]}', "table", "json")
 def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, form: Format) -> None:
-    """Show how far each InfluxDB is, or write records again.
+    """Show how many records each InfluxDB lacks, or write records again.
 
     The running collector writes them again.
 

@@ -21,5 +21,9 @@ def rules(*, form: Format) -> None:
         return
     console = console_for(form)
     cells = [(row.effect, row.name, row.sentence, row.remedy) for row in verdict_rules]
-    console.print(entry_table("", ("verdict", "rule", "sentence", "what to do"), cells))
-    console.print(entry_table("what must match", tuple(matching[0]), [tuple(row.values()) for row in matching]))
+    console.print(
+        entry_table(
+            "rules of the verdict (N is a number of the run, ... what it is about)", ("verdict", "rule", "sentence", "what to do"), cells
+        )
+    )
+    console.print(entry_table("what must match in a comparison", tuple(matching[0]), [tuple(row.values()) for row in matching]))

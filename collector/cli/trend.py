@@ -175,7 +175,7 @@ def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, r
                 console_for(form).print(annotations_table(annotations))
 
 
-@click.command(short_help="Compare boards of one type and find outliers.")
+@click.command()
 @store_option
 @_metrics_option
 @only_options("fleet", "board", "model")
@@ -183,7 +183,7 @@ def annotate(text: str | None, stores: tuple[str, ...], remove: int | None, *, r
 def units(
     stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, form: Format
 ) -> None:
-    """List boards that differ from the median of their type.
+    """Compare boards of one type and find outliers.
 
     Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --figure energy
     """

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from operator import attrgetter, ne
 
 from edgemeter.agent.contract.case_identity import IdentityField
+from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.relation import EQUAL, MARKED, OTHER_CLASS, PRECISION_CLASSES, agree, likeness, precision_class
 
 # The precision with more bits is the better reference: the quantised model was made from it.
 PRECISION_BITS = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "int16": 15, "int8": 8, "uint8": 8, "int4": 4}
 # The fields that should be equal where possible, after precision and runtime.
+EQUAL_IF_KNOWN = "equal, if both are known"
 preferred_equal = attrgetter(*(field.name for field in MARKED if field.name not in ("precision", "runtime")))
 
 
@@ -97,22 +99,27 @@ def comparability_rules() -> list[dict[str, str]]:
     """Return what a case and its reference must share, in the order of the checks, and what happens if they differ."""
     classes = "; ".join(f"{name}: {', '.join(members)}" for name, members in PRECISION_CLASSES.items())
     marked = ", ".join(field.title for field in MARKED)
-    equal, left_out = "equal, if both are known", "left out"
+    left_out = "left out"
     rows = [
         ("verdict", "ok or disturbed", left_out, "the figures of an invalid run are wrong"),
-        *((field.title, equal, left_out, field.why) for field in EQUAL if field.rule == "equal"),
-        ("precision of language models", equal, left_out, "a 4-bit file is faster, but it is another model: compare their quality first"),
+        *((field.title, EQUAL_IF_KNOWN, left_out, field.why) for field in EQUAL if field.rule == "equal"),
+        (
+            "precision of language models",
+            EQUAL_IF_KNOWN,
+            left_out,
+            "a 4-bit file is faster, but it is another model: compare their quality first",
+        ),
         (
             "accuracy gate",
-            "enough of the accuracy of the most precise reference",
-            "its speed is neither compared nor ranked",
+            f"{GATE_RATIO:.0%} of the accuracy of the most precise reference",
+            "its speed is not compared",
             "the speed of an inaccurate model is meaningless",
         ),
         ("class of precision", "equal if possible", f"marked `{OTHER_CLASS}`", classes),
         (
             "energy's scope and provenance",
             "equal",
-            "the energies are neither compared nor ranked",
+            "the energies are not compared",
             "a board's input and a wall socket measure different things; a replay is no measurement of this board",
         ),
         ("metric, images and data of the accuracy", "equal", "the accuracies are not compared", "AP minus top-1 is meaningless"),

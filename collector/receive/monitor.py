@@ -16,7 +16,7 @@ from edgemeter.collector.receive.collector import RECEIPT_BOUNDS_S, Collector
 from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 
 PREFIX = "edgemeter_collector_"
-_REJECTIONS = "Rejected messages and records; origin: the record names another device, or has no number."
+_REJECTIONS = "Rejected messages and records. With the reason origin, a record names another device, or has no number."
 
 
 class CollectorMetrics:
@@ -61,13 +61,13 @@ class CollectorMetrics:
             if drain is not None:
                 positions = {drain.sink_name: 0, **positions}
             lag_s = {sink: max(0, now_ns - (ledger.waiting_since_ns(row) or now_ns)) / 1e9 for sink, row in positions.items()}
-            yield _labelled(self._gauge, "sink_row", "Row of the ledger up to which the sink has every record.", "sink", positions)
+            yield _labelled(self._gauge, "sink_row", "Newest row of the ledger that the sink has.", "sink", positions)
             yield _labelled(self._gauge, "sink_lag_seconds", "Age of the oldest record that the sink does not have.", "sink", lag_s)
             devices = ledger.backlogs()
             states = Counter(device.state or "unknown" for device in devices)
             waiting = sum(device.waiting_records or 0 for device in devices)
             yield _labelled(self._gauge, "devices", "Devices by last reported state.", "state", states)
-            yield self._gauge(f"{PREFIX}outbox_records", "Records that wait in the readable outboxes, as devices last reported.", waiting)
+            yield self._gauge(f"{PREFIX}outbox_records", "Records that wait in outboxes, as devices last reported.", waiting)
             yield self._gauge(f"{PREFIX}ledger_bytes", "Size of the ledger on its disk.", ledger.size_bytes())
             yield self._gauge(f"{PREFIX}quarantine_entries", "Entries in the quarantine.", ledger.quarantined_count())
 

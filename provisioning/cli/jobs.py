@@ -117,7 +117,7 @@ timeout_option = partial(
     type=click.IntRange(0, 10),
     default=1,
     show_default=True,
-    help="Retries after a time-out, and three times as many after interruptions.",
+    help="Retries after a time-out; after interruptions three times as many.",
 )
 @click.option("--exclusive", metavar="TAG", help="Let one device with this tag measure at a time, such as at a shared power meter.")
 @rehearsed_options

@@ -6,11 +6,11 @@ import click
 
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.errors import EXIT_STATUSES
-from tests.fixtures.command_lines import every_command, example_of
+from tests.fixtures.command_lines import every_command
 
 HEAD = """# Commands
 
-`edgemeter COMMAND --help` shows the options of a command. `run` and `compare` show more with `--help-all`.
+`edgemeter COMMAND --help` shows the options of a command. `run` and `compare` have more options, which `--help-all` shows.
 """
 FOOT = f"""
 ## Exit status
@@ -21,7 +21,7 @@ Results go to standard output, everything else to standard error. With `--format
 
 
 def page() -> str:
-    """Return the page: each command with its sentence, those of the first level with their example."""
+    """Return the page: each command with its sentence."""
     lines = [HEAD]
     for (name, *inner), command in every_command():
         summary = _summary(command)
@@ -30,7 +30,7 @@ def page() -> str:
         elif isinstance(command, click.Group | ModalCommand):
             lines.append(f"\n## {name}\n\n{summary}\n\n")
         else:
-            lines.append(f"\n## {name}\n\n{summary} `{example_of(command)}`\n")
+            lines.append(f"\n## {name}\n\n{summary}\n")
     return "".join(lines) + FOOT
 
 

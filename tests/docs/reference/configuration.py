@@ -40,7 +40,7 @@ PURPOSES = {
 ENVIRONMENT = """
 ## Environment variables
 
-Prefer files for secrets. `edgemeter config show` warns of variables that begin with `EDGEMETER_` and are not listed here. The last two are
+`edgemeter config show` warns of variables that begin with `EDGEMETER_` and are not listed here. The last two are
 for the first boot of a card.
 
 """
@@ -48,7 +48,8 @@ CARD = """
 ## The model card
 
 The model card is a TOML file next to the model: `model.onnx.toml` for `model.onnx`. `edgemeter models add` and `edgemeter models convert`
-write it. Without a card, the model is [recognised](../tasks/models.md). Keys without `=` are required; the others show their default.
+write it; `edgemeter models sample` has examples. Without a card, the model is [recognised](../tasks/models.md). Keys without `=` are
+required; the others show their default.
 """
 PARTS = {
     "Top level": (Card, ""),
@@ -64,7 +65,7 @@ RESIZE = """
 Choose the value with which the model was trained.
 
 """
-# How each resizes, and which models are trained so.
+# How each resizes, and which models are trained with it.
 RESIZES: dict[Resize, tuple[str, str]] = {
     "stretch": ("to the input's size, bilinear", "SSD of TensorFlow and torchvision, RT-DETR"),
     "stretch-smooth": ("to the input's size, by averages", "MLPerf Tiny, small TensorFlow classifiers"),
@@ -85,7 +86,7 @@ def page() -> str:
     for heading, (part, words) in PARTS.items():
         rows_of_part = ((key, texts[part.__name__][name]) for name, key in _keys(part))
         text += f"\n### {heading}\n\n{words}\n\n".replace("\n\n\n\n", "\n\n") + table(["key", "meaning"], rows_of_part)
-    return text + RESIZE + table(["resize", "how", "trained so"], ((f"`{name}`", *words) for name, words in RESIZES.items()))
+    return text + RESIZE + table(["resize", "how", "models"], ((f"`{name}`", *words) for name, words in RESIZES.items()))
 
 
 def _keys(part: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:

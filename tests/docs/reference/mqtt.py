@@ -1,12 +1,14 @@
 """MQTT topics with their messages."""
 
 import inspect
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.message_schema import MESSAGES
 from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
 from edgemeter.provisioning.identity import broker_files
@@ -14,25 +16,29 @@ from tests.docs.reference.tables import anchor, table
 
 HEAD = f"""# MQTT
 
-Topics are `{TOPIC_ROOT}/FLEET/DEVICE/KIND`. Messages are JSON at QoS 1; `activity` and `progress` are at QoS 0. The access rules for
+Topics are `{TOPIC_ROOT}/FLEET/DEVICE/KIND`. Messages are JSON at QoS 1; `activity` and `progress` are at QoS 0. Clients use MQTT 5, or
+3.1.1 if the broker has no 5. Below, `fleet` is the fleet's service, and `operator` the command `edgemeter fleet`. The access rules for
 mosquitto that `edgemeter collector deploy-files` and `edgemeter fleet init` write let a device use its own topics only.
 
 """
 MESSAGES_HEAD = """
 ## Messages
 
-These are the messages that your programs may read. Ignore fields that you do not know. `edgemeter config schema messages` prints the JSON
-Schema of all messages. Fields without a type are text.
+Your programs may read these messages. Ignore fields that you do not know. Fields without a type are text. `edgemeter config schema
+messages` prints the JSON Schema of all messages, also of those between devices and fleet only.
 """
 # The kinds that programs of others may want to read.
 FOR_READERS: tuple[TopicKind, ...] = ("birth", "state", "receipt", "activity", "progress", "health")
-RETAINED = ("birth", "state", "activity", "health")
+RETAINED: Mapping[TopicKind, str] = {
+    **dict.fromkeys(("birth", "state", "activity", "health"), "yes"),
+    "receipt": f"`{messages.AgainRequest.__name__}`",
+}
 NAMES = {int: "integer", float: "number", bool: "boolean", bytes: "bytes"}
 
 
 def page() -> str:
     """Return the page: the topics, then each message that others than devices and fleet read, with its fields."""
-    rows = [(f"`{kind}`", _direction(kind), "yes" if kind in RETAINED else "no", _links(kind)) for kind in get_args(TopicKind)]
+    rows = [(f"`{kind}`", _direction(kind), RETAINED.get(kind, "no"), _links(kind)) for kind in get_args(TopicKind)]
     text = HEAD + table(["kind", "direction", "retained", "message"], rows)
     text += f"\nThe fleet also publishes `{messages.JOB_STATE.format(job='NAME')}`, retained, with {_named(messages.JobProgress)}.\n"
     return text + MESSAGES_HEAD + "".join(map(_section, structs_of(FOR_READERS)))
@@ -44,13 +50,13 @@ def _section(struct: type[msgspec.Struct]) -> str:
 
 @cache
 def structs_of(kinds: tuple[TopicKind, ...]) -> list[type[msgspec.Struct]]:
-    """Return the messages of these kinds of topic, each followed by the structs in it that were not shown before."""
+    """Return the messages of these kinds of topic, each followed by new structs in it, without parts of Health."""
     structs: dict[type[msgspec.Struct], None] = {}
 
     def add(struct: type[msgspec.Struct]) -> None:
         if struct not in structs:
             structs[struct] = None
-            for annotation in get_type_hints(struct).values():
+            for annotation in () if struct is Health else get_type_hints(struct).values():
                 for inner in _inside(annotation):
                     add(inner)
 

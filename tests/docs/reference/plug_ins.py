@@ -17,7 +17,8 @@ SENSORS = """# Plug-ins
 ## Sensors
 
 `edgemeter energy sensors` shows the power sensors of your machine. A run uses the one with the widest scope, unless you name others with
-`--power`. A meter in the supply of a board sees all that the board draws, USB devices included. A plug also sees the loss in the supply.
+`--power`. The scope is what a sensor measures. From the widest, scopes are `wall-ac` (a plug, with the loss in the power supply),
+`board-input` (all that the board draws, USB devices included), `module`, `soc-rails`, `cpu-package` and `gpu-board`.
 
 The [sample configuration](samples/agent.toml) has a table `[sensors.NAME]` for each sensor with settings. The keys `gain`, `gain_u_ratio`,
 `gain_drift_ratio` and `delay_ms` work for [any sensor](../tasks/energy.md).
@@ -27,7 +28,8 @@ RUNTIMES = """
 ## Runtimes
 
 The file's suffix chooses the runtime, unless you give `--runtime`. Choose a backend with `--backend`, and change settings with
-`--option KEY=VALUE` (`options` in a suite). What is untried [never ran on its hardware](../install.md#what-was-tried).
+`--option KEY=VALUE` (`options` in a suite). Nobody has [tried](../install.md#what-was-tried) the backends in the last column on their
+hardware.
 
 """
 GENERATORS = """

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgemeter.agent.contract import record
-from edgemeter.collector.runs.figure_names import with_part
 from tests.docs.reference.tables import anchor, table
 
 HEAD = """# The run record
@@ -14,10 +13,9 @@ A record is one measurement of one case in one process. This is schema number {n
 - No field is removed or renamed, and none changes its type, unit or meaning, within a schema number.
 - New fields are optional. Ignore those that you do not know.
 - Free texts (reasons, notes, warnings, evidence) may change.
-- Units end the names. Ratios are 0..1. Absent values are null, never 0.
+- Names end with the unit. Ratios are 0..1. Absent values are null, never 0.
 
-`edgemeter config schema` prints the JSON Schema with the type and meaning of every field. Below, *95%* marks a value with an interval in
-two more fields, `_low` and `_high`.
+`edgemeter config schema` prints the JSON Schema with the type and meaning of every field.
 
 """
 
@@ -32,10 +30,7 @@ def page() -> str:
 
 
 def _part(name: str, part: Mapping[str, Any]) -> str:
-    properties = part["properties"]
-    bounded = {field for field in properties if {with_part(field, "_low"), with_part(field, "_high")} <= {*properties}}
-    bounds = {with_part(field, end) for field in bounded for end in ("_low", "_high")}
-    fields = (f"`{field}`{' *95%*' * (field in bounded)}{_link(kind)}" for field, kind in properties.items() if field not in bounds)
+    fields = (f"`{field}`{_link(kind)}" for field, kind in part["properties"].items())
     return f"\n## {name}\n\n{', '.join(fields)}\n"
 
 
