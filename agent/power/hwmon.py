@@ -12,11 +12,11 @@ the meter is wired the wrong way round, set `gain = -1`. Most chips also need `s
 
 The gain's uncertainty defaults to 2% for a current monitor, and to 0.5% if the shunt is inside the chip. For other chips it is unknown.
 
-Protocol: a POWER-Z KM002C or KM003C needs Linux 6.7. The stock overlay `i2c-sensor,ina219` does nothing. Voltage times current is the power of current monitors
-(INA219/220/226/230/231/234/260, SY24655, INA228/237/238/700/780, SQ52206) and of POWER-Z, because the INA219's power register has no sign
-and those of the others have coarser steps. Other chips are read by their powerN or energyN, except a Jetson's INA3221 and batteries. An
-energy counter is read where there is one; that of a current monitor has no sign, so it is read only while current flows forwards. A
-current at the last step of a chip's range is no reading. The 2% are the sum of a 1% shunt and 0.5 to 1% of the chip.
+Protocol: a POWER-Z KM002C or KM003C needs Linux 6.7. The stock overlay `i2c-sensor,ina219` does nothing. Voltage times current is the power
+of current monitors (INA219/220/226/230/231/234/260, SY24655, INA228/237/238/700/780, SQ52206) and of POWER-Z, because the INA219's power
+register has no sign and those of the others have coarser steps. Other chips are read by their powerN or energyN, except a Jetson's INA3221
+and batteries. An energy counter is read where there is one; that of a current monitor has no sign, so it is read only while current flows
+forwards. A current at the last step of a chip's range is no reading. The 2% are the sum of a 1% shunt and 0.5 to 1% of the chip.
 Source: Linux Documentation/hwmon, Documentation/gpu/amdgpu/thermal.rst, Documentation/ABI/testing/sysfs-driver-intel-{i915,xe}-hwmon and
 drivers/hwmon/{ina2xx,ina238,powerz}.c; the chips' data sheets.
 Tested with: a capture of an INA219 in a UPS, and trees of the drivers' form.

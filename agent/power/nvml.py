@@ -1,7 +1,7 @@
 """NVIDIA GPUs in servers, read by NVML.
 
 It sees the GPU's board, not the rest of the machine. The energy counter is used where there is one (Volta and later), otherwise the
-power. A100 and H100 measure their power a quarter of the time only, so let runs be long. On a Jetson, NVML has no power.
+power. A100 and H100 measure their power a quarter of the time only, so let runs be long.
 
 Install: `pip install 'edgemeter[nvidia]'`.
 

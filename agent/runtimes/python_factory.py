@@ -9,10 +9,11 @@
 - Identity: a hash of the source, the weights and the other files that were used.
 - `edgemeter fleet run` cannot measure a function.
 
-Tested with: PyTorch 2.13.0 and JAX 0.10.2 on the CPU. The first call is on noise (integers: 0) if shapes are declared. Files count if options name them or they are next to the code, until
-the end of the first call, with open shapes until the end of loading. Hidden files do not count, and a folder of more than 1000 files or
-16 GB counts only as `weights`. None in a shape is an open size. A `PythonModel` can also state weights, class names and more. Orders
-carry no code. The model's name is `name` of its metadata, else that of the weights or of the factory.
+Tested with: PyTorch 2.13.0 and JAX 0.10.2 on the CPU. The first call is on noise (integers: 0) if shapes are declared. Files count if
+options name them or they are next to the code, until the end of the first call, with open shapes until the end of loading. Hidden files do
+not count, and a folder of more than 1000 files or 16 GB counts only as `weights`. None in a shape is an open size. A `PythonModel` can also
+state weights, class names and more. Orders carry no code. The model's name is `name` of its metadata, else that of the weights or of the
+factory.
 """
 
 import gc

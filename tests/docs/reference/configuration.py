@@ -15,7 +15,7 @@ from tests.docs.reference.tables import table
 HEAD = """# Configuration
 
 An option overrides its environment variable, which overrides the configuration file, which overrides the default. `edgemeter config show`
-lists every setting with its value and source. `edgemeter config check FILE` finds the mistakes in a file.
+lists every setting with its value and source.
 
 The agent reads the first of these files:
 

@@ -25,7 +25,7 @@ MESSAGES_HEAD = """
 ## Messages
 
 Your programs may read these messages. Ignore fields that you do not know. Fields without a type are text. `edgemeter config schema
-messages` prints the JSON Schema of all messages, also of those between devices and fleet only.
+messages` prints the JSON Schema of all messages.
 """
 # The kinds that programs of others may want to read.
 FOR_READERS: tuple[TopicKind, ...] = ("birth", "state", "receipt", "activity", "progress", "health")
