@@ -39,5 +39,5 @@ def page() -> str:
     equal = [row for row in rules if row["asked"] == EQUAL_IF_KNOWN]
     text += "\nThese have to be equal, if both are known. Otherwise the case is left out:\n\n"
     text += table(["what", "why"], ((row["what"], row["why"]) for row in equal))
-    others = (tuple(row.values()) for row in rules if row not in equal)
-    return f"{text}\nFurther rules:\n\n{table(['what', 'has to be', 'otherwise', 'why'], others)}"
+    further = (tuple(row.values()) for row in rules if row not in equal)
+    return f"{text}\nFurther rules:\n\n{table(['what', 'has to be', 'otherwise', 'why'], further)}"
