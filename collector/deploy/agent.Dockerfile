@@ -1,4 +1,4 @@
-# The agent as an image for amd64 and arm64, without root. Wheels beside this file are taken as in collector.Dockerfile.
+# The agent as an image for amd64 and arm64, without root. Wheels next to this file are used as in collector.Dockerfile.
 #   docker buildx build --platform linux/amd64,linux/arm64 --file agent.Dockerfile --tag edgemeter-agent .
 #   docker run --env EDGEMETER_BROKER=mqtt://broker.example --volume edgemeter:/outbox --volume /run/lock:/run/lock edgemeter-agent
 # The board's run lock is in /run/lock: with that volume the container and the board measure one after the other.
@@ -14,7 +14,7 @@ RUN pip install --no-cache-dir --find-links /wheels "$EDGEMETER" psutil \
 USER 10001
 ENV EDGEMETER_HOME=/outbox
 VOLUME /outbox
-# Healthy is an agent with a connection to its broker.
+# An agent is healthy if it is connected to its broker.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s \
   CMD ["python", "-c", "import psutil, sys; sys.exit(not any(one.status == 'ESTABLISHED' for one in psutil.Process(1).net_connections('tcp')))"]
 ENTRYPOINT ["edgemeter"]

@@ -1,4 +1,4 @@
-# The collector as an image for amd64 and arm64, without root. Beside this file may lie wheels of edgemeter (`python -m build`): pip prefers
+# The collector as an image for amd64 and arm64, without root. Wheels of edgemeter next to this file (`python -m build`) are used: pip takes
 # the newest of these and of its index.
 #   docker buildx build --platform linux/amd64,linux/arm64 --file collector.Dockerfile --tag edgemeter-collector .
 FROM python:3.13-slim

@@ -1,5 +1,5 @@
-# What this device is, as lines of key=value. POSIX sh, read-only, as an ordinary user. $1: the folder of the agent's releases, below the
-# home where it is relative.
+# Prints the facts of this device as lines of key=value. POSIX sh, read-only, as an ordinary user. $1: the folder of the agent's releases;
+# a relative path is in the home folder.
 root=$1
 case $root in /*) ;; *) root=$HOME/$root ;; esac
 export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

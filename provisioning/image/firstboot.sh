@@ -22,7 +22,7 @@ BOOT=
 CARD=
 STEP='find the boot partition'
 
-# Prints the boot partition's folder; what starts the installation has mounted a stick at the last of them.
+# Prints the boot partition's folder; the caller has mounted a stick at the last of them.
 find_boot() {
     for place in "$PREFIX/boot/firmware" "$PREFIX/boot" "$PREFIX/boot/efi" "$PREFIX/run/edgemeter/seed"; do
         if [ -f "$place/edgemeter/firstboot.sh" ]; then echo "$place"; return 0; fi
@@ -38,7 +38,7 @@ copy() {
     mv -f "$2.new" "$2"
 }
 
-# The status file for people with a PC: it holds no secret, and a card that is read-only or missing is no failure.
+# The status file for people with a PC: it contains no secret, and a card that is read-only or missing is no failure.
 breadcrumb() {
     [ -n "$CARD" ] || return 0
     {
@@ -57,7 +57,7 @@ addresses() {
     hostname -I 2>/dev/null | tr -s ' ' | sed 's/ $//' | grep . || echo none
 }
 
-# The last line of what went wrong; a line that holds the token is not shown.
+# The last line of the error; a line with the token is not shown.
 last_error() {
     line=$(grep -v '^[[:space:]]*$' "$LOG" 2>/dev/null | tail -n 1 | tr -d '\r' | cut -c 1-300)
     token=$(token_of "$STATE/join.toml")
@@ -99,7 +99,7 @@ find_rendered() {
         "$PREFIX/etc/systemd/network" -name '*cloud-init*' -type f "$@" 2>/dev/null || true
 }
 
-# cloud-init writes them at its first start only. What it was writing when the power went is empty or gone, and the board would be
+# cloud-init writes them at its first start only. A file that was being written at a power cut is empty or gone, and the board would be
 # without a network for ever: cloud-init is made to start over, at most three times.
 mend_network() {
     torn=$(find_rendered -size 0)
@@ -122,7 +122,7 @@ install_release() {
     python3 "$CARD/install.py" --release "$CARD/release.tar" --root "$OPT" --public-key "$CARD/release.pub" >>"$LOG"
 }
 
-# What `fleet apply` does on a running board, but for the start: user, units, rules, identity and owners.
+# The steps of `fleet apply` on a running board, except the start: user, units, rules, identity and owners.
 set_up() {
     plan='{"prefix": "'$PREFIX'", "join_file": "'$STATE/join.toml'", "steps": ["user", "units", "join", "owner"]}'
     "$OPT/current/bin/python" -I -B "$(dirname "$0")/on_device.py" "$plan" >>"$LOG"
@@ -136,7 +136,7 @@ copy_join_file() {
     esac
 }
 
-# Overwrites the values of secrets in FILE in place, with as many x: the length stays, so no cluster with the old bytes is left.
+# Overwrites the values of secrets in FILE in place with x's of the same length, so that no cluster with the old bytes is left.
 scrub() {
     [ -f "$1" ] || return 0
     LC_ALL=C awk '
@@ -187,12 +187,12 @@ run() {
         flock -n 9 || { echo 'edgemeter: the first boot is already under way' >&2; exit 1; }
     fi
     (umask 077 && : >"$LOG")
-    # What programs complain of is kept; its last line is what the breadcrumb shows.
+    # The errors of programs are stored; the breadcrumb shows the last line.
     exec 3>&2 2>>"$LOG"
     trap ended EXIT
     BOOT=$(find_boot) || BOOT=
     CARD=${BOOT:+$BOOT/edgemeter}
-    # Once joined, nothing of the card is needed any more.
+    # Once joined, the card is no longer needed.
     if [ ! -e "$STATE/joined" ]; then
         [ -n "$CARD" ] || fail 'the boot partition with the folder edgemeter is missing: insert the card or stick, and restart the board'
         mend_network
@@ -215,7 +215,7 @@ install_self() {
     copy "$from/$UNIT" "$UNITS/$UNIT" 644
     $SYSTEMCTL daemon-reload || true
     $SYSTEMCTL enable "$UNIT"
-    # Where the service manager is not up yet (an early phase of the boot), enabling is what counts.
+    # If the service manager is not up yet (an early phase of the boot), enabling is enough.
     $SYSTEMCTL start --no-block "$UNIT" || true
 }
 

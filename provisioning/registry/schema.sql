@@ -92,7 +92,7 @@ CREATE TABLE requests (
     decision TEXT,
     name TEXT
 );
--- Who is connected with which client id, by the broker's log.
+-- The client ids that devices are connected with, by the broker's log.
 CREATE TABLE sessions (
     client_id TEXT PRIMARY KEY,
     device TEXT NOT NULL
@@ -102,12 +102,12 @@ CREATE TABLE pending_disconnects (
     device TEXT PRIMARY KEY,
     since_ns INTEGER NOT NULL
 );
--- When the broker (`broker`) and each collector (`collector NAME`) were last there.
+-- When the broker (`broker`) and each collector (`collector NAME`) were last present.
 CREATE TABLE server_parts (
     part TEXT PRIMARY KEY,
     seen_ns INTEGER NOT NULL
 );
--- How often the session of a device was taken over by its own certificate, each time within an hour of the one before.
+-- How often the session of a device was taken over by its own certificate, each time within an hour of the previous one.
 CREATE TABLE take_overs (
     device TEXT PRIMARY KEY,
     count INTEGER NOT NULL,
