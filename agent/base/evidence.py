@@ -34,14 +34,14 @@ FEWEST = 3
 DAY_SD = 0.02
 SESSION_SD = 0.015
 GUEST_SESSION_SD = 0.06
-# Consecutive days are correlated, which few days hardly show: this correlation of neighbours is assumed, with the weight of so many days.
+# Consecutive days are correlated, which few days hardly show: this correlation of neighbours is assumed, with the weight of ten days.
 # Source: simulations of 5 to 20 days, whose intervals hold 94% at a correlation of 0.3, 90% at 0.5 and 77% at 0.8; they are wider by 31%
 # (5 days) to 12% (20 days) where days are independent. Fewer than five show nothing of it.
 DAY_CORRELATION, CORRELATION_DAYS = 0.3, 10
 FEWEST_IN_A_ROW = 5
 EXACT = math.inf  # The degrees of freedom of an uncertainty that is known beforehand, such as that of a meter.
 _NORMAL = 1000.0  # With more degrees of freedom, Student's t is taken as normal.
-REACH = student_quantile(CONFIDENCE, _NORMAL)  # An interval with them reaches so many standard errors.
+REACH = student_quantile(CONFIDENCE, _NORMAL)  # The standard errors in half of such an interval.
 LARGEST_LOG = math.log(sys.float_info.max)
 
 

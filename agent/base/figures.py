@@ -78,7 +78,7 @@ def with_uncertainty(value: float, uncertainty: float | None) -> str:
 def span(low: float, high: float, *limits: float) -> str:
     """Return a range, both ends with the same number of decimals; one figure if rounding makes them equal.
 
-    There are enough decimals to show on which side of each limit an end lies.
+    There are enough decimals to show on which side of each limit an end is.
     """
     furthest = max(-low, high)
     if low == high or furthest < SMALLEST_PLAIN:

@@ -36,7 +36,7 @@ RETAINED_SCHEMA = """CREATE TABLE IF NOT EXISTS retained (
 );
 """
 # A late Will of an earlier session does not apply to the present one; a revocation applies to every session. A message that a broker
-# repeats after a restart, or that several collectors of a group receive, is no change.
+# repeats after a restart, or that several collectors of a group receive, does not count as a change.
 _STATE = """INSERT INTO presence (fleet, device, state, session, changed_ns) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (fleet, device) DO UPDATE SET state = excluded.state, session = excluded.session, changed_ns = excluded.changed_ns
 WHERE (excluded.state IN ('online', 'revoked') OR presence.session IS NULL OR presence.session = excluded.session)

@@ -1,1 +1,1 @@
-"""Updates, as the agent sees them: check an order, ask the supervisor, report that a release is healthy, and what came of the update."""
+"""The agent's part in updates: check an order, ask the supervisor, report that a release is healthy, and the outcome of the update."""

@@ -1,6 +1,6 @@
 """The agent's report that its release works, which the supervisor waits for after a switch: `update/healthy.json`.
 
-Healthy is a release whose runtimes import, whose outbox can be read, and that has had a session with the broker. It is reported once in
+A release is healthy if its runtimes import, its outbox can be read, and it has had a session with the broker. It is reported once in
 the life of a process, which then counts as healthy while it lives.
 """
 
@@ -30,9 +30,9 @@ POLL_S = 1.0
 
 
 class HealthyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file: the state, and the process that reports it (pid and start, which show whether it lives).
+    """The content of the file: the state, and the process that reports it (pid and start, to detect whether it lives).
 
-    `imports_s` is how long the runtimes took to import, once they did: the supervisor allows the next release a multiple of it.
+    `imports_s` is the time that the runtimes took to import: the supervisor allows the next release a multiple of it.
     """
 
     release: str
@@ -44,8 +44,8 @@ class HealthyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def begin_imports() -> "subprocess.Popen[str]":
-    """Start the process that imports the runtimes; its last line says what is wrong."""
-    # In a session of its own: Ctrl-C is for the agent, which ends it.
+    """Start the process that imports the runtimes; its last line is the error."""
+    # In a session of its own: Ctrl-C is for the agent, which ends the process.
     return subprocess.Popen(
         IMPORTS, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -75,7 +75,6 @@ class ReleaseHealthHandler(Handler):
         self._reported: tuple[ReleaseState, str | None] | None = None
 
     def poll(self) -> float:
-        """Continue the check, and report what is new."""
         if self._release is None or (self._reported is not None and self._reported[0] != "waiting") or not self._folder.is_dir():
             return IDLE_S
         state, reason = self._find_out(self._release)
@@ -84,7 +83,6 @@ class ReleaseHealthHandler(Handler):
         return POLL_S if state == "waiting" else IDLE_S
 
     def close(self) -> None:
-        """End the process that imports."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -123,7 +121,7 @@ class ReleaseHealthHandler(Handler):
         self._child = None
 
     def _report(self, release: InstalledRelease, state: ReleaseState, reason: str | None) -> None:
-        # Source: proc(5), field 22 of stat: when this process was started.
+        # Source: proc(5), field 22 of stat: the start time of this process.
         started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         process = {"pid": os.getpid(), "started_ticks": started_ticks}
         report = HealthyReport(release=release.version, **process, state=state, reason=reason, imports_s=self._imports_s)

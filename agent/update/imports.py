@@ -1,6 +1,6 @@
-"""Imports every runtime that is installed, each in a process of its own: `python -m edgemeter.agent.update.imports`.
+"""Imports every installed runtime, each in a separate process: `python -m edgemeter.agent.update.imports`.
 
-Prints what does not import, in one line, and ends with status 1 where there is something. A library comes before those that need it.
+Prints the failed imports in one line, and ends with status 1 if there are any. A library comes before those that need it.
 """
 
 import signal
@@ -10,7 +10,7 @@ from edgemeter.agent.doctor.checks import RUNTIMES, check_software
 
 
 def main() -> int:
-    # Where the agent has ended, nobody reads: the process ends too, without a word.
+    # If the agent has ended, nobody reads the output: exit silently.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     # However long a slow card takes: the supervisor allows a time that fits the board.
     wrong = [finding for finding in check_software(import_timeout_s=None) if finding.state == "bad" and finding.name in RUNTIMES]

@@ -1,4 +1,4 @@
-"""Carries out the order to go to a release: checks what the order allows, then asks the supervisor, which verifies the release."""
+"""Carries out an update order: checks what the order allows, then asks the supervisor, which verifies the release."""
 
 import logging
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ REQUEST_FILE, WITHDRAWN_FILE = "wanted.json", "withdrawn.json"
 
 
 def check(update: Update, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
-    """Find out whether the order can be carried out, before anything is fetched.
+    """Check that the order can be carried out, before anything is downloaded.
 
     Raises:
-        ConfigError: the version is older than the one that runs, or failed here before, and the order does not say that it may be.
+        ConfigError: the version is older than the running one, or failed here before, and the order does not allow that.
         UnavailableError: no supervisor runs to switch releases.
     """
     if release is None:
@@ -38,7 +38,7 @@ def check(update: Update, release: InstalledRelease | None = RUNNING_RELEASE) ->
 
 
 def carry_out(order: Order, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
-    """Hand the update over to the supervisor; may be called again for the same order. Its content is whole, in `home`.
+    """Pass the update to the supervisor; may be called again for the same order. Its content is complete, in `home`.
 
     Raises:
         ConfigError: as `check`, or it is not an update.
@@ -71,7 +71,7 @@ def _ask(path: Path, request: Mapping[str, object]) -> None:
 
 
 def came_of(order: Order, release: InstalledRelease | None = RUNNING_RELEASE) -> tuple[Literal["done", "failed"], str] | None:
-    """Return how the update of this order ended, and why; None while it goes on."""
+    """Return how the update of this order ended, and why; None while it is in progress."""
     outcome = read_journal(release).outcome
     if outcome is None or (outcome.job, outcome.attempt) != (order.job, order.attempt):
         return None
@@ -79,7 +79,7 @@ def came_of(order: Order, release: InstalledRelease | None = RUNNING_RELEASE) ->
 
 
 def withdraw(order: Order, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
-    """Withdraw the update request: the supervisor ends the update, unless it tries the release already."""
+    """Withdraw the update request: the supervisor ends the update, unless it is already trying the release."""
     if came_of(order, release) is None:
         try:
             _ask(home / UPDATE_FOLDER / WITHDRAWN_FILE, {"job": order.job, "attempt": order.attempt})
@@ -88,7 +88,7 @@ def withdraw(order: Order, home: Path, release: InstalledRelease | None = RUNNIN
 
 
 def why_waiting(order: Order, release: InstalledRelease | None = RUNNING_RELEASE) -> str | None:
-    """Return why an update takes long: no supervisor runs, or its installation was interrupted; None where neither is so."""
+    """Return why an update takes long: no supervisor runs, or its installation was interrupted; else None."""
     if release is None or not is_locked(release.lock):
         return "waiting for edgemeter-supervisor.service, which does not run"
     update = read_journal(release).update

@@ -1,4 +1,4 @@
-"""The releases on this board: where the running one stands, what came of the last update, and which versions failed here."""
+"""The releases on this board: the running one, the outcome of the last update, and the versions that failed here."""
 
 import sys
 from dataclasses import dataclass
@@ -14,36 +14,36 @@ RELEASES_FOLDER = "releases"
 
 @dataclass(frozen=True, slots=True)
 class InstalledRelease:
-    """A release: its version, and the folder in which all of them lie."""
+    """A release: its version, and the folder of all releases."""
 
     root: Path
     version: str
 
     @property
     def lock(self) -> Path:
-        """The file that the supervisor keeps locked while it is there."""
+        """The file that the supervisor keeps locked while it runs."""
         return self.root / "supervisor.lock"
 
     @property
     def journal(self) -> Path:
-        """The file in which the supervisor states what it does."""
+        """The file with the supervisor's state."""
         return self.root / "supervisor" / "journal.json"
 
 
 def find_release(prefix: Path) -> InstalledRelease | None:
-    """Return the release whose virtual environment is at `prefix`, None for one that was made in another way."""
+    """Return the release whose virtual environment is at `prefix`, None for another kind of installation."""
     path = prefix.resolve()
     return InstalledRelease(path.parent.parent, path.name) if path.parent.name == RELEASES_FOLDER else None
 
 
-# Read when the agent starts: later the link by which it was started may point to another release.
+# Read when the agent starts: later, the link may point to another release.
 RUNNING_RELEASE = find_release(Path(sys.prefix))
 
 UPDATE_FOLDER = "update"
 
 
 class UpdateOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of an update; without a job where the supervisor rolled back by itself."""
+    """The outcome of an update; without a job if the supervisor rolled back by itself."""
 
     job: str | None
     attempt: int | None
@@ -52,7 +52,7 @@ class UpdateOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """A version that failed here, and whether it is not to be tried again."""
+    """A version that failed here, and whether it must not be tried again."""
 
     is_bad: bool
     reason: str
@@ -74,11 +74,11 @@ class SupervisorJournal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bad_versions(self) -> dict[str, str]:
-        """Return the versions that are not to be tried again, and why."""
+        """Return the versions that must not be tried again, with reasons."""
         return {version: failed.reason for version, failed in self.bad.items() if failed.is_bad}
 
 
 def read_journal(release: InstalledRelease | None = RUNNING_RELEASE) -> SupervisorJournal:
-    """Return what the supervisor of that release states; empty where there is none."""
+    """Return the journal of that release's supervisor; empty if there is none."""
     journal = durable_file.read_if_any(release.journal, SupervisorJournal) if release is not None else None
     return journal or SupervisorJournal()

@@ -129,7 +129,7 @@ def _send(file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | 
 def settled(alerts: Sequence[Alert], firing: Sequence[Alert], now_ns: int) -> list[tuple[AlertEvent, Alert]]:
     """Return how alerts change, given the present firings.
 
-    A finding keeps its alert, also as part of an event; an alert that has `joined` continues in another, which is no news.
+    A finding keeps its alert, also as part of an event; an alert that has `joined` continues in another, without a notification.
     """
     open_alerts = {alert.number: alert for alert in alerts if alert.state == "open"}
     by_finding = {(alert.rule, *finding.facts.items()): alert for alert in open_alerts.values() for finding in alert.findings}

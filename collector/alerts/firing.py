@@ -45,7 +45,7 @@ class AlertFinding:
 class Alert:
     """A firing rule, for one finding or an event of several; once a check has stored it, with its number and opening time.
 
-    An alert that `is_explained` by another is no news: it stays open if it is, and does not open otherwise.
+    An alert that `is_explained` by another is not notified: it stays open if it is, and does not open otherwise.
     """
 
     rule: str
@@ -134,7 +134,7 @@ def _steps(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
     trends = context.trends(rule)
     boards, types = _due_steps(rule, context, trends), [] if rule.device else _due_steps(rule, context, context.trends(rule, by_type=True))
     fleet_wide = [step for event in step_events(boards) if event.kind == "fleet" for step in event.members]
-    # A change that people declared on several boards is no news of their type.
+    # A change that people declared on several boards is not reported for their type.
     declared = [EventMember(trend, step) for trend in trends for step in trend.steps if step.state == "declared"]
     types = [step for step in types if not _beside(step, fleet_wide) and len(_beside(step, declared)) < FEWEST]
     return [*step_events(types), *step_events([step for step in boards if not _beside(step, types)])]

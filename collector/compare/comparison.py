@@ -240,7 +240,7 @@ def of_summaries(
 ) -> Comparison:
     """Return the comparison of summarised cases; `belongs` selects those of `reference`, `unusable` is left out already."""
     references = [summary for summary in summaries if belongs(summary.key)]
-    # A case that is not ranked is no reference either.
+    # A case that is not ranked cannot be a reference either.
     gates = most_precise(references)
     sound = References([reference for reference in references if not_ranked(reference, gates[reference.key.model]) is None])
     rows: list[ComparedCase] = []

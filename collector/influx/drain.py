@@ -61,7 +61,7 @@ class Drain:
     """Drains the ledger at `ledger_place` to `bucket` in its own thread; `start` once, then `stop`.
 
     `trouble` is why it makes no progress, else None; `rejected` counts the records that the server rejected, except for expired ones, which
-    is no fault of theirs; `sink_name` is the name of its position in the ledger. With `status_every_s` it also writes the presence and
+    is not their fault; `sink_name` is the name of its position in the ledger. With `status_every_s` it also writes the presence and
     health of devices, and its lag.
     """
 

@@ -209,7 +209,7 @@ def _gop(row: PublishedRow) -> tuple[float | None, str]:
 
 
 def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding | None:
-    """A power, or energy / time, lies within what the board can draw: a unit wrong by 1000 leaves the range of its supply."""
+    """A power, or energy / time, must be within the range of the board's supply; a unit wrong by 1000 is outside of it."""
     power_drawn = _drawn(row, companions)
     if power_drawn is None:
         return None

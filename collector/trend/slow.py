@@ -57,7 +57,7 @@ class Ramp:
 
 
 class _Best(NamedTuple):
-    """The ramp that explains most: its days, the size a day, what it explains (chi-squared), its column without what the basis explains."""
+    """The ramp that explains most: its days, the size a day, its chi-squared, and its column after removing the basis."""
 
     first_day: int
     last_day: int
@@ -68,7 +68,7 @@ class _Best(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Weighted:
-    """Days in standard deviations, less what level, temperature and steps explain: `basis` spans these, `remainder` is what they leave."""
+    """Days in standard deviations after removing level, temperature and steps: `basis` spans these, `remainder` are the residuals."""
 
     day: _Integers
     root: Array
@@ -80,14 +80,14 @@ class _Weighted:
         return float(self.remainder @ self.remainder)
 
     def without_basis(self, columns: Array) -> Array:
-        """Return columns [.., days] in standard deviations, less what the basis explains of them."""
+        """Return columns [.., days] in standard deviations, after removing the basis."""
         weighted = columns * self.root
         cleaned: Array = weighted - (weighted @ self.basis) @ self.basis.T
         return cleaned
 
 
 class SlowSpan:
-    """The days of a span, with noise as the steps at the places `breaks` and a ramp leave it, so that fits of it can be compared."""
+    """The days of a span, with the noise that remains after steps at the indexes `breaks` and a ramp, so that fits of it are comparable."""
 
     def __init__(self, days: Days, span: tuple[int, int], breaks: Sequence[int]) -> None:
         part = slice(*span)
@@ -100,17 +100,17 @@ class SlowSpan:
         self._first = self._weighted(breaks, self._own_variance[0])
 
     def may_have_ramp(self, least: float) -> bool:
-        """Return whether a ramp may explain `least` (chi-squared): what neighbours share only takes weight from the days."""
+        """Return whether a ramp may explain `least` (chi-squared): correlation of neighbours only reduces the weight of the days."""
         return bool(self._heat) or self._first.square * (1 + _ROUNDING) >= least
 
     def squares(self, breaks: Sequence[int]) -> tuple[float, float]:
-        """Return the chi-squared that steps at these places leave, without a ramp and with the best one."""
+        """Return the chi-squared that remains after steps at these indexes, without a ramp and with the best one."""
         weighted = self._weighted(breaks, self._variance)
         best = _best(weighted, *self._knots)
         return weighted.square, weighted.square - (best.gain if best else 0.0)
 
     def ramp(self, breaks: Sequence[int]) -> Ramp | None:
-        """Return the best ramp beside steps at these places, of any days; None in too few days."""
+        """Return the best ramp, of any days, in addition to steps at these indexes; None with too few days."""
         weighted = self._weighted(breaks, self._variance)
         best = _best(weighted, *self._knots)
         best = best and _best(weighted, *_knots_near(self.day, best))
@@ -118,7 +118,7 @@ class SlowSpan:
 
     @cached_property
     def _knots(self) -> tuple[_Integers, _Integers]:
-        """The first and last days of the ramps to try: the line over all days, and others of a month or more."""
+        """Return the first and last days of the ramps to try: the line over all days, and others of a month or more."""
         knots = np.unique(np.linspace(self.day[0], self.day[-1], KNOTS).round().astype(np.int64))
         first, last = (knots[side] for side in np.triu_indices(len(knots), 1))
         is_tried = (last - first >= SHORTEST_DAYS) | (last - first == self.day[-1] - self.day[0])
@@ -137,14 +137,14 @@ class SlowSpan:
         columns = [np.ones(len(self.day)), *((self._places >= at).astype(np.float64) for at in breaks), *self._heat]
         root = 1 / np.sqrt(variance)
         basis, scale = np.linalg.qr(np.stack(columns, axis=1) * root[:, None])
-        # A temperature that never changes is no regressor.
+        # A temperature that never changes cannot be a regressor.
         basis = basis[:, np.abs(np.diag(scale)) > 1e-6 * np.abs(scale[0, 0])]
         remainder = self._x * root
         return _Weighted(self.day, root, basis, remainder - basis @ (basis.T @ remainder))
 
 
 def drawn_near(x: Array, reach: Array) -> Array:
-    """Return the values with those far from the median of the days around them drawn near; neither a step nor a ramp moves that."""
+    """Return the values with outliers from the median of their neighbourhood moved near; steps and ramps do not move."""
     half = min(AROUND, x.shape[1] - 1) // 2
     around = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (half, half)), mode="reflect"), 2 * half + 1, axis=1)
     middle = np.partition(around, half, axis=2)[:, :, half]
@@ -170,13 +170,13 @@ def _moved(day: _Integers, first_day: int, last_day: int, a_day: float) -> Array
 
 
 def _best(fit: _Weighted, first: _Integers, last: _Integers) -> _Best | None:
-    """Return the best of the ramps from these first to these last days."""
+    """Return the best ramp from one of these first to one of these last days."""
     day = fit.day
     if day[-1] - day[0] < 2 or not len(first):
         return None
     ramps = fit.without_basis((np.clip(day, first[:, None], last[:, None]) - first[:, None]).astype(np.float64))
     square, product = (ramps**2).sum(axis=1), ramps @ fit.remainder
-    # Where steps explain all of a ramp, it explains nothing.
+    # If steps explain all of a ramp, it explains nothing.
     gain = np.where(square > 1e-6, product**2 / np.maximum(square, 1e-6), 0.0)
     best = int(np.argmax(gain - BEND * np.add(first > day[0], last < day[-1], dtype=np.int64)))
     a_day = float(product[best] / max(float(square[best]), 1e-6))
@@ -187,7 +187,7 @@ def _ramp_of(fit: _Weighted, best: _Best) -> Ramp:
     day, (first_day, last_day, a_day, gain, column) = fit.day, best
     remainder = fit.remainder - a_day * column
     fixed = _error(column, remainder, day, fit.basis.shape[1] + 1)
-    # As the ends are estimated too, so is what moves them.
+    # The ends are estimated too, and so is their effect.
     is_bent = np.array([first_day > day[0], last_day < day[-1]])
     moves = np.stack([(day > first_day) & (day < last_day), day >= last_day])[is_bent]
     if len(moves):
@@ -199,7 +199,7 @@ def _ramp_of(fit: _Weighted, best: _Best) -> Ramp:
 
 
 def _error(regressor: Array, remainder: Array, day: _Integers, coefficients: int) -> float:
-    """Return the standard error of a coefficient: that of the noise model, or that of the sums of many days, which assume none."""
+    """Return the standard error of a coefficient: that of the noise model, or that of the sums of many days, which assume no model."""
     square = max(float(regressor @ regressor), 1e-9)
     part_days = max(PART_DAYS, (int(day[-1] - day[0]) + 1) / PARTS)
     sums = np.bincount(((day - day[0]) / part_days).astype(np.int64), regressor * remainder)
@@ -218,7 +218,7 @@ def _step_gain(fit: _Weighted) -> float:
 
 
 def may_be_slow(x: Array, least: float) -> Mask:
-    """Return whether the level of series [.., days] may have moved slowly by `least` or more, as far as the means of some parts tell."""
+    """Return whether the level of series [.., days] may have moved slowly by `least` or more, by the means of some parts."""
     size = x.shape[-1]
     parts = int(np.clip(size // 20, 2, 8))
     first = np.arange(parts) * size // parts
@@ -228,9 +228,9 @@ def may_be_slow(x: Array, least: float) -> Mask:
 
 
 def may_have_ramp(x: Array, known_variance: Array, floor: Array) -> Mask:
-    """Return in which series [series, days] of days in a row, without steps and temperature, a ramp may be confirmed.
+    """Return in which series [series, days] of consecutive days, without steps and temperature, a ramp may be confirmed.
 
-    A ramp is a sum of steps on the days on which it moves, so its score is at most some share more than the largest of a step.
+    A ramp is a sum of steps on the days of its move, so its score exceeds the largest of a step by a limited share.
     """
     known_variance, between = day_variances(x, known_variance, np.ones_like(x, np.bool_), floor)
     variance = known_variance + between[:, None]
@@ -244,21 +244,21 @@ def may_have_ramp(x: Array, known_variance: Array, floor: Array) -> Mask:
 
 
 def is_slow(days: Days, span: tuple[int, int], split: int) -> bool:
-    """Return whether a ramp explains the days of a span clearly better than a step at the place `split`, and leaves nothing of it."""
+    """Return whether a ramp explains the days of a span clearly better than a step at the index `split`, which then explains nothing."""
     slow, limit = SlowSpan(days, span, (split,)), step_score(span[1] - span[0]) ** 2
     (step_alone, both), (_, ramp_alone) = slow.squares((split,)), slow.squares(())
     return ramp_alone < (both + limit if step_alone - both >= limit else step_alone - REPLACING)
 
 
 def without_slow(days: Days, span: tuple[int, int], breaks: Sequence[int], doubted: Sequence[int]) -> tuple[list[int], Ramp | None]:
-    """Return the breaks of a span that a slow change does not explain, and that change, if there is one; only `doubted` ones may go."""
+    """Return the breaks of a span that no slow change explains, and that change or None; only `doubted` ones may be removed."""
     least = step_score(span[1] - span[0])
     slow = SlowSpan(days, span, breaks)
     remaining = best = list(breaks)
     if not doubted:
         return best, _confirmed(slow, best, least)
     steps_alone, with_ramp = slow.squares(breaks)
-    # Each step is one that the scan would confirm, and so is the ramp beside them.
+    # The scan would confirm each of the steps, and the ramp in addition to them.
     cost = min(steps_alone, with_ramp + REPLACING + least**2) + len(breaks) * least**2
     while candidates := [split for split in doubted if split in remaining]:
         squares = {split: slow.squares([at for at in remaining if at != split])[1] for split in candidates}
@@ -272,6 +272,6 @@ def without_slow(days: Days, span: tuple[int, int], breaks: Sequence[int], doubt
 
 
 def _confirmed(slow: SlowSpan, breaks: Sequence[int], least: float) -> Ramp | None:
-    """Return the ramp beside these steps, None where its score is below `least` or a step explains the days as well."""
+    """Return the ramp in addition to these steps; None if its score is below `least` or a step explains the days as well."""
     ramp = slow.ramp(breaks) if breaks or slow.may_have_ramp(least**2) else None
     return ramp if ramp is not None and ramp.score >= least and ramp.gain > ramp.step_gain + REPLACING else None

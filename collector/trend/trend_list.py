@@ -1,4 +1,4 @@
-"""The findings of the trend in a terminal: of each the sentence first, then what it is of; a pipe and Markdown get a row for each."""
+"""The findings of the trend on a terminal: each a sentence, with its subject below; a pipe and Markdown get a row for each."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *, with_quiet: bool, with_members: bool = True) -> None:
     """Print events (unless every member is to be shown), the other findings of each series, then notes.
 
-    In a terminal each finding is a sentence, with what it is of below it; its columns would be too narrow to read.
+    On a terminal each finding is a sentence with its subject below it: columns would be too narrow to read.
     """
     listed = list(_listed(trends, until, with_quiet=with_quiet, with_members=with_members))
     if console.width >= MARKDOWN_WIDTH:
@@ -40,7 +40,7 @@ def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *
 def _listed(
     trends: Sequence[SeriesTrend], until: int, *, with_quiet: bool, with_members: bool
 ) -> Iterator[tuple[tuple[str, str, str, str, str, str], bool]]:
-    """Yield of each finding or event the cells of its row, and whether its evidence names the figure; an event has no level."""
+    """Yield the cells of the row of each finding or event, and whether its evidence names the figure; an event has no level."""
     events = [] if with_members else events_of(trends, until)
     for event in events:
         cases = sorted({member.series.key.case() for member in event.members})

@@ -22,7 +22,7 @@ from edgemeter.collector.trend.watch_file import Annotation
 if TYPE_CHECKING:
     from rich.table import Table
 
-# So many devices of an event are named in its row.
+# The most devices of an event that its row names.
 NAMED_DEVICES = 3
 # The units of differences by their scale.
 UNITS = {"log": "%", "points": " points", "share": "% of runs"}
@@ -107,7 +107,7 @@ def _no_run(missing: Missing) -> str:
 
 
 def gap_kind(missing: Missing) -> str:
-    """Return the kind of a gap in a few words: `missing`, or `not ok` where runs came that do not count."""
+    """Return the kind of a gap in a few words: `missing`, or `not ok` if there were runs that do not count."""
     return "not ok" if missing.has_runs else "missing"
 
 
@@ -146,7 +146,7 @@ def event_kind(event: TrendEvent) -> str:
 
 
 def event_text(event: TrendEvent) -> str:
-    """Return an event in words: its days, its size by metric, and what changed with it; a single step as such."""
+    """Return an event in words: its days, its size by metric, and the simultaneous changes; a single step as such."""
     first = event.members[0]
     if event.is_alone and isinstance(first.finding, Step):
         return f"{METRICS[first.series.metric].figure.title} {step_text(first.series.metric, first.finding)}"

@@ -1,4 +1,4 @@
-"""The watch: the trends of all selected series, from the last result where no run is new. So many at once as memory holds."""
+"""The watch: the trends of all selected series, reusing results of series without new runs. It reads as many at once as fit into memory."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
@@ -20,20 +20,20 @@ from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT, UNCONFIRMED_SC
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.watch_file import Annotation, cuts
 
-# How many names an error lists.
+# The most names that an error lists.
 SHOWN = 8
-# About so many runs are read at once: more do not fit into memory.
+# The number of runs read at once: more do not fit into memory.
 MOST_RUNS = 1_000_000
 # Without the board that moved most, the others show at least this share of the type's step.
 SHARED_RATIO = 0.5
 Progress = Callable[[str, int, int], None]
-# By metric and series (or board type): the trend, None where no run has the metric, after the versions of the members and the declared new
-# levels that it is of.
+# By metric and series (or board type): the versions of the members and the declared new levels, and the trend for these, None if no run has
+# the metric.
 TrendResults = dict[tuple[str, SeriesKey], tuple[list[CaseVersion], Mapping[int, str], SeriesTrend | None]]
 
 
 class SeriesSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which series: a field that is None matches everything."""
+    """The selected series: a field that is None matches everything."""
 
     fleet: str | None = None
     device: str | None = None
@@ -77,8 +77,8 @@ def trends_of(
 ) -> list[SeriesTrend]:
     """Return the trends of the metrics in every series, or those of these keys, or in each of their board types of two devices or more.
 
-    Of `results`, those of an earlier call, what is still true is taken over, and the others are added. `progress` gets how many series are
-    done, of all.
+    Valid results of an earlier call in `results` are reused, and the others are added. `progress` receives the number of finished series,
+    and of all.
     """
     keys = history.series() if keys is None else keys
     # Boards of unknown type have no trend in common.
@@ -105,7 +105,7 @@ def _compute(
     results: TrendResults,
     progress: Progress,
 ) -> None:
-    """Compute the trends of the selected series or board types, each of these members, whose results are not true any more."""
+    """Compute the trends of the selected series or board types, given the members of each, without valid results."""
     versions = {key: list(map(history.version, members)) for key, members in selected.items()}
     levels, names = [note for note in annotations if note.begins_level], names_of(METRICS[name] for name in metrics)
 
@@ -133,7 +133,7 @@ def _compute(
 
 
 def _of_several_boards(trend: SeriesTrend, boards: Sequence[Days]) -> SeriesTrend:
-    """Return the trend of a board type without the steps that one of its `boards` explains: its mean also moves with one board alone."""
+    """Return the trend of a board type without the steps that one of its `boards` explains: a single board moves the mean too."""
     days = [trend.first_day, *(step.day for step in trend.steps), trend.last_day + 1]
     steps = tuple(
         step
@@ -144,7 +144,7 @@ def _of_several_boards(trend: SeriesTrend, boards: Sequence[Days]) -> SeriesTren
 
 
 def _is_shared(step: Step, span: tuple[int, int], boards: Sequence[Days]) -> bool:
-    """Return whether a step between two days is there without the board that moved most, too."""
+    """Return whether a step between two days remains without the board that moved most."""
     sign, metric = np.sign(step.after - step.before), boards[0].metric
     moved = [sign * _moved(days, step.day, span) for days in boards]
     farthest = int(np.argmax(moved))

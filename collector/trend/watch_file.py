@@ -1,4 +1,4 @@
-"""The watch file beside the ledger: annotations and alerts, which cannot be computed from records; a server has them as tables.
+"""The watch file next to the ledger: annotations and alerts, which cannot be computed from records; a server has them as tables.
 
 An annotation marks the start of an expected new level, which ends the comparison with earlier days, or is a remark.
 """
@@ -24,7 +24,7 @@ from edgemeter.agent.delivery.outbox_file import DiskReserve
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import grouped
 
-# `notified` holds for each alert and channel the state that it was last told (NULL: none yet), and while that is not the present one, why.
+# `notified` has for each alert and channel the state that it last received (NULL: none yet), and the reason if it is not the present one.
 WATCH_FORMAT = FileFormat(
     what="watch file",
     application_id=0x45645761,  # "EdWa"
@@ -52,11 +52,11 @@ CREATE TABLE alert_checks (number INTEGER PRIMARY KEY, checked_ns INTEGER NOT NU
 
 
 class WatchStore(Protocol):
-    """Annotations and alerts of a ledger, open. One object per thread. `where` says where they are.
+    """The open annotations and alerts of a ledger. One object per thread. `where` is their place in words.
 
     Raises:
         UnavailableError: the disk is full, or the server does not answer.
-        TransientError: somebody else holds it; retry.
+        TransientError: another process holds it; retry.
     """
 
     where: str
@@ -66,16 +66,16 @@ class WatchStore(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
     def writing(self) -> AbstractContextManager[Statements]:
-        """Give what executes statements in one transaction, on the disk when the block ends."""
+        """Yield an object that executes statements in one transaction, durable when the block ends."""
 
     def reading(self) -> AbstractContextManager[Statements]:
-        """Give what executes queries."""
+        """Yield an object that executes queries."""
 
     def checking(self) -> AbstractContextManager[None]:
-        """Hold the check of the alerts for the block: one at a time; who is killed loses it. Raises TransientError if another has it."""
+        """Hold the lock on the check of alerts for the block; a killed process loses it. Raises TransientError if another has it."""
 
     def in_need(self, write: Callable[[], None]) -> None:
-        """Do what `write` does, on a disk that has become full during a check too; raises as `writing`."""
+        """Call `write`, also on a disk that has become full during a check; raises as `writing`."""
 
 
 class WatchFile:
@@ -94,7 +94,7 @@ class WatchFile:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection for one transaction, on the disk when it ends; raises as `WatchStore` says."""
+        """Yield the connection for one transaction, durable when it ends; raises as `WatchStore`."""
         with sqlite_file.mapped(self.path, WATCH_FORMAT), transaction(self.connection):
             yield self.connection
 
@@ -105,11 +105,11 @@ class WatchFile:
 
     @contextmanager
     def checking(self) -> Iterator[None]:
-        """See `WatchStore`; the lock goes with the process."""
+        """See `WatchStore`; the lock ends with the process."""
         lock = FileLock(self.path.with_name(f"{self.path.name}.lock"))
         if not lock.take("a check of the alerts"):
             raise TransientError(f"{lock.holder()} is in progress: nothing was checked or sent")
-        # As SQLite does with its files: what an administrator makes, the service may use.
+        # As SQLite does with its files: the service may use files created by an administrator.
         owner = self.path.stat()
         with suppress(OSError):
             os.chown(lock.path, owner.st_uid, owner.st_gid)
@@ -129,9 +129,9 @@ def watch_file_beside(store: str) -> Path:
 
 
 def open_watch(ledger: LedgerPlace, access: sqlite_file.Access = "write") -> WatchStore:
-    """Return the annotations and alerts of the ledger (or document) at `ledger`; with access `write` a file is created if absent.
+    """Return the annotations and alerts of the ledger (or document) at `ledger`; access `write` creates an absent file.
 
-    With access `read` nothing is written, and a server may be a standby.
+    Access `read` writes nothing, and a server may be a standby.
 
     Raises:
         ConfigError: it is of a newer version, or not ours.
@@ -167,7 +167,7 @@ class Annotation:
 def add_annotation(file: WatchStore, annotation: Annotation) -> int:
     with file.writing() as statements:
         statements.execute("INSERT INTO annotations (body) VALUES (?)", (msgspec.json.encode(annotation),))
-        # That of this transaction: writers wait for each other.
+        # The number from this transaction: writers wait for each other.
         return int(statements.execute("SELECT max(number) FROM annotations").fetchone()[0])
 
 

@@ -185,7 +185,7 @@ class JobHandler:
         self._sessions: dict[str, int] = {}
         self._replaced: set[str] = set()
         self._came_ns: dict[str, int] = {}
-        # Open executions of revoked devices: a device that comes back is told at once that they are over, not at its next report.
+        # Open executions of revoked devices: a device that comes back learns at once that they are over, not at its next report.
         self._dropped: dict[str, list[Execution]] = {}
         self._candidates_ns = 0
         self._revoked_ns = 0

@@ -183,7 +183,7 @@ class JobQueue:
         return self._job(execution.job)
 
     def find(self, job: str, device: str) -> Execution | None:
-        """Return the open execution of a job on a device, None when there is none."""
+        """Return the open execution of a job on a device, or None."""
         return next((execution for execution in self.of_device(device) if execution.job == job), None)
 
     def of_device(self, device: str) -> list[Execution]:
