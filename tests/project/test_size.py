@@ -40,7 +40,7 @@ LINES = {
     "agent/session": 1637,
     "agent/settings": 271,
     "agent/tasks": 2083,
-    "agent/update": 357,
+    "agent/update": 355,
     "agent/verdict": 964,
     "agent/vision": 2345,
     "collector": 1,
