@@ -103,7 +103,7 @@ def watch_suite(
     "idle_s",
     metavar="SECONDS",
     type=click.FloatRange(0),
-    help="Idle time before and after. Default: 10, or as many as the sensor needs.",
+    help="Idle time before and after. Default: 10, or as long as the sensor needs.",
 )
 @power_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="With --every: deliver by MQTT to HOST[:PORT] or mqtts://HOST.")

@@ -67,8 +67,8 @@ _metrics_option = click.option(
 COMMANDS: Sections = {
     "Commands": {
         "units": ("edgemeter.collector.cli.trend:units", "Compare boards of one type and find outliers."),
-        "annotate": ("edgemeter.collector.cli.trend:annotate", "Annotate a day of the history, e.g. an expected change."),
-        "alerts": ("edgemeter.collector.cli.alerts:alerts", "Send an alert for each confirmed finding."),
+        "annotate": ("edgemeter.collector.cli.trend:annotate", "Mark the start of an expected new level."),
+        "alerts": ("edgemeter.collector.cli.alerts:alerts", "Evaluate alert rules and notify people."),
     }
 }
 
