@@ -86,7 +86,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     input: CardInput  # The table `[input]`.
     output: CardOutput = CardOutput()  # The table `[output]`.
     made: dict[str, str | Int64 | float] = {}  # How the file was made.
-    accuracy: dict[str, str | Int64 | float] = {}  # `metric`, `value` and `dataset_sha256`.
+    accuracy: dict[str, str | Int64 | float] = {}  # Its accuracy: `metric`, `value`, `dataset_sha256`.
 
     @property
     def image(self) -> ImageInput:

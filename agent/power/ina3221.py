@@ -1,7 +1,7 @@
 """INA3221 monitors of a Jetson with JetPack 5, 6 or 7, read through hwmon.
 
-Its steps are 40 mW at 5 V on Orin Nano and NX, and 400 mW on the 20 V rail of an AGX Orin. Nobody has measured the gain, so its standard
-uncertainty defaults to 5%. If only root may read the files, run `sudo chmod a+r` on those that the error names.
+Readings have steps of 40 mW at 5 V on Orin Nano and NX, and 400 mW on the 20 V rail of an AGX Orin. Nobody has measured the gain, so its
+standard uncertainty defaults to 5%. If only root may read the files, run `sudo chmod a+r` on those that the error names.
 
 Where: /sys/class/hwmon/hwmonN (name `ina3221`); AGX modules have two. in1..3_label; power = in1..3_input (mV) x curr1..3_input (mA);
 there is no power1_input. in4..6 are shunt voltages in uV, in7 and curr4 sums over channels: not read. A channel that is off answers
