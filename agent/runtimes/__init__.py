@@ -1,7 +1,7 @@
-"""Runtimes: what runs a model. Their base class, and the table of names.
+"""Runtimes, which run models: their base class, and the table of names.
 
-A runtime is one file here, one line in `RUNTIMES` and one fixture under `tests/fixtures/runtimes/`.
-Others register theirs through the entry point group `edgemeter.runtimes`, or are named as `FILE.py:NAME`.
+A runtime is one file here, one line in `RUNTIMES` and one fixture under `tests/fixtures/runtimes/`. Packages register runtimes in the entry
+point group `edgemeter.runtimes`; a runtime in a file is named `FILE.py:NAME`.
 """
 
 from abc import ABC, abstractmethod
@@ -37,9 +37,9 @@ ENTRY_POINTS = "edgemeter.runtimes"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a runtime is to run: threads, its own backend choice (provider, delegate), and its own further settings.
+    """The options of a runtime: threads, its backend (provider, delegate), and further settings.
 
-    `sha256` is the hash that the suite, the command or the model's card names; a format that holds code is not opened without one.
+    `sha256` is the hash from the suite, the command or the model's card; outside a sandbox, formats with code need one.
     """
 
     threads: int = 1
@@ -52,8 +52,7 @@ class Options:
 class TensorInfo:
     """One input or output as the model declares it.
 
-    A dimension that the model leaves open is None. `scale` and `zero_point` are the tensor's affine quantisation
-    (real = scale x (q - zero_point)), None where it has none.
+    An open dimension is None. `scale` and `zero_point` are the tensor's affine quantisation (real = scale x (q - zero_point)), if any.
     """
 
     name: str
@@ -67,14 +66,13 @@ class TensorInfo:
 class Loaded:
     """The facts that a runtime learns when it loads a model.
 
-    `metadata` holds the file's own texts (ONNX metadata_props, TorchScript's extra files, TFLite metadata and labels),
-    by name. `facts` are what else a record should hold of how it ran (the clock of an Edge TPU, how much of the model is on it).
-    `import_ns` and `load_ns` are monotonic durations: importing the library, and reading and compiling the model.
-    `precision` is what its tensors show (fp32, fp16, int8, int8-dynamic: only the weights are integers), None if unknown.
+    `metadata` has the file's texts by name (ONNX metadata_props, TorchScript's extra files, TFLite metadata and labels). `facts` are
+    further facts for the record (the clock of an Edge TPU, the number of operators on it). `import_ns` and `load_ns` are the durations of
+    importing the library, and of reading and compiling the model. `precision` is that of its tensors (fp32, fp16, int8, or int8-dynamic, in
+    which only weights are integers), None if unknown. `threads_reason` is why the number of threads is unknown.
 
-    Of a model that code makes: its name, hash and size of all its files, which are known when it is loaded; `first_ns`, what the first
-    call took, made when loading on inputs of the declared shapes, an open batch being 1; whether it `compiles_at_call`; why the number of
-    threads is unknown.
+    A model from code has its `name`, and hash and size of all its files. `first_ns` is the duration of the first call, which loading makes
+    on inputs of the declared shapes with an open batch of 1. `compiles_at_call`: the first call compiles.
     """
 
     package: str
@@ -98,7 +96,7 @@ class Loaded:
 class Runtime(ABC):
     """Runs one model in this process; used from one thread; constructed without arguments and without importing its library.
 
-    The calls come in the order load, (bind, call, outputs)*, close; close may come twice, and after a failed load. Four have to be written.
+    The calls come in the order load, (bind, call, outputs)*, close; close may be called twice, and after a failed load.
     """
 
     @abstractmethod
@@ -107,15 +105,15 @@ class Runtime(ABC):
 
         Raises:
             UnavailableError: the library is not installed (names the extra), or the backend is not on this machine.
-            ConfigError: the file is not a model of this runtime, is broken, or needs what this machine lacks.
+            ConfigError: the file is not a model of this runtime, is broken, or needs something that this machine lacks.
         """
 
     @abstractmethod
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy `inputs` (dtype and shape as the model declares) to where the runtime reads them; return the bare call.
 
-        The call is what gets timed: it does nothing but run the model and returns when the results are there (accelerator
-        synchronised). It may be called again and again.
+        The call is timed: it only runs the model, and returns when the results are ready (accelerator synchronised). It may be called
+        repeatedly.
 
         Raises:
             ConfigError: an input has the wrong shape or dtype.
@@ -123,28 +121,28 @@ class Runtime(ABC):
 
     @abstractmethod
     def outputs(self) -> list[Array]:
-        """Return copies of the last call's outputs, in the model's order, dtype as the model gives them."""
+        """Return copies of the last call's outputs, in the order and dtypes of the model."""
 
     @abstractmethod
     def close(self) -> None:
         """Release everything."""
 
     def check(self, model: Path, options: Options) -> None:  # noqa: B027 - some have nothing to check
-        """Raise as `load` what shows without loading the model or opening an accelerator, which another run may be using.
+        """Raise the errors of `load` that can be found without loading the model or opening an accelerator, which may be in use.
 
-        These are the head of the file, the options, and the library's own listing of backends.
+        The header of the file, the options, and the library's list of backends are checked.
         """
 
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return `loaded` with the facts that queries showed; called between the last timed query and the accuracy."""
+        """Return `loaded` with facts from the queries; called between the last timed query and the accuracy pass."""
         return loaded
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer that has come; outside the clock `end` closes a connection that was its alone, then `outputs` may be asked for.
+    """A received answer. Outside the clock, `end` closes a connection of its own; then `outputs` may be called.
 
-    They must be where it `is_unlike` those before it: it may be no answer.
+    If it `is_unlike` the answers before, `outputs` must be called, because it may be an error.
     """
 
     outputs: Callable[[], list[Array]]
@@ -153,19 +151,19 @@ class Answered:
 
 
 class ConcurrentRuntime(Runtime):
-    """A runtime that answers several queries at once: a model behind a server. A call of `bind` too returns and raises as one here."""
+    """A runtime that answers several queries at once: a model behind a server. Calls of `bind` also return `Answered`."""
 
     @abstractmethod
     def bind_concurrent(self, inputs: Sequence[Array], user: int | None = None) -> Callable[[], Answered]:
         """Return the bare call of one query.
 
-        It is called in a thread of its own. The queries of a `user` (0, 1, ...) come one after the other on a connection that is open when
-        this returns, and stays so until the runtime closes. A call without one opens a connection of its own: it is made again and again,
-        in several threads at once. The same list of inputs comes many times, so that its request may be made once.
+        It is called in a thread of its own. The queries of a `user` (0, 1, ...) come one after the other, on a connection that is open when
+        this returns and stays open until the runtime closes. A call without a user opens a connection of its own, and may be called in
+        several threads at once. The same list of inputs comes many times, so its request may be cached.
 
         Raises:
             ConfigError: see `Runtime.bind`.
-            AnswerError: (the call, and its outputs) the server did not answer it.
+            AnswerError: (by the call, and its outputs) the server did not answer.
         """
 
 
@@ -178,15 +176,15 @@ def create(name: str) -> Runtime:
     """Return a runtime that has loaded nothing yet.
 
     Raises:
-        ConfigError: no runtime has that name, or `FILE.py:NAME` is none.
-        UnavailableError: it is another package's or in a file, and cannot be imported.
+        ConfigError: no runtime has that name, or `FILE.py:NAME` is not a runtime.
+        UnavailableError: its package or file cannot be imported.
     """
     runtime: Runtime = (plugin_class("runtime", name, Runtime) or find_plugin("runtime", RUNTIMES, name, ENTRY_POINTS))()
     return runtime
 
 
 def dequantise(array: Array, info: TensorInfo) -> NDArray[np.float32]:
-    """Return the real values of an output: float32, same shape; integers without a scale are only converted."""
+    """Return the real values of an output, float32, same shape; integers without a scale are only converted."""
     if info.scale is None:
         return array.astype(np.float32, copy=False)
     zero = np.float32(info.zero_point or 0)
@@ -195,13 +193,13 @@ def dequantise(array: Array, info: TensorInfo) -> NDArray[np.float32]:
 
 
 def fixed_batch(loaded: Loaded) -> int:
-    """Return the batch that the model's one picture input is fixed to: 1 where it is open or has no such axis."""
+    """Return the fixed batch of the model's one picture input; 1 if it is open or there is no such axis."""
     shape = loaded.inputs[0].shape if len(loaded.inputs) == 1 else ()
     return (shape[0] or 1) if len(shape) == 4 else 1
 
 
 def with_batch_of_1(loaded: Loaded) -> Loaded:
-    """Return what was loaded with the outputs of one photograph: a fixed batch above 1 is filled with copies of it, the first counts."""
+    """Return `loaded` with the outputs of one photograph: a larger fixed batch is filled with copies, of which the first counts."""
     batch = fixed_batch(loaded)
     if batch == 1:
         return loaded

@@ -1,7 +1,7 @@
 """Shared code of the runtimes' adapters.
 
-The import of its library, the check of options and inputs before the library sees them, the rule for files that hold code, and what a
-file states about itself: texts in a zip, or the `metadata.yaml` (task, size, class names) that Ultralytics puts beside OpenVINO and ncnn.
+It imports their libraries, checks options and inputs, has the rule for files with code, and reads metadata: texts in a zip, or the
+`metadata.yaml` (task, size, class names) that Ultralytics writes next to OpenVINO and ncnn models.
 """
 
 import os
@@ -24,18 +24,18 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 from edgemeter.agent.sandbox.bubblewrap import is_inside
 
-# What the loader says of a library of the system that a wheel needs, and Debian's package of the usual ones.
+# The loader's message about a missing system library of a wheel, and Debian's packages of the usual ones.
 _MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*): cannot open shared object file")
 _PACKAGES = {"libgomp.so.1": "libgomp1", "libusb-1.0.so.0": "libusb-1.0-0", "libGL.so.1": "libgl1", "libopenblas.so.0": "libopenblas0"}
 _FLOATS = ("fp64", "fp32", "fp16", "bf16")
 METADATA_FILE = "metadata.yaml"
-# Labels and settings are no longer than this, and a zip can claim any size.
+# Labels and settings are shorter; a zip can claim any size.
 _MOST_BYTES, _MOST_TEXTS = 1 << 20, 32
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryCandidate:
-    """One library that would do: the module to import, the distributions that may bring it, likeliest first, and what no extra does."""
+    """A suitable library: the module to import, the distributions that may have it, likeliest first, and a note for its installation."""
 
     module: str
     distributions: tuple[str, ...]
@@ -47,7 +47,7 @@ _YAML = (LibraryCandidate("yaml", ("PyYAML",)),)
 
 @dataclass(frozen=True, slots=True)
 class RuntimeLibrary:
-    """An imported library. `package` is the distribution that brought it; `import_ns` is near 0 when it was imported before."""
+    """An imported library; `package` is its distribution, `import_ns` is near 0 if it was imported before."""
 
     module: Any
     package: str
@@ -55,9 +55,9 @@ class RuntimeLibrary:
     import_ns: int
 
     def loaded(self, **fields: Any) -> Loaded:
-        """Return what was found when a model was loaded with it: the fields of `Loaded` besides the library's own.
+        """Return a `Loaded` with these fields and the library's own.
 
-        Where an accelerator chooses what it computes floats in (`gpu,auto`), the file's precision is not that of the run.
+        If an accelerator chooses the precision of floats (`gpu,auto`), that of the file is not that of the run.
         """
         if str(fields["backend"]).endswith(",auto") and fields.get("precision") in _FLOATS:
             fields["precision"] = "unknown"
@@ -65,7 +65,7 @@ class RuntimeLibrary:
 
 
 def why_absent(candidates: Sequence[LibraryCandidate], extra: str) -> str | None:
-    """Return why none of these libraries can be imported, without importing one; None where one is installed, broken or not."""
+    """Return why none of these libraries is installed, without importing one; None if one is installed, even if broken."""
     if any(find_spec(candidate.module.partition(".")[0]) for candidate in candidates):
         return None
     modules = " or ".join(candidate.module for candidate in candidates)
@@ -73,10 +73,10 @@ def why_absent(candidates: Sequence[LibraryCandidate], extra: str) -> str | None
 
 
 def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeLibrary:
-    """Return the first of `candidates` that can be imported; `extra` is ours that installs it.
+    """Return the first of `candidates` that can be imported; `extra` installs it.
 
     Raises:
-        UnavailableError: none is installed, or the one that is cannot be imported.
+        UnavailableError: none is installed, or the installed one cannot be imported.
     """
     broken = ""
     for candidate in candidates:
@@ -84,7 +84,7 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
         try:
             module = import_module(candidate.module)
         except (ImportError, OSError, RuntimeError, AttributeError) as error:
-            # The module itself is absent where the error names it or its package, and not something that it needs.
+            # If the error does not name the module or its package, something that it needs is missing.
             if not isinstance(error, ModuleNotFoundError) or not f"{candidate.module}.".startswith(f"{error.name}."):
                 broken = f": {candidate.module} is here but cannot be imported: {one_line(error)}"
             continue
@@ -100,9 +100,9 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
 
 
 def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:
-    """Return name and version of the distribution; a vendor's build may carry another name, then the module's own version counts.
+    """Return name and version of the distribution; a vendor's build may have another name, then the module's version counts.
 
-    Of several that bring the module, one was overwritten by another: it is the one of the module's version.
+    If several distributions have the module, the last one overwrote the others: it is the one with the module's version.
     """
     installed = {}
     for name in candidate.distributions:
@@ -116,7 +116,7 @@ def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:
 
 @contextmanager
 def captured_stderr() -> Iterator[list[str]]:
-    """Catch what C++ prints on standard error, the only place where some libraries say why; the lines are there after the block."""
+    """Catch standard error, on which some C++ libraries print reasons; the lines are complete after the block."""
     lines: list[str] = []
     stderr = os.dup(2)
     # In memory: a sandbox may have no folder to write.
@@ -132,7 +132,7 @@ def captured_stderr() -> Iterator[list[str]]:
 
 
 def check_options(runtime: str, options: Options, backends: Collection[str] | None = None, extra: Collection[str] = ()) -> None:
-    """Return when `options` can be meant; `backends` None leaves the backend to the runtime; `extra` are the settings it knows.
+    """Check options; with `backends` None the runtime checks the backend itself; `extra` are the known settings.
 
     Raises:
         ConfigError: fewer than one thread, an unknown backend or an unknown setting.
@@ -149,7 +149,7 @@ def check_options(runtime: str, options: Options, backends: Collection[str] | No
 
 
 def chosen_setting(runtime: str, options: Options, name: str, choices: Collection[str]) -> str | None:
-    """Return the setting `name` of the options, None where it is left out; raises ConfigError if it is none of `choices`."""
+    """Return the setting `name` of the options, None if it is absent; raises ConfigError if it is none of `choices`."""
     value = options.extra.get(name)
     if value is not None and value not in choices:
         raise ConfigError(f"runtime {runtime!r} has no {name} {value!r}: {near(value, choices)}")
@@ -157,16 +157,16 @@ def chosen_setting(runtime: str, options: Options, name: str, choices: Collectio
 
 
 def check_inputs(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> None:
-    """Return when `inputs` are what the model takes, in its order.
+    """Check that `inputs` fit the model.
 
     Raises:
-        ConfigError: their number, or the dtype or shape of one, is another than the model declares.
+        ConfigError: their number, or the dtype or shape of one, is not the declared one.
     """
     if len(inputs) != len(declared):
         names = ", ".join(repr(info.name) for info in declared)
         raise ConfigError(f"the model takes {len(declared)} inputs ({names}), got {len(inputs)}: give one array for each")
     for array, info in zip(inputs, declared, strict=True):
-        # NumPy makes the name of a dtype in Python: swapped bytes alone need it.
+        # The name of a dtype is slow, and needed for swapped bytes only.
         is_of_dtype = array.dtype == info.dtype or array.dtype.name == info.dtype  # noqa: PLR1714
         if not is_of_dtype or not shape_fits(array.shape, info.shape):
             raise ConfigError(
@@ -176,7 +176,7 @@ def check_inputs(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> Non
 
 
 def shape_fits(shape: Sequence[int | None], declared: Sequence[int | None]) -> bool:
-    """Return whether `shape` has the declared rank and every dimension that neither leaves open."""
+    """Return whether `shape` has the declared rank and sizes, apart from open dimensions."""
     return len(shape) == len(declared) and all(None in (have, want) or have == want for have, want in zip(shape, declared, strict=True))
 
 
@@ -186,10 +186,10 @@ def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
 
 
 def open_code(model: Path, options: Options) -> None:
-    """Return when a file that holds code may be opened: in the sandbox, or where its sha256 was named.
+    """Check that a file with code may be opened: in the sandbox, or if its sha256 is given.
 
     Raises:
-        ConfigError: this process is not confined, and no hash or another one was named.
+        ConfigError: this process is not confined, and no hash, or another one, is given.
     """
     if options.sha256 is None and is_inside():
         return
@@ -203,9 +203,9 @@ def open_code(model: Path, options: Options) -> None:
 
 
 def zipped_texts(archive: Path, below: str = "") -> dict[str, str]:
-    """Return the UTF-8 members of a zip, or of one that ends another file, by name: those in a folder `below` only.
+    """Return the UTF-8 members of a zip, or of a zip at the end of another file, by name; with `below`, only those in that folder.
 
-    They are labels and settings that a file states about itself: what is no text, or too large for that, is left out.
+    They are labels and settings, so members that are no text, or too large, are left out.
     """
     texts: dict[str, str] = {}
     with suppress(*model_file.BROKEN_ZIP), zipfile.ZipFile(archive) as members:
@@ -218,10 +218,10 @@ def zipped_texts(archive: Path, below: str = "") -> dict[str, str]:
 
 
 def read_metadata(folder: Path, extra: str) -> Mapping[str, str]:
-    """Return the contents of the file in `folder` by key, lists and blocks as the text of a Python literal; nothing without a file.
+    """Return the contents of the file in `folder` by key, lists and blocks as texts of Python literals; empty without a file.
 
     Raises:
-        UnavailableError: there is such a file, and no PyYAML, which `extra` brings.
+        UnavailableError: there is a file, but PyYAML, which `extra` installs, is missing.
     """
     path = folder / METADATA_FILE
     if not path.is_file() or path.stat().st_size > _MOST_BYTES:
@@ -235,7 +235,7 @@ def read_metadata(folder: Path, extra: str) -> Mapping[str, str]:
 
 
 def _literal(value: Any) -> str:
-    """Return a list or block as the text that the other formats hold: numbers as numbers."""
+    """Return a list or block as a text, with numbers as numbers, as in other formats."""
     if isinstance(value, list):
         return repr([_number(item) for item in value])
     return repr({_number(name): item for name, item in value.items()}) if isinstance(value, dict) else str(value)

@@ -1,4 +1,4 @@
-"""The evidence of calls of a Python model: where they ran, in what precision, and the outputs that they returned."""
+"""Facts from calls of a Python model: devices, precision, and outputs."""
 
 import sys
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.runtimes import Array, TensorInfo
 from edgemeter.agent.runtimes.call_results import devices_of, leaves, precision_of
 
-# Kinds of devices that a backend may name, and libraries' names for the same kind.
+# Kinds of devices by the names in backends and libraries.
 _DEVICES = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "mps": "mps", "xpu": "xpu", "tpu": "tpu"}
 
 
 @dataclass(frozen=True, slots=True)
 class CallEvidence:
-    """The facts that a call showed: the libraries of its results, where it ran, the precision of its parameters."""
+    """Facts from a call: the libraries of its results, its devices, the precision of its parameters."""
 
     libraries: frozenset[str] = frozenset()
     devices: Sequence[str] = ()
@@ -22,8 +22,8 @@ class CallEvidence:
 
 
 def evidence_of(result: object, arguments: Sequence[object], function: object) -> CallEvidence:
-    """Return what a call of `function` showed."""
-    # JAX's arrays are of its package jaxlib.
+    """Return the facts from a call of `function`."""
+    # Arrays of JAX belong to its package jaxlib.
     libraries = {type(leaf).__module__.partition(".")[0].removesuffix("lib") for leaf in leaves(result)}
     devices = devices_of(result, arguments, function)
     torch = sys.modules.get("torch")
@@ -35,7 +35,7 @@ def evidence_of(result: object, arguments: Sequence[object], function: object) -
 
 
 def contradicts(backend: str, devices: Sequence[str]) -> bool:
-    """Return whether a backend names devices, and none of those that a call ran on."""
+    """Return whether a backend names devices, but none of those of a call."""
     parts = [part.strip().lower().partition(":") for part in backend.split(",")]
     requested = {(_DEVICES[kind], number) for kind, _, number in parts if kind in _DEVICES}
     ran = [(_DEVICES.get(kind, kind), number) for kind, _, number in (device.partition(":") for device in devices)]
@@ -43,7 +43,7 @@ def contradicts(backend: str, devices: Sequence[str]) -> bool:
 
 
 def outputs_of(first: Sequence[Array], second: Sequence[Array], *, is_open_batch: bool) -> tuple[TensorInfo, ...]:
-    """Return the outputs as two calls showed them: sizes that differ, and that of a batch that is open, are open."""
+    """Return the outputs by two calls: sizes that differ, and that of an open batch, are open."""
     if [array.dtype for array in first] != [array.dtype for array in second]:
         raise MeasurementError(f"two calls returned {len(first)} and {len(second)} arrays, or other types: return the same each time")
     infos = []

@@ -1,4 +1,4 @@
-"""The results of a user's call: the arrays among them, and what waits for them. No library is imported that the user has not imported."""
+"""The results of a user's call: their arrays, and functions that wait for them. It imports no library that the user has not imported."""
 
 import dataclasses
 import inspect
@@ -20,9 +20,9 @@ from edgemeter.agent.runtimes import Array
 
 Wait = Callable[[Any], object]
 DEEPEST = 4
-MOST_VALUES = 1000  # That are looked at of one container.
-_COMPUTES_AT_ONCE = ("numpy", "pandas", "polars", "scipy")  # Their arrays are there when a call returns.
-# What a library's lazily computed result is recognised by, and what computes it.
+MOST_VALUES = 1000  # The most values of one container that are examined.
+_COMPUTES_AT_ONCE = ("numpy", "pandas", "polars", "scipy")  # Their arrays are ready when a call returns.
+# The attribute by which a lazy result is recognised, and the method that computes it.
 _LAZY = {"__dask_graph__": ".compute()", "collect_schema": ".collect()"}
 # Kinds of numpy's own types; others, such as bfloat16 of JAX, become float32.
 _PLAIN_KINDS = "biufcSU"
@@ -30,12 +30,12 @@ _PRECISIONS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat1
 
 
 def is_array(value: object) -> bool:
-    """Return whether `value` is an array or a tensor of any library: not numpy itself, whose `shape` is a function."""
+    """Return whether `value` is an array or a tensor of any library."""
     return not isinstance(value, type | ModuleType) and hasattr(value, "dtype") and hasattr(getattr(value, "shape", None), "__len__")
 
 
 def leaves(value: object, depth: int = 0, limit: int | None = MOST_VALUES) -> Iterator[object]:
-    """Yield the values within tuples, lists, mappings and dataclasses, in their order, of one the first `limit`; a leaf yields itself."""
+    """Yield the values within tuples, lists, mappings and dataclasses, in their order, up to `limit` of each; or `value` itself."""
     items: Any = None
     if depth >= DEEPEST or is_array(value):
         pass
@@ -52,7 +52,7 @@ def leaves(value: object, depth: int = 0, limit: int | None = MOST_VALUES) -> It
 
 
 def waited(bare: Callable[[], object], waits: Sequence[Wait]) -> Callable[[], object]:
-    """Return the call that returns when its results are there; without waits the bare one itself."""
+    """Return a call that returns when its results are ready; without waits the bare call."""
     if not waits:
         return bare
 
@@ -66,7 +66,7 @@ def waited(bare: Callable[[], object], waits: Sequence[Wait]) -> Callable[[], ob
 
 
 def arrays_of(result: object) -> list[Array]:
-    """Return copies of the arrays and numbers in a result, in order, in numpy; of types that numpy lacks, as bfloat16, as float32."""
+    """Return numpy copies of the arrays and numbers in a result, in order; types that numpy lacks, such as bfloat16, become float32."""
     arrays = [_numpy(leaf) for leaf in leaves(result, limit=None) if leaf is not None]
     if not arrays:
         raise MeasurementError(f"the model returns no array, but {type(result).__qualname__}: return arrays or tensors")
@@ -89,7 +89,7 @@ def _numpy(leaf: Any) -> Array:
 
 
 def refuse_coroutine_function(callable_: object) -> None:
-    """Raise ConfigError where a call would only make a coroutine or a generator, before it is called."""
+    """Raise ConfigError if a call would only create a coroutine or a generator."""
     target = callable_ if inspect.isroutine(callable_) else getattr(callable_, "__call__", callable_)  # noqa: B004
     if inspect.iscoroutinefunction(target):
         raise ConfigError("a coroutine function does its work when it is awaited: measure `lambda: asyncio.run(function(...))`")
@@ -98,7 +98,7 @@ def refuse_coroutine_function(callable_: object) -> None:
 
 
 def waits_for(result: object, inputs: object, callable_: object) -> list[Wait]:
-    """Return what waits for a call's results, called with what it returned; raises ConfigError if a result cannot be waited for."""
+    """Return functions that wait for a call's result, their argument; raises ConfigError if waiting is not possible."""
     values = list(leaves(result))
     for value in (result, *values):
         _refuse_lazy(value)
@@ -111,29 +111,29 @@ def waits_for(result: object, inputs: object, callable_: object) -> list[Wait]:
     waits = _known_waits(result, [*leaves(inputs), *_parameters(callable_)])
     torch = sys.modules.get("torch")
     if not waits and torch is not None and torch.cuda.is_initialized():
-        # What runs there may be hidden in the function.
+        # The function may use the device without showing it.
         return [lambda _: torch.cuda.synchronize()]
     return waits
 
 
 def refuse_unseen(result: object) -> None:
-    """Raise ConfigError if a result holds what may hold arrays that nothing waits for."""
+    """Raise ConfigError if a result has objects that may contain arrays for which nothing waits."""
     for leaf in leaves(result):
         if not (leaf is None or is_array(leaf) or _is_future(leaf) or isinstance(leaf, bool | int | float | complex | str | bytes)):
             raise ConfigError(
                 f"cannot tell when {type(leaf).__module__}.{type(leaf).__qualname__} is computed: return arrays or tensors, or give "
-                "PythonModel(wait=...), `lambda result: None` if it is there when the call returns"
+                "PythonModel(wait=...), `lambda result: None` if it is ready when the call returns"
             )
 
 
 def wait_for_placed(inputs: Sequence[object]) -> None:
-    """Return when the copies of inputs are where a model reads them, as far as their library is known."""
+    """Wait until the copies of inputs are where a model reads them, if their library is known."""
     for wait in _known_waits(inputs, []):
         wait(inputs)
 
 
 def _known_waits(result: object, values: list[Any]) -> list[Wait]:
-    """Return what waits for a result of a library that is known; it may be computed where `values` are."""
+    """Return functions that wait for a result of a known library; it may be computed on the devices of `values`."""
     results = list(leaves(result))
     waits: list[Wait] = [_on_each("result", _is_future)] if any(map(_is_future, results)) else []
     if any(map(_is_blocked_on, results)):
@@ -173,7 +173,7 @@ def _is_blocked_on(value: object) -> bool:
 
 
 def _on_each(method: str, is_asked: Callable[[object], bool]) -> Wait:
-    """Return what calls a method of each value within a result that has it."""
+    """Return a function that calls a method of the values within a result that satisfy `is_asked`."""
 
     def wait(result: object) -> None:
         for leaf in filter(is_asked, leaves(result, limit=None)):
@@ -187,7 +187,7 @@ def _is_of(library: str, value: object) -> bool:
 
 
 def _used(callable_: Any) -> Iterator[Any]:
-    """Yield what a call shows that it uses: its object and what that holds, what is bound to it, and the variables around it."""
+    """Yield the objects that a callable visibly uses: its object and its attributes, bound arguments, and outer variables."""
     callable_ = inspect.unwrap(callable_) if inspect.isfunction(callable_) else callable_  # Decorators keep what they wrap.
     owner = getattr(callable_, "__self__", callable_)
     if isinstance(owner, type | ModuleType):
@@ -202,7 +202,7 @@ def _used(callable_: Any) -> Iterator[Any]:
 
 
 def _parameters(callable_: Any) -> list[Any]:
-    """Return the parameters of what a call uses: modules of PyTorch, functions of TensorFlow, and arrays that are bound to it."""
+    """Return the parameters that a callable uses: of modules of PyTorch and functions of TensorFlow, and bound arrays."""
     parameters: list[Any] = []
     for value in _used(callable_):
         if hasattr(type(value), "named_parameters"):
@@ -214,7 +214,7 @@ def _parameters(callable_: Any) -> list[Any]:
 
 
 def precision_of(result: object, callable_: object) -> str | None:
-    """Return the precision of the parameters, where all of them, and the floats of the result, have one type; None if nothing shows it."""
+    """Return the precision of the parameters, if all of them, and the floats of the result, have one type; else None."""
     types = {_type_name(parameter) for parameter in _parameters(callable_)}
     returned = {name for name in map(_type_name, filter(is_array, leaves(result))) if "float" in name}
     return _PRECISIONS.get(min(types)) if len(types) == 1 and returned <= types else None
@@ -228,19 +228,19 @@ def _of_torch_device(device: Any) -> Wait:
     library = getattr(sys.modules["torch"], device.type, None)
     if library is None or not hasattr(library, "synchronize"):
         raise ConfigError(f"cannot wait for the device {str(device)!r}: let the function synchronise before it returns")
-    # Metal has one device, and takes none.
+    # Metal has one device, which is no argument.
     synchronise = library.synchronize if device.type == "mps" else partial(library.synchronize, device)
     return lambda _: synchronise()
 
 
 def _tensorflow_device(value: Any) -> str | None:
-    """Return `cpu` or `gpu:0` of a tensor of TensorFlow, whose device ends in `device:GPU:0`; None of anything else."""
+    """Return `cpu` or `gpu:0` for a tensor of TensorFlow, whose device ends in `device:GPU:0`; None for anything else."""
     device = str(getattr(value, "device", None) or "") if _is_of("tensorflow", value) else ""
     return device.rpartition("device:")[2].lower().replace("cpu:0", "cpu") or None
 
 
 def devices_of(result: object, inputs: object, callable_: object) -> list[str]:
-    """Return the accelerators that a call ran on by what its arrays show, as `cuda:0`; else `cpu`, or nothing if they show nothing."""
+    """Return the accelerators of a call's arrays, as `cuda:0`; else `cpu`, or an empty list if they show no device."""
     values: list[Any] = [*leaves(result), *leaves(inputs), *_parameters(callable_)]
     devices = {str(value.device) for value in values if _is_of("torch", value) and is_array(value)}
     devices |= {name for name in map(_tensorflow_device, values) if name}

@@ -28,7 +28,7 @@ from edgemeter.agent.runtimes.tflite_file import read_tflite
 EdgeTpuClock = Literal["std", "max"]
 
 _PACKAGES: dict[str, EdgeTpuClock] = {"libedgetpu1-std": "std", "libedgetpu1-max": "max"}
-# Texts of a build for either clock; of one without texts nothing is known.
+# Texts in builds for each clock.
 _TEXTS: dict[bytes, EdgeTpuClock] = {b"EdgeTpu is throttled.": "std", b"Performance expectation: ": "max"}
 _ENTRY = "tflite_plugin_create_delegate"
 SHARED_LIBRARY = "libedgetpu.so.1"
@@ -64,7 +64,7 @@ def load_edgetpu_library(name: str, root: Path) -> EdgeTpuLibrary:
     if hasattr(handle, "edgetpu_version"):
         handle.edgetpu_version.restype = ctypes.c_char_p
         version = (handle.edgetpu_version() or b"").decode(errors="replace") or None
-    # Only the process's own memory map shows which of several files the loader took; links are followed.
+    # The memory map of this process shows which file the loader took; links are followed.
     stem, maps = Path(name).name.partition(".so")[0], Path("/proc/self/maps").read_text(errors="replace").splitlines()
     paths = [Path("/") / line.partition("/")[2] for line in maps if Path(line.partition("/")[2]).name.startswith(f"{stem}.so")]
     package = _package(paths[0], root) if paths else None
@@ -112,7 +112,7 @@ class EdgeTpu(LiteRt):
         self._shared_library = shared_library or SHARED_LIBRARY
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise as `load` what the options and the file show; see `Runtime.check`."""
+        """Check the options and the file; see `Runtime.check`."""
         check_options("edgetpu", options, extra=("performance",))
         chosen_setting("edgetpu", options, "performance", _PERFORMANCES)
         if not _DEVICE.fullmatch(options.backend or "") or options.backend == "":
@@ -152,7 +152,7 @@ class EdgeTpu(LiteRt):
                 "or compile the model for an older one (edgetpu_compiler --min_runtime_version)"
             ) from error
         load_ns, file = time.monotonic_ns() - started_ns, read_tflite(model)
-        # What was asked for, else its kind where there is but one.
+        # The requested device, or else its kind if only one kind is plugged in.
         kinds = {"usb" if " USB " in name else "pci" for name in plugged}
         kind = kinds.pop() if len(kinds) == 1 else "any"
         opened = f"{kind}{options.backend}" if (options.backend or "").startswith(":") and kind != "any" else options.backend or kind

@@ -84,7 +84,7 @@ class ExecuTorch(Runtime):
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Copy the inputs; return the call that gives them to the method, where it has to, and executes it."""
+        """Copy the inputs; return the call that executes the method, with setting its inputs if necessary."""
         check_inputs(inputs, self._inputs)
         arguments = [self._torch.from_numpy(array.copy(order="C")) for array in inputs]
         set_inputs, execute = self._method.set_inputs, self._method.execute
@@ -113,14 +113,14 @@ class ExecuTorch(Runtime):
         return [np.array(tensor.numpy()) for tensor in self._method.get_outputs()]
 
     def close(self) -> None:
-        """Let the method go, then its program."""
+        """Release the method, then its program."""
         self._method = None
         self._program = None
         self._arguments, self._inputs, self._has_run = [], (), False
         self._loaded_in_process.discard(id(self))
 
     def _set_threads(self, bindings: Any, threads: int) -> None:
-        """Resize the process's thread pool; a loaded program holds the one that was there, and would compute with freed memory."""
+        """Resize the process's thread pool; a loaded program would go on with the freed pool."""
         current = bindings._threadpool_get_thread_count()  # noqa: SLF001 - as the library names it
         if current == threads:
             return
@@ -140,7 +140,7 @@ def _method_name(model: Path, program: Any, options: Options) -> str:
 
 
 def _backend_of(model: Path, bindings: Any, options: Options) -> str:
-    """Return the backends of this build that the program names, as users write them; raises ConfigError if another was asked for."""
+    """Return the backends of this build in the program; raises ConfigError if another one was asked for."""
     registered = bindings._get_registered_backend_names()  # noqa: SLF001 - as the library names it
     with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
         backend = ",".join(name.removesuffix("Backend").lower() for name in registered if content.find(name.encode()) >= 0) or "portable"
@@ -161,6 +161,6 @@ def _declared(kind: str, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:
 
 
 def _reason(error: Exception, lines: Sequence[str]) -> str:
-    """Return the library's own words: they are on standard error, the exception holds a number."""
+    """Return the library's reason, which is on standard error; the exception has only a number."""
     words = [line.partition("] ")[2] for line in lines if line.startswith("[") and "cpuinfo" not in line and "threadpool" not in line]
     return one_line(words[-1] if words else str(error)).rstrip(".")

@@ -29,7 +29,7 @@ _CANDIDATES = (LibraryCandidate("hailo_platform", ("hailort",), _NOTE),)
 _HEADER, _MAGIC = struct.Struct(">III"), 0x01484546
 _ANY, _TIMEOUT_MS, _BOX = "hailo", 10_000, 5
 _DTYPES = {"UINT8": "uint8", "UINT16": "uint16", "FLOAT32": "float32"}
-# About the file; what else HailoRT raises is about the device.
+# Errors of HailoRT about the file; others are about the device.
 _ABOUT_THE_FILE = ("HailoRTInvalidHEFException", "HailoRTHEFNotCompatibleWithDevice", "HailoRTInvalidArgumentException")
 
 
@@ -93,7 +93,7 @@ class Hailo(Runtime):
         return [np.array(self._bindings.output(name).get_buffer(tf_format=name in self._boxes))[None] for name in names]
 
     def close(self) -> None:
-        """Let the model go, then the device."""
+        """Release the model, then the device."""
         self._bindings = self._configured = self._model = None
         self._inputs, self._has_run = (), False
         if self._device is not None:

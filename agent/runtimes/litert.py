@@ -32,11 +32,11 @@ CANDIDATES = (
     adapter.LibraryCandidate("ai_edge_litert.interpreter", ("ai-edge-litert", "ai-edge-litert-nightly")),
     adapter.LibraryCandidate("tflite_runtime.interpreter", ("tflite-runtime", "tflite-runtime-nightly")),
 )
-# Which kernels a backend of the Interpreter gets, by the library's name.
+# The library's names for the kernels of the Interpreter's backends.
 _KERNELS = {"xnnpack": "AUTO", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF"}
-# The operator that stands in a file for what was compiled for an Edge TPU beforehand.
+# The operator in a file for parts that were compiled for an Edge TPU.
 EDGE_TPU = "edgetpu-custom-op"
-# Names that a converter made up; a signature's name is better.
+# Names made up by a converter; a signature's name is better.
 _OPAQUE = re.compile(r"(StatefulPartitionedCall|PartitionedCall|Identity)(_\d+)?(:\d+)?|serving_default_\w+:\d+")
 
 
@@ -47,12 +47,12 @@ class LiteRt(Runtime):
         self._interpreter: Any = None
         self._compiled: CompiledGraph | None = None
         self._inputs: tuple[TensorInfo, ...] = ()
-        # Of the inputs that were bound last: shape and dtype of each.
+        # Shapes and dtypes of the inputs that were bound last.
         self._forms: list[tuple[Any, ...]] | None = None
         self._indices: list[int] = []
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise as `load` what the options and the file show; see `Runtime.check`."""
+        """Check the options and the file; see `Runtime.check`."""
         settings = ("precision",) if (options.backend or "").startswith("gpu") else ()
         adapter.check_options("litert", options, backends=(*_KERNELS, *BACKENDS), extra=settings)
         if EDGE_TPU in read_tflite(model).custom_uses:
@@ -66,7 +66,7 @@ class LiteRt(Runtime):
         self.check(model, options)
         is_compiled = options.backend in BACKENDS
         library = adapter.load_library(CANDIDATES[:1] if is_compiled else CANDIDATES, "litert")
-        # Of a compiled model an interpreter, which runs nothing, has what the library does not tell of its tensors.
+        # For a compiled model, an interpreter that runs nothing shows facts about tensors that the library does not report.
         kernels = _KERNELS["builtin" if is_compiled else options.backend or "xnnpack"]
         make = library.module.Interpreter if is_compiled else partial(open_interpreter, library, options.threads)
         started_ns = time.monotonic_ns()
@@ -90,7 +90,7 @@ class LiteRt(Runtime):
     def _take(
         self, interpreter: Any, file: TfliteFile, library: adapter.RuntimeLibrary, backend: str, load_ns: int, facts: Mapping[str, str]
     ) -> Loaded:
-        """Keep an interpreter that is ready to run; return what is known of its model."""
+        """Keep an interpreter that is ready to run; return the facts about its model."""
         self._interpreter = interpreter
         self._inputs = tuple(_info(details, file.inputs) for details in interpreter.get_input_details())
         return library.loaded(
@@ -105,7 +105,7 @@ class LiteRt(Runtime):
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into the interpreter; return its `invoke`, or a compiled model's run."""
-        # To compare with what the model takes for each query drives more out of the caches: it shows with a small model (+0.1% at 0.6 ms).
+        # Checking against the model for each query would evict more of the caches (+0.1% for a model of 0.6 ms).
         forms = [(array.shape, array.dtype) for array in inputs]
         try:
             if forms != self._forms:
@@ -141,24 +141,24 @@ class LiteRt(Runtime):
             raise MeasurementError(f"LiteRT has no output: {one_line(error)}; run a query first") from error
 
     def close(self) -> None:
-        """Let the interpreter go; its memory goes with it."""
+        """Release the interpreter with its memory."""
         self._interpreter = self._forms = None
-        # A compiled model writes a line for each accelerator that it lets go.
+        # A compiled model prints a line for each accelerator that it releases.
         with adapter.captured_stderr():
             self._compiled = None
         self._inputs = ()
 
 
 def open_interpreter(library: adapter.RuntimeLibrary, threads: int, **settings: Any) -> Any:
-    """Return an interpreter with its tensors allocated; raises what the library raises: ValueError or RuntimeError."""
+    """Return an interpreter with allocated tensors; raises ValueError or RuntimeError."""
     interpreter = library.module.Interpreter(num_threads=threads, **settings)
     interpreter.allocate_tensors()
     return interpreter
 
 
 def _backend(interpreter: Any, options: Options, model: Path, library: adapter.RuntimeLibrary) -> str:
-    """Return which backend runs the model: XNNPACK only where it took at least one operator."""
-    # The library has no public way to show what a delegate took.
+    """Return the backend that runs the model: XNNPACK only if it took at least one operator."""
+    # No public function shows the operators of a delegate.
     operators = interpreter._get_ops_details()  # noqa: SLF001
     backend = "xnnpack" if any(operator["op_name"] == "DELEGATE" for operator in operators) else "builtin"
     if options.backend == "xnnpack" != backend:
@@ -170,14 +170,14 @@ def _backend(interpreter: Any, options: Options, model: Path, library: adapter.R
 
 
 def _info(details: Mapping[str, Any], names: Mapping[int, str]) -> TensorInfo:
-    """Return one tensor as the model declares it; the signature names it where the tensor's own name is a converter's."""
+    """Return one tensor as the model declares it; the signature's name replaces a converter's."""
     name = str(details["name"])
     if _OPAQUE.fullmatch(name):
         name = names.get(int(details["index"]), name)
     sizes = details["shape_signature"] if len(details["shape_signature"]) else details["shape"]
     shape, dtype = tuple(None if size < 0 else int(size) for size in sizes), np.dtype(details["dtype"])
     scales, zero_points = details["quantization_parameters"]["scales"], details["quantization_parameters"]["zero_points"]
-    # A float tensor may carry the range that it was quantised from; its values are real already.
+    # A float tensor may have the parameters that it was quantised from, but its values are real.
     if dtype.kind in "iu" and len(scales) == 1 and float(scales[0]) != 0:
         return TensorInfo(name, shape, dtype.name, float(scales[0]), int(zero_points[0]))
     return TensorInfo(name, shape, dtype.name)

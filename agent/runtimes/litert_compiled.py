@@ -1,6 +1,6 @@
-"""LiteRT's CompiledModel: a .tflite file on the CPU, a GPU or an NPU, and how many operators each of them took.
+"""LiteRT's CompiledModel: a .tflite file on the CPU, a GPU or an NPU, and the number of operators on each.
 
-The library does not name the GPU that it computes on: Vulkan lists those that are there.
+The library does not name its GPU, so Vulkan lists the GPUs of the machine.
 """
 
 import ctypes
@@ -19,9 +19,9 @@ from edgemeter.agent.runtimes.tflite_file import TfliteFile
 
 _CPU = "cpu-compiled"
 BACKENDS = (_CPU, "gpu", "gpu,cpu", "npu", "npu,cpu")
-# The operator that stands in a file for what was compiled for an NPU beforehand.
+# The operator in a file for parts that were compiled for an NPU.
 _DISPATCH = "DISPATCH_OP"
-# Only the library's log has numbers; the GPU's delegate names each kind of operator that it leaves in a line.
+# Only the library's log has numbers; the GPU's delegate has a line for each kind of operator that it leaves to the CPU.
 _ON_GPU = re.compile(r"(\d+|No) operations will run on the GPU, and (?:the remaining|all) (\d+) operations will run on the CPU")
 _ON_NPU = re.compile(r"Partitioned subgraph<\d+>, selected (\d+) ops, from a total of (\d+) ops")
 _LEFT = re.compile(r"Following operations are not supported by GPU delegate:\n((?:(?!No operations)[A-Z].*\n)*)")
@@ -39,7 +39,7 @@ class CompiledGraph:
 
         Raises:
             UnavailableError: there is no such accelerator, or it takes no operator.
-            ConfigError: operators would be left to the CPU, which was not allowed, or the model cannot be compiled.
+            ConfigError: operators would be left to the CPU, which is not allowed, or the model cannot be compiled.
         """
         self._accelerator = (options.backend or _CPU).partition(",")[0]
         self._infos, self._indices = loaded.outputs, indices
@@ -70,7 +70,7 @@ class CompiledGraph:
         self._in_shapes, self._out_shapes = ([by_index[i] for i in ends] for by_index, ends in zip(shapes, self._indices, strict=True))
 
     def resize(self, inputs: Sequence[Array]) -> None:
-        """Take inputs of these shapes from now on; raises what the library raises: ValueError or RuntimeError."""
+        """Change the shapes of the inputs; raises ValueError or RuntimeError."""
         with captured_stderr():
             resized = [position for position, array in enumerate(inputs) if array.shape != self._in_shapes[position]]
             for position in resized:
@@ -79,7 +79,7 @@ class CompiledGraph:
                 self._make_buffers()
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Write the inputs to their buffers; return the run, with which the outputs are read where it does not wait by itself."""
+        """Write the inputs to their buffers; return the run, which on an accelerator also reads the outputs, to wait for them."""
         for position, array in zip(self._positions, inputs, strict=True):
             self._in[position].write(array)
         self._last = None
@@ -106,7 +106,7 @@ class CompiledGraph:
         return [array.copy() for array in self._last]
 
     def _check(self, model: Path, log: str, error: Exception | None, *, allows_cpu: bool, is_compiled: bool) -> None:
-        """Raise where there is no accelerator, none of the model is on it, or a part is on the CPU that was not allowed."""
+        """Raise if there is no accelerator, it runs no operator, or the CPU runs some although that is not allowed."""
         on_accelerator, on_cpu = (int(self.facts.get(f"operators_on_{name}", 0)) for name in (self._accelerator, "cpu"))
         reasons = [line.partition("ERROR: ")[2] for line in log.splitlines() if line.startswith("ERROR: ") and "[" not in line]
         reason = one_line(reasons[0] if reasons else error or "").rstrip(".")
@@ -115,7 +115,7 @@ class CompiledGraph:
             raise UnavailableError(
                 f"LiteRT finds no GPU that it can use ({devices}): install its Vulkan driver, or choose xnnpack"
             ) from error
-        # The library counts a model as accelerated that no plug-in took.
+        # The library reports a model as accelerated even if no plug-in took it.
         if self._accelerator == "npu" and not on_accelerator and not is_compiled:
             raise UnavailableError(
                 f"no NPU takes any of {str(model)!r}: install the package of its vendor, ai-edge-litert-sdk-qualcomm, -mediatek, "
@@ -140,7 +140,7 @@ class CompiledGraph:
 
 
 def library_options(module: Any, options: Options) -> Any:
-    """Return the library's options: the accelerators that the backend names, the threads, and f32 on a GPU unless it is left to it."""
+    """Return the library's options: the accelerators of the backend, the threads, and f32 on a GPU unless it may choose."""
     flags = module.HardwareAccelerator(0)
     for name in (options.backend or _CPU).split(","):
         flags |= module.HardwareAccelerator[name.removesuffix("-compiled").upper()]
@@ -152,14 +152,14 @@ def library_options(module: Any, options: Options) -> Any:
 
 
 def recorded_backend(options: Options) -> str:
-    """Return the backend as a record names it: with `,auto` where the accelerator chooses what it computes in, as an NPU does."""
+    """Return the backend for a record, with `,auto` if the accelerator chooses its precision, as an NPU does."""
     backend = options.backend or _CPU
     chooses = chosen_setting("litert", options, "precision", ("f32", "auto")) == "auto" or backend.startswith("npu")
     return f"{backend},auto" if chooses else backend
 
 
 def _facts(accelerator: str, log: str, *, is_whole: bool) -> dict[str, str]:
-    """Return how many operators are on the accelerator and on the CPU, as far as the library reports it, and which GPU there is."""
+    """Return the numbers of operators on the accelerator and on the CPU, if the library reports them, and the GPU."""
     facts = gpu_facts() if accelerator == "gpu" else {}
     pairs = [(int(match[1].replace("No", "0")), int(match[2])) for match in _ON_GPU.finditer(log)]
     pairs += [(int(match[1]), int(match[2]) - int(match[1])) for match in _ON_NPU.finditer(log)]
@@ -172,7 +172,7 @@ def _facts(accelerator: str, log: str, *, is_whole: bool) -> dict[str, str]:
 
 
 def gpu_names() -> list[str]:
-    """Return the names of the GPUs; where a processor only plays one, its name ends in `(software)`. Empty without Vulkan."""
+    """Return the names of the GPUs, of which emulated ones end in `(software)`; empty without Vulkan."""
     try:
         library = ctypes.CDLL("libvulkan.so.1")
     except OSError:
@@ -191,7 +191,7 @@ def gpu_names() -> list[str]:
 
 
 def gpu_facts() -> dict[str, str]:
-    """Return what a record holds of the GPUs: `gpu`, or `gpus_present` where several are there and which one computes is not known."""
+    """Return the facts about GPUs for a record: `gpu`, or `gpus_present` if there are several, of which any may compute."""
     names = gpu_names()
     return {"gpu" if len(names) == 1 else "gpus_present": "; ".join(names)} if names else {}
 

@@ -1,4 +1,4 @@
-"""Inputs for a run without photographs: seeded noise of the model's shape and dtype, for timing only."""
+"""Inputs for a run without data: seeded noise of the model's shapes and dtypes, for timing only."""
 
 import hashlib
 from dataclasses import replace
@@ -15,17 +15,17 @@ COUNT = 8
 
 
 def dataset(seed: int) -> DatasetInfo:
-    """Return how such inputs are named in a record: no images, nothing annotated."""
+    """Return the data set of such inputs in a record."""
     return DatasetInfo(name="noise", sha256=hashlib.sha256(f"noise {seed}".encode()).hexdigest(), images=0)
 
 
 def inputs(loaded: Loaded, seed: int, image: ImageInput | None = None) -> list[list[Array]]:
     """Return a few sets of inputs for the model; floats lie in 0..1, integers cover their whole range.
 
-    `image` is the card's input of a model of pictures, whose height and width count where the model leaves them open.
+    `image` is the card's input of a model of pictures; its height and width replace open ones.
 
     Raises:
-        ConfigError: the model's input shapes are open, and it is not known what they usually are.
+        ConfigError: the model's input shapes are open, and the card does not have them.
     """
     infos = [info if image is None else _sized(info, image) for info in loaded.inputs]
     if not infos or any(size is None for info in infos for size in info.shape[1:]):
@@ -37,7 +37,7 @@ def inputs(loaded: Loaded, seed: int, image: ImageInput | None = None) -> list[l
 
 
 def _sized(info: TensorInfo, image: ImageInput) -> TensorInfo:
-    """Return the input with the card's height and width where it leaves them open."""
+    """Return the input with the card's height and width in place of open ones."""
     usual = (image.height, image.width, 3) if image.layout == "NHWC" else (3, image.height, image.width)
     if len(info.shape) not in (3, 4):
         return info

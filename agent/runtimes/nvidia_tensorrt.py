@@ -39,10 +39,10 @@ _DTYPES = {
 
 
 class CudaMemory:
-    """One stream of the current device, and what was allocated on it; all of it is released by `close`."""
+    """One stream of the current device, and its allocated memory, which `close` releases."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        """Load the library and make a stream; raises UnavailableError where there is no library or no device."""
+        """Load the library and create a stream; raises UnavailableError without a library or a device."""
         self._library = _open(names)
         self._library.cudaGetErrorString.restype = ctypes.c_char_p
         self._pointers: list[int] = []
@@ -50,7 +50,7 @@ class CudaMemory:
         self._call(UnavailableError, "see a device", "check the driver and who may use it", "cudaGetDeviceCount", ctypes.byref(count))
         self._call(UnavailableError, "create a stream", "end what else uses the device", "cudaStreamCreate", ctypes.byref(self._stream))
         self.stream = self._stream.value or 0
-        # The bare call that waits for the stream; it returns 0 when all went well.
+        # The bare call that waits for the stream; it returns 0 on success.
         self.wait = partial(self._library.cudaStreamSynchronize, self._stream)
 
     def _call(self, kind: type[EdgemeterError], goal: str, remedy: str, function: str, *arguments: object) -> None:
@@ -60,7 +60,7 @@ class CudaMemory:
             raise kind(f"CUDA cannot {goal}: {words}; {remedy}")
 
     def allocate(self, size_bytes: int) -> int:
-        """Return the address of new device memory; raises ConfigError if there is not that much."""
+        """Return the address of new device memory; raises ConfigError if there is not enough."""
         pointer = ctypes.c_void_p()
         remedy = "take a smaller batch, or end what else uses the device"
         self._call(
@@ -101,7 +101,7 @@ def _open(names: tuple[str, ...]) -> ctypes.CDLL:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """An input or output: as declared, whether the engine reads it, and whether on the host (it is a shape then)."""
+    """An input or output as declared; one on the host is a shape."""
 
     info: TensorInfo
     is_input: bool
@@ -115,13 +115,13 @@ class TensorRt(Runtime):
         self._cuda_names = cuda_names
         self._memory: Any = None
         self._engine: Any = None
-        # The engine uses the runtime, and that the logger, as long as it lives.
-        self._kept: Any = None
+        # The engine needs the runtime, and this the logger, as long as it lives.
+        self._runtime: Any = None
         self._context: Any = None
         self._inputs: tuple[_Tensor, ...] = ()
         self._outputs: tuple[TensorInfo, ...] = ()
         self._bound: dict[str, tuple[int, tuple[int, ...]]] = {}
-        self._held: list[Array] = []
+        self._host_arrays: list[Array] = []
         self._is_done = False
 
     def load(self, model: Path, options: Options) -> Loaded:
@@ -135,8 +135,8 @@ class TensorRt(Runtime):
         started_ns = time.monotonic_ns()
         logger, words = _logger(library.module)
         library.module.init_libnvinfer_plugins(logger, "")
-        self._kept = library.module.Runtime(logger)
-        self._engine = self._kept.deserialize_cuda_engine(content)
+        self._runtime = library.module.Runtime(logger)
+        self._engine = self._runtime.deserialize_cuda_engine(content)
         self._context = self._engine.create_execution_context() if self._engine is not None else None
         if self._context is None:
             raise ConfigError(
@@ -150,11 +150,11 @@ class TensorRt(Runtime):
         return library.loaded(backend="cuda", inputs=infos, outputs=self._outputs, metadata=metadata, load_ns=load_ns)
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Copy the inputs to the device, make room for the outputs; return a call that runs the engine and waits for it."""
+        """Copy the inputs to the device, allocate the outputs; return a call that runs the engine and waits for it."""
         check_inputs(inputs, [tensor.info for tensor in self._inputs])
         memory = self._memory
-        self._held = [np.array(array, order="C") for array in inputs]
-        for tensor, array in zip(self._inputs, self._held, strict=True):
+        self._host_arrays = [np.array(array, order="C") for array in inputs]
+        for tensor, array in zip(self._inputs, self._host_arrays, strict=True):
             if not self._context.set_input_shape(tensor.info.name, array.shape):
                 raise ConfigError(
                     f"the engine rejects {tensor.info.name!r} as {list(array.shape)}: build it with a profile that has this shape"
@@ -192,15 +192,15 @@ class TensorRt(Runtime):
         return arrays
 
     def close(self) -> None:
-        """Let the engine go, then the memory that it was given."""
-        # In this order: each lives in the next.
-        self._context = self._engine = self._kept = None
+        """Release the engine, then its memory."""
+        # In this order, because each needs the next.
+        self._context = self._engine = self._runtime = None
         if self._memory is not None:
             self._memory.close()
-        self._memory, self._inputs, self._outputs, self._bound, self._held, self._is_done = None, (), (), {}, [], False
+        self._memory, self._inputs, self._outputs, self._bound, self._host_arrays, self._is_done = None, (), (), {}, [], False
 
     def _room(self, info: TensorInfo, shape: tuple[int, ...]) -> int:
-        """Return device memory for a tensor of this shape; what it had before is used again when the shape is the same."""
+        """Return device memory for a tensor; it is reused if the shape is the same as before."""
         address, bound_shape = self._bound.get(info.name, (0, None))
         if bound_shape != shape:
             if address:
@@ -211,7 +211,7 @@ class TensorRt(Runtime):
 
 
 def _without_words(content: bytes) -> tuple[bytes, Mapping[str, str]]:
-    """Return the engine and its metadata: Ultralytics writes the length of a JSON document and the document in front."""
+    """Return the engine and its metadata: Ultralytics puts a JSON document, after its length, before the engine."""
     size = int.from_bytes(content[:4], "little")
     if 2 <= size <= min(1 << 20, len(content) - 4) and content[4:5] == b"{":
         with suppress(msgspec.MsgspecError):
@@ -222,7 +222,7 @@ def _without_words(content: bytes) -> tuple[bytes, Mapping[str, str]]:
 
 
 def _logger(trt: Any) -> tuple[Any, list[str]]:
-    """Return a logger for TensorRT, and the list of the errors that it collects: TensorRT reports errors nowhere else."""
+    """Return a logger for TensorRT, and the list of the errors that it collects; TensorRT reports errors nowhere else."""
     words: list[str] = []
 
     class Words(trt.ILogger):  # type: ignore[misc]

@@ -1,8 +1,8 @@
-"""Reads from an .onnx file what ONNX Runtime does not show: scale and zero point of integer inputs and outputs, and the precision inside.
+"""Reads facts from an .onnx file that ONNX Runtime does not report: scale and zero point of integer inputs and outputs, and the precision.
 
-An input that goes into DequantizeLinear and an output that comes from QuantizeLinear carry the scale and zero point of that node, when
-these are single constants inside the file. Weights are passed over: a protobuf library would copy them into memory that a run
-measures. Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto (field numbers), https://protobuf.dev/programming-guides/encoding.
+An input of DequantizeLinear, or an output of QuantizeLinear, has the scale and zero point of that node, if these are single constants in
+the file. Weights are skipped: a protobuf library would copy them into memory that a run measures.
+Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto (field numbers), https://protobuf.dev/programming-guides/encoding.
 """
 
 import struct
@@ -21,7 +21,7 @@ _DIMENSION, _TYPE, _FLOATS, _INTEGERS, _NAME, _RAW = 1, 2, 4, 5, 8, 9
 _FORMATS = {1: "<f", 2: "<B", 3: "<b", 4: "<H", 5: "<h", 6: "<i", 7: "<q"}
 _QUANTISED = ("int8", "uint8", "int16", "uint16")
 _FLOAT, _FLOAT16, _DOUBLE, _BFLOAT16 = 1, 10, 11, 16
-# Operators that compute on integers with scales that were measured before, or make integers of each query's values.
+# Operators that compute on integers with fixed scales, and those that quantise the values of each query.
 _QUANTISES = {"QuantizeLinear", "QLinearConv", "QLinearMatMul"}
 _DYNAMIC = {"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "DequantizeLinear"}
 _VARINT, _BYTES, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}
@@ -30,16 +30,16 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class OnnxFile:
-    """The content of a file that has been loaded: where it cannot be followed, `precision` is None and no tensor is quantised.
+    """Facts from a file; if it cannot be read, `precision` is None and no tensor is quantised.
 
-    `quantised` are scale and zero point by the name of a tensor (real = scale x (q - zero_point)); `precision` is that of `Loaded`.
+    `quantised` has scale and zero point by the name of a tensor (real = scale x (q - zero_point)); `precision` is as in `Loaded`.
     """
 
     quantised: Mapping[str, tuple[float, int]]
     precision: str | None = None
 
     def with_quantisation(self, declared: Sequence[TensorInfo]) -> tuple[TensorInfo, ...]:
-        """Return the tensors with the scale and zero point of those that are quantised."""
+        """Return the tensors, quantised ones with scale and zero point."""
         quantised = self.quantised
         return tuple(
             replace(info, scale=quantised[info.name][0], zero_point=quantised[info.name][1])
@@ -50,7 +50,7 @@ class OnnxFile:
 
 
 def read_onnx(model: Path) -> OnnxFile:
-    """Return what the file's graph holds."""
+    """Return the facts from the graph of a file."""
     try:
         with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             graph = OnnxMessage(data, OnnxMessage(data, (0, len(data))).spans[_GRAPH][-1])
@@ -65,7 +65,7 @@ def read_onnx(model: Path) -> OnnxFile:
 
 
 class OnnxMessage:
-    """One message: numbers by their field, and where strings, messages, packed arrays and fixed numbers lie in the file."""
+    """One protobuf message: numbers by field, and the spans of strings, messages, packed arrays and fixed numbers in the file."""
 
     def __init__(self, data: mmap, span: Span) -> None:
         self.data, self.numbers, self.spans = data, defaultdict[int, list[int]](list), defaultdict[int, list[Span]](list)
@@ -88,7 +88,7 @@ class OnnxMessage:
         return [self.data[start:end].decode() for start, end in self.spans[field]]
 
     def constant(self) -> float | None:
-        """Return the one element of a tensor, None if it has another number of elements, or lies elsewhere."""
+        """Return the one element of a tensor, None if it has another number of elements, or is in another file."""
         form = _FORMATS.get(self.numbers[_TYPE][-1] if self.numbers[_TYPE] else 0)
         if form is None or self.spans[_DIMENSION] or not {0, 1}.issuperset(self.numbers[_DIMENSION]):
             return None
@@ -96,7 +96,7 @@ class OnnxMessage:
             if self.spans[field] and self.spans[field][-1][1] - self.spans[field][-1][0] == struct.calcsize(code):
                 return float(struct.unpack_from(code, self.data, self.spans[field][-1][0])[0])
         integers = [*self.numbers[_INTEGERS], *(_varint(self.data, start)[0] for start, _ in self.spans[_INTEGERS])]
-        # A negative number takes all 64 bits of its varint.
+        # A negative number has all 64 bits in its varint.
         return float(integers[-1] - (1 << 64) if integers[-1] >> 63 else integers[-1]) if integers else None
 
 

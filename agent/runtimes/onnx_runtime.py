@@ -34,7 +34,7 @@ _NAMES = {provider: name for name, provider in _SHORT.items()}
 # Providers with threads of their own; left to itself OpenVINO takes 8, XNNPACK 1. A load_config could hold others.
 _THREADS = {"openvino": "num_of_threads", "xnnpack": "intra_op_num_threads"}
 _REFUSED = {*_THREADS.values(), "load_config"}
-# Settings that let a provider compute in less than f32. Source: onnxruntime.ai/docs/execution-providers.
+# Settings with which a provider computes in less than f32. Source: onnxruntime.ai/docs/execution-providers.
 _LOWER: Mapping[str, Mapping[str, str]] = {
     "cpu": {},
     "xnnpack": {},
@@ -45,10 +45,10 @@ _LOWER: Mapping[str, Mapping[str, str]] = {
 _KNOWN_THREADS = {*_LOWER, *_THREADS, "qnn"}
 _OPTIMISATION = "graph_optimisation"
 _OPTIMISATIONS = {"none": "ORT_DISABLE_ALL"} | {level: f"ORT_ENABLE_{level.upper()}" for level in ("basic", "extended", "layout", "all")}
-# ONNX element types that numpy calls otherwise.
+# ONNX element types with other names in numpy.
 _DTYPES = {"float": "float32", "double": "float64", "string": "object"}
 _TENSOR = re.compile(r"tensor\((\w+)\)")
-# What precedes the text of an error: its number, the file, then the place in the C++ source with the function's signature.
+# The text before the reason of an error: its number, the file, then the line of the C++ source with the function's signature.
 _ERROR_HEAD = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed:|\S+\.(?:cc|h):\d+ .*?\) (?=[A-Z])")
 _OPSET = re.compile(r"Opset (\d+) is under development.*till opset (\d+)")
 
@@ -57,7 +57,7 @@ class OnnxRuntime(Runtime):
     """Runs an ONNX model with ONNX Runtime."""
 
     def __init__(self, profile_prefix: str = "") -> None:
-        # Where ONNX Runtime's own profiler is to write; it slows the model, so that nothing is measured with it on.
+        # The beginning of the file that ONNX Runtime's profiler writes; nothing is measured with it, because it slows the model.
         self._profile_prefix = profile_prefix
         self.session: Any = None
         self._inputs: tuple[TensorInfo, ...] = ()
@@ -78,12 +78,12 @@ class OnnxRuntime(Runtime):
         settings = {name: provider_settings(name, options) for name in names}
         started_ns = time.monotonic_ns()
         session_options = library.module.SessionOptions()
-        # Its warnings are about what an exporter left in the file; what stops a model comes as an exception.
+        # Warnings are about leftovers of an exporter; errors come as exceptions.
         session_options.log_severity_level = 3
         session_options.graph_optimization_level = getattr(library.module.GraphOptimizationLevel, level)
         session_options.intra_op_num_threads = options.threads
         session_options.inter_op_num_threads = 1
-        # XNNPACK has threads of its own, whose cores idle ones that spin would take.
+        # XNNPACK has threads of its own, and spinning idle threads would take their cores.
         spinning = {"session.intra_op.allow_spinning": "0"} if "xnnpack" in settings else {}
         placed = {} if names == ["cpu"] else {"session.record_ep_graph_assignment_info": "1"}
         for key, value in (spinning | configuration | placed).items():
@@ -115,7 +115,7 @@ class OnnxRuntime(Runtime):
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs; return `InferenceSession.run` on the copies."""
         check_inputs(inputs, self._inputs)
-        # Always to the same memory, and when the outputs are gone: providers pay for new addresses, as no loop on one input does.
+        # The inputs are copied to the same memory each time, after the outputs are freed, because new addresses cost providers time.
         self._last, feeds = None, self._feeds
         for info, array in zip(self._inputs, inputs, strict=True):
             if info.name in feeds and feeds[info.name].shape == array.shape:
@@ -131,24 +131,24 @@ class OnnxRuntime(Runtime):
         return call
 
     def outputs(self) -> list[Array]:
-        """Return copies of what the last call gave."""
+        """Return copies of the last call's outputs."""
         if self._last is None:
             raise MeasurementError("ONNX Runtime has no output: run a query first")
         return [array.copy() for array in self._last]
 
     def close(self) -> None:
-        """Let the session go; its memory and threads go with it."""
+        """Release the session with its memory and threads."""
         self.session, self._last, self._feeds = None, None, {}
         self._inputs = self._outputs = ()
 
 
 def _providers(backend: str, library: RuntimeLibrary) -> list[str]:
-    """Return the providers, without the CPU behind them: it comes last in any session, so that `cuda,cpu` is `cuda`."""
+    """Return the providers, without the CPU after others, because it is the last one in any session: `cuda,cpu` is `cuda`."""
     names = [_SHORT.get(part.lower(), part) for part in (part.strip() for part in backend.split(",")) if part]
     available = library.module.get_available_providers()
     absent = [name for name in names if name not in available]
     if absent or not names:
-        # Azure's sends to a service, and takes no operator of a model.
+        # Azure's provider uses a service, and runs no operator of a model.
         choices = ", ".join(_NAMES.get(name, name) for name in available if name != "AzureExecutionProvider")
         raise UnavailableError(
             f"{library.package} {library.version} has no provider {', '.join(absent) or repr(backend)}: choose --backend {choices}, "
@@ -158,19 +158,19 @@ def _providers(backend: str, library: RuntimeLibrary) -> list[str]:
 
 
 def provider_settings(name: str, options: Options) -> dict[str, str]:
-    """Return the settings of the provider of this short name: its threads and f32, then the user's, which hold no threads."""
+    """Return the settings of the provider with this short name: its threads and f32, then the user's, which must not set threads."""
     of_user = {key.removeprefix(f"{name}."): value for key, value in options.extra.items() if key.startswith(f"{name}.")}
     if name == "cuda":
         return {"use_tf32": "0", **of_user}
     if name not in _THREADS or "CPU" not in of_user.get("device_type", "CPU"):
         return of_user
     if refused := sorted(_REFUSED.intersection(of_user)):
-        raise ConfigError(f"{name} takes its threads from --threads: leave {refused[0]} out")
+        raise ConfigError(f"--threads sets the threads of {name}: leave {refused[0]} out")
     return {_THREADS[name]: str(options.threads), **of_user}
 
 
 def computed_precision(name: str, settings: Mapping[str, str]) -> str:
-    """Return what the provider computes floats in, as a backend names it: `f32`, `f16`, ...; `auto` where it chooses."""
+    """Return the precision in which the provider computes floats: `f32`, `f16`, ...; `auto` if it chooses."""
     if name == "openvino":
         return "f32" if settings.get("device_type", "CPU") == "CPU" else "auto"
     if name not in _LOWER:
@@ -184,7 +184,7 @@ def _session(
     model: Path, session_options: Any, providers: list[str], settings: Sequence[Mapping[str, str]], library: RuntimeLibrary
 ) -> Any:
     """Return a session that runs on all of `providers` and never falls back to others."""
-    # The library's classes of errors have no common one below Exception.
+    # The library's errors have no common base class but Exception.
     kinds = [kind for kind in vars(library.module.capi.onnxruntime_pybind11_state).values() if isinstance(kind, type)]
     failures: tuple[type[Exception], ...] = (RuntimeError, ValueError, *(kind for kind in kinds if issubclass(kind, Exception)))
     absences = tuple(kind for kind in failures if kind.__name__ in {"EPFail", "EngineError", "DeviceReset"})
@@ -211,7 +211,7 @@ def _session(
 
 
 def _taken(model: Path, session: Any, providers: Sequence[str], *, has_fallback: bool) -> dict[str, str]:
-    """Return how many operators each provider took and which stayed on the CPU; raises UnavailableError if one took none."""
+    """Return the number of operators of each provider, and those left to the CPU; raises UnavailableError if a provider has none."""
     if providers == [_SHORT["cpu"]]:
         return {}
     if not hasattr(session, "get_provider_graph_assignment_info"):
@@ -240,7 +240,7 @@ def _info(entry: Any, model: Path) -> TensorInfo:
 
 
 def _reason_of(error: Exception) -> str:
-    """Return what the library says of an error, without the number, file and function that precede it."""
+    """Return the reason of an error, without the number, file and function before it."""
     words = _ERROR_HEAD.sub("", " ".join(str(error).split())).strip().rstrip(".") or type(error).__name__
     if words == "Protobuf parsing failed":
         return "it is not an ONNX model, or a truncated one"

@@ -45,7 +45,7 @@ class OpenVino(Runtime):
         properties = {name: value for name, value in options.extra.items() if name.isupper()}
         adapter.check_options("openvino", options, extra=("precision", *properties))
         precision = adapter.chosen_setting("openvino", options, "precision", _PRECISIONS)
-        # Else OpenVINO tries every format that it knows, and one of them is code.
+        # Otherwise OpenVINO would try every known format, one of which is code.
         start = model_file.head(model)
         is_xml = start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
         if start[4:8] == b"TFL3" or (not is_xml and start[0] not in _ONNX_TAGS):
@@ -65,7 +65,7 @@ class OpenVino(Runtime):
                 "fetch the model again, or export it for this version"
             ) from error
         load_ns = time.monotonic_ns() - started_ns
-        # OpenVINO's own files keep their inputs real.
+        # OpenVINO's own files have real inputs.
         file = OnnxFile({}) if model.suffix.lower() == ".xml" else read_onnx(model)
         self._module, self._inputs = library.module, file.with_quantisation(inputs)
         computed = _computed(compiled, precision, device)
@@ -108,7 +108,7 @@ class OpenVino(Runtime):
         return [np.array(array) for array in self._last.values()]
 
     def close(self) -> None:
-        """Let the request go, and the compiled model with it."""
+        """Release the request and the compiled model."""
         self._last = self._request = self._module = None
         self._inputs = ()
 
@@ -136,7 +136,7 @@ def _settings(device: str, threads: int, precision: str | None) -> dict[str, Any
 
 
 def _computed(compiled: Any, requested: str | None, device: str) -> str | None:
-    """Return the precision that the library computes in; a requested one must be met."""
+    """Return the precision in which the library computes; raises UnavailableError if it is not the requested one."""
     try:
         computed = str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
     except (RuntimeError, AttributeError):
@@ -150,7 +150,7 @@ def _computed(compiled: Any, requested: str | None, device: str) -> str | None:
 
 
 def _metadata(graph: Any) -> Mapping[str, str]:
-    """Return the model's metadata: the properties of the ONNX file it came from, or what its exporter wrote."""
+    """Return the model's metadata: the properties of its ONNX file, or those of its exporter."""
     metadata: dict[str, str] = {}
     sections = dict(graph.rt_info.items())
     for entries in (sections.get("framework"), sections.get("model_info")):
@@ -169,7 +169,7 @@ def _info(port: Any, model: Path) -> TensorInfo:
 
 
 def _reason(error: Exception) -> str:
-    """Return the last part of the library's error message, which states the cause; the parts before it are source locations."""
+    """Return the cause in the library's error message, its last part, after source locations."""
     lines = [
         line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(("Exception from", "FrontEnd API failed"))
     ]

@@ -45,7 +45,7 @@ from edgemeter.agent.runtimes.python_model import PythonModel, keywords_of, mode
 from edgemeter.agent.sandbox.user_code import attribute_of, compiled, forget, raised, user_errors
 
 logger = logging.getLogger(__name__)
-# Their versions are facts where a factory names no packages.
+# Frameworks whose versions are facts if a factory names no packages.
 _FRAMEWORKS = ("torch", "jax", "tensorflow")
 # First words of backends whose first call compiles.
 _COMPILERS = ("jit", "compile", "function")
@@ -53,7 +53,7 @@ _COLLECTED_EVERY_NS = 100_000_000
 
 
 class PythonFactory(Runtime):
-    """Runs what a factory returns."""
+    """Runs the model that a factory returns."""
 
     def __init__(self) -> None:
         self._model: PythonModel | None = None
@@ -66,7 +66,7 @@ class PythonFactory(Runtime):
         self._leaves_garbage, self._collected_ns = True, 0
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Import the module, call the factory, and make the first call where the shapes are declared; see `Runtime.load`."""
+        """Import the module, call the factory, and make the first call if the shapes are declared; see `Runtime.load`."""
         target, address = target_of(model, options), str(model)
         forget()
         noted = NotedFiles()
@@ -109,7 +109,7 @@ class PythonFactory(Runtime):
         return self.with_late_facts(loaded)
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if there is no such source, or it is not Python; nothing of it is run. See `Runtime.check`."""
+        """Raise if the source is absent, or is not Python; nothing is run. See `Runtime.check`."""
         compiled(target_of(model, options).source, str(model))
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
@@ -117,10 +117,10 @@ class PythonFactory(Runtime):
         python_model = self._loaded()
         check_inputs(inputs, python_model.inputs)
         if self._leaves_garbage and time.monotonic_ns() > self._collected_ns + _COLLECTED_EVERY_NS:
-            # The collector is off while queries are timed: what calls leave in cycles is freed between them.
+            # The collector is off while queries are timed, so garbage in cycles is collected between them.
             gc.collect()
             self._collected_ns = time.monotonic_ns()
-        # Freed before the copies are made, which then lie where those of the last query lay, as in a loop of its user's.
+        # Freed before the copies are made, so that these reuse the memory of the last query, as in a user's loop.
         self._last, self._arguments = None, ()
         copies = [np.array(array, order="C") for array in inputs]
         self._arguments = arguments = copies if python_model.place is None else [python_model.place(array) for array in copies]
@@ -133,7 +133,7 @@ class PythonFactory(Runtime):
 
         def call_and_wait() -> None:
             self._last = result = function(*arguments)
-            # How to wait is seen by the very first result.
+            # The first result shows how to wait.
             if self._waits is None:
                 self._waits = waits_for(result, arguments, function)
                 if python_model.arrays is not None:
@@ -144,10 +144,10 @@ class PythonFactory(Runtime):
         return call if waits is not None and not waits else call_and_wait
 
     def outputs(self) -> list[Array]:
-        """Return copies of the last call's arrays, which must be what was declared, or what the first calls showed."""
+        """Return copies of the last call's arrays, which must be as declared, or as in the first calls."""
         python_model = self._loaded()
         if self._last is None:
-            raise MeasurementError("the model has no output: run a query first; of a call that returned None there is none")
+            raise MeasurementError("the model has no output: run a query first, and let the call return its results")
         arrays = arrays_of(self._last) if python_model.arrays is None else [np.array(array) for array in python_model.arrays(self._last)]
         if self._outputs and len(arrays) != len(self._outputs):
             raise MeasurementError(
@@ -162,7 +162,7 @@ class PythonFactory(Runtime):
         return arrays
 
     def close(self) -> None:
-        """Let the model go. What its `close` raises is logged: the run is measured by then."""
+        """Release the model. An error of its `close` is logged, because the run is already measured."""
         python_model, self._model, self._last, self._arguments = self._model, None, None, ()
         if python_model is not None and python_model.close is not None:
             try:
@@ -176,12 +176,10 @@ class PythonFactory(Runtime):
         return self._model
 
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return what was loaded with framework, backend and precision, as far as the model states them or its calls showed them.
-
-        See `Runtime.with_late_facts`.
+        """Return `loaded` with framework, backend and precision, from the model or its calls; see `Runtime.with_late_facts`.
 
         Raises:
-            ConfigError: it ran elsewhere than on the backend that was asked for.
+            ConfigError: the model did not run on the requested backend.
         """
         python_model = self._loaded()
         if self._evidence is None and self._last is not None:
@@ -191,7 +189,7 @@ class PythonFactory(Runtime):
         packages = python_model.packages or tuple(name for name in imported if name in evidence.libraries or len(imported) == 1)
         if self._backend and contradicts(self._backend, evidence.devices):
             raise ConfigError(
-                f"backend {self._backend!r} was asked for, and the model ran on {', '.join(evidence.devices)}: correct its factory"
+                f"backend {self._backend!r} was asked for, but the model ran on {', '.join(evidence.devices)}: correct its factory"
             )
         return replace(
             loaded,
@@ -199,15 +197,15 @@ class PythonFactory(Runtime):
             version=versions_of(packages) if packages else platform.python_version(),
             backend=python_model.backend or self._backend or ",".join(("callable", *evidence.devices)),
             facts={name: version_of(name) for name in python_model.packages or imported},
-            # Not by the types of inputs and outputs: a model may convert both.
+            # The types of inputs and outputs do not count, because a model may convert both.
             precision=python_model.precision or evidence.precision or "unknown",
         )
 
     def _first_call(self, python_model: PythonModel, address: str) -> int | None:
-        """Make the first calls where the sizes of the inputs are known; return the ns of the first. They show the outputs' shapes.
+        """Make the first calls, which show the outputs' shapes, if the sizes of the inputs are known; return the ns of the first.
 
         Raises:
-            ConfigError: the call raised, or its result cannot be used.
+            ConfigError: the call failed, or its result cannot be used.
         """
         if any(size is None for info in python_model.inputs for size in info.shape[1:]):
             return None

@@ -1,4 +1,4 @@
-"""The files that determine a model of the runtime `python`: those beside its code, its weights, and those that its options name."""
+"""The files that determine a model of the runtime `python`: those next to its code, its weights, and those in its options."""
 
 import builtins
 import io
@@ -18,21 +18,21 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.sandbox.bubblewrap import is_narrow
 
-# A folder of more that an option names is a data set rather than a model; at 40 MB/s its hash would take 7 minutes in each process.
+# A larger folder in an option is probably a data set; at 40 MB/s its hash would take 7 minutes in each process.
 _MOST_FILES, _MOST_BYTES = 1000, 16 * 10**9
 _OPEN = open
 
 
 class NotedFiles:
-    """Notes the files that Python opens to read while it is entered: what determines a model may lie beside its code, named there only.
+    """Records the files that Python opens for reading while it is entered, because code may read files that only it names.
 
-    It stands for `open`, and is no function, because a class whose attribute it is would make that its method.
+    It replaces `open`. It is not a function, because that would become a method as an attribute of a class.
     """
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
         self._is_noting = False
-        # No audit hook: it stays for ever, and would add 0.4 us to each `id()` of the timed part. Python 3.10 has the accessor.
+        # An audit hook cannot be removed, and would add 0.4 us to each `id()` of the timed part. Python 3.10 has the accessor.
         self._owners = [owner for owner in (builtins, io, getattr(pathlib, "_NormalAccessor", None)) if owner]
 
     def __call__(self, file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
@@ -55,19 +55,19 @@ class NotedFiles:
 
 
 def sources(target: PythonTarget) -> list[Path]:
-    """Return the files beside the code of a target that were imported, by the names of their modules."""
+    """Return the imported files next to the code of a target, sorted by module."""
     modules = (module for name, module in sorted(sys.modules.items()) if not name.startswith("edgemeter."))
     imported = [Path(file) for module in modules if isinstance(module, ModuleType) and (file := vars(module).get("__file__"))]
     return _beside(target, imported)
 
 
 def opened(target: PythonTarget, noted: NotedFiles) -> list[Path]:
-    """Return the files beside the code that it opened to read; by name."""
+    """Return the files next to the code that it opened for reading, sorted."""
     return sorted(_beside(target, (file for file in noted.paths if "__pycache__" not in file.parts and file.is_file())))
 
 
 def _beside(target: PythonTarget, files: Iterable[Path]) -> list[Path]:
-    """Return those files that lie in the code's folder, but for what a run writes in its scratch folder."""
+    """Return the files in the code's folder, without those that a run writes to its scratch folder."""
     folder, scratch = target.folder, Path(tempfile.gettempdir()).resolve()
     if folder is None:
         return []
@@ -77,7 +77,7 @@ def _beside(target: PythonTarget, files: Iterable[Path]) -> list[Path]:
 
 
 def files_of_weights(weights: Sequence[Path], address: str) -> list[Path]:
-    """Return the files of weights, of a folder all in it; raises ConfigError if one is absent."""
+    """Return the files of weights, all files of a folder; raises ConfigError if one is absent."""
     files: list[Path] = []
     for path in map(Path, weights):
         inside = sorted(_walked(path)) if path.is_dir() else [path]
@@ -88,15 +88,15 @@ def files_of_weights(weights: Sequence[Path], address: str) -> list[Path]:
 
 
 def files_of_options(options: Mapping[str, str], address: str, *, has_weights: bool) -> list[Path]:
-    """Return the files that options name, of a folder all in it: a user's factory may read weights that it does not state.
+    """Return the files in options, all files of a folder, because a factory may read weights that it does not declare.
 
     Raises:
-        ConfigError: a folder holds too much to be a model, and the model does not state its weights.
+        ConfigError: a folder is too large for a model, and the model does not declare its weights.
     """
     files: list[Path] = []
     for name, value in sorted(options.items()):
         inside: list[Path] = []
-        # A text that is no path may be too long for one, or begin with the name of no user.
+        # A text may be too long for a path, or begin with an unknown user.
         with suppress(OSError, RuntimeError):
             path = Path(value).expanduser()
             if path.is_file():
@@ -114,7 +114,7 @@ def files_of_options(options: Mapping[str, str], address: str, *, has_weights: b
 
 
 def _walked(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, but for hidden ones and caches of Python's: copies of one model differ in them."""
+    """Yield the files below a folder, without hidden ones and Python's caches, in which copies of a model differ."""
     for top, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _is_hidden(name)]
         yield from (path for name in names if not _is_hidden(name) and (path := Path(top, name)).is_file())

@@ -22,9 +22,9 @@ from edgemeter.agent.runtimes.call_results import refuse_coroutine_function
 
 _FORMS = "return a pair (callable, inputs) or a PythonModel"
 _TENSORS = 'as {"image": ("float32", (1, 3, 224, 224))}, None for open sizes'
-# Names of files of weights that say nothing: their folder's does.
+# Generic names of files of weights; their folder names the model.
 _NAMELESS = ("model", "pytorch_model", "saved_model", "weights")
-# Of a function that is measured in its caller's process: rules of the verdict go by it.
+# The backend of a function in its caller's process, by which rules of the verdict recognise it.
 _IN_PROCESS = "in-process"
 
 
@@ -64,7 +64,7 @@ class PythonModel:
 
 
 def model_of(returned: Any, address: str) -> PythonModel:
-    """Return what a factory returned in one form; raises ConfigError if it is neither, or what it declares is wrong."""
+    """Return the factory's result as a PythonModel; raises ConfigError if that is impossible, or a declaration is wrong."""
     python_model = _in_one_form(returned, address)
     inputs, outputs = (_declared(kind, getattr(python_model, kind), address) for kind in ("inputs", "outputs"))
     weights: Any = python_model.weights
@@ -101,7 +101,7 @@ def _in_one_form(returned: Any, address: str) -> PythonModel:
 
 
 def _declared(kind: str, tensors: Any, address: str) -> tuple[TensorInfo, ...]:
-    """Return the inputs or outputs, also those of a mapping of names to dtype and shape; raises ConfigError if they are none."""
+    """Return the inputs or outputs, which may be a mapping of names to dtype and shape; raises ConfigError if they are invalid."""
     try:
         infos: Any = tensors
         if isinstance(tensors, Mapping):
@@ -112,14 +112,14 @@ def _declared(kind: str, tensors: Any, address: str) -> tuple[TensorInfo, ...]:
 
 
 def _size(size: Any) -> int | None:
-    """Return a size of a shape; raises TypeError or ValueError if it is none."""
+    """Return a size of a shape; raises TypeError or ValueError if it is invalid."""
     if size is not None and operator.index(size) < 1:
         raise ValueError(size)
     return None if size is None else operator.index(size)
 
 
 def target_of(model: Path, options: Options) -> PythonTarget:
-    """Return the address; a file of Python by itself has its factory `make`. Raises ConfigError if it is none, or its source is absent."""
+    """Return the target; the factory of a plain Python file is `make`. Raises ConfigError if there is none, or its source is absent."""
     check_options("python", Options(threads=options.threads))
     is_plain = model.suffix == ".py" and model.is_file()
     target = PythonTarget("make", file=model) if is_plain else python_target.parse(str(model))
@@ -133,7 +133,7 @@ def target_of(model: Path, options: Options) -> PythonTarget:
 
 
 def keywords_of(factory: Any, options: Options, address: str) -> dict[str, Any]:
-    """Return the factory's arguments; raises ConfigError if it takes no such option, or lacks one."""
+    """Return the factory's arguments; raises ConfigError if an option is unknown or missing."""
     if not callable(factory):
         raise ConfigError(f"{address} is {type(factory).__qualname__}, which cannot be called: name a function that returns the model")
     if inspect.iscoroutinefunction(factory) or inspect.isasyncgenfunction(factory):
@@ -152,7 +152,7 @@ def keywords_of(factory: Any, options: Options, address: str) -> dict[str, Any]:
     is_set = {"threads": options.threads > 1, "backend": options.backend is not None}
     if refused := [name for name in is_set if is_set[name] and name not in named]:
         raise ConfigError(
-            f"{address} takes no `{refused[0]}`, so that {settings[refused[0]]!r} cannot be set: leave it out, or add the parameter"
+            f"{address} has no parameter `{refused[0]}`, so {settings[refused[0]]!r} cannot be set: leave it out, or add the parameter"
         )
     keywords = dict(options.extra) | {name: value for name, value in settings.items() if name in named and value is not None}
     if lacking := [name for name in named if parameters[name].default is inspect.Parameter.empty and name not in keywords]:
@@ -162,9 +162,9 @@ def keywords_of(factory: Any, options: Options, address: str) -> dict[str, Any]:
 
 
 def name_of(python_model: PythonModel, target: PythonTarget) -> str:
-    """Return the name that the model shares with its other formats."""
+    """Return the name of the model in all formats."""
     if named := python_model.metadata.get("name"):
-        # Hugging Face's have a slash.
+        # Names of Hugging Face have a slash.
         return str(named).replace("/", "-")
     if python_model.weights:
         weights = Path(python_model.weights[0])
@@ -174,13 +174,13 @@ def name_of(python_model: PythonModel, target: PythonTarget) -> str:
 
 
 def versions_of(packages: Sequence[str]) -> str:
-    """Return the version of the first package, then those of others that differ from it: what computes may be another than the first."""
+    """Return the version of the first package, then those of others that differ, because another one may compute."""
     first, *further = map(version_of, packages)
     return ", ".join((first, *(f"{name} {text}" for name, text in zip(packages[1:], further, strict=True) if text != first)))
 
 
 def version_of(package: str) -> str:
-    """Return the version of a distribution, or what its module says where it has another name; `unknown` of neither."""
+    """Return the version of a distribution, or else of the module with that name, or `unknown`."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -42,7 +42,7 @@ from edgemeter.agent.runtimes.adapter import (
 from edgemeter.agent.runtimes.call_results import arrays_of
 
 _CANDIDATES = (LibraryCandidate("torch", ("torch",)),)
-# What PyTorch raises on a file that it cannot load; it has no error of its own for it.
+# Errors of PyTorch for a file that it cannot load.
 _FAILURES = (
     RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError, EOFError, OSError, pickle.UnpicklingError,
 )  # fmt: skip
@@ -63,11 +63,11 @@ class TorchArchive:
 
 
 def read_archive(model: Path) -> TorchArchive:
-    """Return what the file holds, judged by its members; raises ConfigError if it is a pickle, or none of PyTorch's models."""
+    """Return the kind and texts of a file by its members; raises ConfigError if it is a pickle, or no model of PyTorch."""
     start = model_file.head(model)
     try:
         with zipfile.ZipFile(model) as archive:
-            # Below a folder of the archive's name, but for programs of PyTorch 2.5 to 2.7.
+            # Members are in a folder with the archive's name, except for programs of PyTorch 2.5 to 2.7.
             names = {name.partition("/")[2] or name: name for name in archive.namelist()}
             names = names if "version" not in archive.namelist() else {name: name for name in archive.namelist()}
             programs = [name for name in names if _PROGRAM.fullmatch(name)]
@@ -106,7 +106,7 @@ class PyTorch(Runtime):
         self._torch = library.module
         self._device = _device(library.module, options.backend or "cpu")
         library.module.set_num_threads(options.threads)
-        # Can be set once in a process, before the first parallel work.
+        # It can be set once in a process, before the first parallel work.
         with contextlib.suppress(RuntimeError):
             library.module.set_num_interop_threads(1)
         if onednn == "off":
@@ -118,7 +118,7 @@ class PyTorch(Runtime):
         started_ns = time.monotonic_ns()
         try:
             with warnings.catch_warnings():
-                # TorchScript is deprecated (for PyTorch 2.15 a FutureWarning), which is for the author of the model to act on.
+                # TorchScript is deprecated (a FutureWarning in PyTorch 2.15), which concerns the author of the model.
                 for category in (DeprecationWarning, FutureWarning):
                     warnings.filterwarnings("ignore", message=r".*torch\.jit\.|.*TorchScript", category=category)
                 if archive.kind == "torchscript":
@@ -138,7 +138,7 @@ class PyTorch(Runtime):
         )
 
     def check(self, model: Path, options: Options) -> None:
-        """Raise if it is no archive of PyTorch's, or this build sees no such device; see `Runtime.check`."""
+        """Raise if it is not an archive of PyTorch, or this build has no such device; see `Runtime.check`."""
         read_archive(model)
         _device(load_library(_CANDIDATES, "torch").module, options.backend or "cpu")
 
@@ -147,7 +147,7 @@ class PyTorch(Runtime):
         if self._inputs:
             check_inputs(inputs, self._inputs)
         if not self._torch.is_inference_mode_enabled():
-            # Once, until `close`: inside the call it costs 1.5 us each time.
+            # Once, until `close`, because it would cost 1.5 us in each call.
             self._mode.enter_context(self._torch.inference_mode())
         try:
             tensors = [self._torch.from_numpy(array.copy(order="C")).to(self._device) for array in inputs]
@@ -173,14 +173,14 @@ class PyTorch(Runtime):
         return arrays_of(_detections(self._last) if self._takes_list else self._last)
 
     def close(self) -> None:
-        """Let the module go and leave inference mode."""
+        """Release the module and leave inference mode."""
         self._mode.close()
         self._module = self._last = None
         self._inputs = ()
 
 
 def _device(torch: Any, backend: str) -> str:
-    """Return `backend` if it is a device that this build of PyTorch sees: `cpu`, `cuda` or `cuda:N`."""
+    """Return `backend` if this build of PyTorch has that device: `cpu`, `cuda` or `cuda:N`."""
     kind, _, index = backend.partition(":")
     if backend != "cpu" and (kind != "cuda" or not (index or "0").isdigit()):
         raise ConfigError(f"runtime 'pytorch' has no backend {backend!r}: choose cpu, cuda or cuda:N")
@@ -192,7 +192,7 @@ def _device(torch: Any, backend: str) -> str:
 
 
 def _declared(name: str, texts: Mapping[str, str], module: Any, *, takes_list: bool) -> tuple[TensorInfo, ...]:
-    """Return the input: a picture of a list, or what the archive's config.txt declares by its `shape`; nothing when there is none."""
+    """Return the input: a picture of a list, or the `shape` in the archive's config.txt; empty without either."""
     shape: tuple[int | None, ...] = (3, None, None)
     try:
         if not takes_list:
@@ -226,6 +226,6 @@ def _info(name: str, node: Any) -> TensorInfo:
 
 
 def _detections(value: Any) -> Any:
-    """Return the last list of dictionaries in what a detector returns; what has none as it is."""
+    """Return the last list of dictionaries in a detector's result, or the result if there is none."""
     lists = [item for item in value if isinstance(item, list) and item and isinstance(item[0], Mapping)] if isinstance(value, tuple) else []
     return lists[-1] if lists else value

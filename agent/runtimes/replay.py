@@ -71,7 +71,7 @@ class ReplayModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ReplayRuntime(Runtime):
-    """Lasts as long as a recorded model did, and gives what it gave."""
+    """Plays the latencies and outputs of a recorded model."""
 
     def __init__(self) -> None:
         self._latencies_ns: Iterator[int] = iter(())
@@ -81,7 +81,7 @@ class ReplayRuntime(Runtime):
         self._has_run = False
 
     def load(self, model: Path, options: Options) -> Loaded:
-        """Read the recording and wait for the load time that it gives; see `Runtime.load`."""
+        """Read the recording and wait for its load time; see `Runtime.load`."""
         check_options("replay", options, backends=("replay",), extra=("wait",))
         started_ns = time.monotonic_ns()
         self._spin_ns = spinning_ns(options.extra.get("wait", "spin"))
@@ -149,14 +149,14 @@ def _latencies_ns(recorded: ReplayModel) -> Iterator[int]:
 
 
 def spinning_ns(wait: str) -> int:
-    """Return for how long before a deadline the setting `wait` (spin or sleep) spins; raises ConfigError if it is neither."""
+    """Return the time before a deadline in which the setting `wait` (spin or sleep) spins; raises ConfigError if it is neither."""
     if wait not in {"spin", "sleep"}:
         raise ConfigError(f"runtime 'replay' cannot wait by {wait!r}: choose spin or sleep")
     return _SPIN_NS if wait == "spin" else 0
 
 
 def wait_until(deadline_ns: int, spin_ns: int) -> None:
-    """Return when the monotonic clock has reached the deadline: late by the timer's slack when it may not spin."""
+    """Wait for the deadline on the monotonic clock; without spinning, late by the timer's slack."""
     rest_ns = deadline_ns - time.monotonic_ns()
     if rest_ns > spin_ns:
         time.sleep((rest_ns - spin_ns) / 1e9)

@@ -35,9 +35,9 @@ from edgemeter.agent.runtimes.adapter import check_inputs, check_options
 from edgemeter.agent.runtimes.served_http import PING_PATH, OpenInference, ServedFile
 from edgemeter.agent.runtimes.served_tensors import Payload
 
-# Requests that are kept ready, in all; what exceeds it is made for each query.
+# The most bytes of cached requests; further ones are made for each query.
 _READY_BYTES = 256_000_000
-# An answer to the same request whose size differs by more may be another thing: it is decoded.
+# If the size of an answer to the same request differs by more, it may be an error, and is decoded.
 _UNLIKE_RATIO = 0.1
 _ERROR = b'"error"'
 _CLOSES = "closed by the server after each answer"
@@ -55,7 +55,7 @@ class ServedModel(ConcurrentRuntime):
         self._ready_bytes = 0
         # The size of the last answer to each request that was decoded, by the identity of the request.
         self._decoded: dict[int, int] = {}
-        # Of `bind` the last that is sound, as far as is known, and one that has to be decoded.
+        # The last answer that is not suspicious, and one that must be decoded.
         self._last: Answered | None = None
         self._unread: Answered | None = None
         self._version: str | None = None
@@ -84,7 +84,7 @@ class ServedModel(ConcurrentRuntime):
         if is_on_this_machine(file.url):
             facts["server_machine"] = "this"
         if link.sock is None:
-            # The server ended it behind its answer: each query opens one, within the clock.
+            # The server closes the connection after each answer, so each query opens one, within the clock.
             facts["connection"] = _CLOSES
         return Loaded(
             package=description.server,
@@ -102,7 +102,7 @@ class ServedModel(ConcurrentRuntime):
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Make the request, decode what has not been looked at, and open the connection; see `Runtime.bind`."""
+        """Make the request, decode a pending answer, and open the connection; see `Runtime.bind`."""
         link = self._link
         self._part_from_users()
         if self._unread is not None:
@@ -131,7 +131,7 @@ class ServedModel(ConcurrentRuntime):
         """Make the request of one query on the user's own connection; see `ConcurrentRuntime.bind_concurrent`."""
         link = self._link
         payload = self._payload(inputs)
-        # Some servers have few places for connections.
+        # Some servers accept few connections.
         link.close()
         if user is None:
 
@@ -147,7 +147,7 @@ class ServedModel(ConcurrentRuntime):
         if user not in self._users:
             self._users[user] = link.another()
         user_link = self._users[user]
-        # The query itself fails then, and is counted.
+        # If this fails, the query fails, and is counted.
         with suppress(AnswerError):
             user_link.make_ready(PING_PATH)
         return lambda: self._ask(user_link, payload)
@@ -163,14 +163,14 @@ class ServedModel(ConcurrentRuntime):
         return Answered(partial(self._decode, answer, id(payload)), is_unlike)
 
     def _payload(self, inputs: Sequence[Array]) -> Payload:
-        """Return the request for these inputs: one that was made before, where there was room for it."""
+        """Return the request for these inputs, from the cache if possible."""
         key = tuple(map(id, inputs))
         if key in self._payloads:
             return self._payloads[key][1]
         check_inputs(inputs, self._inputs)
         payload: Payload = self._protocol.request(inputs)
         if self._ready_bytes + len(payload.content) <= _READY_BYTES:
-            # With the arrays, whose identity is the key.
+            # With the arrays, so that their identities, the key, stay unique.
             self._payloads[key] = inputs, payload
             self._ready_bytes += len(payload.content)
         return payload
@@ -192,7 +192,7 @@ class ServedModel(ConcurrentRuntime):
         return outputs
 
     def with_late_facts(self, loaded: Loaded) -> Loaded:
-        """Return what was loaded with the version that answered; see `Runtime.with_late_facts`."""
+        """Return `loaded` with the version that answered; see `Runtime.with_late_facts`."""
         return replace(loaded, facts={**loaded.facts, "served_model_version": self._version}) if self._version else loaded
 
     def close(self) -> None:

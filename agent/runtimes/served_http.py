@@ -1,4 +1,4 @@
-"""The Open Inference Protocol (v2) over HTTP, its tensors as JSON or as bytes behind it.
+"""The Open Inference Protocol (v2) over HTTP, with tensors in JSON or as bytes after it.
 
 Source: https://github.com/triton-inference-server/server/tree/main/docs/protocol.
 """
@@ -70,7 +70,7 @@ class _OipAnswer(msgspec.Struct):
 
 
 class OpenInference:
-    """A model by the protocol; bytes are Triton's extension binary_tensor_data. `model_version` is the last answer's."""
+    """A model behind the protocol, with Triton's extension binary_tensor_data; `model_version` is that of the last answer."""
 
     def __init__(self, link: ModelServer, file: ServedFile) -> None:
         self._link, self._file = link, file
@@ -81,11 +81,11 @@ class OpenInference:
 
     @property
     def form(self) -> str:
-        """The protocol, and the form of its tensors."""
+        """The protocol and the form of tensors."""
         return f"oip,{'binary' if self._is_binary else 'json'}"
 
     def describe(self) -> ServedDescription:
-        """Return server and model; raises UnavailableError if it is not there or not ready, ConfigError if it cannot be used here."""
+        """Return server and model; raises UnavailableError if they are absent or not ready, ConfigError if they cannot be used."""
         server = self._link.ask("/v2").document
         if self._file.transport == "auto":
             self._is_binary = "binary_tensor_data" in (server.get("extensions") or ())
@@ -99,8 +99,10 @@ class OpenInference:
         try:
             metadata = msgspec.convert(answer.document, _OipMetadata)
         except msgspec.ValidationError as error:
-            raise UnavailableError(f"{self._file.url} describes {model!r} as the protocol does not: {error}: check its url") from error
-        remedy = "" if self._is_binary else 'set transport = "binary", if the server speaks it'
+            raise UnavailableError(
+                f"{self._file.url} describes {model!r} in another form than the protocol's ({error}): check its url"
+            ) from error
+        remedy = "" if self._is_binary else 'set transport = "binary", if the server supports it'
         self._inputs, self._outputs = (
             tuple(served_tensor(tensor.name, tensor.datatype, tensor.shape, json_remedy=remedy) for tensor in tensors or ())
             for tensors in (metadata.inputs, metadata.outputs)
@@ -111,7 +113,7 @@ class OpenInference:
         return ServedDescription(name, server_version, model, self._inputs, self._outputs, version)
 
     def _check_described(self, answer: Answer, model: str) -> None:
-        """Raise UnavailableError unless it is the description of a model; Triton refuses an unknown one with 400, others with 404."""
+        """Raise UnavailableError unless this is the description of a model; for an unknown model Triton answers 400, others 404."""
         file = self._file
         if answer.status in (400, 404):
             raise not_served(model, file.version, self._models(), file.url, answer.reason or f"status {answer.status}")
@@ -130,14 +132,14 @@ class OpenInference:
         return names[0]
 
     def _models(self) -> list[ListedModel]:
-        """Return what the server has, as far as it lists that."""
+        """Return the models that the server lists."""
         try:
             return decode_json(self._link.ask("/v2/repository/index", {}).content, list[ListedModel])
         except msgspec.MsgspecError:
             return []
 
     def request(self, inputs: Sequence[Array]) -> Payload:
-        """Return the request for these inputs; raises ConfigError if the form cannot hold them."""
+        """Return the request for these inputs; raises ConfigError if the form cannot represent them."""
         tensors: list[dict[str, Any]] = []
         contents = []
         for array, tensor in zip(inputs, self._inputs, strict=True):

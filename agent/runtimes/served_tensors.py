@@ -1,4 +1,4 @@
-"""Tensors as servers write them: datatypes of the Open Inference Protocol, their bytes, and the checks of an answer's tensors."""
+"""Tensors of servers: datatypes of the Open Inference Protocol, their bytes, and the checks of an answer's tensors."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,23 +13,23 @@ from edgemeter.agent.base.errors import AnswerError, ConfigError, UnavailableErr
 from edgemeter.agent.runtimes import Array, TensorInfo
 from edgemeter.agent.runtimes.adapter import describe_tensor, shape_fits
 
-# NumPy has no bfloat16: it is converted to and from float32, which holds all of its values.
+# NumPy has no bfloat16, so it is converted to and from float32, which has all of its values.
 BF16 = "BF16"
 DTYPES = {
     "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "INT8": "int8", "INT16": "int16",
     "INT32": "int32", "INT64": "int64", "FP16": "float16", "FP32": "float32", "FP64": "float64", BF16: "float32",
 }  # fmt: skip
-# As they travel.
+# The types on the wire.
 _LITTLE_ENDIAN = {name: np.dtype("uint16" if name == BF16 else dtype).newbyteorder("<") for name, dtype in DTYPES.items()}
-# JSON has no numbers of these, says the protocol.
+# The protocol does not allow these in JSON.
 _NOT_IN_JSON = ("FP16", BF16)
-# So many are listed in an error.
+# The most names in an error.
 _NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ServedTensor:
-    """A tensor as the server declares it, and its datatype by the server's name."""
+    """A tensor as the server declares it, with the server's name of its datatype."""
 
     info: TensorInfo
     datatype: str
@@ -37,7 +37,7 @@ class ServedTensor:
 
 @dataclass(frozen=True, slots=True)
 class ServedDescription:
-    """The server and the model as the server states them."""
+    """The server and the model by the server's description."""
 
     server: str
     server_version: str
@@ -48,7 +48,7 @@ class ServedDescription:
 
 
 class Payload(msgspec.Struct, frozen=True):
-    """A request that is ready: where it is posted, its bytes, and the headers that go with them."""
+    """A prepared request: path, content and headers."""
 
     path: str
     content: bytes
@@ -56,23 +56,23 @@ class Payload(msgspec.Struct, frozen=True):
 
 
 def served_tensor(name: str, datatype: str, shape: Sequence[int], *, json_remedy: str = "") -> ServedTensor:
-    """Return a declared tensor; raises ConfigError where it is of a type that cannot be sent or read here.
+    """Return a declared tensor; raises ConfigError if its type cannot be sent or read.
 
-    With `json_remedy` it travels as JSON: what to do where that cannot hold it.
+    `json_remedy` is empty unless tensors are sent as JSON; then it is the remedy for types that JSON cannot represent.
     """
     if datatype not in DTYPES:
-        remedy = "texts cannot be made of data here" if datatype == "BYTES" else f"these are known: {', '.join(DTYPES)}"
-        raise ConfigError(f"tensor {name!r} of the served model is of {datatype or 'no datatype'}: {remedy}")
+        remedy = "serve a model without text inputs" if datatype == "BYTES" else f"known datatypes are {', '.join(DTYPES)}"
+        raise ConfigError(f"tensor {name!r} of the served model has {f'the datatype {datatype}' if datatype else 'no datatype'}: {remedy}")
     if json_remedy and datatype in _NOT_IN_JSON:
-        raise ConfigError(f"tensor {name!r} of the served model is of {datatype}, which JSON cannot hold: {json_remedy}")
+        raise ConfigError(f"tensor {name!r} of the served model is {datatype}, which JSON cannot represent: {json_remedy}")
     return ServedTensor(TensorInfo(name, tuple(None if size < 0 else size for size in shape), DTYPES[datatype]), datatype)
 
 
 def check_stated(model: str, inputs: Sequence[ServedTensor], outputs: Sequence[ServedTensor]) -> None:
-    """Raise ConfigError where the server states no inputs or no outputs."""
+    """Raise ConfigError if the server declares no inputs or no outputs."""
     if not inputs or not outputs:
         raise ConfigError(
-            f"the server states no {'outputs' if inputs else 'inputs'} of {model!r}: add them to the model's configuration on the server "
+            f"the server declares no {'outputs' if inputs else 'inputs'} of {model!r}: add them to the model's configuration on the server "
             "(MLServer: model-settings.json)"
         )
 
@@ -86,12 +86,12 @@ def to_bytes(array: Array, datatype: str) -> bytes:
 
 
 def from_bytes(content: bytes | memoryview, tensor: ServedTensor, shape: Sequence[int]) -> Array:
-    """Return the array of these bytes; raises AnswerError where they are not as many as the shape takes."""
+    """Return the array of these bytes; raises AnswerError if their number does not fit the shape."""
     dtype = _LITTLE_ENDIAN[tensor.datatype]
     _check_sizes(shape, tensor.info)
     if len(content) != prod(shape) * dtype.itemsize:
         raise wrong_answer(tensor.info, f"holds {len(content)} bytes for the shape {list(shape)} of {tensor.datatype}")
-    # A copy of its own, which may be written to.
+    # A writable copy.
     array: Array = np.ndarray(shape, dtype, bytearray(content))
     if tensor.datatype == BF16:
         array = array.astype(np.uint32)
@@ -101,15 +101,15 @@ def from_bytes(content: bytes | memoryview, tensor: ServedTensor, shape: Sequenc
 
 
 def to_list(array: Array, info: TensorInfo) -> list[Any]:
-    """Return the elements nested as lists; raises ConfigError where one is no number that JSON can hold."""
+    """Return the elements as nested lists; raises ConfigError if JSON cannot represent one."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ConfigError(f"input {info.name!r} holds NaN or infinity, which JSON cannot hold: use a binary transport")
+        raise ConfigError(f"input {info.name!r} has NaN or infinity, which JSON cannot represent: use a binary transport")
     nested: list[Any] = array.tolist()
     return nested
 
 
 def from_list(values: Any, info: TensorInfo, shape: Sequence[int]) -> Array:
-    """Return the array of numbers in lists, nested or flat; raises AnswerError where they are no numbers of that dtype or shape."""
+    """Return the array of numbers in lists, nested or flat; raises AnswerError if they do not fit dtype or shape."""
     try:
         array = _numbers(values, np.dtype(info.dtype))
     except OverflowError:
@@ -125,13 +125,13 @@ def from_list(values: Any, info: TensorInfo, shape: Sequence[int]) -> Array:
 
 
 def _numbers(values: Any, dtype: np.dtype[Any]) -> Array | None:
-    """Return the array of these numbers; None where one of them is none of that dtype."""
+    """Return the array of these numbers; None if one does not fit the dtype."""
     is_float = dtype.kind == "f"
     array = np.asarray(values)
     if not array.size:
         return array.astype(dtype)
     if array.dtype.kind not in ("biuf" if is_float else "biu"):
-        # Null, as which JSON writes NaN, and integers that NumPy makes floats, or has no type for.
+        # JSON has null for NaN, and integers that NumPy would turn into floats or objects.
         array = np.asarray(values, object)
         if not set(map(type, array.flat)) <= ({int, float, bool, type(None)} if is_float else {int, bool}):
             return None
@@ -148,7 +148,7 @@ def _check_sizes(shape: Sequence[int], info: TensorInfo) -> None:
 
 
 def checked(array: Array, info: TensorInfo) -> Array:
-    """Return an output of the declared shape; raises AnswerError where it has another."""
+    """Return an output; raises AnswerError if it does not have the declared shape."""
     if not shape_fits(array.shape, info.shape):
         declared = describe_tensor(info.dtype, info.shape)
         raise wrong_answer(info, f"is {describe_tensor(array.dtype.name, array.shape)}, the server declares {declared}")
@@ -156,12 +156,12 @@ def checked(array: Array, info: TensorInfo) -> Array:
 
 
 def wrong_answer(info: TensorInfo, why: str) -> AnswerError:
-    """Return the error about an output that is not what the server declared."""
+    """Return the error about an output that contradicts the server's declaration."""
     return AnswerError(f"output {info.name!r} of the served model {why}: correct the model's configuration on the server", kind="no answer")
 
 
 def json_document(content: bytes, kind: Any) -> Any:
-    """Return an answer as `kind`; raises AnswerError where it is no such JSON. NaN, which JSON has not, is taken."""
+    """Return an answer as `kind`; raises AnswerError if it has another form. NaN, which is not in JSON, is accepted."""
     try:
         try:
             document = msgspec.json.decode(content)
@@ -170,15 +170,15 @@ def json_document(content: bytes, kind: Any) -> Any:
         return msgspec.convert(document, kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise AnswerError(
-            f"the server's answer is not as its protocol says ({one_line(error)}): {content[:60].decode(errors='replace')!r}; check url, "
-            "protocol and transport of its file",
+            f"the server's answer does not follow the protocol ({one_line(error)}): {content[:60].decode(errors='replace')!r}; check url, "
+            "protocol and transport in its file",
             kind="no answer",
         ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A version of a model as the server lists it (extension model_repository): one that is not loaded has no state."""
+    """A version of a model in the server's list (extension model_repository); it has no state if it is not loaded."""
 
     name: str
     version: str | None = ""

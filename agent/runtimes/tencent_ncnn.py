@@ -30,7 +30,7 @@ _BACKEND = re.compile(r"cpu|vulkan(?::(\d{1,2}))?")
 _PRECISIONS = ("fp32", "fp16", "bf16", "auto")
 _HALVES = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_packed", "use_bf16_storage")
 _SHAPE = re.compile(r"1(?:x[1-9]\d{0,5}){1,3}")
-# The line of an Input: its one output, and its sizes c, d, h and w as `2=3 11=1 1=480 0=640`.
+# The line of an Input, with its output, and sizes c, d, h and w as `2=3 11=1 1=480 0=640`.
 _INPUT = re.compile(r"^Input\s+\S+\s+0\s+1\s+(\S+)(.*)$", re.MULTILINE)
 
 
@@ -79,7 +79,7 @@ class Ncnn(Runtime):
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
-        """Copy the inputs into ncnn's own memory; return a call that makes an Extractor and asks it for every output."""
+        """Copy the inputs into ncnn's memory; return a call that makes an Extractor and extracts every output."""
         if self._inputs:
             adapter.check_inputs(inputs, self._inputs)
         input_names, output_names = self._names
@@ -89,7 +89,7 @@ class Ncnn(Runtime):
             raise ConfigError(
                 f"ncnn takes float32 [1, ...] of 2 to 4 dimensions for {', '.join(input_names)}: prepare the data in that form"
             )
-        # Cloned: ncnn computes in place and may not do that in memory that is not its own.
+        # Cloned, because ncnn computes in place, which needs its own memory.
         fed = [(name, self._module.Mat(np.ascontiguousarray(array[0])).clone()) for name, array in zip(input_names, inputs, strict=True)]
         net = self._net
         self._last = None
@@ -103,21 +103,21 @@ class Ncnn(Runtime):
         return call
 
     def outputs(self) -> list[Array]:
-        """Return copies of what the last call gave, each with a leading 1."""
+        """Return copies of the last call's outputs, each with a leading 1."""
         if self._last is None or any(status != 0 for status, _ in self._last):
             why = "call what bind returned first" if self._last is None else "it failed in the last call, mostly for want of memory"
             raise MeasurementError(f"ncnn has no output: {why}")
         return [np.array(tensor)[None] for _, tensor in self._last]
 
     def close(self) -> None:
-        """Let the net go; outputs lie in its memory and go first."""
+        """Release the outputs, which are in the net's memory, then the net."""
         self._last = None
         self._net = self._module = None
         self._inputs, self._names = (), ((), ())
 
 
 def _in_order(names: Sequence[str]) -> tuple[str, ...]:
-    """Return them as the model numbers them (pnnx: in0, out0, out1), else as the file has them."""
+    """Return the names in the order of their numbers (pnnx: in0, out0, out1), or of the file."""
     numbers = [int(match[1]) for name in names if (match := _NUMBERED.fullmatch(name))]
     return tuple(name for _, name in sorted(zip(numbers, names, strict=True))) if len(numbers) == len(names) else tuple(names)
 
@@ -125,13 +125,13 @@ def _in_order(names: Sequence[str]) -> tuple[str, ...]:
 def _inputs(
     model: Path, names: Sequence[str], hints: Mapping[str, tuple[int, ...]], input_shape: str | None, metadata: Mapping[str, str]
 ) -> tuple[TensorInfo, ...]:
-    """Return the inputs as far as their shapes are known; nothing where one is open."""
+    """Return the inputs; empty if a shape is open."""
     declared = {
         match[1]: dict(word.partition("=")[::2] for word in match[2].split())
         for match in _INPUT.finditer(model.read_text(errors="replace"))
     }
     sizes = {name: [int(declared[name].get(key, "0")) for key in ("2", "11", "1", "0")] for name in names if name in declared}
-    # A size of 0 is one that an Input leaves open.
+    # A size of 0 is open.
     shapes = {**hints} | {name: shape for name, numbers in sizes.items() if (shape := tuple(size for size in numbers if size > 0))}
     size = re.fullmatch(r"\[(\d+), (\d+)\]", metadata.get("imgsz", ""))
     if input_shape is not None:

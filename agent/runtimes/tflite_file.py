@@ -1,6 +1,6 @@
-"""Reads a .tflite file without running it: its custom operators, its tensors' names and precision, what it states about itself.
+"""Reads a .tflite file without running it: its custom operators, the names and precision of its tensors, its metadata.
 
-Each offset that is followed is checked, so that a cut file ends as an error in one line. The library's own C++ does not check them.
+Each offset is checked, so that a truncated file gives an error in one line. The library's C++ code does not check them.
 Source: tensorflow/lite/schema/schema.fbs and metadata_schema.fbs (numbers of the fields), flatbuffers.dev/internals (layout).
 """
 
@@ -22,10 +22,9 @@ _NORMALISATION = 1
 
 @dataclass(frozen=True, slots=True)
 class TfliteFile:
-    """The content of a .tflite file. `inputs` and `outputs` are the names that its signature gives, by index of the tensor.
+    """Facts from a .tflite file; `inputs` and `outputs` are names in its signature by index of the tensor.
 
-    `custom_uses` is how often each custom operator occurs in the graphs, `builtin_uses` how often any other does. `precision` is that of
-    `Loaded`.
+    `custom_uses` counts each custom operator in the graphs, `builtin_uses` all others. `precision` is as in `Loaded`.
     """
 
     custom_uses: Mapping[str, int]
@@ -37,12 +36,12 @@ class TfliteFile:
 
 
 class GarbledError(ValueError):
-    """An offset leads outside the file."""
+    """An offset points outside the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlatBufferTable:
-    """One table of a FlatBuffer; fields are called by their number in the schema."""
+    """One table of a FlatBuffer; fields have their numbers in the schema."""
 
     data: bytes | mmap
     at: int
@@ -53,12 +52,12 @@ class FlatBufferTable:
         return 0 if at is None else self._number(at, code)
 
     def table(self, field: int) -> "FlatBufferTable | None":
-        """Return the table that a field points to, None when absent."""
+        """Return the table of a field, None if absent."""
         at = self._field(field)
         return None if at is None else FlatBufferTable(self.data, at + self._number(at, "<I"))
 
     def span(self, field: int, item_bytes: int) -> tuple[int, int]:
-        """Return where a vector or string begins and ends; (0, 0) when absent."""
+        """Return beginning and end of a vector or string; (0, 0) if absent."""
         at = self._field(field)
         if at is None:
             return 0, 0
@@ -83,7 +82,7 @@ class FlatBufferTable:
         return self.data[start:end]
 
     def text(self, field: int) -> str:
-        """Return a string; what is not UTF-8 in it is replaced."""
+        """Return a string; invalid UTF-8 is replaced."""
         return self.content(field).decode("utf-8", "replace")
 
     def _field(self, field: int) -> int | None:
@@ -105,7 +104,7 @@ def root_table(data: bytes | mmap) -> FlatBufferTable:
 
 
 def read_tflite(model: Path) -> TfliteFile:
-    """Return what the file holds; its weights are not read. Raises ConfigError if it is not a .tflite file, is truncated or garbled."""
+    """Return the facts from a file, without reading weights; raises ConfigError if it is not a .tflite file, truncated or garbled."""
     if model_file.head(model)[4:8] != _IDENTIFIER:
         raise ConfigError(f"{str(model)!r} is not a LiteRT (TFLite) model, it lacks the identifier TFL3: give a .tflite file")
     try:
@@ -114,7 +113,7 @@ def read_tflite(model: Path) -> TfliteFile:
             inputs, outputs = _signature(top)
             names = [code.text(1) for code in top.tables(1)]
             codes = (operator.integer(0, "<I") for subgraph in top.tables(2) for operator in subgraph.tables(3))
-            # All builtin operators together stand under no name.
+            # All builtin operators are counted under an empty name.
             uses = Counter(names[code] if code < len(names) else "" for code in codes)
             builtin_uses = uses.pop("", 0)
             metadata = {**_own_metadata(top), **zipped_texts(model)}
@@ -124,7 +123,7 @@ def read_tflite(model: Path) -> TfliteFile:
 
 
 def _precision(top: FlatBufferTable) -> str:
-    """Return what the tensors show: those that change from query to query, else the constant ones, the weights."""
+    """Return the precision of the tensors that change between queries, or else of the weights."""
     is_constant = [len(range(*buffer.span(0, 1))) > 0 or buffer.integer(1, "<Q") > 1 for buffer in top.tables(4)]
     moving, constant = set[int](), set[int]()
     for tensor in (tensor for subgraph in top.tables(2) for tensor in subgraph.tables(0)):
@@ -142,7 +141,7 @@ def _precision(top: FlatBufferTable) -> str:
 
 
 def _signature(top: FlatBufferTable) -> tuple[Mapping[int, str], Mapping[int, str]]:
-    """Return the names that the main graph's first signature gives to inputs and outputs, by index of the tensor."""
+    """Return the names of inputs and outputs in the main graph's first signature, by index of the tensor."""
     signature = next((signature for signature in top.tables(7) if signature.integer(4, "<I") == 0), None)
     if signature is None:
         return {}, {}
@@ -151,7 +150,7 @@ def _signature(top: FlatBufferTable) -> tuple[Mapping[int, str], Mapping[int, st
 
 
 def _own_metadata(top: FlatBufferTable) -> dict[str, str]:
-    """Return the contents of the buffer TFLITE_METADATA: who made the model, what its tensors are, how its input was normalised."""
+    """Return the contents of the buffer TFLITE_METADATA: author, names of tensors, normalisation of the input."""
     buffers = list(top.tables(4))
     numbers = [entry.integer(1, "<I") for entry in top.tables(6) if entry.text(0) == "TFLITE_METADATA"]
     try:

@@ -104,8 +104,8 @@ def test_what_a_factory_does_not_take_is_refused(load):
     """A record never claims what was not set."""
     for options, text in [
         (Options(extra={"scales": "1"}), "takes no option 'scales'"),
-        (Options(threads=4), "takes no `threads`, so that 4 cannot be set"),
-        (Options(backend="cuda"), "takes no `backend`, so that 'cuda' cannot be set"),
+        (Options(threads=4), "has no parameter `threads`, so 4 cannot be set"),
+        (Options(backend="cuda"), "has no parameter `backend`, so 'cuda' cannot be set"),
         (Options(extra={"threads": "4"}), "takes no option 'threads'"),
     ]:
         with table_row(text), pytest.raises(ConfigError, match=text):
@@ -364,7 +364,7 @@ def test_the_device_that_results_show_is_recorded(load):
         source = f"{DEVICE.replace('PLATFORM', platform)}def make(backend=None): return Placed, {{'x': ('float32', (1, {size}))}}"
         with table_row(platform, size, backend):
             if recorded is None:
-                with pytest.raises(ConfigError, match=f"backend '{backend}' was asked for, and the model ran on {platform}"):
+                with pytest.raises(ConfigError, match=f"backend '{backend}' was asked for, but the model ran on {platform}"):
                     load(source, Options(backend=backend))
                 continue
             runtime, loaded = load(source, Options(backend=backend))

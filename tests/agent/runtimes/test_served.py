@@ -131,7 +131,7 @@ def test_an_answer_that_is_not_as_declared_is_one_line(served):
         (output(datatype="INT32"), "comes as INT32, the server declares FP32"),
         (output(name="z"), "'y' of the served model is not in the answer"),
         (output(parameters={"binary_data_size": 8}), "holds 0 bytes for the shape"),
-        (b"<html>", "not as its protocol says .*'<html>'; check url"),
+        (b"<html>", "does not follow the protocol .*'<html>'; check url"),
     ]:
         runtime, _, script = served()
         script.instead = reply(answer)
@@ -202,10 +202,10 @@ def test_what_is_no_number_is_nan(served):
         script.instead = reply(json.dumps(output(data=[0, 3, 5, 7])).encode().replace(b"[0,", b"[" + value + b","))
         np.testing.assert_array_equal(outputs_for(runtime, X)[0], [[math.nan, 3, 5, 7]])
     keys = 'protocol = "oip"\ntransport = "json"'
-    with pytest.raises(ConfigError, match="FP16, which JSON cannot hold"):
+    with pytest.raises(ConfigError, match="FP16, which JSON cannot represent"):
         served(ServedModelScript(inputs=[("x", "FP16", [2, 3])]), keys)
     runtime, _, _ = served(keys=keys)
-    with pytest.raises(ConfigError, match="'x' holds NaN or infinity, which JSON cannot hold"):
+    with pytest.raises(ConfigError, match="'x' has NaN or infinity, which JSON cannot represent"):
         runtime.bind([np.full((1, 4), np.nan, np.float32)])
 
 

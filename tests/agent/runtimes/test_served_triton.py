@@ -72,7 +72,7 @@ def test_datatypes_of_its_own_come_back_as_they_were_sent(loaded):
     assert facts.inputs[0].dtype == "float32"
     runtime.bind([array])()
     np.testing.assert_array_equal(runtime.outputs()[0], array)
-    with pytest.raises(ConfigError, match="of BF16, which JSON cannot hold"):
+    with pytest.raises(ConfigError, match="is BF16, which JSON cannot represent"):
         loaded("bf16", "json")
 
 
