@@ -29,20 +29,20 @@ GENERATORS: Mapping[str, str] = {
 }
 ENTRY_POINTS = "edgemeter.generators"
 
-# Why a query was over: it had the tokens that were asked for, or the model ended the text.
+# Why a query ended: it had the requested tokens, or the model ended the text.
 Ended = Literal["length", "end_of_text"]
 
-# Called with n when n more tokens are in the generator's hands; takes about 1 us, never raises.
+# Called with n when n more tokens have arrived; takes about 1 us, never raises.
 Stamp = Callable[[int], None]
 
-# Tokens that one step gives at most, where some are guessed: they come in one piece.
+# The most tokens of one step of speculative decoding, which come in one piece.
 LONGEST_STEP = 8
-# Around what a reasoning model thinks before it answers.
+# The marks around the reasoning before an answer.
 THOUGHT_BEGIN, THOUGHT_END = "<think>", "</think>"
 
 
 def without_thought(text: str) -> str:
-    """Return the answer behind what a reasoning model thought; empty where it came to no end of that."""
+    """Return the answer after a reasoning model's thoughts; empty if these have no end."""
     return "" if text.lstrip().startswith(THOUGHT_BEGIN) and THOUGHT_END not in text else text.rpartition(THOUGHT_END)[2]
 
 
@@ -59,10 +59,7 @@ Prompt: TypeAlias = "Sequence[int] | str | Chat"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a query ends: after `output_tokens`; also at the model's end of text unless `ignore_end`.
-
-    Sampling is greedy: always the likeliest token.
-    """
+    """The end of a query: after `output_tokens`, and at the model's end of text unless `ignore_end`. Sampling is greedy."""
 
     output_tokens: int
     ignore_end: bool = True
@@ -70,11 +67,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class GeneratorAbilities:
-    """The abilities of a generator; for what it cannot do, a rule of the verdict applies or the record holds a reason.
+    """The abilities of a generator; if one is missing, a rule of the verdict applies, or the record has a reason.
 
-    `counts`: `exact`, it hands over every token by itself; `usage`, a server states the total of each query; `estimated`, its chunks of
-    text were counted, or tokenised again. `ignores_end`: it goes on after the model's end of text, so that lengths are exact.
-    `chats`: a prompt may be a `Chat`. `is_local`: the run starts and ends the engine, so that memory and energy are known to be its own.
+    counts: `exact`, every token arrives by itself; `usage`, a server reports the total of each query; `estimated` from chunks of text.
+    ignores_end: it generates beyond the model's end of text, so that lengths are exact.
+    chats: a prompt may be a `Chat`.
+    is_local: the run starts and ends the engine, so that memory and energy are its own.
     """
 
     counts: TokenCounts = "exact"
@@ -87,14 +85,15 @@ class GeneratorAbilities:
 class LoadedGenerator:
     """The facts that a generator learns when it loads a model; None is unknown.
 
-    `name` is the one that the model has by itself. `precision` is the type of most weight bytes in lower case (f16, q4_0).
-    `context_tokens` is what a query may take with its output, `trained_context_tokens` what the model was made for. `text_tokens` are the
-    ids that stand for ordinary text, int32 [n], from which synthetic prompts are drawn; empty where the generator takes prompts as text
-    only. `first_tokens` is what a prompt has to begin with (the begin-of-text token, where the model wants one). `speculative` says how
-    several tokens a step are guessed, None if they are not. `template_tokens` is how many tokens at the beginning of each prompt are those
-    of a chat template, which a server may take from its cache. `process` holds the model; None: this one, or a server's. `facts` are what
-    else a record should hold of how it runs (the engine's own system info, the extra fields of requests).
-    `import_ns` and `load_ns` are monotonic durations.
+    context_tokens: the longest query with its output; trained_context_tokens: that of the model's training.
+    text_tokens: ids of ordinary text for synthetic prompts, int32 [n]; empty if prompts are texts.
+    first_tokens: the beginning of each prompt (the begin-of-text token, if the model needs one).
+    name: the model's own name.
+    precision: the type of most weight bytes in lower case (f16, q4_0).
+    speculative: the method that guesses several tokens a step, None without one.
+    template_tokens: the number of tokens of the chat template at the beginning of a prompt, which a server may have cached.
+    process: the process with the model; None: this one, or a server's.
+    facts: further facts for the record (the engine's system info, the extra fields of requests).
     """
 
     package: str
@@ -119,13 +118,14 @@ class LoadedGenerator:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """The result of a query.
+    """The result of a query; None is unknown.
 
-    `output_tokens` counts the tokens generated, as `GeneratorAbilities.counts` tells. `prompt_tokens` is the whole prompt as the engine
-    counted it, `cached_tokens` the part of it that was not processed again; None where a server states neither. `stamped_tokens` are the
-    tokens of each stamp, where they are known only when the answer has ended. `unstreamed` is why the stamps are no moments of tokens: the
-    answer came in one piece. `hidden_reasoning_tokens` came before the first stamp, which counts them; None where there are none, or none
-    are stated. A server guessed `drafted_tokens`, `accepted_tokens` of them are in the answer; None where it states none.
+    output_tokens: the generated tokens, counted as `GeneratorAbilities.counts` says.
+    prompt_tokens, cached_tokens: the prompt by the engine's count, and the part of it that was not processed again.
+    stamped_tokens: the tokens of each stamp, if they are known only at the end of the answer.
+    unstreamed: why the stamps are not the times of tokens: the answer came in one piece.
+    drafted_tokens, accepted_tokens: the tokens that a server guessed, and those of them in the answer.
+    hidden_reasoning_tokens: tokens before the first stamp, which counts them.
     """
 
     text: str
@@ -146,34 +146,35 @@ Query = Callable[[Stamp], Generated]
 class Generator(ABC):
     """Generates text from one model; used from one thread; constructed without arguments and without importing its library.
 
-    The calls come in the order load, (bind, query)*, close; close may come twice, and after a failed load. The generator owns the
-    loop, its caller owns the clock: each time that new tokens are in the generator's hands (accelerator synchronised, or bytes received) it
-    calls `stamp`. This fits engines that are stepped, engines that call back, and servers that stream.
+    The calls come in the order load, (bind, query)*, close; close may be called twice, and after a failed load. The generator owns the
+    loop, its caller owns the clock: the generator calls `stamp` each time that new tokens have arrived (accelerator synchronised, or bytes
+    received). This fits engines that are stepped, engines that call back, and servers that stream.
     """
 
     @abstractmethod
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Import the library, load the model, allocate the cache for queries of `context_tokens` (prompt and output).
 
-        For a server `model` is the file that describes it; nothing is loaded, but it is asked whether it is there.
+        For a server, `model` is the file with its address, and the server is asked for its facts.
 
         Raises:
             UnavailableError: the library is not installed (names the extra), the backend is not on this machine, no server answers.
-            ConfigError: the file is not a model of this generator, is broken, or needs what this machine lacks: also more context than
-                the model was trained for, or memory holds.
+            ConfigError: the file is not a model of this generator, is broken, or needs something that this machine lacks, such as memory,
+            or
+                a longer context than the model has.
         """
 
     @abstractmethod
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
-        """Drop every cache, make `prompt` ready, and return the bare query; it runs once.
+        """Clear every cache, prepare `prompt`, and return the bare query, which is called once.
 
-        The query is what gets timed: it processes the prompt, generates, and calls `stamp(n)` when n more tokens are there. Its first stamp
-        ends the prefill; decoding what comes into text may follow the last stamp only.
+        The query is timed: it processes the prompt, generates, and calls `stamp(n)` when n more tokens have arrived. The first stamp ends
+        the prefill. Tokens may be decoded to text only after the last stamp.
 
         Raises:
-            ConfigError: the prompt with its output exceeds the context, holds ids that the model does not have, or has to be tokens here.
-            AnswerError: (the query) the server did not answer it.
-            MeasurementError: (the query) the engine failed.
+            ConfigError: the prompt with its output exceeds the context, has unknown ids, or must be tokens.
+            AnswerError: (by the query) the server did not answer.
+            MeasurementError: (by the query) the engine failed.
         """
 
     @abstractmethod
@@ -181,7 +182,7 @@ class Generator(ABC):
         """Release everything."""
 
     def check(self, model: Path, options: Options) -> None:  # noqa: B027 - some have nothing to check
-        """Raise as `load` what shows without loading the model; see `Runtime.check`."""
+        """Raise the errors of `load` that can be found without loading the model; see `Runtime.check`."""
 
 
 class ConcurrentGenerator(Generator):
@@ -189,11 +190,11 @@ class ConcurrentGenerator(Generator):
 
     @abstractmethod
     def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
-        """Return a query that may run in any thread beside others, on a connection of its own, which it opens and closes.
+        """Return a query that may run in any thread at the same time as others, on a connection of its own, which it opens and closes.
 
         The queries of a `user` (0, 1, ...) come one after the other, and share a connection that stays open until the generator closes.
 
-        No cache is dropped before it beyond what its own request asks for: that takes prompts which share no beginning.
+        Caches are cleared only as the request itself asks, so prompts must not share their beginnings.
 
         Raises:
             ConfigError: see `Generator.bind`.
@@ -210,17 +211,17 @@ def create(name: str) -> Generator:
 
     Raises:
         ConfigError: no generator has that name.
-        UnavailableError: it is another package's, and cannot be imported.
+        UnavailableError: its package cannot be imported.
     """
     generator: Generator = find_plugin("generator", GENERATORS, name, ENTRY_POINTS)()
     return generator
 
 
 def check_tokens(prompt: Prompt, limits: Limits, context_tokens: int, vocabulary: int) -> Sequence[int]:
-    """Return the prompt of a generator that takes tokens: ids below `vocabulary`, with its output at most `context_tokens`.
+    """Return the prompt as tokens: ids below `vocabulary`, with the output at most `context_tokens`.
 
     Raises:
-        ConfigError: it is a text or empty, holds ids that the model does not have, or is too long; or no output is asked for.
+        ConfigError: it is a text or empty, has unknown ids, or is too long; or no output is asked for.
     """
     if isinstance(prompt, str | Chat):
         raise ConfigError("this generator takes a prompt as tokens: encode the text first")

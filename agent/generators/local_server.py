@@ -46,13 +46,13 @@ from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_options, ch
 _LIBRARIES = (LibraryCandidate("xllamacpp", ("xllamacpp",)),)
 _PROGRAM = "llama-server"
 _CHILD = Path(__file__).with_name("llama_child.py")
-# By their numbers in ggml.h and llama.h.
+# Numbers in ggml.h and llama.h.
 _KV_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30}
 _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
 _ALL_LAYERS = 999
 _LISTENS = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
 _SYSTEM = re.compile(r"system_info: (.*)")
-# A line of the log at the level of errors, without its time and the function's name.
+# A line of the log with an error, without its time and the function's name.
 _ERROR = re.compile(r"^(?:[\d.]+ )?E .*?: +(.*)|^(?:\w+: )?(.*\berror\b.*)", re.MULTILINE | re.IGNORECASE)
 _LOG_BYTES, _POLL_S = 1 << 20, 0.005
 _PR_SET_PDEATHSIG = 1
@@ -60,7 +60,7 @@ _libc = ctypes.CDLL(None)
 
 
 class LocalServer(ServerGenerator):
-    """Generates by asking a server of its own."""
+    """Generates text by a server that it starts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class LocalServer(ServerGenerator):
             if self._loaded is None:
                 self.close()
         system = _SYSTEM.search(self._logged())
-        # The address is another one in each run.
+        # The address differs in each run.
         facts = {name: fact for name, fact in loaded.facts.items() if not name.startswith("server_")}
         return replace(
             loaded,
@@ -113,7 +113,7 @@ class LocalServer(ServerGenerator):
         )
 
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
-        """Bind a query of a server; see `Generator.bind`. One that has ended takes none, which ends the run."""
+        """Bind a query; see `Generator.bind`. If the server has ended, the run ends."""
         if self._child and (status := self._child.poll()) is not None:
             end = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
             why = "; the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model"
@@ -121,7 +121,7 @@ class LocalServer(ServerGenerator):
         return super().bind(prompt, limits)
 
     def _start(self, model: Path, command: list[str]) -> ServerFile:
-        """Start the child process, and return its address and key when it has loaded the model."""
+        """Start the child process, and return its address and key after it has loaded the model."""
         key = secrets.token_hex(16)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the child
         environment = os.environ | {"LLAMA_API_KEY": key}
@@ -136,7 +136,7 @@ class LocalServer(ServerGenerator):
         return ServerFile(url=address[1], headers={"Authorization": f"Bearer {key}"})
 
     def _failure(self, model: Path, status: int) -> ConfigError | UnavailableError:
-        """Return why the child ended before it served."""
+        """Return why the child ended before it listened."""
         log = self._logged()
         if "no usable GPU found" in log:
             return UnavailableError("this build of llama.cpp has no GPU: install one with CUDA or Vulkan, or use the backend cpu")

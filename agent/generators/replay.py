@@ -33,7 +33,7 @@ from edgemeter.agent.runtimes.replay import Milliseconds, read_recording, spinni
 
 
 class RecordedQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The moments of one query."""
+    """The times of one query."""
 
     first_ms: Milliseconds
     steps_ms: Annotated[tuple[Milliseconds, ...], msgspec.Meta(min_length=1)]
@@ -57,7 +57,7 @@ class GenerationReplay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class ReplayGenerator(Generator):
-    """Generates as slowly as a recorded model did."""
+    """Plays the times of a recorded model."""
 
     def __init__(self) -> None:
         self._recorded: GenerationReplay | None = None
@@ -66,7 +66,7 @@ class ReplayGenerator(Generator):
         self._spin_ns = 0
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
-        """Read the recording and wait for the load time that it gives; see `Generator.load`."""
+        """Read the recording and wait for its load time; see `Generator.load`."""
         check_options("replay", options, backends=("replay",), extra=("wait",))
         started_ns = time.monotonic_ns()
         self._spin_ns = spinning_ns(options.extra.get("wait", "spin"))
@@ -91,7 +91,7 @@ class ReplayGenerator(Generator):
         )
 
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
-        """Return a query that lasts as the next recorded one did; see `Generator.bind`."""
+        """Return a query with the times of the next recorded one; see `Generator.bind`."""
         recorded = self._open()
         tokens = [byte % recorded.vocabulary for byte in prompt.encode()] if isinstance(prompt, str) else prompt
         tokens = check_tokens(tokens, limits, self._context_tokens, recorded.vocabulary)
@@ -128,7 +128,7 @@ class ReplayGenerator(Generator):
 
 
 def _moments_ns(first_ms: float, played: RecordedQuery, output_tokens: int) -> list[tuple[int, int]]:
-    """Return when stamps come after the start, and of how many tokens each is."""
+    """Return the times of stamps from the start, each with its number of tokens."""
     steps, remaining = cycle(played.steps_ms), output_tokens
     at_ms, moments = first_ms, []
     while remaining > 0:

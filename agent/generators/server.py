@@ -65,7 +65,7 @@ _UNKNOWN_LIMIT = 1 << 31
 
 
 class ServerGenerator(generators.ConcurrentGenerator):
-    """Generates by asking a server."""
+    """Generates text by a server."""
 
     _file: ServerFile
     _facts: ServerFacts
@@ -77,7 +77,7 @@ class ServerGenerator(generators.ConcurrentGenerator):
         self._length_key = "max_tokens"
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
-        """Query the server's facts and send one query, which loads the model if necessary; see `Generator.load`."""
+        """Ask for the server's facts, and send one query, which loads the model if necessary; see `Generator.load`."""
         check_options("server", options, backends=("http",))
         model_file.head(model)
         file = read_toml(model, ServerFile, "server's file")
@@ -87,15 +87,15 @@ class ServerGenerator(generators.ConcurrentGenerator):
             raise UnavailableError(f"{str(model)!r}: {error}") from error
 
     def connect(self, connection: ModelServer, file: ServerFile, context_tokens: int) -> LoadedGenerator:
-        """Return what is known of the server behind a connection, which is closed if it does not generate."""
+        """Return the facts about the server behind a connection, which is closed if the server does not generate."""
         began_ns = time.monotonic_ns()
         self._connection, self._file = connection, file
         try:
             facts = self._facts = ask_facts(connection, file)
             probe = self._probe()
-            # Some servers end a connection behind an answer: opens it again.
+            # Some servers close a connection after an answer: this opens it again.
             self._ping()
-            # What two chats share that begin otherwise is their template.
+            # The cached part of a chat with another beginning is the template.
             template_tokens = 0 if facts.is_llama or file.endpoint != "chat" else self._answer(_OTHER).cached_tokens or 0
             load_ns = time.monotonic_ns() - began_ns
             loaded = self._loaded_with(probe, facts.context_tokens or context_tokens)
@@ -134,7 +134,7 @@ class ServerGenerator(generators.ConcurrentGenerator):
         )
 
     def _probe(self) -> ReceivedAnswer:
-        """Return the answer to a short query; a server that does not know `max_tokens` is asked by its newer name from then on."""
+        """Return the answer to a short query; for servers that do not know `max_tokens`, use its newer name from now on."""
         try:
             return self._answer(_EVICTION)
         except AnswerError as error:
@@ -144,28 +144,28 @@ class ServerGenerator(generators.ConcurrentGenerator):
             return self._answer(_EVICTION)
 
     def _answer(self, text: str) -> ReceivedAnswer:
-        """Return the answer to a short query that nobody times."""
+        """Return the answer to a short query, untimed."""
         return self._stream(*self._post(text, _SHORT), _SHORT, lambda _: None)
 
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
-        """Make sure that the connection is open and nothing of the last query is kept, as far as the server can; see `Generator.bind`."""
+        """Open the connection, and clear the server's cache if possible; see `Generator.bind`."""
         self._check_prompt(prompt, limits)
         self._part_from_users()
         if not self._facts.is_llama:
             self._answer(_EVICTION)
-        # Opens the connection again if the server has closed it, which a query must not pay for.
+        # If the server has closed the connection, this opens it outside the query's time.
         self._ping()
         path, content = self._post(prompt, limits)
         return lambda stamp: self._stream(path, content, limits, stamp).generated(self._loaded.abilities)
 
     def bind_concurrent(self, prompt: Prompt, limits: Limits, user: int | None = None) -> Query:
-        """Close the connection of the queries before, which takes a place in some servers; see `ConcurrentGenerator.bind_concurrent`."""
+        """Close the connection of earlier queries, because some servers accept few; see `ConcurrentGenerator.bind_concurrent`."""
         self._check_prompt(prompt, limits)
         self._connection.close()
         path, content = self._post(prompt, limits)
         if user is not None:
             user_connection = self._users.setdefault(user, self._connection.another())
-            # The query itself fails then, and is counted.
+            # If this fails, the query fails, and is counted.
             with suppress(AnswerError):
                 user_connection.make_ready(self._ping_path)
             return lambda stamp: self._stream(path, content, limits, stamp, user_connection).generated(self._loaded.abilities)
@@ -187,7 +187,7 @@ class ServerGenerator(generators.ConcurrentGenerator):
         self._connection = self._loaded = None
 
     def _part_from_users(self) -> None:
-        """Close their connections, each of which takes a place in some servers."""
+        """Close the users' connections, because some servers accept few."""
         while self._users:
             self._users.popitem()[1].close()
 
@@ -207,12 +207,12 @@ class ServerGenerator(generators.ConcurrentGenerator):
             raise ConfigError(f"cannot generate {limits.output_tokens} tokens from {len(text)} characters: give 1 or more of each")
 
     def _post(self, prompt: Prompt, limits: Limits) -> tuple[str, bytes]:
-        """Return path and content of the request for a greedy query, which ends with its counts."""
+        """Return path and content of the request for a greedy query with counts at its end."""
         file, facts = self._file, self._facts
         content: dict[str, Any] = {"model": facts.model, self._length_key: limits.output_tokens, "temperature": 0}
         content |= {"stream": True, "stream_options": {"include_usage": True}}
         if facts.is_llama:
-            # Only what changes nothing about the likeliest token is left to compute.
+            # Samplers that do not change the likeliest token are left out.
             content |= {"cache_prompt": False, "ignore_eos": limits.ignore_end, "timings_per_token": True, "samplers": ["temperature"]}
         text = prompt.text if isinstance(prompt, Chat) else prompt
         if isinstance(prompt, Chat) or file.endpoint == "chat":
@@ -222,7 +222,7 @@ class ServerGenerator(generators.ConcurrentGenerator):
         return path, json.dumps(_with_extra(content, file.extra, limits)).encode()
 
     def _stream(self, path: str, content: bytes, limits: Limits, stamp: Stamp, own_connection: ModelServer | None = None) -> ReceivedAnswer:
-        """Ask, on its `own_connection` connection if there is one, stamp what comes, and return all of it."""
+        """Send a request, by default on the common connection, stamp the tokens that come, and return the answer."""
         file, connection, heard = self._file, own_connection or self._connection, ReceivedAnswer(stamp, limits.output_tokens)
         waits_until_s = time.monotonic() + file.timeout_s
         for line in connection.stream(path, content):
@@ -250,16 +250,16 @@ class ServerGenerator(generators.ConcurrentGenerator):
 
 
 def _content(line: bytes) -> bytes:
-    """Return what a line holds: of an event stream what follows `data:`, nothing of its comments and names; else the line."""
+    """Return the content of a line: in an event stream the text after `data:`, empty for comments and names; else the line."""
     if line.startswith(b"data:"):
         return line[5:].strip()
     return b"" if line.startswith((b":", b"event:", b"id:", b"retry:")) else line
 
 
 def _with_extra(content: Mapping[str, Any], extra: Mapping[str, Any], limits: Limits) -> Mapping[str, Any]:
-    """Return a request with the file's further fields; of one that is a number of tokens `true` stands for those asked for.
+    """Return a request with the file's further fields; `true` for a number of tokens means the requested number.
 
-    Where an answer ends with the text, those that keep it from ending are left out.
+    If the answer ends with the text, fields that keep it from ending are left out.
     """
     extra = {key: value for key, value in extra.items() if limits.ignore_end or key not in _IGNORING_END}
     further = {key: limits.output_tokens if value is True and key.endswith("_tokens") else value for key, value in extra.items()}
@@ -272,7 +272,7 @@ def _read(content: bytes) -> Line:
         return read_line(content)
     except msgspec.MsgspecError as error:
         raise AnswerError(
-            f"the server sends what is no part of an answer ({one_line(error)}): {content[:60].decode(errors='replace')!r}; "
+            f"the server sent a line that is not part of an answer ({one_line(error)}): {content[:60].decode(errors='replace')!r}; "
             "check url and endpoint of the server's file",
             kind="no answer",
         ) from error

@@ -1,4 +1,4 @@
-"""The answer of a server to one query: its pieces stamped as they come, and counted as the server counts them."""
+"""The answer of a server to one query: its pieces with their times, and the server's counts."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,15 @@ from edgemeter.agent.generators.server_lines import Line, Timings, Usage
 class ReceivedAnswer:
     """The received part of one query's answer.
 
-    A piece with text is stamped as one token, or as those that its line counts. Where only the total is known, which comes last, the tokens
-    are shared out among the pieces when the answer has ended: its end is the last piece with text, however late the count comes.
+    A piece with text is stamped as one token, or with the count in its line. If only the total is known, which comes last, the tokens are
+    distributed over the pieces at the end. The last piece with text is the end of the answer, even if the count comes later.
     """
 
     def __init__(self, stamp: Stamp, limit: int) -> None:
         self._stamp = stamp
         self._most = limit
         self._stamped = 0
-        # Characters of each stamped piece.
+        # The number of characters in each stamped piece.
         self._sizes: list[int] = []
         self._pieces: list[str] = []
         self._thoughts: list[str] = []
@@ -31,19 +31,19 @@ class ReceivedAnswer:
 
     @property
     def output_tokens(self) -> int | None:
-        """The total that the server states; proxies that do not count state 0."""
+        """The server's total; proxies that do not count report 0."""
         return (self._usage and self._usage.output_tokens) or None
 
     @property
     def hidden_reasoning_tokens(self) -> int:
-        """The tokens of thoughts that the server did not stream, as it states."""
+        """The number of reasoning tokens that the server reports but did not stream."""
         is_streamed = any(self._thoughts) or THOUGHT_END in self._text()
         reasoning_tokens = self._usage.reasoning_tokens if self._usage else 0
         return 0 if is_streamed else min(reasoning_tokens, max((self.output_tokens or 0) - 1, 0))
 
     @property
     def cached_tokens(self) -> int | None:
-        """The prompt tokens that the server took from its cache, None where it does not state them."""
+        """The number of prompt tokens from the server's cache, None if it does not report them."""
         if self._timings and self._timings.cache_n is not None:
             return self._timings.cache_n
         details = self._usage and self._usage.prompt_tokens_details
@@ -51,13 +51,13 @@ class ReceivedAnswer:
 
     @property
     def drafts(self) -> tuple[int | None, int | None]:
-        """The tokens that the server guessed, and those of them that it accepted; None where it does not state them."""
+        """The numbers of guessed and accepted tokens, None if the server does not report them."""
         if self._timings and self._timings.draft_n:
             return self._timings.draft_n, self._timings.draft_n_accepted
         return self._usage.drafts() if self._usage else (None, None)
 
     def take(self, line: Line) -> None:
-        """Stamp what is new in `line`; raises AnswerError if it is an error of the server, or more than was asked for."""
+        """Stamp new tokens in `line`; raises AnswerError if it is an error of the server, or has more tokens than asked for."""
         if line.error is not None:
             raise AnswerError(
                 f"the server failed after {self._stamped} tokens: {one_line(line.error)}; read its log", kind="error in the stream"
@@ -79,7 +79,7 @@ class ReceivedAnswer:
         self._usage, self._timings = line.usage or self._usage, timings or self._timings
 
     def check(self) -> None:
-        """Return when the answer is whole; raises AnswerError if it broke off, has no token, or more than were asked for."""
+        """Check that the answer is complete; raises AnswerError if it broke off, has no token, or more than asked for."""
         counted = self.output_tokens
         if self._ended is None and not self.is_done:
             raise AnswerError(
@@ -93,10 +93,10 @@ class ReceivedAnswer:
             )
 
     def _shared_tokens(self) -> tuple[int, ...]:
-        """Return the tokens of each piece by the server's total; empty where each is what it was stamped as.
+        """Return the tokens of each piece by the server's total; empty if the stamps were right.
 
-        The token that ends a text shows none and is not timed. Others without a piece of their own are in the pieces by their length, but
-        for hidden reasoning, which came before the first.
+        The token that ends a text has no piece, and is not timed. Other tokens without a piece are distributed by the lengths of the
+        pieces; hidden reasoning came before the first piece.
         """
         counted, hidden = self.output_tokens, self.hidden_reasoning_tokens
         if counted is None or self._timings:
@@ -109,20 +109,20 @@ class ReceivedAnswer:
         return (hidden + first, *later)
 
     def _has_several(self, counted: int | None) -> bool:
-        """Return whether the answer has more tokens than one step gives; uncounted ones are told by their words."""
+        """Return whether the answer has more tokens than one step gives; without a count, words are counted."""
         tokens = len(self._text().split()) if counted is None else counted - self.hidden_reasoning_tokens
         return tokens > (LONGEST_STEP if self.drafts[0] else 1)
 
     def _text(self) -> str:
-        """Return the text; the server has cut off what marks the end of a thought."""
+        """Return the text, with the mark at the end of reasoning, which the server removes."""
         thought, text = "".join(self._thoughts), "".join(self._pieces)
         return f"{thought}{THOUGHT_END}{text}" if thought else text
 
     def generated(self, abilities: GeneratorAbilities) -> Generated:
-        """Return the answer; raises AnswerError if the server told its count when it was loaded, and not now."""
+        """Return the answer; raises AnswerError if the server reported a count when it was loaded, but not now."""
         if abilities.counts == "usage" and self.output_tokens is None:
             raise AnswerError(
-                "the server left out how many tokens it generated, which it told before: ask again, or read its log", kind="no count"
+                "the server did not report the number of generated tokens, as it did before: run again, or read its log", kind="no count"
             )
         stamped_tokens = self._shared_tokens()
         return Generated(
@@ -140,7 +140,7 @@ class ReceivedAnswer:
 
 
 class TooLongError(AnswerError):
-    """The server sent more tokens than were asked for: it does not know the field that limits them."""
+    """The server sent more tokens than asked for, so it does not know the field that limits them."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="too many tokens")
@@ -150,11 +150,11 @@ _ONE_PIECE = "the server answers in one piece: it, or a proxy before it, does no
 
 
 def shared_out(tokens: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return so many tokens shared out among pieces of these sizes, in proportion; the first and the last have one at least."""
+    """Return the distribution of tokens over pieces of these sizes, in proportion; the first and the last have at least one."""
     total = sum(sizes)
     if len(sizes) == 1 or not total:
         return (*[0] * (len(sizes) - 1), tokens) if len(sizes) > 1 else (tokens,)
     reached = [round(tokens * sum(sizes[: index + 1]) / total) for index in range(len(sizes))]
-    # Both ends are moments of tokens.
+    # Both ends are times of tokens.
     reached = [min(max(count, 1), max(tokens - 1, 1)) for count in reached[:-1]] + [tokens]
     return tuple(count - before for before, count in zip([0, *reached], reached, strict=False))

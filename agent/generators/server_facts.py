@@ -1,4 +1,4 @@
-"""The facts that a server of language models states: the model that it serves, and how it serves it."""
+"""The facts that a server of language models reports about its model and itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ ORDINARY_WORDS = (
     "the board on the bench reads one value every second and writes it to a file while a small fan keeps the room cool; "
     "we count them, add them up, divide by ten and look at what is left over before lunch"
 )
-# The marks of the template that llama.cpp states of a model without one.
+# A mark of the template that llama.cpp reports for a model without one.
 _CHATML = "<|im_start|>"
 
 
@@ -29,7 +29,7 @@ class ServerFile(ServerAddress, frozen=True, kw_only=True, forbid_unknown_fields
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """The known facts of a server; None is unknown. `context_tokens` is the longest query that it accepts."""
+    """The facts about a server; None is unknown. `context_tokens` is the longest query that it accepts."""
 
     model: str
     version: str = "unknown"
@@ -45,7 +45,7 @@ class ServerFacts:
 
 
 def ask_facts(connection: ModelServer, file: ServerFile) -> ServerFacts:
-    """Return the facts that the server states.
+    """Return the facts that the server reports.
 
     Raises:
         AnswerError: it does not answer.
@@ -67,11 +67,11 @@ def ask_facts(connection: ModelServer, file: ServerFile) -> ServerFacts:
 
 
 def _of_llama(connection: ModelServer, model: str, props: Mapping[str, Any], meta: Mapping[str, Any]) -> ServerFacts:
-    """Return what llama.cpp's server states in addition."""
+    """Return the facts that llama.cpp's server reports."""
     settings = _part(props, "default_generation_settings")
     template, precision = props.get("chat_template"), props.get("model_ftype", meta.get("ftype"))
     speculative = _part(settings, "params").get("speculative.types")
-    # Of a model with that template the mark is one token.
+    # In a model with that template, the mark is one token.
     is_stand_in = isinstance(template, str) and _CHATML in template and len(tokens_of(connection, _CHATML, special=False)) > 1
     facts = {"total_slots": props.get("total_slots"), "n_ctx": settings.get("n_ctx"), "model_size_bytes": meta.get("size")}
     return ServerFacts(
@@ -90,7 +90,7 @@ def _of_llama(connection: ModelServer, model: str, props: Mapping[str, Any], met
 
 
 def tokens_of(connection: ModelServer, text: str, *, special: bool) -> list[int]:
-    """Return the tokens that llama.cpp's server makes of a text, begun as the model wants if `special`; none if it does not answer so."""
+    """Return the tokens of a text by llama.cpp's server, with the begin-of-text token if `special`; empty without an answer."""
     tokens = connection.ask("/tokenize", {"content": text, "add_special": special}).document.get("tokens")
     return tokens if isinstance(tokens, list) and all(isinstance(token, int) for token in tokens) else []
 

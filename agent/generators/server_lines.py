@@ -1,4 +1,4 @@
-"""Lines of a streamed answer: OpenAI's pieces of completions and chats, with the timings that llama.cpp's server adds.
+"""Lines of a streamed answer: OpenAI's pieces of completions and chats, with timings of llama.cpp's server.
 
 Source: OpenAI's API reference; llama.cpp tools/server/README.md.
 """
@@ -37,17 +37,17 @@ class Usage(msgspec.Struct):
 
     @property
     def reasoning_tokens(self) -> int:
-        """The tokens of thoughts; 0 where they are not stated."""
+        """The number of reasoning tokens; 0 if it is not reported."""
         return (self.completion_tokens_details and self.completion_tokens_details.reasoning_tokens) or 0
 
     @property
     def output_tokens(self) -> int:
-        """All tokens that were generated: `completion_tokens` of xAI leave the thoughts out."""
+        """The number of all generated tokens; xAI leaves reasoning out of `completion_tokens`."""
         with_thoughts = self.completion_tokens + self.reasoning_tokens
         return with_thoughts if self.total_tokens == self.prompt_tokens + with_thoughts else self.completion_tokens
 
     def drafts(self) -> tuple[int | None, int | None]:
-        """Return the tokens that speculation drafted, and those of them that were accepted; None where they are not stated."""
+        """Return the numbers of drafted and accepted tokens; None if they are not reported."""
         details = self.completion_tokens_details or _Details()
         accepted, rejected = details.accepted_prediction_tokens, details.rejected_prediction_tokens
         return (None, None) if accepted is None or rejected is None else (accepted + rejected, accepted)
@@ -74,13 +74,13 @@ class _Choice(msgspec.Struct):
 
     @property
     def thought(self) -> str:
-        """The new part of what a reasoning model writes before its answer."""
+        """The new part of the reasoning before the answer."""
         delta = self.delta or self.message
         return (delta and (delta.reasoning_content or delta.reasoning)) or ""
 
     @property
     def has_output(self) -> bool:
-        """Whether something is new: a call of a tool is, the role of a chat is not."""
+        """Whether there is new output: a tool call is, the role of a chat is not."""
         delta = self.delta or self.message
         return bool(self.new_text or self.thought or (delta and delta.tool_calls))
 
@@ -95,10 +95,10 @@ class Line(msgspec.Struct):
 
     @property
     def choice(self) -> _Choice:
-        """The one choice that was asked for, empty where there is none."""
+        """The one choice, empty if there is none."""
         return self.choices[0] if self.choices else _Choice()
 
 
 def read_line(content: bytes) -> Line:
-    """Return what a line states, after `data:`; raises msgspec.MsgspecError if it is no part of an answer."""
+    """Return the line after `data:`; raises msgspec.MsgspecError if it is not part of an answer."""
     return decode_json(content, Line)

@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import import_extra
 
 Pixels = NDArray[np.uint8]
-# Of EXIF's eight orientations those that swap width and height. Source: EXIF 2.32, tag 0x0112.
+# The EXIF orientations that swap width and height. Source: EXIF 2.32, tag 0x0112.
 _ORIENTATION = 0x0112
 _SIDEWAYS = frozenset({5, 6, 7, 8})
 # Pillow's raw modes of files with 16 bits a channel; BGR;16 has 5 or 6.
@@ -112,7 +112,7 @@ def narrow_bits(paths: Sequence[Path]) -> tuple[int, list[Path]] | None:
 def _bits(path: Path) -> int:
     with _opened(path) as photo:
         values = np.asarray(photo)
-        # Of colours Pillow keeps the upper 8 bits.
+        # Pillow keeps the upper 8 bits of colours.
         return int(values.max(initial=0)).bit_length() + (8 if values.dtype == np.uint8 else 0)
 
 
@@ -130,7 +130,7 @@ def _opened(path: Path) -> Iterator[Any]:
         raise ConfigError(
             f"the photograph {str(path)!r} has more than {LARGEST_PIXELS:,} pixels, the limit ({error}): save it with fewer pixels"
         ) from error
-    # What Pillow's format plug-ins raise on garbled files; it has no common base of its own.
+    # The errors of Pillow's format plug-ins for garbled files, which have no common base.
     except (OSError, SyntaxError, ValueError) as error:
         raise ConfigError(f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a whole image file") from error
     finally:

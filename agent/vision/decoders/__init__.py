@@ -1,7 +1,7 @@
-"""Families of models that find objects: the protocol, and the table of names. The file of a family says everything about it.
+"""Families of models that detect objects: the protocol, and the table of names. A family is one file.
 
-That is how its outputs look, so that a model without a card is recognised; how its photographs are prepared; how its outputs are decoded.
-Others register theirs through the entry point group `edgemeter.decoders`; a card names it as `family`.
+It recognises models without a card by their outputs, prepares photographs, and decodes outputs. Packages register families in the entry
+point group `edgemeter.decoders`; a card names one as `family`.
 """
 
 import math
@@ -19,7 +19,7 @@ from edgemeter.agent.runtimes import Loaded
 Floats = NDArray[np.float32]
 Shape = tuple[int | None, ...]
 
-# In the order in which they are asked whether a model without a card is theirs.
+# In the order in which they try to recognise a model without a card.
 DECODERS: Mapping[str, str] = {
     "yolo26-seg": "edgemeter.agent.vision.decoders.yolo26_seg:Yolo26Seg",
     "yolo-seg": "edgemeter.agent.vision.decoders.yolo_seg:YoloSeg",
@@ -39,13 +39,13 @@ DECODERS: Mapping[str, str] = {
     "yolox": "edgemeter.agent.vision.decoders.yolox:YoloX",
 }
 ENTRY_POINTS = "edgemeter.decoders"
-# Squares of it, areas and products, stay within float32.
+# Its squares, such as areas, stay within float32.
 _LARGEST = np.float32(1e9)
 
 
 @dataclass(frozen=True, slots=True)
 class PhotoFrame:
-    """How one photograph was put into the model's input.
+    """The position of a photograph in the model's input.
 
     input_x = photo_x * scale_x + offset_x (pixels of the input), likewise y; sizes in pixels.
     """
@@ -71,12 +71,13 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """The objects found in one photograph, best first.
+    """The detected objects in one photograph, best first.
 
-    boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the photograph, clipped to it where the family's own evaluation does;
-    scores: float32 [n], 0..1; classes: int32 [n], the model's own class index, 0-based (background not counted).
-    masks: one of each object, of a family that segments. keypoints: float32 [n, points, 3] as x, y in pixels of the photograph and score,
-    of a family that finds poses.
+    boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the photograph, clipped to it if the family's own evaluation does so.
+    scores: float32 [n], 0..1.
+    classes: int32 [n], the model's class index, 0-based, without a background.
+    masks: one of each object, if the family segments.
+    keypoints: float32 [n, points, 3] as x, y in pixels of the photograph and score, if the family has poses.
     """
 
     boxes: Floats
@@ -87,17 +88,17 @@ class Detections:
 
 
 class Decoder(Protocol):
-    """Turns the outputs of one query (batch 1) into detections; stateless but for what its constructor computed.
+    """Turns the outputs of one query (batch 1) into detections, without state between queries.
 
-    Constructed with the card and what the runtime found; raises ConfigError there when the outputs do not fit the family. It gets numbers
-    of a sensible size only: NaN is read as 0 and all else cut to +-1e9; unless it has a true `takes_invalid`, because it selects few values
-    of a large tensor and tames those itself.
+    The constructor raises ConfigError if the outputs do not fit the family. In the outputs NaN is replaced by 0, and values are clipped to
+    +-1e9. A decoder with a true `takes_invalid` gets them unchanged, because it selects few values of a large tensor and clips those
+    itself.
     """
 
     def __init__(self, model: Card, loaded: Loaded) -> None: ...
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections in `outputs` (dequantised, float32, in the model's order), NMS applied where the family needs it."""
+        """Return the detections in `outputs` (dequantised, float32, in the model's order), after NMS if the family needs it."""
 
 
 def names() -> list[str]:
@@ -106,7 +107,7 @@ def names() -> list[str]:
 
 
 def family_of(name: str) -> Any:
-    """Return the class of this name; raises ConfigError and UnavailableError as `create`."""
+    """Return the family of this name; raises ConfigError and UnavailableError as `create`."""
     return find_plugin("decoder", DECODERS, name, ENTRY_POINTS)
 
 
@@ -115,14 +116,14 @@ def create(model: Card, loaded: Loaded) -> Decoder:
 
     Raises:
         ConfigError: no decoder has that name, or the outputs do not fit it.
-        UnavailableError: it is another package's, and cannot be imported.
+        UnavailableError: its package cannot be imported.
     """
     decoder: Decoder = family_of(model.family)(model, loaded)
     return decoder if getattr(decoder, "takes_invalid", False) else _Guarded(decoder)
 
 
 class _Guarded:
-    """Keeps invalid values from a decoder; the verdict reports them."""
+    """Replaces invalid values for a decoder; the verdict reports them."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -132,7 +133,7 @@ class _Guarded:
 
 
 def tamed(values: Floats) -> Floats:
-    """Return the values with 0 for NaN, none beyond +-1e9; sound ones as they are. The sum of squares is the fastest check of all."""
+    """Return the values with 0 for NaN, clipped to +-1e9; the same array if all are finite, which the sum of squares shows fastest."""
     if math.isfinite(np.vdot(values, values)):
         return values
     return np.clip(np.nan_to_num(values, nan=0.0), -_LARGEST, _LARGEST)

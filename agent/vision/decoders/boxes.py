@@ -1,4 +1,4 @@
-"""Code that families share: sigmoid, coordinates, and class-wise non-maximum suppression."""
+"""Common code of families: sigmoid, coordinates, and class-wise non-maximum suppression."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,18 +8,18 @@ from edgemeter.agent.contract.model_card import CardOutput
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, tamed
 
 Ints = NDArray[np.int32]
-# Candidates compared together: large enough that numpy's call overhead vanishes, small enough that the pairs stay in the cache.
+# The number of candidates compared together: large against numpy's call overhead, small enough for the cache.
 _BLOCK = 192
-# As many candidates as Ultralytics hands to its suppression (`max_nms`); more only cost time, they never reach the first 300.
+# The most candidates for suppression, as in Ultralytics (`max_nms`); further ones never reach the first 300.
 MOST_CANDIDATES = 30_000
-# A coordinate in 0..1 never reaches this, even of a box that leaves the picture; in pixels the rightmost always do.
+# Coordinates in 0..1 are smaller, even outside the picture; in pixels the rightmost ones are larger.
 LARGEST_NORMALISED = 2.0
 
 
 def sigmoid(values: Floats) -> Floats:
-    """Return 1 / (1 + exp(-values)); what is 0..1 throughout comes back as it is, the graph applied it already.
+    """Return 1 / (1 + exp(-values)), or the values if all are in 0..1, because the graph has applied it.
 
-    Logits of scores are below 0 but for the few that found something, so the extremes of all of them decide.
+    Nearly all logits of scores are below 0, so the extremes decide.
     """
     if values.size and values.min() >= 0 and values.max() <= 1:
         return values
@@ -28,12 +28,12 @@ def sigmoid(values: Floats) -> Floats:
 
 def logistic(values: Floats) -> Floats:
     """Return 1 / (1 + exp(-values)), whatever the values."""
-    # Beyond 88 the exponential leaves float32; the sigmoid is 0 there to all its digits.
+    # Beyond 88 the exponential leaves float32, and the sigmoid is 0.
     return np.asarray(np.float32(1) / (np.float32(1) + np.exp(-np.clip(values, -88, 88))))
 
 
 def logit(probability: float) -> float:
-    """Return the value whose sigmoid this probability is."""
+    """Return the logit of a probability."""
     return float(np.log(probability / (1 - probability))) if 0 < probability < 1 else float(np.copysign(np.inf, probability - 0.5))
 
 
@@ -47,11 +47,10 @@ def means(bins: Floats) -> Floats:
 def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return class and anchor of each score above `threshold`, class by class: int64 [n] each; `scores` is float32 [classes, anchors].
 
-    The highest score of each class takes one pass that writes nothing; few classes have to be searched after it. One with a score that is
-    no number is searched too.
+    A first pass finds the highest score of each class, after which few classes have to be searched: those above the threshold or with NaN.
     """
     if scores.flags.c_contiguous and scores.size:
-        # Of rows that are not in the cache, numpy finds the place of the highest value sooner than the value.
+        # For rows that are not in the cache, numpy's argmax is faster than max.
         highest = scores[np.arange(len(scores)), scores.argmax(axis=1)]
     else:
         highest = scores.max(axis=1, initial=-np.inf)
@@ -64,14 +63,14 @@ def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[
 
 
 def suppress_class_wise(boxes: Floats, scores: Floats, classes: Ints, iou: float, limit: int) -> NDArray[np.int64]:
-    """Return the indices of the boxes that survive, best score first, at most `limit`: int64 [k].
+    """Return the indices of the remaining boxes, best score first, at most `limit`: int64 [k].
 
-    Boxes are float32 [n, 4] as x1, y1, x2, y2, in any unit. One falls when an already kept box of its class overlaps it (intersection
-    over union) by more than `iou` (0..1; equal does not fall). Among equal scores the lower index comes first. A box without area,
-    or turned inside out, overlaps nothing.
+    Boxes are float32 [n, 4] as x1, y1, x2, y2, in any unit. A box is suppressed if a better remaining box of its class overlaps it
+    (intersection over union) by more than `iou`. Among equal scores the lower index comes first. A box without area, or turned inside out,
+    overlaps nothing.
     """
     order = np.argsort(-scores, kind="stable")
-    # Each value as an array of its own, which numpy goes through several times as fast: x1, y1, x2, y2, area, class.
+    # Rows x1, y1, x2, y2, area, class: contiguous rows are several times as fast in numpy.
     rows = np.empty((6, len(order)), np.float32)
     rows[:4], rows[5] = boxes.take(order, axis=0).T, classes[order]
     np.multiply(np.maximum(rows[2] - rows[0], 0), np.maximum(rows[3] - rows[1], 0), out=rows[4])
@@ -89,15 +88,15 @@ def suppress_class_wise(boxes: Floats, scores: Floats, classes: Ints, iou: float
 
 
 def _overlaps(a: Floats, b: Floats, iou: float) -> NDArray[np.bool_]:
-    """Return whether a box of `a` and one of `b` (float32 [6, n]) are of one class and overlap by more than `iou`: bool [a, b]."""
+    """Return whether boxes of `a` and `b` (float32 [6, n]) have the same class and overlap by more than `iou`: bool [a, b]."""
     a = a[:, :, None]
     width, shared = sides = np.minimum(a[2:4], b[2:4, None])
     sides -= np.maximum(a[:2], b[:2, None])
-    # With one side at least 0, boxes apart share 0 or less, which is never more than a part of their union.
+    # With one side at least 0, separate boxes share 0 or less, which never exceeds a part of their union.
     shared *= np.maximum(width, 0, out=width)
     union = np.add(a[4], b[4], out=width)
     union -= shared
-    # Multiplied out, so that two boxes without area are no division by zero.
+    # Multiplied, so that there is no division by zero for boxes without area.
     union *= np.float32(iou)
     over: NDArray[np.bool_] = shared > union
     over &= a[5] == b[5]
@@ -105,10 +104,10 @@ def _overlaps(a: Floats, b: Floats, iou: float) -> NDArray[np.bool_]:
 
 
 def _greedy(over: NDArray[np.bool_]) -> list[int]:
-    """Return which of the candidates survive each other; `over` is symmetric, best candidate first."""
+    """Return the indices of the candidates that remain; `over` is symmetric, the best candidate comes first."""
     fallen = np.zeros(len(over), np.bool_)
     survivors = []
-    # The memory is read as it changes, and faster than the array.
+    # The memory shows changes during the loop, and is faster than the array.
     for i, has_fallen in enumerate(fallen.data):
         if not has_fallen:
             survivors.append(i)
@@ -124,9 +123,9 @@ def corners(centred: Floats) -> Floats:
 
 
 def input_unit(boxes: Floats, frame: PhotoFrame) -> Floats:
-    """Return what x and y of boxes (four coordinates each) are multiplied by to be pixels of the input: float32 [2].
+    """Return the factors of x and y of boxes (four coordinates each) that give pixels of the input: float32 [2].
 
-    Where most boxes reach no further than 2, they are 0..1; of anchors that found nothing some may lie anywhere.
+    If most boxes do not exceed 2, they are 0..1; boxes of anchors without objects may lie anywhere.
     """
     if len(boxes) and np.median(boxes.max(axis=1)) > LARGEST_NORMALISED:
         return np.ones(2, np.float32)
@@ -139,7 +138,7 @@ def in_pixels(boxes: Floats, frame: PhotoFrame) -> Floats:
 
 
 def unplaced(boxes: Floats, frame: PhotoFrame) -> Floats:
-    """Return boxes (x1, y1, x2, y2 in pixels of the input) in pixels of the photograph, which they may leave: float32 [n, 4]."""
+    """Return boxes (x1, y1, x2, y2 in pixels of the input) in pixels of the photograph, not clipped: float32 [n, 4]."""
     offset, scale = np.array([[frame.offset_x, frame.offset_y] * 2, [frame.scale_x, frame.scale_y] * 2], np.float32)
     in_photo: Floats = (boxes - offset) / scale
     return in_photo
@@ -152,16 +151,16 @@ def to_photo(boxes: Floats, frame: PhotoFrame) -> Floats:
 
 
 def select(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput, frame: PhotoFrame) -> Detections:
-    """Return the candidates that survive suppression, best first, in pixels of the photograph; the arguments are those of `surviving`."""
+    """Return the candidates after suppression, best first, in pixels of the photograph; arguments as in `surviving`."""
     survivors = surviving(boxes, scores, classes, output)
     return Detections(to_photo(boxes[survivors], frame), scores[survivors], classes[survivors])
 
 
 def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput) -> NDArray[np.int64]:
-    """Return the places of the candidates that survive suppression, best first: int64 [k].
+    """Return the indices of the candidates that remain after suppression, best first: int64 [k].
 
-    Boxes are float32 [n, 4] as x1, y1, x2, y2 in pixels of the input, already above the score threshold of the card's `output`; without
-    `nms_iou` there nothing is suppressed. A box that is no number is nowhere and falls; that there was one is the verdict's business.
+    Boxes are float32 [n, 4] as x1, y1, x2, y2 in pixels of the input, above the score threshold of the card's `output`; without `nms_iou`
+    there, nothing is suppressed. Boxes with NaN or infinity are dropped; the verdict reports them.
     """
     places: NDArray[np.int64] | None = None
     if tamed(boxes) is not boxes:
@@ -179,10 +178,10 @@ def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output:
 
 
 def count_in_words(other_values: int, classes: int | None) -> str:
-    """Return how many values an anchor has: its classes, if the card counts them, and these others."""
+    """Return the number of values of an anchor in words: the classes, if the card has their number, and these others."""
     return f"{other_values} + classes" if classes is None else str(other_values + classes)
 
 
 def mismatch(family: str, needs: str, gives: object, correct: str = "`family`") -> ConfigError:
-    """Return the error for outputs of other shapes than the family's: what it needs, what the model gives, what to correct."""
+    """Return the error for outputs that do not have the family's shapes."""
     return ConfigError(f"family {family} needs {needs}, the model gives {gives}: correct {correct} in its card")

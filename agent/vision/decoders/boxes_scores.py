@@ -27,13 +27,13 @@ _PRIORS = Pictures(
 
 
 class BoxesScores(Family):
-    """Decodes the two tensors; where both may be boxes, they come first."""
+    """Decodes the two tensors; if both may be boxes, they come first."""
 
     NAME = r"yolo[-_]?nas"
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return how many classes the columns of the scores are."""
+        """Return the number of classes in the columns of the scores."""
         if (parts := two_tables(facts.shapes)) is None:
             return None
         _, rows, columns = parts
@@ -60,7 +60,7 @@ class BoxesScores(Family):
         columns, classes = values.shape[1], self._output.classes
         scores, _ = class_scores(values, columns if classes == columns else None)
         if classes not in (None, scores.shape[1]):
-            raise ConfigError(f"of {columns} scores none is a background's, which wins in most rows: correct output.classes in the card")
+            raise ConfigError(f"none of {columns} scores is a background, which would win in most rows: correct output.classes in the card")
         anchors, kinds = np.nonzero(scores > self._output.score_threshold)
         corners = boxes_in_pixels(rows, anchors, frame, "corners")
         return boxes.select(corners, scores[anchors, kinds], kinds.astype(np.int32), self._output, frame)

@@ -20,11 +20,11 @@ from edgemeter.agent.vision.decoders import Floats, PhotoFrame, Shape
 from edgemeter.agent.vision.decoders.boxes import corners, input_unit, logistic
 
 Form = Literal["corners", "centres"]
-# Of the rows: corners grow but for rounding; boxes around centres may leave the picture a little.
+# Shares of the rows: corners grow apart from rounding; boxes around centres may leave the picture a little.
 _ALL, _NEARLY_ALL, _MOST = 0.98, 0.9, 0.5
-# The centres of anchors are all over the picture; distances from them are as small everywhere.
+# Centres of boxes are all over the picture; distances from anchors are similar everywhere.
 _LEAST_SPREAD = 0.25
-# A quantised probability may miss 0..1 by a step; logits of rows without an object lie far below.
+# A quantised probability may leave 0..1 by a step; logits of rows without an object lie far below.
 _STEP = 0.1
 
 
@@ -32,7 +32,7 @@ def boxes_in_pixels(boxes: Floats, candidates: NDArray[np.int64], frame: PhotoFr
     """Return the candidates among the boxes (float32 [n, 4]) as x1, y1, x2, y2 in pixels of the input: float32 [candidates, 4].
 
     Raises:
-        ConfigError: many boxes are possible in no reading.
+        ConfigError: many boxes make no sense in any form.
     """
     rows = boxes[candidates]
     if not len(rows):
@@ -44,7 +44,7 @@ def boxes_in_pixels(boxes: Floats, candidates: NDArray[np.int64], frame: PhotoFr
 
 
 def _form(boxes: Floats, usual: Form) -> Form:
-    """Return what boxes as parts of the picture are; raises ConfigError where they are neither, and nothing is known of their family."""
+    """Return the form of boxes as shares of the picture; raises ConfigError if they have neither."""
     first, second = boxes[:, :2], boxes[:, 2:]
     are_corners = float((second >= first).all(axis=1).mean()) >= _ALL
     if usual == "centres":
@@ -53,13 +53,13 @@ def _form(boxes: Floats, usual: Form) -> Form:
         return usual
     if _inside(first, second, 0.3) < _MOST or float(np.ptp(first, axis=0).max()) < _LEAST_SPREAD:
         raise ConfigError(
-            "the boxes are neither corners nor centres and sizes: distances or offsets from anchors are decoded otherwise; correct `family`"
+            "the boxes are neither corners nor centres and sizes, but may be distances or offsets from anchors: correct `family`"
         )
     return "centres"
 
 
 def _inside(centres: Floats, sizes: Floats, margin: float) -> float:
-    """Return the share of boxes around these centres that leave the picture by less than a margin."""
+    """Return the share of boxes around these centres that leave the picture by at most a margin."""
     return float(((centres - sizes / 2 >= -margin) & (centres + sizes / 2 <= 1 + margin)).all(axis=1).mean())
 
 
@@ -71,7 +71,7 @@ def are_probabilities(*values: Floats) -> bool:
 def class_scores(values: Floats, classes: int | None, usual: Literal["last"] | None = None) -> tuple[Floats, bool]:
     """Return the scores of the classes, 0..1, without a background, float32 [n, classes]; and whether there was one.
 
-    With a `usual` place it is there, unless it wins in few rows and the other in most.
+    With `usual` there is a background in that column, or in the other if that one wins in most rows.
     """
     are_done = are_probabilities(values)
     column = None if classes == values.shape[1] else _background(values, 0.5 if are_done else 0.0, usual)
@@ -84,7 +84,7 @@ def class_scores(values: Floats, classes: int | None, usual: Literal["last"] | N
 
 
 def _background(values: Floats, least: float, usual: Literal["last"] | None) -> int | None:
-    """Return the column of the background, 0 or -1; None where neither wins in most rows with a score of at least `least`."""
+    """Return the column of the background, 0 or -1; None if neither wins in most rows with a score above `least`."""
     winners = values.argmax(axis=1)
     first, last = (np.count_nonzero(winners == column) for column in (0, values.shape[1] - 1))
     if usual == "last":
@@ -95,7 +95,7 @@ def _background(values: Floats, least: float, usual: Literal["last"] | None) -> 
 
 
 def two_tables(shapes: Sequence[Shape]) -> tuple[int, int | None, int] | None:
-    """Return which output holds the boxes, how many rows and how many scores in each; None where these are other outputs."""
+    """Return the index of the output with boxes, the number of rows, and that of scores in each; None for other outputs."""
     # YOLOv4's boxes are [1, n, 1, 4].
     flat = [shape if len(shape) == 3 else (*shape[:2], *shape[3:]) for shape in shapes if len(shape) == 3 or shape[2:3] == (1,)]
     if len(shapes) != 2 or [len(shape) for shape in flat] != [3, 3] or not {shape[0] for shape in flat} <= {1, None}:

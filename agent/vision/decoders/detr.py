@@ -18,9 +18,9 @@ from edgemeter.agent.vision.decoders.conventions import boxes_in_pixels, class_s
 from edgemeter.agent.vision.decoders.family import COCO_CLASSES, COCO_LAST_ID, MOST_QUERIES, Family, Pictures, Recognition, UnknownModel
 from edgemeter.agent.vision.decoders.grids import strides_of
 
-# What scores each class by itself, without one for "no object", as others do that came after DETR.
+# Successors of DETR that score each class by itself, without one for "no object".
 _SIGMOID = re.compile(r"rt-?_?detr|d-?_?fine|deim|rf-?_?detr|deformable|conditional|dab-?_?detr|dino|lw-?_?detr")
-# Of these, what takes pixels as 0..1, without ImageNet's mean.
+# Those of them that use pixels as 0..1, without ImageNet's mean.
 _ON_UNIT = re.compile(r"rt-?_?detr|d-?_?fine|deim")
 _DOUBT = "ImageNet's mean and sd, the usual for PyTorch: a wrong guess costs accuracy; set input.mean and input.sd"
 
@@ -33,11 +33,11 @@ class Detr(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return a set whose rows are few and no grid; labels count its classes, then the columns, the name, the annotations."""
+        """Return a set with few rows that are no grid; the number of classes comes from labels, columns, name or annotations."""
         _, rows, columns = two_tables(facts.shapes) or (0, 0, 0)
         if columns < 2 or (rows or 0) > MOST_QUERIES or strides_of(rows, facts.size):
             return None
-        # DETR was trained on COCO's ids 0..90, of which 0 means nothing, and "no object" besides.
+        # DETR was trained on COCO's ids 0..90, of which 0 is unused, and "no object".
         is_sigmoid = columns in (COCO_LAST_ID + 1, COCO_CLASSES) or _SIGMOID.search(facts.name.lower()) is not None
         is_usual = is_sigmoid or columns in (COCO_LAST_ID + 2, COCO_CLASSES + 1)
         if len(facts.labels) in (columns, columns - 1):
@@ -50,13 +50,13 @@ class Detr(Family):
 
     @classmethod
     def pictures(cls, facts: UnknownModel) -> Pictures:
-        """Return pixels as 0..1 for what came after RT-DETR, ImageNet's mean for others."""
+        """Return pixels as 0..1 for RT-DETR and its successors, ImageNet's mean for others."""
         if _ON_UNIT.search(facts.name.lower()) or facts.named == "rt-detr":
             return Pictures("stretch")
         return cls.PICTURES if facts.named == "detr" else replace(cls.PICTURES, doubt=_DOUBT)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections; nothing is suppressed but what the card asks for."""
+        """Return the detections, suppressed only if the card asks for it."""
         boxes_at, scores_at = self._check([output.shape for output in outputs])
         values = outputs[scores_at][0]
         scores, has_background = class_scores(values, self._output.classes or values.shape[1], "last")
@@ -70,7 +70,7 @@ class Detr(Family):
         return boxes.select(corners, scores[queries, classes], classes.astype(np.int32), self._output, frame)
 
     def _check(self, shapes: Sequence[Shape]) -> tuple[int, int]:
-        """Return which outputs are the boxes and the scores."""
+        """Return the indices of the outputs with boxes and scores."""
         classes, sets = self._output.classes, [index for index, shape in enumerate(shapes) if len(shape) == 3 and shape[0] == 1]
         for at, index in permutations(sets, 2):
             (_, rows, sides), (_, count, columns) = shapes[at], shapes[index]

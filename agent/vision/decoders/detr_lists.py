@@ -24,7 +24,7 @@ class DetrLists(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return what asks for a size, or comes with an integer count, and is none of TensorFlow's graphs, whose y comes first."""
+        """Return models with an input for a size, or an integer count; not TensorFlow's graphs, in which y comes first."""
         if (lists := _lists(facts.shapes)) is None:
             return None
         classes = facts.classes_or(COCO_CLASSES)
@@ -37,7 +37,7 @@ class DetrLists(Family):
 
     @classmethod
     def pictures(cls, facts: UnknownModel) -> Pictures:
-        """Return a letterbox for what ends in EfficientNMS, as YOLO's do."""
+        """Return a letterbox for models that end in EfficientNMS, as YOLO's do."""
         return Pictures() if len(facts.outputs) == 4 else cls.PICTURES
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
@@ -62,7 +62,7 @@ class DetrLists(Family):
 
 
 def _lists(shapes: Sequence[Shape]) -> tuple[int, tuple[int, int], int | None] | None:
-    """Return which outputs are the boxes, the two lists, and the count, if there is one; None where these are other outputs."""
+    """Return the indices of the outputs with boxes, the two lists, and the count, if there is one; None for other outputs."""
     count = next((index for index, shape in enumerate(shapes) if set(shape) == {1}), None) if len(shapes) == 4 else None
     longer = [shape if index != count else () for index, shape in enumerate(shapes)]
     lists = labelled_lists(longer)

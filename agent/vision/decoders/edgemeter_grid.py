@@ -19,7 +19,7 @@ from edgemeter.agent.vision.decoders.family import Family, Pictures, Recognition
 from edgemeter.agent.vision.decoders.grids import cell_count, grid_cells
 
 STRIDES = (8, 16)
-# Where the card names none. Boxes of one class that share more than this are taken for one object.
+# The default if the card has none; boxes of one class that overlap more count as one object.
 DEFAULT_NMS_IOU = 0.6
 
 
@@ -30,7 +30,7 @@ class EdgemeterGrid(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return what has as many rows as these grids have cells."""
+        """Return models with as many rows as these grids have cells."""
         at, rows, columns = two_tables(facts.shapes) or (1, 0, 0)
         if at != 0 or facts.size is None or rows != cell_count(*facts.size, STRIDES):
             return None

@@ -1,4 +1,4 @@
-"""Grids of cells over the input, one for each stride, as detectors with a prediction for each cell have them."""
+"""Grids of cells over the input, one for each stride, of detectors with a prediction for each cell."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _MAP_STRIDES = (8, 16, 32, 64, 4)
 
 @dataclass(frozen=True, slots=True)
 class HeadMaps:
-    """By stride which outputs hold distances and scores (one may hold both); how many values of a cell these are, along which axis."""
+    """By stride, the outputs with distances and scores (which may be the same); the numbers of these values of a cell, and their axis."""
 
     outputs: dict[int, tuple[int, int]]
     distances: int
@@ -24,29 +24,29 @@ class HeadMaps:
     axis: int
 
     def cells(self, output: Floats) -> Floats:
-        """Return an output as one row for each value of a cell: float32 [values, cells]."""
+        """Return an output with a row for each value: float32 [values, cells]."""
         return np.asarray(output[0].reshape(output.shape[1], -1) if self.axis == 1 else output[0].reshape(-1, output.shape[-1]).T)
 
 
 def grid_side(size_px: int, stride: int) -> int:
-    """Return how many cells a side of the input has: a convolution with padding starts one for a part of a stride too."""
+    """Return the number of cells along a side of the input, rounded up, as by a convolution with padding."""
     return -(-size_px // stride)
 
 
 def cell_count(height: int, width: int, strides: Sequence[int]) -> int:
-    """Return how many cells all grids have together."""
+    """Return the number of cells of all grids."""
     return sum(grid_side(height, stride) * grid_side(width, stride) for stride in strides)
 
 
 def strides_of(cells: int | None, size: tuple[int, int] | None) -> tuple[int, ...]:
-    """Return the strides whose grids have so many cells on an input of this height and width; none where no usual ones have."""
+    """Return the usual strides whose grids have that number of cells on an input of this height and width; empty if there are none."""
     if cells is None or size is None:
         return ()
     return next((strides for strides in STRIDES if cell_count(*size, strides) == cells), ())
 
 
 def anchors_per_cell(count: int | None, size: tuple[int, int] | None) -> int:
-    """Return of how many anchors for each cell of the usual grids this is the number: 1, 3, or 0 where it is of neither."""
+    """Return the number of anchors per cell of usual grids, 1 or 3, if `count` is that of all anchors; else 0."""
     return next((number for number in (1, 3) if count and count % number == 0 and strides_of(count // number, size)), 0)
 
 
@@ -62,9 +62,9 @@ def grid_cells(height: int, width: int, strides: tuple[int, ...]) -> tuple[Float
 
 
 def head_maps(shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Sequence[int], number: int | None) -> HeadMaps | None:
-    """Return the maps of a detector with, for each stride, one of distances (of these widths), one of scores, and perhaps one of their sum.
+    """Return the maps of a detector: for each stride, distances (of these widths), scores, and perhaps their sum; None for other outputs.
 
-    Where one map holds both, the distances are of the width that leaves this number of scores. None where these are other outputs.
+    If one map has both, the distances have the width that leaves this number of scores.
     """
     axis, maps = _by_stride(shapes, size)
     outputs, values = {}, set()
@@ -76,7 +76,7 @@ def head_maps(shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Seq
             outputs[stride], classes = (level[0][0], level[0][0]), channels[0] - distances
         else:
             first = channels.index(distances) if distances in channels else 0
-            # The sum has one value a cell.
+            # The sum has one value in each cell.
             by_width = sorted(set(range(len(level))) - {first}, key=channels.__getitem__, reverse=True)
             outputs[stride], classes = (level[first][0], level[by_width[0]][0]), channels[by_width[0]]
             if len(level) > 3 or distances not in channels or (len(level) == 3 and channels[by_width[1]] != 1):
@@ -88,7 +88,7 @@ def head_maps(shapes: Sequence[Shape], size: tuple[int, int] | None, widths: Seq
 
 
 def _by_stride(shapes: Sequence[Shape], size: tuple[int, int] | None) -> tuple[int, dict[int, list[tuple[int, int | None]]]]:
-    """Return the axis of the channels, and by stride which outputs are its maps, with their channels; none where one is no map."""
+    """Return the axis of the channels, and by stride the indices of its maps, with their channels; empty if an output is no map."""
     for axis in (1, -1) if size else ():
         maps: dict[int, list[tuple[int, int | None]]] = {}
         for index, shape in enumerate(shapes):

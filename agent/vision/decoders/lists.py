@@ -1,4 +1,4 @@
-"""Lists of boxes, labels and scores, as detectors give them that suppress by themselves: which is which."""
+"""Lists of boxes, labels and scores from detectors that suppress by themselves: finding which output is which."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,7 +9,7 @@ from edgemeter.agent.vision.decoders import Floats, Shape
 
 
 def labelled_lists(shapes: Sequence[Shape]) -> tuple[int, tuple[int, int]] | None:
-    """Return which outputs are boxes, [n, 4] or [1, n, 4], and the two lists as long, [n] or [1, n]; None where there are none."""
+    """Return the indices of boxes, [n, 4] or [1, n, 4], and of two lists, [n] or [1, n]; None for other outputs."""
     at = next((index for index, shape in enumerate(shapes) if len(shape) in (2, 3) and shape[-1] == 4), None)
     if at is None:
         return None
@@ -18,17 +18,17 @@ def labelled_lists(shapes: Sequence[Shape]) -> tuple[int, tuple[int, int]] | Non
 
 
 def _fits(shape: Shape, other: Shape) -> bool:
-    """Return whether the shapes are the same but for open sizes."""
+    """Return whether the shapes are the same, apart from open sizes."""
     return len(shape) == len(other) and all(size == side or None in (size, side) for size, side in zip(shape, other, strict=True))
 
 
 def whole_outputs(infos: Sequence[TensorInfo]) -> frozenset[int]:
-    """Return which outputs the file declares as integers."""
+    """Return the indices of outputs that the file declares as integers."""
     return frozenset(index for index, info in enumerate(infos) if info.dtype.startswith(("int", "uint")) and info.scale is None)
 
 
 def labels_and_scores(outputs: Sequence[Floats], lists: tuple[int, int], integers: Collection[int]) -> tuple[Floats, Floats]:
-    """Return labels and scores, float32 [n] each: labels are declared as integers, or exceed 1, or are integers, or come first."""
+    """Return labels and scores, float32 [n] each: labels are declared as integers, or exceed 1, or are whole, or come first."""
     first, second = (outputs[index].ravel() for index in lists)
     if not set(lists) & set(integers):
         beyond = [bool(np.any(values > 1)) for values in (first, second)]

@@ -1,4 +1,4 @@
-"""Masks and keypoints of the objects that YOLO's heads for other tasks find, and torchvision's masks."""
+"""Masks and keypoints of YOLO's heads for other tasks, and masks of torchvision."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,12 +12,12 @@ from edgemeter.agent.vision.decoders import Detections, Floats, Mask, PhotoFrame
 from edgemeter.agent.vision.decoders.boxes import mismatch
 from edgemeter.agent.vision.decoders.family import KEYPOINTS, PROTOTYPES
 
-# Pixels of the input that a cell of the prototypes covers, to each side.
+# The side of a cell of the prototypes in pixels of the input.
 _CELL_PX = 4
 
 
 def split_rows(family: str, shapes: Sequence[Shape]) -> tuple[int, int]:
-    """Return which output holds the rows, and which the prototypes; raises ConfigError where these are other outputs."""
+    """Return the indices of rows and prototypes; raises ConfigError for other outputs."""
     ranks = [len(shape) for shape in shapes]
     if sorted(ranks) != [3, 4]:
         raise mismatch(family, "rows of three axes and prototypes of four", [list(shape) for shape in shapes])
@@ -25,7 +25,7 @@ def split_rows(family: str, shapes: Sequence[Shape]) -> tuple[int, int]:
 
 
 def rows_alone(family: str, loaded: Loaded) -> tuple[Loaded, int]:
-    """Return what was loaded with the rows as its only output, and how many prototypes there are (32 where that is open)."""
+    """Return `loaded` with the rows as its only output, and the number of prototypes (32 if open)."""
     if not loaded.outputs:
         return loaded, PROTOTYPES
     rows, prototypes = split_rows(family, [info.shape for info in loaded.outputs])
@@ -35,7 +35,7 @@ def rows_alone(family: str, loaded: Loaded) -> tuple[Loaded, int]:
 
 
 def with_masks(detections: Detections, coefficients: Floats, tensor: Floats, frame: PhotoFrame) -> Detections:
-    """Return the detections with their masks; `coefficients` are float32 [n, count], the prototypes of either layout."""
+    """Return the detections with masks; `coefficients` are float32 [n, count], `tensor` has the prototypes in either layout."""
     sides = (-(-frame.input_height // _CELL_PX), -(-frame.input_width // _CELL_PX))
     is_planar, is_channels_last = tensor.shape[2:] == sides, tensor.shape[1:3] == sides
     if tensor.shape[0] != 1 or not (is_planar or is_channels_last):
@@ -49,7 +49,7 @@ def with_masks(detections: Detections, coefficients: Floats, tensor: Floats, fra
 
 
 def photo_mask(values: Floats, box: Floats, frame: PhotoFrame, threshold: float) -> Mask:
-    """Return the pixels within the box whose value exceeds the threshold, by bilinear interpolation between the cells of a map.
+    """Return the pixels within the box above the threshold, by bilinear interpolation between the cells of a map.
 
     `values`, float32 [rows, columns], cover the whole input; the box is x1, y1, x2, y2 in pixels of the photograph.
     """
@@ -63,7 +63,7 @@ def photo_mask(values: Floats, box: Floats, frame: PhotoFrame, threshold: float)
 
 
 def _pixels(low: float, high: float, size: int) -> tuple[int, int]:
-    """Return from which pixel to which (exclusive) a side goes: those whose number is at least its begin and below its end."""
+    """Return the first pixel of a side, and the pixel after its last."""
     begin, end = (int(np.clip(np.ceil(side), 0, size)) for side in (low, high))
     return begin, max(begin, end)
 
@@ -71,7 +71,7 @@ def _pixels(low: float, high: float, size: int) -> tuple[int, int]:
 def taps(
     begin: int, end: int, scale: float, offset: float, cells_per_px: float, cells: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Return for each pixel the two cells around its centre, and the weight of the second; at the rim the outermost counts alone."""
+    """Return for each pixel the two cells around its centre, and the weight of the second; at the rim only the outermost counts."""
     at = np.clip(((np.arange(begin, end) + 0.5) * scale + offset) * cells_per_px - 0.5, 0, cells - 1)
     first = np.minimum(at.astype(np.int64), cells - 1)
     return first, np.minimum(first + 1, cells - 1), (at - first).astype(np.float32)
@@ -80,7 +80,7 @@ def taps(
 def keypoints_in_photo(values: Floats, unit: Floats, frame: PhotoFrame) -> Floats:
     """Return keypoints in pixels of the photograph, clipped to it: float32 [n, points, 3].
 
-    `values`, float32 [n, 3 x points], are x, y and score of each point; `unit` is what x and y are multiplied by to be pixels of the input.
+    `values`, float32 [n, 3 x points], are x, y and score of each point; `unit` has the factors of x and y that give pixels of the input.
     """
     points = values.reshape(len(values), KEYPOINTS, 3)
     x = np.clip((points[..., 0] * unit[0] - frame.offset_x) / frame.scale_x, 0, frame.photo_width)

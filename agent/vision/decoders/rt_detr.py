@@ -21,7 +21,7 @@ class RtDetr(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return rows that are no grid, by their name, or by as many columns as there are classes."""
+        """Return models whose rows are no grid, by their name, or by the number of columns."""
         (rows, columns), labels = facts.table, len(facts.labels)
         is_named = facts.named in ("detr", "rt-detr")
         if columns is None or columns <= 5 or (rows or 0) > MOST_QUERIES or anchors_per_cell(rows, facts.size):
@@ -36,11 +36,11 @@ class RtDetr(Family):
         return Recognition(columns - 4, (*(() if is_named else (doubt,)), *facts.unnamed(columns - 4)))
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        """Return the detections; nothing is suppressed but what the card asks for."""
+        """Return the detections, suppressed only if the card asks for it."""
         self._check([output.shape for output in outputs])
         rows, classes = outputs[0][0], self._output.classes
         corners = boxes.corners(boxes.in_pixels(rows[:, :4], frame))
-        # With two classes, whole numbers decide.
+        # With two classes there are 6 columns in both forms, and whole numbers decide.
         if rows.shape[1] == 6 and (classes != 2 or np.array_equal(rows[:, 5], np.rint(rows[:, 5]))):
             queries = np.nonzero(rows[:, 4] > self._output.score_threshold)[0]
             kinds = np.rint(rows[queries, 5]).astype(np.int32)

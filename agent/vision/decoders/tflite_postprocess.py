@@ -17,7 +17,7 @@ from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
 from edgemeter.agent.vision.decoders.family import COCO_LAST_ID, Family, Pictures, Recognition, UnknownModel
 
-# By role the names of the operator, of a saved model, and of what else exporters write.
+# By role, the names by the operator, by a saved model, and by other exporters.
 _NAMES: Mapping[str, str] = {
     "boxes": r"tflite_detection_postprocess(:0)?|statefulpartitionedcall:3|.*(box|location).*",
     "classes": r"tflite_detection_postprocess:1|statefulpartitionedcall:2|.*(class|categor).*",
@@ -28,13 +28,13 @@ _NEEDS = "four outputs: boxes, classes, scores and count"
 
 
 class TflitePostprocess(Family):
-    """Decodes the four tensors of the operator, in whatever order the model gives them."""
+    """Decodes the four tensors of the operator, in any order."""
 
     PICTURES = Pictures("stretch", mean=None)
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return what has the four outputs, as no other model has four numbers; TensorFlow's own graphs count classes from 1."""
+        """Return models with the four outputs, which no others have; TensorFlow's own graphs number classes from 1."""
         ranks = sorted(map(len, facts.shapes))
         if ranks != [0] * 4 and (ranks[1:] != [2, 2, 3] or ranks[0] > 1 or all(shape[2:] != (4,) for shape in facts.shapes)):
             return None
@@ -54,7 +54,7 @@ class TflitePostprocess(Family):
         """Return the detections; `outputs` are the four tensors, float32."""
         tensors = dict(zip(self._roles, outputs, strict=False))
         if not _fit(tensors):
-            # Boxes are the largest; the count is the smallest, and the last where all have one element; classes come before scores.
+            # Boxes are the largest output; the count is the smallest, or the last if all have one element; classes come before scores.
             tensors = dict(zip(_NAMES, sorted(outputs, key=np.size, reverse=True), strict=False))
         if not _fit(tensors):
             raise boxes.mismatch(self._family, _NEEDS, [list(output.shape) for output in outputs])
@@ -62,7 +62,7 @@ class TflitePostprocess(Family):
         # A score may exceed 1 by a step of its quantisation.
         if scores.max(initial=0.0) >= 2 or np.any((classes < 1) & (classes != np.rint(classes))):
             classes, scores = scores, classes
-        # The count is not always trustworthy (some exports pad it); a padded row has score 0 and falls to the threshold.
+        # The count is unreliable (some exports pad it), but a padded row has score 0, below the threshold.
         are_above = scores > self._output.score_threshold
         size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
         corners = tensors["boxes"].reshape(-1, 4)[are_above][:, [1, 0, 3, 2]] * size
@@ -76,6 +76,5 @@ class TflitePostprocess(Family):
 
 
 def _fit(tensors: Mapping[str, Floats]) -> bool:
-    """Return whether there are all roles, with their sizes; names may be on the wrong tensors."""
     sizes = [tensors[role].size for role in _NAMES if role in tensors]
     return len(sizes) == len(_NAMES) and tensors["boxes"].shape[-1:] == (4,) and sizes == [4 * sizes[1], sizes[1], sizes[1], 1]

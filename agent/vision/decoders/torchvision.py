@@ -20,7 +20,7 @@ from edgemeter.agent.vision.decoders.family import COCO_LAST_ID, Family, Picture
 from edgemeter.agent.vision.decoders.lists import labelled_lists, labels_and_scores, whole_outputs
 from edgemeter.agent.vision.decoders.masks import photo_mask
 
-# Source: `torchvision/models/detection/roi_heads.py` leaves it to the user; its references and COCO scripts take 0.5.
+# Source: `torchvision/models/detection/roi_heads.py` leaves it to the user; its references and COCO scripts use 0.5.
 _MASK_THRESHOLD = 0.5
 
 
@@ -66,7 +66,7 @@ class Torchvision(Family):
         maps = next((output for output in outputs if output.ndim == 4 and output.shape[:2] == (len(labels), 1)), None)
         if maps is None:
             return detections
-        # Masks reach out of their boxes by 1/28, rounded up (`paste_masks_in_image`); beyond they are 0.
+        # Masks extend beyond their boxes by 1/28, rounded up (`paste_masks_in_image`); outside they are 0.
         margins = np.tile((detections.boxes[:, 2:] - detections.boxes[:, :2]) / 14 + 2, 2) * np.array([-1, -1, 1, 1], np.float32)
         pairs = zip(maps[are_above, 0][survivors], detections.boxes + margins, strict=True)
         return replace(detections, masks=tuple(photo_mask(mask, box, frame, _MASK_THRESHOLD) for mask, box in pairs))

@@ -14,7 +14,7 @@ from edgemeter.agent.vision.decoders.family import COCO_CLASSES, MOST_QUERIES, F
 from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 
 COLUMNS = 6
-# What fp16 may do to a class number; a quantised one is off by more.
+# The error of a class number in fp16; a quantised one is off by more.
 _ROUNDING = 0.01
 
 
@@ -22,12 +22,12 @@ class Yolo26(Family):
     """Decodes the one tensor; rows are candidates as they are."""
 
     NAME = r"yolo(v?10|v?26)"
-    # Values of a row behind its class, in heads for other tasks.
+    # The number of values after the class, in heads for other tasks.
     _extra = 0
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return a list of rows that is no grid; of an open number of rows with one class six columns may be YOLOv5's."""
+        """Return models with rows that are no grid; if their number is open, six columns may also be YOLOv5's with one class."""
         rows, columns = facts.table
         is_grid = anchors_per_cell(rows, facts.size) > 0 or (rows or 0) > MOST_QUERIES
         is_open = rows is None and facts.named is None and len(facts.labels) == 1
@@ -41,7 +41,7 @@ class Yolo26(Family):
         return self._select(outputs, frame)[0]
 
     def _select(self, outputs: Sequence[Floats], frame: PhotoFrame) -> tuple[Detections, Floats, Floats]:
-        """Return the detections, the values behind the class of each, float32 [n, extra], and what x and y are multiplied by: [2]."""
+        """Return the detections, their values after the class, float32 [n, extra], and the factors of x and y: [2]."""
         self._check([output.shape for output in outputs])
         rows = outputs[0].reshape(-1, COLUMNS + self._extra)
         rows = rows[rows[:, 4] > self._output.score_threshold]

@@ -22,7 +22,7 @@ class YoloV5(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return the head with three anchors per cell, or what is called so."""
+        """Return models with three anchors per cell, or with this family's name."""
         rows, columns = facts.table
         count = anchors_per_cell(rows, facts.size)
         if columns is None or columns <= 5 or (rows is not None and not count):
@@ -36,7 +36,7 @@ class YoloV5(Family):
         self._check([tensor.shape])
         rows, threshold = tensor[0], self._output.score_threshold
         is_normalised = rows[:, 0].max(initial=0.0) <= boxes.LARGEST_NORMALISED
-        # A class score never exceeds 1, so a row whose objectness is below the threshold has no candidate: most rows end here.
+        # A class score never exceeds 1, so rows with an objectness below the threshold, most of all, have no candidate.
         rows = rows[rows[:, 4] > threshold]
         scores = rows[:, 5:] * rows[:, 4:5]
         anchors, classes = np.nonzero(scores > threshold)

@@ -20,12 +20,12 @@ class YoloV8(Family):
     NAME = r"yolo(v8|v9|v?11|v?12|v?13)|yolov5\w*u(?![a-z])"
     PICTURES = Pictures(nms_iou=0.7)
     takes_invalid = True
-    # Values of an anchor behind its classes, in heads for other tasks.
+    # The number of values after the classes, in heads for other tasks.
     _extra = 0
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return the head whose anchors are the cells of its grids; its name or its classes tell exchanged axes from YOLOX."""
+        """Return models whose anchors are the cells of their grids; name or classes distinguish exchanged axes from YOLOX."""
         rows, columns = facts.table
         labels, is_named = len(facts.labels), facts.named == "yolov8"
         is_classes_first = columns is None and (4 + labels == rows if labels else is_named)
@@ -43,7 +43,7 @@ class YoloV8(Family):
         return self._select(outputs[0], frame)[0]
 
     def _select(self, tensor: Floats, frame: PhotoFrame) -> tuple[Detections, Floats, Floats]:
-        """Return the detections, the values behind the classes of each, float32 [n, extra], and what x and y are multiplied by: [2]."""
+        """Return the detections, their values after the classes, float32 [n, extra], and the factors of x and y: [2]."""
         rows = tensor[0] if self._check([tensor.shape]) else tensor[0].T
         end = len(rows) - self._extra
         classes, anchors = boxes.above(rows[4:end], self._output.score_threshold)
@@ -60,7 +60,7 @@ class YoloV8(Family):
         return detections, extra[survivors], unit
 
     def _check(self, shapes: Sequence[Shape]) -> bool:
-        """Return whether the last axis holds the anchors; the card's class count decides, without one the longer axis."""
+        """Return whether the last axis is that of anchors, by the card's number of classes, or else because it is the longer one."""
         shape, classes, other_values = shapes[0], self._output.classes, 4 + self._extra
         if len(shapes) == 1 and len(shape) == 3 and shape[0] == 1 and min(size or 0 for size in shape[1:]) > other_values:
             if classes is None:

@@ -17,7 +17,7 @@ from edgemeter.agent.vision.decoders.conventions import are_probabilities
 from edgemeter.agent.vision.decoders.family import COCO_CLASSES, Family, Pictures, Recognition, UnknownModel
 from edgemeter.agent.vision.decoders.grids import HeadMaps, grid_side, head_maps
 
-# Four edges of 16 steps, or of one.
+# Four edges of 16 steps or of one step.
 _WIDTHS = (64, 4)
 
 
@@ -28,7 +28,7 @@ class YoloV8Heads(Family):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return how many classes the maps have; of maps that hold both, these must be as many as are known."""
+        """Return the number of classes in the maps; if one map has distances and scores, it must be the known number."""
         heads = head_maps(facts.shapes, facts.size, _WIDTHS, facts.known_classes or COCO_CLASSES)
         if heads is None or (len(facts.shapes) == len(heads.outputs) and heads.classes not in (facts.known_classes, COCO_CLASSES)):
             return None

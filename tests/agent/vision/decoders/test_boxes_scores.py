@@ -103,5 +103,5 @@ def test_labels_count_the_classes():
 def test_a_background_that_no_column_shows_is_an_error():
     """One class too few on the card would shift all others."""
     outputs = tables(PRIORS)
-    with pytest.raises(ConfigError, match=r"of 5 scores none is a background's.*output\.classes"):
+    with pytest.raises(ConfigError, match=r"none of 5 scores is a background.*output\.classes"):
         check(make_card("boxes-scores", classes=CLASSES - 1, nms_iou=0.5), outputs)
