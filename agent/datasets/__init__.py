@@ -14,7 +14,7 @@ from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.coco import CocoDocument
 from edgemeter.agent.datasets.items import Item
 
-# Asked in this order; then those of other packages, in the order of their names.
+# Asked in this order; then other packages' readers, by name.
 READERS: Mapping[str, str] = {
     "mlperf-tiny": "edgemeter.agent.datasets.readers:MlperfTiny",
     "cifar-10": "edgemeter.agent.datasets.cifar:Cifar10",
@@ -30,7 +30,7 @@ ENTRY_POINTS = "edgemeter.readers"
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Ground truth of any type: a target per item, by the item's name (a file's, relative to the folder). Its task knows the type."""
+    """Ground truth of a type that its task knows: a target per item, by the item's name (for a file, relative to the folder)."""
 
     values: Mapping[str, object]
 
@@ -39,10 +39,11 @@ class Targets:
 class GroundTruth:
     """The ground truth that a reader read.
 
-    `identity` stands for the ground truth in the hash of the data set: the file whose bytes are all of it, else bytes that are.
-    `warnings` count what is odd about it. `named_by` is what decides which files belong to the data set: the annotations, which may name
-    some of a folder, or the folder. `items` are those that lie inside a file; without them an item is the file of its name. `beside` are
-    files in the folder that hold the ground truth of its items, and travel with them.
+    identity: represents the ground truth in the data set's hash: a file, or bytes
+    warnings: oddities, counted
+    named_by: whether the annotations (which may name part of a folder) or the folder decide which files belong to the data set
+    items: the items stored inside a file; without them each item is the file of its name
+    beside: files in the folder that hold the ground truth of its items and travel with them
     """
 
     content: CocoDocument | ClassIndex | Targets
@@ -53,7 +54,7 @@ class GroundTruth:
     beside: tuple[Path, ...] = ()
 
     def named(self) -> list[str]:
-        """Return the names of the items, sorted."""
+        """Return the items' names, sorted."""
         if self.items:
             return sorted(item.name for item in self.items)
         if isinstance(self.content, CocoDocument):
@@ -62,42 +63,32 @@ class GroundTruth:
 
 
 class Reader(Protocol):
-    """Reads one format of ground truth; constructed without arguments, keeps nothing."""
+    """Reads one format of ground truth; constructed without arguments, without state."""
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
-        """Return whether these are of its format; looks at names and, where they do not tell, at the first bytes.
+        """Return whether these have its format, by names and, if they do not decide, by the first bytes; never raises.
 
-        Without annotations it is asked about a folder that holds no photographs itself, or about a file in the place of the folder, which
-        holds items and ground truth alike. It raises nothing: what cannot be read is not its.
+        Without annotations `folder` is one without photographs of its own, or a file with both items and ground truth.
         """
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the ground truth of what it recognised.
-
-        Raises:
-            ConfigError: it cannot be read or is garbled; the message names the file, the place and the remedy.
-        """
+        """Return the ground truth; raises ConfigError, with the file, the place and the remedy, if it cannot be read or is garbled."""
 
 
 def required(annotations: Path | None) -> Path:
-    """Return the annotations that a format needs; raises ConfigError if there are none."""
+    """Return the annotations; raises ConfigError if there are none."""
     if annotations is None:
         raise ConfigError("this format of ground truth needs a file of annotations: give it as annotations")
     return annotations
 
 
 def names() -> list[str]:
-    """Return the names of all known readers, ours first."""
+    """Return the names of all readers, ours first."""
     ours_and_others = plugin_names(READERS, ENTRY_POINTS)
     return [*READERS, *sorted(set(ours_and_others) - set(READERS))]
 
 
 def create(name: str) -> Reader:
-    """Return the reader of that name.
-
-    Raises:
-        ConfigError: no reader has that name.
-        UnavailableError: it is another package's, and cannot be imported.
-    """
+    """Return the reader of that name; raises ConfigError if there is none, UnavailableError if its package cannot be imported."""
     reader: Reader = find_plugin("data-set reader", READERS, name, ENTRY_POINTS)()
     return reader

@@ -18,15 +18,15 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 _SIDE = 32
 _RECORD_BYTES = 1 + 3 * _SIDE * _SIDE
 _BATCH = re.compile(r"(data_batch_\d|test_batch)(\.bin)?")
-# Of a folder the batch that training leaves out; without ending in the version for Python.
+# The test batch, without `.bin` in the version for Python.
 _TEST = ("test_batch.bin", "test_batch")
 
 
 class Cifar10:
-    """A batch (`--data test_batch.bin`), or the folder of all batches, of which the test batch counts; no annotations."""
+    """A batch (`--data test_batch.bin`), or the test batch of a folder; no annotations."""
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
-        """Return whether it is named as a batch is, or holds the test batch."""
+        """Return whether it has the name of a batch, or holds the test batch."""
         if annotations is not None:
             return False
         return bool(_BATCH.fullmatch(folder.name)) if folder.is_file() else _test_batch(folder) is not None
@@ -51,7 +51,7 @@ def _records(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
     content = read_bytes(path, "the batch")
     if not content or len(content) % _RECORD_BYTES:
         raise ConfigError(
-            f"the batch {str(path)!r} has {len(content)} bytes, and is no binary version of CIFAR-10, which has {_RECORD_BYTES} for each "
+            f"the batch {str(path)!r} has {len(content)} bytes, and is no binary version of CIFAR-10, which has {_RECORD_BYTES} per "
             "photograph: give test_batch.bin of cifar-10-binary.tar.gz (the version for Python is not read: unpickling it can run code)"
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, _RECORD_BYTES)

@@ -16,14 +16,14 @@ TINY_LIST_FORM = "each line is `file,classes,label` or `file,classes,label,windo
 
 @dataclass(frozen=True, slots=True)
 class ClassIndex:
-    """One class per file. With `names` a class is only its place among them: a model must agree."""
+    """One class per file; with `names` a class is an index into them, and the model must use the same names."""
 
     classes: dict[str, int]
     names: tuple[str, ...] | None = None
 
 
 def read_class_list(path: Path) -> ClassIndex:
-    """Return the index in a text file; raises ConfigError if it cannot be read, or a line is not of that form; the message names it."""
+    """Return the index in a text file; raises ConfigError if it cannot be read or a line has another form."""
     classes: dict[str, int] = {}
     heading, lines = _lines(path)
     for number, cells in lines:
@@ -34,7 +34,7 @@ def read_class_list(path: Path) -> ClassIndex:
 
 
 def read_tiny_list(path: Path) -> ClassIndex:
-    """Return the classes in MLPerf Tiny's list of files; raises ConfigError if a line is not of its form."""
+    """Return the classes in MLPerf Tiny's list of files; raises ConfigError if a line has another form."""
     classes: dict[str, int] = {}
     for number, line in enumerate(text_lines(path), 1):
         cells = [cell.strip() for cell in line.split(",")]
@@ -49,7 +49,7 @@ def read_tiny_list(path: Path) -> ClassIndex:
 
 
 def add_target(targets: dict[str, Target], name: str, target: Target, where: str, folder: str = "folder") -> None:
-    """Add the target of a file, once, and of one that lies in the folder; raises ConfigError, `where` it is named, for any other."""
+    """Add a file's target; raises ConfigError, beginning with `where`, if the file was named before or lies outside the folder."""
     if not name or Path(name).is_absolute() or ".." in Path(name).parts:
         raise ConfigError(f"{where}: the file name {name!r} leads out of the {folder}: correct it")
     if name in targets:
@@ -58,10 +58,10 @@ def add_target(targets: dict[str, Target], name: str, target: Target, where: str
 
 
 def _lines(path: Path) -> tuple[Sequence[str], list[tuple[int, Sequence[str]]]]:
-    """Return the heading, empty where there is none, and the number and the cells of every other line that is not empty."""
+    """Return the heading (empty if there is none), and the number and the cells of every other non-empty line."""
     separator = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
     lines = text_lines(path)
-    # Without separators the class is the last word, and a file name may hold spaces.
+    # Without separators the class is the last word: file names may contain spaces.
     rows: Iterator[list[str]] = csv.reader(lines, delimiter=separator) if separator else (line.rsplit(None, 1) for line in lines)
     numbered = [(number, [cell.strip() for cell in row]) for number, row in enumerate(rows, 1)]
     has_heading = bool(numbered) and separator is not None and len(numbered[0][1]) > 1 and not numbered[0][1][1].isdigit()
@@ -69,12 +69,12 @@ def _lines(path: Path) -> tuple[Sequence[str], list[tuple[int, Sequence[str]]]]:
 
 
 def text_lines(path: Path) -> list[str]:
-    """Return the lines of a text file; raises ConfigError if it cannot be read, or is not UTF-8."""
+    """Return the lines of a text file; raises ConfigError if it cannot be read or is not UTF-8."""
     return read_text(path, "the annotations").splitlines()
 
 
 def find_class_names(images: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the folders below `images` that hold photographs, sorted by name; hidden ones do not count."""
+    """Return the folders in `images` that hold such files, sorted by name, without hidden ones."""
     try:
         folders = sorted(path for path in images.iterdir() if path.is_dir() and not path.name.startswith("."))
         return [folder for folder in folders if files_in(folder, suffixes)]
@@ -83,11 +83,7 @@ def find_class_names(images: Path, suffixes: Sequence[str]) -> list[Path]:
 
 
 def read_class_folders(images: Path, suffixes: Sequence[str], listed: Path | None = None) -> ClassIndex:
-    """Return the class of every photograph in the class folders; `listed` is the list of classes, where there is one.
-
-    Raises:
-        ConfigError: a folder is not in the list, or the list cannot be read.
-    """
+    """Return the class of every file in the class folders; raises ConfigError if the list `listed` is unreadable or lacks a folder."""
     folders = find_class_names(images, suffixes)
     names = [folder.name for folder in folders]
     are_numbers = all(name.isascii() and name.isdigit() for name in names)

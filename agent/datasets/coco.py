@@ -20,31 +20,31 @@ from edgemeter.agent.datasets.items import read_bytes
 Boxes = NDArray[np.float64]
 
 BOX_FORM = "bbox is x, y, width, height in pixels"
-# So many boxes at least before their form is judged by where they lie.
+# The fewest boxes from which their form is judged.
 _ENOUGH_BOXES = 20
-# No photograph is as small as this; boxes as ratios of it stay below.
+# Boxes given as ratios stay below; no photograph is this small, in pixels.
 _LARGEST_RATIO = 2.0
-# A box may leave the photograph by this much and still be x, y, width, height: not every decoder clips.
+# Boxes may reach this far outside the photograph: not every decoder clips.
 _SLACK_PX = 2.0
 Side = Annotated[float, msgspec.Meta(ge=0)]
 JsonClassIndex = Annotated[int, msgspec.Meta(ge=0)]
-# Python's json module writes these words, which JSON does not know.
+# Python's json module writes these words, which are not JSON.
 _NO_NUMBER = re.compile(rb"[-+]?(NaN|Infinity)")
-# What some exporters write as 1.0.
+# Whole numbers that some exporters write as 1.0.
 _WHOLE = ("id", "image_id", "category_id", "width", "height", "iscrowd")
-# Three points at least; Unset of an annotation without.
+# At least three points.
 _Polygon = Annotated[list[float], msgspec.Meta(min_length=6)]
 
 
 class Rle(msgspec.Struct, frozen=True):
-    """A mask as a run-length code: `size` is height and width, `counts` the runs, compressed to a text or not."""
+    """A run-length encoded mask: `size` is height and width, `counts` the runs, as a list or compressed to a text."""
 
     size: tuple[int, int]
     counts: str | list[Id]
 
 
 Outline = list[_Polygon] | Rle
-# Of what annotations and results hold besides boxes, the form and its name.
+# The form, and its description, of the shapes besides boxes in annotations and results.
 SHAPES: Mapping[str, tuple[Any, str]] = {
     "segmentation": (Outline, "polygons [[x1, y1, x2, y2, x3, y3, ...]], or a run-length code"),
     "keypoints": (list[float], "x, y, visibility of each keypoint"),
@@ -52,9 +52,9 @@ SHAPES: Mapping[str, tuple[Any, str]] = {
 
 
 def _box_form_problem(boxes: Boxes, sizes: Boxes) -> str | None:
-    """Return why these boxes (float64 [n, 4]) can hardly be x, y, width, height in pixels, None if nothing speaks against it.
+    """Return why these boxes (float64 [n, 4]) can hardly be x, y, width, height in pixels; None if they can.
 
-    `sizes` are width and height of the photograph of each, float64 [n, 2]; NaN where they are not known.
+    `sizes` are the width and height of each box's photograph, float64 [n, 2]; NaN if unknown.
     """
     if len(boxes) >= _ENOUGH_BOXES and boxes.max() <= _LARGEST_RATIO:
         return f"the boxes of all {len(boxes)} annotations are 0..1: {BOX_FORM}"
@@ -63,7 +63,7 @@ def _box_form_problem(boxes: Boxes, sizes: Boxes) -> str | None:
     if len(boxes) < _ENOUGH_BOXES:
         return None
     leaves = (boxes[:, :2] + boxes[:, 2:] > sizes).any(axis=1)
-    # Most leave their photograph in the stated form, and none as corners.
+    # Most leave the photograph as x, y, width, height, and none as corners.
     if leaves.mean() > 0.5 and ((boxes[:, 2:] >= boxes[:, :2]) & (boxes[:, 2:] <= sizes)).all():
         return (
             f"{int(leaves.sum())} of {len(boxes)} boxes leave their photograph, "
@@ -81,9 +81,9 @@ class Category(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CocoAnnotation(msgspec.Struct, frozen=True):
-    """One object: `bbox` is x, y, width, height in pixels; `area` is that of its outline, of its box where none is given.
+    """One object: `bbox` is x, y, width, height in pixels; `area` is its outline's or, without one, its box's.
 
-    A box without extent (width or height 0 or less) stays: it counts as an object that nothing finds, as it does for COCO.
+    A box of width or height 0 or less stays an object, which no detection matches, as in COCO's evaluation.
     """
 
     id: Id
@@ -92,7 +92,7 @@ class CocoAnnotation(msgspec.Struct, frozen=True):
     bbox: tuple[float, float, float, float]
     area: Side | None = None
     iscrowd: Annotated[int, msgspec.Meta(ge=0, le=1)] = 0
-    # Read by the tasks that need them only: an outline is most of a document.
+    # Decoded only by the tasks that need them: outlines are most of a document.
     segmentation: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     keypoints: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -106,9 +106,9 @@ class _OfImage(msgspec.Struct):
 
 
 class CocoDocument(msgspec.Struct, frozen=True, omit_defaults=True):
-    """COCO's annotation document; what is not needed for boxes is not read.
+    """COCO's annotation document, without the fields that no task needs.
 
-    `groupings` are categories that only group others, and are none themselves; `notes` say what was read leniently.
+    `groupings` are categories that only group others; `notes` say what was read leniently.
     """
 
     images: Sequence[AnnotatedImage]
@@ -147,7 +147,7 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
 
 
 class CocoResult(msgspec.Struct, frozen=True):
-    """A prediction in COCO's results; some tools write the name of the file as well."""
+    """A prediction in COCO's results; some tools add the file name."""
 
     image_id: int | float | str
     category_id: int | float
@@ -159,7 +159,7 @@ class CocoResult(msgspec.Struct, frozen=True):
 
 
 def read_results(path: Path) -> list[CocoResult]:
-    """Return the predictions in a file of COCO's results; raises ConfigError if it cannot be read, or is none."""
+    """Return the predictions in a file of COCO's results; raises ConfigError if it cannot be read or is another file."""
     content = read_bytes(path, "the predictions").removeprefix(BOM_UTF8)
     try:
         return decode_json(content, list[CocoResult])
@@ -171,7 +171,7 @@ def read_results(path: Path) -> list[CocoResult]:
 
 
 def _groupings(document: CocoDocument) -> list[Category]:
-    """Return the categories that own no object and are the supercategory of others, as Roboflow writes one."""
+    """Return the categories without objects that are the supercategory of others, as Roboflow writes one."""
     owners = {annotation.category_id for annotation in document.annotations}
     members = {(category.supercategory, category.name) for category in document.categories if isinstance(category.supercategory, str)}
     parents = {parent for parent, name in members if parent != name}
@@ -194,9 +194,9 @@ def _decode_document(content: bytes, noun: str) -> CocoDocument:
 
 
 def _number_images(parts: dict[str, Any], noun: str) -> tuple[str, ...]:
-    """Give images whose ids are text numbers, and annotations the numbers of their images where they refer to them by text."""
+    """Replace ids of images that are text by numbers, also in the annotations."""
     images, annotations = parts.get("images", []), parts.get("annotations", [])
-    # What else is wrong the caller finds.
+    # The caller reports other errors.
     with suppress(msgspec.ValidationError):
         texts = [image.id for image in msgspec.convert(images, list[_WithTextId])]
         for number, (image, text) in enumerate(zip(images, texts, strict=True)):
@@ -213,13 +213,13 @@ def _number_images(parts: dict[str, Any], noun: str) -> tuple[str, ...]:
 
 
 def _whole(key: str, value: Any) -> Any:
-    """Return 1 for 1.0, and for the `true` of iscrowd; anything else as it is."""
+    """Return 1 for 1.0 and for a `true` of iscrowd; anything else unchanged."""
     is_whole = isinstance(value, float) and value.is_integer() and value < LARGEST_ID
     return int(value) if is_whole or (key == "iscrowd" and isinstance(value, bool)) else value
 
 
 def decode_problem(content: bytes, error: Exception) -> str:
-    """Return the error and what to do; where Python writes a word that JSON does not know, that word."""
+    """Return the error and its remedy; a word such as NaN is quoted."""
     at = re.search(r"\(byte (\d+)\)", str(error))
     word = _NO_NUMBER.match(content, int(at[1])) if at else None
     if word:
@@ -228,7 +228,7 @@ def decode_problem(content: bytes, error: Exception) -> str:
 
 
 def plain_document(document: CocoDocument, image_ids: set[int] | None = None) -> dict[str, Any]:
-    """Return the document as plain data, for these images only (None: all); an annotation without area gets that of its box."""
+    """Return the document as plain data, for these images (None: all); an annotation without an area gets its box's."""
     return {
         "images": [msgspec.structs.asdict(image) for image in document.images if image_ids is None or image.id in image_ids],
         "annotations": [
@@ -246,10 +246,10 @@ def _plain_annotation(annotation: CocoAnnotation) -> dict[str, Any]:
 
 
 def shape_of(owner: str, shape: msgspec.Raw | msgspec.UnsetType, key: str) -> Any:
-    """Return the outline or the keypoints of an annotation or a result (`owner`) in the form of `SHAPES`.
+    """Return the outline or the keypoints of an annotation or a result (`owner`, for messages) in the form of `SHAPES`.
 
     Raises:
-        ConfigError: it has none, or garbled ones; the message names the owner.
+        ConfigError: they are absent or garbled.
     """
     form, words = SHAPES[key]
     if isinstance(shape, msgspec.UnsetType):
@@ -261,7 +261,7 @@ def shape_of(owner: str, shape: msgspec.Raw | msgspec.UnsetType, key: str) -> An
 
 
 def _contradiction(document: CocoDocument) -> str | None:
-    """Return the error in the document as a whole, None if it is consistent."""
+    """Return the contradiction in the document, None if it is consistent."""
     images = {image.id for image in document.images}
     categories = {category.id for category in document.categories}
     listed: dict[str, Sequence[int | str]] = {

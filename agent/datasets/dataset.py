@@ -1,8 +1,8 @@
-"""A data set: a folder of photographs or arrays, the files that its ground truth names, or what lies inside one file.
+"""A data set: a folder of photographs or arrays, the files that its ground truth names, or the items inside one file.
 
 Ground truth (`annotations`) is recognised by its content: COCO JSON; a JSON index `{"file": class}`; a text index `file class` (.txt,
-.csv, .tsv); YOLO labels (their folder, or data.yaml, or classes.txt); what the readers of other packages recognise. Class folders need
-none, or a list of their classes (.txt).
+.csv, .tsv); YOLO labels (their folder, or data.yaml, or classes.txt); formats of other packages' readers. Class folders need none, or a
+list of their classes (.txt).
 """
 
 import hashlib
@@ -31,17 +31,18 @@ _MAY_BE_WIDE, _LOOKED_AT = (".png", ".tif", ".tiff"), 20
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Items in a fixed order, photographs unless the ground truth names others, with ground truth.
+    """Items in a fixed order, with their ground truth, of which at most one kind is set: `truth`, `classes` or `targets`.
 
-    `truth` is the parsed COCO annotation document (dict with images, annotations, categories) or None.
-    `classes` maps item names to a class index 0..999, in the order of `items` (task classification), or is None; with `class_names` the
-    index is only the place among those names, and a model must know them or have as many.
-    `image_ids` are COCO's image ids in the order of `items` (None without COCO annotations).
-    `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is.
-    `sha256` covers the bytes of all items in order, and of the ground truth. `copies` are the places of items whose content an earlier one
-    has, each with the place of the first that has it. `warnings` count what in the annotations is odd. `needed` are the files without which
-    it cannot be opened again: those of the items, or all in the folder if no annotations list them. Of a video the items are its frames,
-    `rate_per_s` a second.
+    sha256: over the bytes of all items in order, and of the ground truth
+    truth: COCO's annotation document (a dict with images, annotations, categories), with `image_ids` in the order of `items`
+    classes: class index by item name, in the order of `items`; with `class_names` an index into these, and the model must have the same
+        names or as many
+    drawn_from: the number of items that the subset was drawn from
+    warnings: oddities of the annotations, counted
+    needed: the files without which it cannot be opened again: the items', or the whole folder's if no annotations list them
+    targets: another reader's ground truth by item name, in the order of `items`
+    rate_per_s: the frame rate of a video, whose frames are the items
+    copies: indices of items with the same content as an earlier one, each with the index of the first
     """
 
     name: str
@@ -60,7 +61,7 @@ class Dataset:
 
     @property
     def has_truth(self) -> bool:
-        """Return whether there is ground truth to score against."""
+        """Whether there is ground truth to score against."""
         return self.truth is not None or self.classes is not None or self.targets is not None
 
 
@@ -72,19 +73,17 @@ def open_folder(
     reader: Reader | None = None,
     first: int | None = None,
 ) -> Dataset:
-    """Return the photographs of a folder, sorted by name; of one without photographs its arrays.
+    """Return the photographs of a folder, or its arrays if it has no photographs, sorted by name.
 
-    `subset` takes so many of them, chosen by `seed`, the same on every machine.
-    With annotations the photographs are those that they name, sorted the same way: one that has no ground truth cannot be scored and
-    is left out with a warning, because a folder often holds more than one set (all of val2017, annotations of 80). Folders below it
-    count only as class folders, or where annotations name them. A file in place of the folder holds the items itself, as a video does.
-    A file that annotations name as another system or tool does is matched by its base name, with a note.
-
-    Of photographs that annotations name, only those of the subset need be there. `reader` reads the ground truth; without one the
-    first that recognises it does. `first` reads only so many of the items, to see what they are: the hash is then another.
+    images: the folder, or a file that contains the items (a video). Its subfolders count only as class folders or if annotations name them
+    annotations: the items are those that they name, matched by base name, with a note, if the paths are another system's. Photographs
+        without ground truth are left out with a warning: a folder often holds more than one set (val2017, with annotations of 80)
+    subset: the number of items to draw by `seed`, the same on every machine; only these must exist
+    reader: reads the ground truth; by default the first that recognises it
+    first: read only this many items, to see their kind; the hash then differs
 
     Raises:
-        ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
+        ConfigError: there is no folder or no photograph in it, or the annotations are garbled or name photographs that do not exist.
     """
     if is_video(images.name) and images.is_file():
         return _of_video(images, annotations, subset)
@@ -131,16 +130,16 @@ def _of_video(path: Path, annotations: Path | None, subset: int | None) -> Datas
 
 
 def _dark(items: Sequence[Item]) -> tuple[str, ...]:
-    """Return the note on values of fewer bits in files of 16 bits a channel, judged by some of these: they are read as nearly black."""
+    """Return the note on files of 16 bits a channel whose values use fewer bits, judged by a sample: they are read as nearly black."""
     files = [item.path for item in items if item.kind == "image" and item.is_file and item.path.suffix.lower() in _MAY_BE_WIDE]
     sample = files[:: max(len(files) // _LOOKED_AT, 1)][:_LOOKED_AT]
-    # A file that cannot be read is named where it is needed.
+    # An unreadable file is reported when it is used.
     with suppress(EdgemeterError):
         if narrow := photograph.narrow_bits(sample):
             bits, wide = narrow
             note = (
-                f"{len(wide)} of {len(sample)} photographs that were looked at have 16 bits a channel and no value above {bits} bits "
-                f"(first {wide[0].name!r}): the upper 8 bits, which count, are nearly black; multiply the values by {2 ** (16 - bits)}"
+                f"{len(wide)} of the {len(sample)} photographs checked have 16 bits a channel and no value above {bits} bits "
+                f"(first {wide[0].name!r}), so they are read as nearly black: multiply the values by {2 ** (16 - bits)}"
             )
             return (note,)
     return ()
@@ -158,7 +157,7 @@ def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, 
 
 
 def read_truth(folder: Path, annotations: Path | None, reader: Reader | None = None) -> GroundTruth | None:
-    """Return the ground truth, as the given reader or the first that recognises it reads it; None of photographs without annotations.
+    """Return the ground truth, by the given reader or the first that recognises it; None for photographs without annotations.
 
     Raises:
         ConfigError: no reader recognises it, or it is garbled.
@@ -176,12 +175,12 @@ def read_truth(folder: Path, annotations: Path | None, reader: Reader | None = N
             return candidate.read(folder, annotations)
     if is_one_file:
         raise ConfigError(f"cannot read the data in {str(folder)!r}: no reader recognises it; give a folder, or a file of a known format")
-    # COCO's error lists what is understood.
+    # COCO's error lists the known forms.
     return None if annotations is None else create("coco").read(folder, annotations)
 
 
 def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], int | None]:
-    """Return a sorted subset of the names, chosen by a hash of each name and independent of their order, and of how many it was drawn."""
+    """Return a sorted subset of the names, drawn by a hash of each, so in any order the same, and the number it was drawn from."""
     if count is None:
         return named, None
     if count > len(named):
@@ -212,7 +211,7 @@ def _hashes(items: Sequence[Item]) -> list[bytes]:
 
 
 def _sha256_of(hashes: Iterable[bytes], identity: Path | bytes | None = None) -> str:
-    """Return one hash over the hashes of the items in order and the ground truth, so that no byte can move from one to the next unseen."""
+    """Return one hash over the hashes of the items in order and the ground truth; bytes that move from one item to the next change it."""
     total = hashlib.sha256(b"".join(hashes))
     try:
         if identity is not None:
@@ -223,9 +222,9 @@ def _sha256_of(hashes: Iterable[bytes], identity: Path | bytes | None = None) ->
 
 
 def _copied(items: Sequence[Item], copies: Mapping[int, int]) -> tuple[str, ...]:
-    """Return the note on items with the content of others."""
+    """Return the note on items with the same content as others."""
     if not copies:
         return ()
     copy, first = next((items[index].name, items[first].name) for index, first in copies.items())
     number = "1 item is a copy of another" if len(copies) == 1 else f"{len(copies)} of {len(items)} items are copies of others"
-    return (f"{number} (first {copy!r} of {first!r}): the interval of the accuracy takes copies as one",)
+    return (f"{number} (first {copy!r} of {first!r}): the interval of the accuracy counts copies as one item",)

@@ -1,6 +1,6 @@
-"""Photographs as other tools name them: file names written on other systems, and image ids as text, file names or numbers in them.
+"""Other tools' names of photographs: file names of other systems, and image ids that are text, file names or numbers in them.
 
-A name is matched where exactly one photograph can be meant, with a note that says how and how many.
+A name is matched if it can mean exactly one photograph, with a note that says how and how many.
 """
 
 import re
@@ -18,20 +18,20 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.foreign_text import whole_number
 from edgemeter.agent.datasets.items import photographs_in
 
-# Ids travel to the metric in a column of float64, which is exact up to here.
+# The metric gets ids as float64, which is exact up to here.
 LARGEST_ID = 2**53
 Id = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
 ImageKey = int | str
 # No tool writes a field of this name.
 TEXT_ID = "id as text"
-# Label Studio puts eight random digits before the name of a file.
+# Label Studio puts eight random digits before file names.
 _LABEL_STUDIO = re.compile(r"[0-9a-f]{8}-(?=.)")
-# How image ids are compared, in this order. Ultralytics writes the stem of a file, as a number where it is one, and `file_name` beside it.
+# The ways to compare image ids, in this order. Ultralytics writes a file's stem, as a number if it is one, and `file_name` beside it.
 _READINGS = ("file_name", "ids", "ids as text", "file names", "base names", "stems of file names", "ids as numbers", "stems as numbers")
 
 
 class AnnotatedImage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One photograph as COCO names it; `width` and `height` in pixels, where given; `text_id` is its id in the file where that is text."""
+    """COCO's entry of a photograph; `width` and `height` in pixels, if given; `text_id` is the id in the file if that is text."""
 
     id: Id
     file_name: Annotated[str, msgspec.Meta(min_length=1)]
@@ -41,15 +41,15 @@ class AnnotatedImage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def written_id(self) -> ImageKey:
-        """Return the id as it is in the file."""
+        """The id in the file."""
         return self.id if self.text_id is None else self.text_id
 
 
 def match_files(folder: Path, named: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the name in the folder of each file that is there, and a note on those that are named otherwise.
+    """Return the name in the folder of each file that exists, and a note on files matched by base name.
 
     Raises:
-        ConfigError: a name may be that of several photographs, or several names are that of one.
+        ConfigError: a name may mean several photographs, or several names mean the same one.
     """
     present = set(photographs_in(folder))
     similar = defaultdict(list)
@@ -60,18 +60,18 @@ def match_files(folder: Path, named: Sequence[str]) -> tuple[dict[str, str], tup
         candidates = [name] if name in present else _below(folder, name) or similar.get(_plain_name(name), [])
         if len(candidates) > 1:
             both = " or ".join(map(repr, sorted(candidates)[:2]))
-            raise ConfigError(f"the file name {name!r} of the annotations may be {both}: write the one that it is")
+            raise ConfigError(f"the file name {name!r} in the annotations may mean {both}: write the right one")
         names.update((name, candidate) for candidate in candidates)
     if repeated := [name for name, count in Counter(names.values()).items() if count > 1]:
         both = " and ".join(repr(name) for name in names if names[name] == repeated[0])
-        raise ConfigError(f"the file names {both} of the annotations are all that of {repeated[0]!r}: correct them")
+        raise ConfigError(f"the file names {both} in the annotations all mean {repeated[0]!r}: correct them")
     matched = [name for name in names if PurePosixPath(name) != PurePosixPath(names[name])]
     note = f"{len(matched)} of {len(named)} file names of the annotations are matched by base name (first {{!r}} with {{!r}})"
     return names, tuple(note.format(name, names[name]) for name in matched[:1])
 
 
 def _below(folder: Path, name: str) -> list[str]:
-    """Return the file below the folder that a name is; of a path of another machine or system the longest end that is a file there."""
+    """Return the file of that name in the folder; for a path of another machine or system, by its longest end that is a file there."""
     for path in (PurePosixPath(name), _path_of(name)):
         parts = [part for part in path.parts if part != "/"]
         # Nothing leads out of the folder.
@@ -83,7 +83,7 @@ def _below(folder: Path, name: str) -> list[str]:
 
 
 def _plain_name(name: str) -> str:
-    """Return the base name without what systems and labelling tools change: escapes, composed letters and prefixes."""
+    """Return the base name without the changes of systems and labelling tools: escapes, composed letters and prefixes."""
     return _LABEL_STUDIO.sub("", normalize("NFC", _path_of(name).name), count=1)
 
 
@@ -97,17 +97,17 @@ def match_image_ids(
 ) -> tuple[dict[ImageKey, int], tuple[str, ...]]:
     """Return the image of each id in a file (`noun`, for messages), by the first reading that fits all of them, and a note on it.
 
-    `files` are the names of files that are written beside the ids.
+    `files` are the file names beside the ids. The id "7" may be an id, the stem of `7.jpg`, or of `007.jpg`.
 
     Raises:
-        ConfigError: no reading fits all, or several that differ.
+        ConfigError: no reading fits all ids, or several fit and differ.
     """
     distinct = list(dict.fromkeys(values))
     keys, forms = [*map(_keys_of, images)], [_forms_of(value, files.get(value)) for value in distinct]
     readings: dict[str, dict[ImageKey, int]] = {}
     for number, reading in enumerate(_READINGS):
         times = Counter(key[number] for key in keys)
-        # Ids that are listed twice are an error of the annotations, and not of who refers to them.
+        # Ids listed twice are the annotations' error, reported elsewhere.
         ids = {key[number]: image.id for key, image in zip(keys, images, strict=True) if reading == "ids" or times[key[number]] == 1}
         matched = {value: ids[form[number]] for value, form in zip(distinct, forms, strict=True) if form[number] in ids}
         is_one_to_one = len(set(matched.values())) == len(set(map(str, matched)))
@@ -118,8 +118,8 @@ def match_image_ids(
         absent = [value for value in distinct if value not in best]
         like = f" (like {images[0].written_id!r}, file {images[0].file_name!r})" if images else ""
         raise ConfigError(
-            f"{len(absent)} of {len(distinct)} image ids in {noun} are of no image of the annotations{like}, first {absent[0]!r}: tried as "
-            f"{', '.join(_READINGS)}; correct them"
+            f"{len(absent)} of {len(distinct)} image ids in {noun} belong to no image in the annotations{like}, first {absent[0]!r}: "
+            f"tried as {', '.join(_READINGS)}; correct them"
         )
     reading, matched = fitting[0], readings[fitting[0]]
     other = next((name for name in fitting if readings[name] != matched), None)
@@ -127,20 +127,18 @@ def match_image_ids(
         note = f"the image ids in {noun} are matched by {reading} (all {len(distinct)})"
         return matched, () if matched == readings["ids"] else (note,)
     if reading == "ids":
-        return matched, (f"the image ids in {noun} are taken as they are; as {other} they would be those of other images",)
-    raise ConfigError(
-        f"the image ids in {noun} may be {reading} or {other}, which are those of other images: write those of the annotations"
-    )
+        return matched, (f"the image ids in {noun} are taken as ids; as {other} they would mean other images",)
+    raise ConfigError(f"the image ids in {noun} may be {reading} or {other}, which mean other images: write the ids of the annotations")
 
 
 def _keys_of(image: AnnotatedImage) -> tuple[ImageKey | None, ...]:
-    """Return what an image is called in each of the readings, None where it has no such name."""
+    """Return an image's key in each of the readings, None if it has none."""
     path, text = _path_of(image.file_name), str(image.written_id)
     return path.name, image.written_id, text, image.file_name, path.name, path.stem, whole_number(text), whole_number(path.stem)
 
 
 def _forms_of(value: ImageKey, file: str | None) -> tuple[ImageKey, ...]:
-    """Return what an id is in each of the readings, empty where it has no such form."""
+    """Return an id's form in each of the readings, empty if it has none."""
     text = str(value)
     as_number = "" if (number := whole_number(text)) is None else number
     return _path_of(file or "").name, value, text, text, _path_of(text).name, unquote(text), as_number, as_number

@@ -1,4 +1,4 @@
-"""The items of a data set, each a file of its own, or an array inside a file; and the photographs and arrays in a folder."""
+"""The items of a data set, each a file or an array inside a file; the photographs and arrays in a folder."""
 
 import hashlib
 import math
@@ -23,7 +23,7 @@ ARRAYS = (".npy", ".npz", ".bin")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item: `name` is unique in its data set; `path` is its file, or the file in which its `array` lies."""
+    """One item: `name` is unique in its data set; `path` is its file, or the file that contains its `array`."""
 
     name: str
     path: Path
@@ -32,12 +32,12 @@ class Item:
 
     @property
     def is_file(self) -> bool:
-        """Return whether the item is a file of its own."""
+        """Whether the item is a file of its own."""
         return self.array is None
 
     @property
     def file(self) -> Path:
-        """Return the item's own file; raises ConfigError if it lies inside a file."""
+        """The item's own file; raises ConfigError if it is an array inside a file."""
         if not self.is_file:
             raise ConfigError(f"item {self.name!r} lies inside {self.path.name!r}, and a file of its own is needed: check task in the card")
         return self.path
@@ -51,7 +51,7 @@ class Item:
 
 
 def read_bytes(path: Path, noun: str) -> bytes:
-    """Return the bytes of a file; `noun` it is, for the message. Raises ConfigError if it cannot be read."""
+    """Return the bytes of a file (`noun`, for the message); raises ConfigError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -59,7 +59,7 @@ def read_bytes(path: Path, noun: str) -> bytes:
 
 
 def head_of(path: Path, size_bytes: int) -> bytes:
-    """Return the first bytes of a file; none of one that cannot be read."""
+    """Return the first bytes of a file; none if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(size_bytes)
@@ -68,7 +68,7 @@ def head_of(path: Path, size_bytes: int) -> bytes:
 
 
 def read_text(path: Path, noun: str) -> str:
-    """Return the text of a file; raises ConfigError where it cannot be read, or is not UTF-8."""
+    """Return the text of a file; raises ConfigError if it cannot be read or is not UTF-8."""
     try:
         return read_bytes(path, noun).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -76,7 +76,7 @@ def read_text(path: Path, noun: str) -> str:
 
 
 def json_lines(where: str, content: bytes, kind: type[Row]) -> Iterator[tuple[int, Row]]:
-    """Yield the objects of JSON Lines with the numbers of their lines, without empty ones; raises ConfigError of a line, after `where`."""
+    """Yield line numbers and objects of JSON Lines, without empty lines; raises ConfigError, beginning with `where`, at a wrong line."""
     for number, line in enumerate(content.splitlines(), 1):
         if line.strip():
             try:
@@ -94,7 +94,7 @@ def is_number(text: str) -> bool:
 
 
 def item_of_file(folder: Path, name: str) -> Item:
-    """Return the item that is the file `name`, relative to the folder; what is no array counts as an image, until it is read as one."""
+    """Return the item of the file `name` in the folder; every file that is not an array counts as an image."""
     return Item(name, folder / name, "tensor" if Path(name).suffix.lower() in ARRAYS else "image")
 
 
@@ -114,11 +114,7 @@ def files_in(folder: Path, suffixes: Sequence[str]) -> list[str]:
 
 
 def list_items(folder: Path, kinds: Sequence[Sequence[str]] = (PHOTOGRAPHS, ARRAYS)) -> list[str]:
-    """Return the names of the photographs in the folder, sorted; of its arrays where it holds no photograph.
-
-    Raises:
-        ConfigError: the folder cannot be read, or holds neither.
-    """
+    """Return the names of the photographs in the folder, or else of its arrays, sorted; raises ConfigError if it has neither."""
     names = next(filter(None, (files_in(folder, suffixes) for suffixes in kinds)), None)
     if names is None:
         sought = " and no ".join(
@@ -129,5 +125,5 @@ def list_items(folder: Path, kinds: Sequence[Sequence[str]] = (PHOTOGRAPHS, ARRA
 
 
 def list_photographs(folder: Path) -> list[str]:
-    """Return the names of the image files in the folder, sorted; raises ConfigError where it cannot be read, or holds none."""
+    """Return the names of the image files in the folder, sorted; raises ConfigError if it cannot be read or has none."""
     return list_items(folder, (PHOTOGRAPHS,))

@@ -21,10 +21,9 @@ from edgemeter.agent.datasets.class_lists import (
 from edgemeter.agent.datasets.coco import CocoDocument, read_annotations
 from edgemeter.agent.datasets.items import ARRAYS, PHOTOGRAPHS, head_of, list_photographs, photographs_in
 
-# Class folders hold photographs or arrays.
 _OF_CLASSES = (*PHOTOGRAPHS, *ARRAYS)
 MAP_SUFFIXES = (".npy", ".png")
-# What data sets append to the name of a photograph's map. Source: Cityscapes' and ADE20K's folders.
+# Endings of the name of a photograph's map. Source: Cityscapes' and ADE20K's folders.
 _ENDINGS = ("", "_gtFine_labelTrainIds", "_gtFine_labelIds", "_seg", "_mask")
 SMALLEST_RATIO = 0.025
 _PERSON = "person"
@@ -34,17 +33,17 @@ class Maps:
     """A map for each photograph: the class of every pixel."""
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
-        """Return whether the annotations are a folder with a map of one of the photographs at least."""
+        """Return whether the annotations are a folder with a map of at least one photograph."""
         if annotations is None or not annotations.is_dir() or not folder.is_dir():
             return False
         try:
-            # Labels of YOLO may lie beside their photographs: those are no maps of themselves.
+            # YOLO labels may lie beside their photographs, and a .png is not its own map.
             return not annotations.samefile(folder) and any(_map_of(annotations, name) for name in photographs_in(folder))
         except (ConfigError, OSError):
             return False
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the file of each photograph's map: the task reads it."""
+        """Return the file of each photograph's map, which the task reads."""
         paths, identity = read_maps(folder, required(annotations))
         return GroundTruth(Targets(paths), identity, named_by="folder")
 
@@ -53,20 +52,20 @@ class MlperfTiny:
     """MLPerf Tiny's list of its evaluation set, `y_labels.csv`: features or pixels (.bin), each with its class."""
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:
-        """Return whether the annotations are called as MLPerf Tiny calls them."""
+        """Return whether the annotations have MLPerf Tiny's name."""
         return annotations is not None and annotations.name.startswith("y_labels") and annotations.suffix == ".csv"
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the class of each file that the list names."""
+        """Return the class of each listed file."""
         path = required(annotations)
         return GroundTruth(read_tiny_list(path), path)
 
 
 class ClassFolders:
-    """ImageNet-style folders, one per class; a list of the classes (.txt, one a line) may be given as annotations."""
+    """ImageNet-style folders, one per class, with photographs or arrays; annotations may be a list of the classes (.txt, one a line)."""
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
-        """Return whether there are class folders and, with annotations, these are a list of classes rather than of files."""
+        """Return whether there are class folders, or a list of classes rather than of files."""
         if annotations is None:
             return bool(find_class_names(folder, _OF_CLASSES))
         if annotations.suffix.lower() != ".txt" or photographs_in(folder):
@@ -76,7 +75,7 @@ class ClassFolders:
         return Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower() not in _OF_CLASSES
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the class of every photograph in the folders."""
+        """Return the class of every file in the folders."""
         index = read_class_folders(folder, _OF_CLASSES, annotations)
         return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"), named_by="folder")
 
@@ -89,7 +88,7 @@ class ClassList:
         return annotations is not None and annotations.suffix.lower() in (".txt", ".csv", ".tsv")
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the class of every photograph that the index names."""
+        """Return the class of every photograph in the index."""
         index = read_class_list(required(annotations))
         return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"))
 
@@ -98,7 +97,7 @@ class Coco:
     """COCO's annotation document, or an index `{"file": class}`, as JSON."""
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:
-        """Return whether the annotations end in .json or begin as a JSON object does."""
+        """Return whether the annotations end in .json or begin like a JSON object."""
         if annotations is None or annotations.suffix.lower() == ".json":
             return annotations is not None
         return head_of(annotations, 64).removeprefix(BOM_UTF8).lstrip().startswith(b"{")
@@ -113,12 +112,11 @@ class Coco:
 
 
 class VisualWakeWords:
-    """Visual wake words: whether a photograph of COCO shows a person, by MLPerf Tiny's rule.
+    """Visual wake words: whether a COCO photograph shows a person, by MLPerf Tiny's rule, from COCO's annotations in a file `vww*.json`.
 
-    COCO's annotations as classes; recognised where the file's name begins with `vww`.
-    Class 1, a person: the box of a person (no crowd) covers more than 2.5% of the photograph. Class 0: nobody is annotated. A photograph
-    whose persons are all smaller belongs to neither, and is left out. Source: the script that made MLPerf Tiny's data,
-    `buildPersonDetectionDatabase.py` (Silicon Labs, `platform_ml_models`, `areaRatio=.025`).
+    Class 1: a person's box (no crowd) covers more than 2.5% of the photograph. Class 0: no person is annotated. Photographs with only
+    smaller persons are left out. Source: the script that made MLPerf Tiny's data, `buildPersonDetectionDatabase.py` (Silicon Labs,
+    `platform_ml_models`, `areaRatio=.025`).
     """
 
     def recognises(self, _folder: Path, annotations: Path | None) -> bool:
@@ -126,7 +124,7 @@ class VisualWakeWords:
         return annotations is not None and annotations.name.lower().startswith("vww") and annotations.suffix.lower() == ".json"
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return for each photograph that counts whether it shows a person."""
+        """Return the class of each photograph in either class."""
         path = required(annotations)
         document = read_annotations(path)
         if isinstance(document, dict):
@@ -157,10 +155,10 @@ def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:
 
 
 def read_maps(folder: Path, annotations: Path) -> tuple[Mapping[str, Path], bytes]:
-    """Return the map of each photograph by its name, and what stands for the bytes of all of them.
+    """Return the map of each photograph by its name, and a hash over all maps.
 
     Raises:
-        ConfigError: a photograph has no map, or one cannot be read; the message names it.
+        ConfigError: a photograph has no map, or one cannot be read.
     """
     paths: dict[str, Path] = {}
     identity = hashlib.sha256()

@@ -1,7 +1,7 @@
-"""Videos: their frames one after the other, by OpenCV and the FFmpeg in its wheel; one of two modules that know it.
+"""Frames of a video, by OpenCV and its FFmpeg; one of the two modules that know OpenCV.
 
-The wheel `opencv-python-headless` (Apache-2.0) holds an FFmpeg under the LGPL, for x86-64 and aarch64, and decodes in software. A `cv2` of
-another build does as well.
+The wheel `opencv-python-headless` (Apache-2.0) contains an FFmpeg under the LGPL, for x86-64 and aarch64, and decodes in software. Other
+builds of `cv2` work too.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,12 @@ from edgemeter.agent.datasets.items import Item
 
 
 class VideoFrames(Sequence[Item]):
-    """The frames of a video as items, each decoded when it is asked for: uint8 [height, width, 3], RGB, turned as the file says.
+    """The frames of a video as items, decoded on access: uint8 [height, width, 3], RGB, rotated as the file says.
 
-    `rate_per_s` is that of the file.
-
-    Asked for in order each is decoded once; one before the last begins at the first again.
+    In order, each frame is decoded once; going back decodes from the first frame again.
 
     Raises:
-        ConfigError: the file is no video that can be read.
+        ConfigError: the file is not a readable video.
         UnavailableError: OpenCV is not installed.
     """
 
@@ -60,14 +58,14 @@ class VideoFrames(Sequence[Item]):
         return Item(f"frame {index + 1}", self._path, "image", array=self._last)
 
     def _open(self) -> Any:
-        # What surrounds the queries takes one core, as everything of ours.
+        # Work around the queries takes one core only.
         capture = self._opencv.VideoCapture(str(self._path), self._opencv.CAP_FFMPEG, [self._opencv.CAP_PROP_N_THREADS, 1])
         if not capture.isOpened():
-            raise ConfigError(f"cannot read the video {str(self._path)!r}: no decoder of OpenCV takes it; convert it, for example to H.264")
+            raise ConfigError(f"cannot read the video {str(self._path)!r}: OpenCV cannot decode it; convert it, for example to H.264")
         return capture
 
     def _counted(self) -> int:
-        """Return how many frames there are, of a container that does not state it."""
+        """Return the number of frames, for containers that do not state it."""
         capture, count = self._open(), 0
         while capture.grab():
             count += 1

@@ -1,6 +1,6 @@
-"""YOLO labels: for every photograph a text file of its name, a line per object: `class cx cy width height`, ratios (0..1) of its sides.
+"""YOLO labels: a text file per photograph, a line per object: `class cx cy width height`, as ratios (0..1) of the photograph's sides.
 
-The names of the classes stand in `classes.txt`, one a line, or in `names` of a data.yaml in its usual forms (no YAML reader is needed).
+The class names are in `classes.txt`, one a line, or in `names` of a data.yaml in its usual forms (no YAML reader is needed).
 """
 
 import re
@@ -21,18 +21,18 @@ from edgemeter.agent.vision import photograph
 CLASS_NAME_FORMS = "write `names: [a, b]`, or one `- a` or `0: a` a line below `names:`, or give classes.txt with one name a line"
 _ITEM = re.compile(r"\s*-\s+(?P<name>.+)")
 _NUMBERED = re.compile(r"\s*[\"']?(?P<place>\d+)[\"']?\s*:\s*(?P<name>.+)")
-# One element of an inline list: in quotes, or up to the next comma.
+# An element of an inline list: in quotes, or up to the next comma.
 _ELEMENT = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,]+?)\s*(?:,|$)""")
 LABEL_FORM = "each line is `class cx cy width height` (or `class x1 y1 x2 y2 x3 y3 ...`), a class number and ratios between 0 and 1"
-# How far a share may leave 0..1: what rounding to six digits costs, and no more.
+# Ratios may leave 0..1 by this much, the error of six digits.
 _ROUNDING = 1e-5
 
 
 def read_class_names(path: Path) -> tuple[str, ...]:
-    """Return the names of the classes in order.
+    """Return the class names in order.
 
     Raises:
-        ConfigError: the file cannot be read, has no `names` in a form that is understood, or leaves a number out.
+        ConfigError: the file cannot be read, has no `names` in a known form, or leaves a number out.
     """
     lines = text_lines(path)
     is_yaml = path.suffix.lower() in (".yaml", ".yml")
@@ -64,7 +64,7 @@ def _of_yaml(lines: Sequence[str], path: Path) -> list[str]:
 
 
 def _inline(text: str, below: Sequence[str], path: Path) -> list[str]:
-    """Return the elements of a list or mapping in brackets, which may go on over several lines."""
+    """Return the elements of a list or mapping in brackets, on one or more lines."""
     closing = {"[": "]", "{": "}"}.get(text[0])
     for line in below:
         if closing is None or text.endswith(closing):
@@ -102,13 +102,13 @@ def _unquoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class YoloLabels:
-    """The folder of the labels, and the file with the names of the classes."""
+    """The folder of the labels, and the file of the class names."""
 
     folder: Path
     names: Path
 
     def of(self, photograph: str) -> Path:
-        """Return where the labels of a photograph lie, where it has any."""
+        """Return the label file of a photograph, which may not exist."""
         return self.folder / f"{Path(photograph).stem}.txt"
 
 
@@ -128,10 +128,10 @@ class Yolo:
 
 
 def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> tuple[CocoDocument, tuple[str, ...]]:
-    """Return the labels of these photographs in the folder `images` as a document, and what was odd about them, counted.
+    """Return the labels of these photographs in the folder `images` as a document, and their oddities, counted.
 
     Raises:
-        ConfigError: labels or names of classes are not found, or a line is wrong; the message names it.
+        ConfigError: labels or class names are not found, or a line is wrong.
     """
     labels = find_labels(images, annotations)
     names = read_class_names(labels.names)
@@ -164,7 +164,7 @@ def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> 
 
 
 def find_labels(images: Path, annotations: Path) -> YoloLabels:
-    """Return where the labels of these photographs lie; raises ConfigError if there are none, or the names of the classes are not found."""
+    """Return the label folder and the class names of these photographs; raises ConfigError if either is not found."""
     if not annotations.exists():
         raise ConfigError(f"no labels at {str(annotations)!r}: give the folder of labels, data.yaml or classes.txt as annotations")
     names = annotations if annotations.is_file() else None
@@ -184,7 +184,7 @@ def find_labels(images: Path, annotations: Path) -> YoloLabels:
 
 
 def _label_folders(images: Path) -> list[Path]:
-    """Return where labels may lie: `labels` in the place of the last `images` of the path, else beside the folder."""
+    """Return the candidates: the path with `labels` in place of the last `images`, and `labels` beside the folder."""
     parts = list(images.absolute().parts)
     swapped = []
     if "images" in parts:
@@ -194,7 +194,7 @@ def _label_folders(images: Path) -> list[Path]:
 
 
 def _rows(file: Path, classes: int) -> list[tuple[int, float, float, float, float]]:
-    """Return class and x1, y1, x2, y2 (shares of the photograph) of every object."""
+    """Return class and x1, y1, x2, y2 (as ratios of the photograph's sides) of every object."""
     rows = []
     for number, line in enumerate(text_lines(file), 1):
         if not line.strip():

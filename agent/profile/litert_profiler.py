@@ -1,9 +1,9 @@
-"""LiteRT's profiler, by the C interface of the library in the ai-edge-litert wheel: one event an operator, in whole us.
+"""LiteRT's profiler, through the C API of the library in the ai-edge-litert wheel: one event per operator, in whole us.
 
-The Python interpreter offers no profiler, `litert-benchmark` neither; `libLiteRt.so` beside them does, for its CompiledModel. The plain
-queries go through the interpreter, as `edgemeter run` measures them: same file, kernels and threads. Operators that XNNPACK took are named
-for its kernels and come as durations without a start. Whole us: what takes less than one counts as 0, and of each about half a us is lost.
-A wrong call of the C interface can end the process: this is for a child process.
+Neither the Python interpreter nor `litert-benchmark` has a profiler; the CompiledModel of `libLiteRt.so` beside them does. The plain
+queries go through the interpreter, as in `edgemeter run`: same file, kernels and threads. Operators delegated to XNNPACK have its kernels'
+names and durations without a start. Durations are cut to whole us, so about half a us per operator is lost. A wrong call of the C API can
+crash the process: use a child process.
 Source: litert/c/litert_{environment,model,options,opaque_options,compiled_model,tensor_buffer,profiler}.h of LiteRT 2.x; the options are
 TOML texts as litert/c/options/litert_{runtime,cpu}_options.cc write them. Tested with ai-edge-litert 2.3.0, x86_64.
 """
@@ -28,20 +28,20 @@ _CPU = 1
 _HOST_MEMORY = 1
 _WRITE = 1
 _KERNELS_BUILTIN = 2
-# A tensor type is passed from one call to the next and never read; this is far larger than it can be.
+# A tensor type is only passed from one call to the next; this is far larger than any.
 _TENSOR_TYPE_BYTES = 512
-# The size of an event differs between versions, its first fields do not: the size follows from what is written.
+# An event's first fields are the same in all versions, its size is not: we fill the buffer and see how much the library overwrites.
 _EVENT_MOST_BYTES = 512
 _FILL = 0xA5
 _HEAD = struct.Struct("<Qi4xQQ")
-# The library's own event around a run: where a model has signatures, the interpreter writes none.
+# The library's own event around a run; the interpreter writes none for models with signatures.
 _INVOKE = ("Invoke", 1)
 # Source: litert/c/litert_profiler_event.h, LiteRtProfilerEventType.
 _OPERATOR, _DELEGATE_OPERATOR, _RUN = 1 << 1, 1 << 3, 1 << 4
 
 
 class RawEvent(NamedTuple):
-    """One event as the library reports it; `start_us` is 0 where only the duration is known."""
+    """One of the library's events; `start_us` is 0 if only the duration is known."""
 
     tag: str
     kind: int
@@ -50,13 +50,13 @@ class RawEvent(NamedTuple):
 
 
 class LiteRtProfiler:
-    """Runs the model as a compiled model for the CPU with profiling on; its parts live until the process ends."""
+    """Runs the model as a CompiledModel on the CPU with profiling on; nothing is freed before the process ends."""
 
     def __init__(self, case: Case, model: LoadedModel, inputs: list[Array]) -> None:
         loaded = model.loaded
         if loaded.backend.startswith(("gpu", "npu")):
             raise UnavailableError(f"LiteRT's profiler sees the CPU only, not {case.backend}: profile with --backend cpu-compiled")
-        # The kernels that the plain queries ran on.
+        # The same kernels as the plain queries.
         kernels = f"kernel_mode = {_KERNELS_BUILTIN}\n" if loaded.backend == "builtin" else ""
         self._library = _library()
         self._environment, self._model = ctypes.c_void_p(), ctypes.c_void_p()
@@ -79,7 +79,7 @@ class LiteRtProfiler:
         timed_calls(self._bind, [inputs] * WARM_UP_QUERIES)
 
     def record(self, inputs: Sequence[list[Array]]) -> list[int]:
-        """Run the queries with the profiler on."""
+        """Run the queries under the profiler."""
         self._call("LiteRtResetProfiler", self._profiler)
         self._call("LiteRtStartProfiler", self._profiler)
         durations = timed_calls(self._bind, inputs)
@@ -88,11 +88,11 @@ class LiteRtProfiler:
         return durations
 
     def events(self) -> list[ProfileEvent]:
-        """Return what was seen."""
+        """Return the recorded events."""
         return self._events
 
     def _bind(self, inputs: Sequence[Array]) -> Callable[[], None]:
-        """Copy the inputs to the model's buffers; return the call that runs it."""
+        """Copy the inputs to the model's buffers; return the call that runs the model."""
         for buffer, array in zip(self._inputs, inputs, strict=True):
             self._write(ctypes.c_void_p(buffer), array)
         function = self._library.LiteRtRunCompiledModel
@@ -116,7 +116,7 @@ class LiteRtProfiler:
         self._call("LiteRtSetOptionsHardwareAccelerators", options, ctypes.c_int(_CPU))
         for name, text in (("runtime_options_string", "enable_profiling = true\n"), ("xnnpack", cpu)):
             part = ctypes.c_void_p()
-            # LiteRT frees the text by the C library, which therefore must allocate it.
+            # LiteRT frees the text with `free`, so the C library must allocate it.
             system = ctypes.CDLL(None)
             system.strdup.restype = ctypes.c_void_p
             payload = ctypes.c_void_p(system.strdup(text.encode()))
@@ -130,7 +130,7 @@ class LiteRtProfiler:
         return count.value
 
     def _buffers(self, kind: str, sizes: Sequence[int]) -> Any:
-        """Return a buffer for each tensor, of the size that it needs, or `sizes` where that is more: shapes may be open until it ran."""
+        """Return a buffer for each tensor, of the required size or `sizes` if that is larger: shapes may be open before the first run."""
         buffers = (ctypes.c_void_p * len(sizes))()
         for index, least in enumerate(sizes):
             needs, tensor, buffer, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
@@ -165,7 +165,7 @@ def _check(name: str, status: int) -> None:
 
 
 def unpack_events(raw: bytes, count: int, text: Callable[[int], str]) -> list[RawEvent]:
-    """Return `count` events out of a buffer that was filled with 0xA5 before; `text` reads the string at an address."""
+    """Return `count` events from a buffer that was filled with 0xA5 before; `text` reads the string at an address."""
     written = len(raw.rstrip(bytes([_FILL])))
     # Up to 7 bytes of padding may follow the last field of the last event.
     event_bytes = -(-written // count // 8) * 8
@@ -186,7 +186,7 @@ def _library() -> Any:
 
 
 def operator_events(raw: Sequence[RawEvent]) -> Iterator[ProfileEvent]:
-    """Yield the operators and inferences among the library's events; one without a start follows the one before it."""
+    """Yield the operators and inferences among the library's events; an event without a start begins when the one before it ends."""
     now_us = 0.0
     counts: dict[str, int] = {}
     has_runs = any(event.kind == _RUN for event in raw)

@@ -1,6 +1,6 @@
-"""ONNX Runtime's profiler (`SessionOptions.enable_profiling`): one event a node, in us, in a JSON file that it writes at the end.
+"""ONNX Runtime's profiler (`SessionOptions.enable_profiling`): one event per node, in us, in a JSON file written at the end.
 
-The profiled session exists beside the plain one, with the same options. Tested with onnxruntime 1.31.1 on the CPU.
+The profiled session runs beside the plain one, with the same options. Tested with onnxruntime 1.31.1 on the CPU.
 """
 
 import json
@@ -20,7 +20,7 @@ _KERNEL = "_kernel_time"
 
 
 class OnnxProfiler:
-    """Runs a second session with profiling on, which records from its beginning."""
+    """Runs a second session with profiling on; it records from the start."""
 
     def __init__(self, case: Case, model: LoadedModel, inputs: list[Array]) -> None:
         del model
@@ -44,10 +44,10 @@ class OnnxProfiler:
 
 
 def parse_profile(text: bytes, skip: int) -> list[ProfileEvent]:
-    """Return the events of a profile without those of its first `skip` runs.
+    """Return the events of a profile after its first `skip` runs.
 
     Raises:
-        MeasurementError: it is not a profile of ONNX Runtime, or holds no further runs.
+        MeasurementError: it is not a profile of ONNX Runtime, or has no further runs.
     """
     try:
         entries: list[dict[str, Any]] = [entry for entry in json.loads(text) if isinstance(entry, dict)]

@@ -21,9 +21,9 @@ WARM_UP_QUERIES = 3
 
 
 class ProfileEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator that ran, or one inference around several; times in us by the profiler's own clock.
+    """One run of an operator, or one inference around several; times in us by the profiler's own clock.
 
-    `name` is the operator's in the model, `type` what it does; `thread` is None where the start is made up from durations.
+    `name` is the operator's in the model; `thread` is None if the start is derived from durations.
     """
 
     name: str
@@ -35,19 +35,19 @@ class ProfileEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profiler(Protocol):
-    """Runs a model under its runtime's profiler; in a process of its own, from one thread: made once, then record*, events.
+    """Runs a model under its runtime's profiler, in its own process and from one thread: made once, then record*, events.
 
-    Made of the case, of its model, which runs beside it without the profiler, and of the inputs of a query for its own warm-up; raises
-    UnavailableError where this build of the library has no profiler, or none for this backend.
+    `model` runs beside it without the profiler; `inputs`, of one query, are for the warm-up. Raises UnavailableError if this build of the
+    library has no profiler, or none for this backend.
     """
 
     def __init__(self, case: Case, model: LoadedModel, inputs: list[Array]) -> None: ...
 
     def record(self, inputs: Sequence[list[Array]]) -> list[int]:
-        """Run one query for each set of inputs under the profiler; return how long each took, ns by the monotonic clock."""
+        """Run one query per set of inputs under the profiler; return their durations, ns by the monotonic clock."""
 
     def events(self) -> list[ProfileEvent]:
-        """Return what the profiler saw of the recorded queries, and only of these."""
+        """Return the events of the recorded queries only."""
 
 
 def inference(start_us: float, duration_us: float) -> ProfileEvent:
@@ -56,7 +56,7 @@ def inference(start_us: float, duration_us: float) -> ProfileEvent:
 
 
 def timed_calls(bind: Callable[[Sequence[Array]], Callable[[], object]], inputs: Sequence[list[Array]]) -> list[int]:
-    """Run one query for each set of inputs and return how long each call took, ns."""
+    """Run one query per set of inputs and return their durations, ns."""
     durations = []
     for arrays in inputs:
         call = bind(arrays)
@@ -67,7 +67,7 @@ def timed_calls(bind: Callable[[Sequence[Array]], Callable[[], object]], inputs:
 
 
 def profiler_class(runtime: str) -> type[Profiler]:
-    """Return the profiler of a runtime; raises UnavailableError if it has none here."""
+    """Return the profiler of a runtime; raises UnavailableError if there is none."""
     if runtime not in PROFILERS:
         raise UnavailableError(f"runtime {runtime!r} has no profiler here: use the runtime's own tools, or one of {', '.join(PROFILERS)}")
     return cast("type[Profiler]", resolve_name(PROFILERS[runtime]))

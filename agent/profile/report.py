@@ -1,6 +1,6 @@
-"""A profile as a table: which operator took how much of the time.
+"""A profile as a table: the share of the time in each operator.
 
-Operators are ranked by the median over the inferences: one inference that the machine held up changes no order.
+Operators are ranked by the median over the inferences, so that one delayed inference does not change the order.
 """
 
 import statistics
@@ -25,9 +25,9 @@ US_PER_MS = 1000.0
 
 
 class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator over all recorded inferences, or all operators of one type; without the time of others that it called.
+    """One operator over all recorded inferences, or all operators of one type; self time, without operators that it called.
 
-    `p50_ms` is of its time in an inference, all its calls together; `share_ratio` is that of the medians.
+    `p50_ms` is the median of its time per inference, all calls together; `share_ratio` is the medians' share.
     """
 
     name: str
@@ -38,9 +38,10 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A profile. `coverage_ratio`: the share of the median inference's wall time that is spent in operators.
+    """A profile.
 
-    `slowdown_ratio`: how much slower the median inference is with the profiler than without, taken in turns in the same process.
+    `coverage_ratio` is the share of the median inference's wall time spent in operators; `slowdown_ratio` is how much slower the median
+    inference is with the profiler than without, in turns in the same process.
     """
 
     model: str
@@ -60,7 +61,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 def summarise(
     case: Case, model: LoadedModel, plain_ns: Sequence[int], profiled_ns: Sequence[int], events: Sequence[ProfileEvent], *, by_type: bool
 ) -> Profile:
-    """Return which operators, or types of operators, took the time, slowest first."""
+    """Return the profile of the operators, or types of operators, slowest first."""
     plain_ms, profiled_ms = (statistics.median(times) / NS_PER_MS for times in (plain_ns, profiled_ns))
     operators, covered_ms = ranked(events, profiled_ms, by_type=by_type)
     return Profile(
@@ -80,9 +81,9 @@ def summarise(
 
 
 def ranked(events: Sequence[ProfileEvent], inference_ms: float, *, by_type: bool) -> tuple[tuple[ProfiledOperator, ...], float]:
-    """Return the operators, slowest first, and the time of all of them in the median inference, ms."""
+    """Return the operators, slowest first, and their total time in the median inference, ms."""
     starts_us = sorted(event.start_us for event in events if event.is_inference)
-    # The time of each in each inference, 0 where it did not run, and of all.
+    # The time of each operator per inference, 0 where it did not run, and of all operators.
     times_ms: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * max(1, len(starts_us)))
     all_ms = [0.0] * max(1, len(starts_us))
     calls: Counter[tuple[str, str]] = Counter()
@@ -102,7 +103,7 @@ def ranked(events: Sequence[ProfileEvent], inference_ms: float, *, by_type: bool
 
 
 def _self_times(operators: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, float]]:
-    """Return each operator with its own time, us: without the operators that ran inside it (a loop's body), on its thread."""
+    """Return each operator with its self time, us: without operators nested in it (a loop's body) on its thread."""
     threads: dict[int | None, list[ProfileEvent]] = defaultdict(list)
     for event in sorted(operators, key=lambda event: (event.start_us, -event.duration_us)):
         threads[event.thread].append(event)
@@ -121,7 +122,7 @@ def _self_times(operators: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, f
 
 
 def show_profile(profile: Profile, top: int, console: Console) -> None:
-    """Print the `top` slowest operators, or types of operators, and below them the limits of the table."""
+    """Print the `top` slowest operators, or types of operators, and the limits of the table."""
     about = f"{profile.model} on {profile.package} {profile.version} ({profile.backend}, threads: {profile.threads})"
     print_text(console, f"{about}: {profile.queries} inferences of {profile.data} under the profiler")
     console.print(_table(profile, top))

@@ -1,4 +1,4 @@
-"""The process that profiles: one job on standard input, one result on standard output; a crash of a native library ends only it.
+"""The profiling process: one job on standard input, one result on standard output; a crash of a native library ends only this process.
 
 The same inferences run without and with the profiler, in turns.
 """
@@ -19,14 +19,14 @@ from edgemeter.agent.engine.job import answer_one, failure
 from edgemeter.agent.profile.profiler import profiler_class, timed_calls
 from edgemeter.agent.profile.report import Profile, summarise
 
-# In turns, so that a machine that gets warmer or busier slows both alike.
+# In turns, so that a machine that gets warmer or busier slows both equally.
 TURNS = 5
 WARM_UP_QUERIES = 5
 WARM_UP_S = 1.0
 
 
 class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One model to profile, the number of queries, and whether operators of one type are one row."""
+    """A model to profile, the number of queries, and whether operators of one type share a row."""
 
     case: Case
     queries: int
@@ -34,17 +34,13 @@ class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def profile_in_child(work: ProfileJob) -> Profile:
-    """Profile a model in a process of its own; raises the EdgemeterError of that process, or MeasurementError if it crashed."""
+    """Profile a model in its own process; raises that process's EdgemeterError, or MeasurementError if it crashed."""
     advice = f"the process that profiled {Path(work.case.model).name!r} on {work.case.runtime}", "measure it with `edgemeter run` instead"
     return ask("edgemeter.agent.profile.worker", [], msgspec.json.encode(work), Profile, grant_for(work.case), advice)
 
 
 def record_profile(job: ProfileJob) -> Profile:
-    """Return the profiler's events of a model's queries, and how long these took with and without it.
-
-    Raises:
-        EdgemeterError: the profile failed; its class shows what the caller can do.
-    """
+    """Return the profile of a model's queries; raises EdgemeterError if it failed, its class by what the caller can do."""
     create_profiler = profiler_class(job.case.runtime)
     runtime = runtimes.create(job.case.runtime)
     try:

@@ -1,12 +1,12 @@
-"""Whether a generated answer is right: exact match of a short text, of a number, or of the letter of a choice.
+"""Scores generated answers by exact match of a short text, a number, or the letter of a choice.
 
-| right | what is compared |
+| right answer | compared |
 |---|---|
-| the letter of a choice | the letter after the last "answer", "option" or "choice" (is), else the first that stands by itself |
+| the letter of a choice | the letter after the last "answer", "option" or "choice" (is), else the first letter alone |
 | a number | the last number of the answer; commas between thousands are dropped |
 | a text | the first line of the answer, by SQuAD's normalisation: lower case, without ASCII punctuation and articles, single spaces |
 
-What a reasoning model thinks, up to `</think>`, is no part of its answer; a thought without an end is none.
+A reasoning model's thought, up to `</think>`, is not part of the answer; without its end there is no answer.
 Source: the official evaluate-v2.0.py of SQuAD.
 """
 
@@ -29,20 +29,20 @@ Rule = Literal["letter", "number", "squad"]
 
 @dataclass(frozen=True, slots=True)
 class AnswerKey:
-    """The right answer: any of `answers`, none that an empty answer is; of a choice among `choices` its letter."""
+    """The right answers; for a choice among `choices`, the letter."""
 
     answers: tuple[str, ...]
     choices: int = 0
 
     @property
     def rule(self) -> Rule:
-        """How an answer is compared."""
+        """The way of comparison."""
         if self.choices:
             return "letter"
         return "number" if self.answers and all(_WHOLE_NUMBER.fullmatch(answer) for answer in self.answers) else "squad"
 
     def accepts(self, answer: str) -> bool:
-        """Return whether a generated answer is right."""
+        """Return whether a generated answer matches a right one."""
         text = without_thought(answer).strip()
         if self.rule == "letter":
             return _letter(text, self.choices) in self.answers
@@ -53,7 +53,7 @@ class AnswerKey:
 
 
 def normalise(text: str) -> str:
-    """Return the text as SQuAD compares it."""
+    """Return the text in SQuAD's normalisation."""
     unpunctuated = "".join(character for character in text.lower() if character not in string.punctuation)
     return " ".join(_ARTICLES.sub(" ", unpunctuated).split())
 

@@ -1,4 +1,4 @@
-"""Classifiers: one row of scores, in the shape that says so, in the file's name or its metadata; they have no decoder."""
+"""Classifiers, recognised by one row of scores and by the file's name or metadata; they have no decoder."""
 
 import re
 from collections.abc import Sequence
@@ -13,21 +13,21 @@ _NAMES = re.compile(
 _NO_NAMES = re.compile(r"ssd|rcnn|detr|yolo|seg|pose|deeplab|feature|embed")
 # With or without a background.
 _IMAGENET = (1000, 1001)
-# Fine-tuning and MLPerf Tiny shrink photographs whole, by averaging, before they train; ImageNet's evaluation crops. Of visual wake
-# words' reference model 58 of 72 photographs of COCO are right so, 56 cropped and 49 shrunk without smoothing.
+# Fine-tuning and MLPerf Tiny shrink whole photographs by averaging before they train; ImageNet's evaluation crops. The reference model of
+# visual wake words classifies 58 of 72 COCO photographs correctly this way, 56 cropped and 49 shrunk without smoothing.
 _SHRUNK = (
     "photographs are shrunk whole and smoothly, the usual for a TensorFlow classifier of other classes than ImageNet's; set input.resize"
 )
 
 
 class Classifier(Family):
-    """States what a classifier is and how its photographs are prepared."""
+    """Recognises classifiers and says how their photographs are prepared."""
 
     TASK = "classification"
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return as many classes as scores, where labels, ImageNet, the name or the metadata confirm that these are scores."""
+        """Return a class for each score, if labels, ImageNet's number of classes, the name or the metadata confirm that they are scores."""
         labels = len(facts.labels)
         is_called_so = facts.task == cls.TASK or (_NAMES.search(facts.name.lower()) and not _NO_NAMES.search(facts.name.lower()))
         if not facts.outputs and is_called_so:
@@ -42,20 +42,20 @@ class Classifier(Family):
 
     @classmethod
     def pictures(cls, facts: UnknownModel) -> Pictures:
-        """Return a crop, as ImageNet's evaluation and Ultralytics do it, or what TensorFlow's trainers do with classes of their own."""
+        """Return a crop, as in ImageNet's evaluation and Ultralytics, or smooth shrinking, as TensorFlow's trainers do for own classes."""
         side = facts.size[0] if facts.size else 224
         if facts.task == cls.TASK:
             return Pictures("centre-crop", crop_ratio=1.0, side=224)
         is_channels_last = any(info.shape[-1:] == (3,) for info in facts.inputs)
         if is_channels_last and _scores(facts.shapes) not in _IMAGENET:
             return Pictures("stretch-smooth", mean=None, side=224, doubt=_SHRUNK)
-        # EfficientNet-Lite keeps a margin of 16 pixels whatever the size.
+        # EfficientNet-Lite crops a margin of 16 pixels at any size.
         is_lite = re.search(r"efficientnet[-_]?lite", facts.name.lower())
         return Pictures("centre-crop", mean=None, crop_ratio=side / (side + 32) if is_lite else 0.875, side=224)
 
 
 def _scores(shapes: Sequence[Shape]) -> int:
-    """Return how many scores the one output has, [1, n], [1, 1, 1, n] or [1, n, 1, 1]; 0 where it is another."""
+    """Return the number of scores in the only output, [1, n], [1, 1, 1, n] or [1, n, 1, 1]; 0 for other outputs."""
     shape = shapes[0] if len(shapes) == 1 else ()
     is_row = len(shape) >= 2 and shape[0] in (1, None) and None not in shape[1:] and sum(size != 1 for size in shape[1:]) == 1
     return max(size or 0 for size in shape) if is_row else 0

@@ -13,21 +13,24 @@ from edgemeter.agent.base.foreign_text import decode_json
 from edgemeter.agent.vision.decoders import DECODERS, family_of
 from edgemeter.agent.vision.decoders.family import Triple
 
-# What Ultralytics appends to the name of a model for another task, whose first columns look like a detector's.
+# Ultralytics' suffixes of models for other tasks, whose first output columns look like a detector's.
 _OTHER_TASK = re.compile(r"yolo[a-z0-9]*[-_](seg|pose|obb)(?![a-z])")
-# As Ultralytics calls the tasks, in metadata and names, and we.
+# Ultralytics' names of tasks, in metadata and file names, and ours.
 _TASKS = {"detect": "detection", "segment": "segmentation", "seg": "segmentation", "classify": "classification"}
-# As Ultralytics calls the last layer of RT-DETR in its metadata.
+# RT-DETR's last layer in Ultralytics' metadata.
 _RT_DETR_HEAD = "RTDETRDecoder"
-# What is trained on stands behind it, a path.
+# The path of the training data follows.
 _ARCHITECTURE = re.compile(r"Ultralytics (\S+) model")
 
 
 @dataclass(frozen=True, slots=True)
 class SelfDescription:
-    """`size` is height and width in pixels; `mean` and `sd` are in pixel values; each None (labels: empty) if the file does not state it.
+    """What a file states about its model; None or empty where it does not.
 
-    `head` is the class of an Ultralytics model's last layer, `is_end_to_end` whether it suppresses by itself, `architecture` its name.
+    size: height and width in pixels
+    mean, sd: in pixel values
+    head: the class of an Ultralytics model's last layer
+    is_end_to_end: whether the model applies non-maximum suppression itself
     """
 
     labels: tuple[str, ...]
@@ -41,7 +44,7 @@ class SelfDescription:
 
 
 def read_self_description(metadata: Mapping[str, str]) -> SelfDescription:
-    """Return what the texts state; what cannot be read is left out, never an error."""
+    """Return the facts in the metadata; unreadable entries are left out, never an error."""
     words: dict[str, Any] = dict(metadata)
     for name, text in metadata.items():
         if "." in name and isinstance(document := _literal(text), dict):
@@ -63,7 +66,7 @@ def read_self_description(metadata: Mapping[str, str]) -> SelfDescription:
 
 
 def _literal(text: Any) -> Any:
-    """Return the value of a JSON text or a Python literal; anything else as it is."""
+    """Return the value of a JSON text or a Python literal; anything else unchanged."""
     if not isinstance(text, str):
         return text
     with suppress(msgspec.DecodeError):
@@ -75,7 +78,7 @@ def _literal(text: Any) -> Any:
 
 
 def _names(names: Any) -> tuple[str, ...]:
-    """Return class names given as a list, or by number."""
+    """Return class names given as a list or by number."""
     if isinstance(names, list):
         return tuple(str(name) for name in names)
     if not isinstance(names, dict) or not all(str(key).isdigit() for key in names):
@@ -84,7 +87,7 @@ def _names(names: Any) -> tuple[str, ...]:
 
 
 def _label_file(metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the lines of the label file; a line may begin with its number, as in Coral's."""
+    """Return the lines of the label file; lines may begin with their number, as in Coral's files."""
     texts = {name: text for name, text in metadata.items() if name.endswith(".txt") and not text.lstrip().startswith("{")}
     label_text = next((text for name, text in texts.items() if "label" in name.lower()), None)
     if label_text is None:
@@ -97,7 +100,7 @@ def _label_file(metadata: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _in_order(by_number: Mapping[int, str]) -> tuple[str, ...]:
-    """Return the names in order of their numbers, gaps as empty names; none where the numbers cannot be class numbers."""
+    """Return the names in order of their numbers, gaps as empty names; none if the numbers are too large for class numbers."""
     if not by_number or max(by_number) >= 10 * len(by_number) + 100:
         return ()
     return tuple(by_number.get(number, "") for number in range(max(by_number) + 1))
@@ -125,7 +128,7 @@ def _triple(text: Any) -> Triple | None:
 
 
 def family_in(name: str, description: SelfDescription) -> str | None:
-    """Return the family in the metadata or else the file name, the first of the table that is called so; None if there is none."""
+    """Return the first family of the table that the metadata, or else the file name, names; None if there is none."""
     if description.head == _RT_DETR_HEAD:
         return "rt-detr"
     if description.is_end_to_end:
@@ -133,12 +136,12 @@ def family_in(name: str, description: SelfDescription) -> str | None:
     patterns = {family: pattern for family in DECODERS if (pattern := getattr(family_of(family), "NAME", ""))}
     texts = (description.architecture.lower(), name.lower())
     named = next((family for text in texts for family, pattern in patterns.items() if re.search(pattern, text)), None)
-    # Ultralytics exports YOLO26 and YOLOv10 without their end-to-end head too; of its exports without a known name, most have YOLOv8's.
+    # Ultralytics also exports YOLO26 and YOLOv10 without the end-to-end head; most of its exports without a known name have YOLOv8's head.
     return "yolov8" if named in (None, "yolo26") and description.is_end_to_end is False else named
 
 
 def task_of(name: str, description: SelfDescription) -> str | None:
-    """Return the task in the metadata, or else that which the name of a YOLO has, as we call it; None if there is none."""
+    """Return our name of the task in the metadata, or else in the file name of a YOLO; None if there is none."""
     match = _OTHER_TASK.search(name.lower())
     task = description.task or (match[1] if match else None)
     return _TASKS.get(task, task) if task else None

@@ -1,4 +1,4 @@
-"""How pixels become a model's input where no card states it: by its family, its quantisation, its metadata or its framework."""
+"""The normalisation of a model without a card: from its family, quantisation, metadata or framework."""
 
 import re
 from dataclasses import dataclass, replace
@@ -9,14 +9,14 @@ from edgemeter.agent.recognition.metadata import SelfDescription
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision.decoders.family import Pictures, Triple
 
-# Of the 256 values of a pixel, so many at least stay apart in an input that was quantised for them.
+# An input quantised for normalised pixels keeps at least this many of the 256 pixel values distinct.
 _FEWEST_STEPS = 64
 _SETTLED_BY = "a wrong guess costs accuracy; set input.mean and input.sd"
 
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    """real = (pixel - mean) / sd, pixels 0..255, in the order of the input's colours; `doubt` is what was assumed, or None."""
+    """real = (pixel - mean) / sd, pixels 0..255, in the input's order of colours; `doubt` states the assumption made, or None."""
 
     mean: Triple
     sd: Triple
@@ -37,7 +37,7 @@ _KERAS_EFFICIENTNET = Normalisation((0.0,) * 3, (1.0,) * 3, f"pixels 0..255, Ker
 def find_normalisation(
     info: TensorInfo | None, pictures: Pictures, description: SelfDescription, name: str, *, is_classifier: bool
 ) -> Normalisation:
-    """Return how pixels become the model's input, `info` (None where the file declares none: float32); `name` shows the framework."""
+    """Return the normalisation for the input `info` (None, taken as float32, if the file declares none); `name` shows the framework."""
     if pictures.mean is not None:
         trained = Normalisation(pictures.mean, pictures.sd, pictures.doubt)
         if info is None or _can_hold(info, trained):
@@ -57,14 +57,14 @@ def find_normalisation(
 def _usual(info: TensorInfo | None, name: str, *, is_classifier: bool) -> Normalisation:
     if re.search(r"efficientnet[-_]?lite", name):
         return _EFFICIENTNET_LITE
-    # A file whose colours are its last axis came from TensorFlow, whatever its format.
+    # Channels last means TensorFlow, in any format.
     if name.endswith(".tflite") or (info is not None and info.shape[-1] == 3):
         return _KERAS_EFFICIENTNET if "efficientnet" in name and is_classifier else _TENSORFLOW
     return _IMAGENET
 
 
 def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
-    """Return whether an integer input has room for pixels normalised so; where it has not, the graph normalises by itself."""
+    """Return whether an integer input has room for pixels normalised this way; if not, the graph itself normalises."""
     if np.dtype(info.dtype).kind not in "iu":
         return True
     bounds = np.iinfo(np.dtype(info.dtype))
@@ -74,7 +74,7 @@ def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
 
 
 def _quantised_normalisation(info: TensorInfo) -> Normalisation:
-    """Return what makes the quantised value the pixel itself (int8: shifted by 128), as quantised models take their pictures."""
+    """Return the normalisation that makes the quantised value the pixel itself (int8: minus 128), as quantised models expect."""
     kind = np.dtype(info.dtype)
     # Wider integers hold a pixel without a shift.
     first = float(np.iinfo(kind).min) if kind.itemsize == 1 else 0.0

@@ -25,10 +25,10 @@ from edgemeter.agent.vision.decoders.grids import anchors_per_cell
 from edgemeter.agent.vision.decoders.size_inputs import pictures_of
 
 logger = logging.getLogger(__name__)
-# A head for another task is one only where name or metadata say so.
+# Heads for other tasks are recognised only if the name or the metadata say so.
 _USUAL_TASKS = ("detection", Classifier.TASK)
 _SIDES = range(32, 2049, 32)
-# The heads for other tasks, of a family that name or metadata give.
+# Heads for other tasks, by the family and the task in the name or the metadata.
 _HEADS: Mapping[tuple[str | None, str | None], str] = {
     ("yolov8", "segmentation"): "yolo-seg",
     ("yolov8", "pose"): "yolo-pose",
@@ -39,7 +39,7 @@ _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\
 Layout = Literal["NHWC", "NCHW"]
 # Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
 _NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
-# What exporters append to a model's name to identify the file, and the precision that it means.
+# Exporters' endings of file names, and the precision each stands for.
 _ENDINGS = {
     **dict.fromkeys(("full_integer_quant", "integer_quant", "int8_metadata", "int8", "uint8", "quant", "quantized"), "int8"),
     "dynamic_range_quant": "int8-dynamic",
@@ -55,7 +55,7 @@ class UnknownFamilyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RecognisedFamily:
-    """The family of a model, what it says of the model, how its photographs are prepared, and what shows all that."""
+    """A model's family with its recognition and the preparation of photographs; `why` is the evidence."""
 
     name: str
     task: str
@@ -65,9 +65,9 @@ class RecognisedFamily:
 
 
 def card_for(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tuple[Card, tuple[Guess, ...]]:
-    """Return the card next to the model, or a recognised one, with the guesses that it depends on.
+    """Return the card next to the model, or a recognised one, with its guesses.
 
-    `categories` are the names in the annotations that the model is to be scored with; their number settles what shapes leave open.
+    `categories` are the names in the annotations used for scoring; their number decides where shapes are ambiguous.
 
     Raises:
         ConfigError: the card is wrong, or there is none and the model cannot be recognised; the message lists what to write.
@@ -80,7 +80,7 @@ def card_for(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tup
 
 
 def _doubts_about_card(model: Path, path: Path, read: Card) -> Iterator[Guess]:
-    """Yield that the card belongs to another file, and the doubt with which `models add` or `models convert` wrote it."""
+    """Yield doubts: the card belongs to another file, or `models add` or `models convert` was unsure when it wrote the card."""
     actual = model_file.sha256(model) if read.sha256 is not None and model.is_file() else None
     if read.sha256 is not None and actual not in (None, read.sha256):
         unsure = (
@@ -94,7 +94,7 @@ def _doubts_about_card(model: Path, path: Path, read: Card) -> Iterator[Guess]:
 
 
 def recognise(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tuple[Card, tuple[Guess, ...]]:
-    """Return a card for the model, and the guesses that it depends on; `categories` as in `card_for`.
+    """Return a card for the model with its guesses; `categories` as in `card_for`.
 
     Raises:
         ConfigError: the model's family cannot be recognised; the message lists the keys that a card needs.
@@ -161,7 +161,7 @@ def recognise(model: Path, loaded: Loaded, categories: Sequence[str] = ()) -> tu
 
 
 def recognised_family(facts: UnknownModel, *, takes_any_picture: bool = False) -> RecognisedFamily:
-    """Return the first family of the table that recognises the model, or a classifier; without sizes of outputs the name alone tells.
+    """Return the first family of the table that recognises the model, or a classifier; without output sizes the name decides.
 
     Raises:
         UnknownFamilyError: none fits.
@@ -184,10 +184,10 @@ def recognised_family(facts: UnknownModel, *, takes_any_picture: bool = False) -
 
 
 def _by_name(facts: UnknownModel, *, takes_any_picture: bool) -> RecognisedFamily:
-    """Return the family in the name of a file that declares no outputs, or no sizes of them, or that its input shows."""
+    """Return the family by the file name, or by the input, for a file that declares no outputs or no sizes of outputs."""
     named = facts.named or ("torchvision" if takes_any_picture else None)
     if facts.labels and (named, facts.task) in _HEADS:
-        # Without labels nothing tells how many classes a head for another task has.
+        # Without labels the number of classes of such a head is unknown.
         named = _HEADS[named, facts.task]
     if named is not None and facts.task in (None, decoders.family_of(named).TASK):
         family = decoders.family_of(named)
@@ -204,7 +204,7 @@ def _by_name(facts: UnknownModel, *, takes_any_picture: bool) -> RecognisedFamil
 
 
 def _family(name: str) -> Any:
-    """Return the class of a family that recognises models; None if another package's does not, or cannot be imported."""
+    """Return a family that recognises models; None if it is another package's and does not, or cannot be imported."""
     if name == "classifier":
         return Classifier
     try:
@@ -226,24 +226,24 @@ def _in_words(shapes: Sequence[Shape]) -> str:
 
 
 def named_path(model: Path, loaded: Loaded) -> Path:
-    """Return the path whose name says what the model is: its own, but of one that code makes the name that this gives."""
+    """Return the path whose name identifies the model: its own or, for a model made by code, that of its `loaded.name`."""
     return model.with_name(f"{loaded.name}.py") if loaded.name else model
 
 
 def language_model_name(model: Path) -> str:
-    """Return the name of a language model: the file's as `name_of`, without its quantisation."""
+    """Return the file's name as `name_of` does, without the quantisation."""
     return _QUANTISED.sub("", name_of(model)) or "model"
 
 
 def name_of(model: Path) -> str:
-    """Return the name that all files of one model share: the file's, without format and precision."""
+    """Return the file's name without format and precision, shared by all files of one model."""
     stem = _bare(model.name)[0]
     clean = re.sub(r"[^A-Za-z0-9 ._:@-]", "-", stem).lstrip(" ._:@-")[:128]
     return clean or "model"
 
 
 def _bare(file_name: str) -> tuple[str, str | None]:
-    """Return the name without its endings, and the precision that they mean."""
+    """Return the name without its endings, and the precision in them."""
     stem, precision = Path(file_name).stem, None
     while match := re.fullmatch(rf"(.+?)[._-]({'|'.join(_ENDINGS)})", stem, re.IGNORECASE):
         stem = match[1]
@@ -252,10 +252,7 @@ def _bare(file_name: str) -> tuple[str, str | None]:
 
 
 def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
-    """Return the input that takes the picture (None where none is declared, as in TorchScript) and its layout.
-
-    torchvision's detectors take it without a batch axis.
-    """
+    """Return the picture input (None if none is declared, as in TorchScript) and its layout; torchvision's detectors have no batch axis."""
     if not loaded.inputs:
         return None, "NCHW"
     pictures = pictures_of(loaded.inputs)
@@ -265,7 +262,7 @@ def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
             return info, "NHWC"
         if info.shape[-3] == 3:
             return info, "NCHW"
-        # tf2onnx and torch.onnx leave all sides open when asked to; the format's own order is the better guess then.
+        # tf2onnx and torch.onnx can leave all sides open; then NCHW, the usual order in ONNX, is the better guess.
         if info.shape[1:] == (None, None, None):
             return info, "NCHW"
     declared = [list(info.shape) for info in loaded.inputs]
@@ -292,7 +289,7 @@ def _size(
 
 
 def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
-    """Return the precision, and from what it was guessed where the file was not inspected: weights may be smaller than its ends show."""
+    """Return the precision, and its evidence if it is a guess: weights may be smaller than inputs and outputs."""
     if loaded.precision is not None:
         return loaded.precision, None
     kinds = {np.dtype(info.dtype).name for info in (*loaded.inputs, *loaded.outputs)}
@@ -306,7 +303,7 @@ def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
 
 def _side_of(shapes: Sequence[Shape]) -> int | None:
     """Return the side of the square input (32, 64 .. 2048 pixels) whose YOLO grid has as many cells as an output has anchors."""
-    # The longer axis; where one is open, the other is that of the classes.
+    # The longer axis holds the anchors; if one is open, the other holds the classes.
     longest = {max(shape[1] or 0, shape[2] or 0) for shape in shapes if len(shape) == 3 and None not in shape[1:]}
     sides = [side for side in _SIDES if any(anchors_per_cell(count, (side, side)) for count in longest)]
     return sides[0] if len(sides) == 1 else None
@@ -318,6 +315,6 @@ def _output(family: RecognisedFamily, description: SelfDescription) -> CardOutpu
         if classes == 1001:
             labels, offset = labels[1:] if len(labels) == 1001 else labels, -1
     elif labels:
-        # One label more, or one class more, is that of the background.
+        # One extra label, or one extra class, is the background.
         offset = {1: 1, -1: -1}.get(len(labels) - classes, 0)
     return CardOutput(classes=classes, labels=labels, label_offset=offset, nms_iou=family.pictures.nms_iou)

@@ -64,7 +64,7 @@ def test_a_name_that_may_be_several_files_or_leads_out_of_the_folder_is_refused(
     """Nothing is guessed, and nothing is read from elsewhere."""
     (folder / "0a1b2c3e-mug.png").touch()
     for name, words in [
-        ("mug.png", "'mug.png' of the annotations may be '0a1b2c3d-mug.png' or '0a1b2c3e-mug.png'"),
+        ("mug.png", "'mug.png' in the annotations may mean '0a1b2c3d-mug.png' or '0a1b2c3e-mug.png'"),
         ("/etc/passwd", "1 of the 1 files .* first '/etc/passwd'"),
         ("../truth.json", "1 of the 1 files .* first '../truth.json'"),
         ("PHOTO_0.png", "1 of the 1 files .* first 'PHOTO_0.png'"),
@@ -74,7 +74,7 @@ def test_a_name_that_may_be_several_files_or_leads_out_of_the_folder_is_refused(
     truth = make_truth(2)
     for image, name in zip(truth["images"], ("a/photo_0.png", "b/photo_0.png"), strict=True):
         image["file_name"] = name
-    with pytest.raises(ConfigError, match=r"'a/photo_0.png' and 'b/photo_0.png' of the annotations are all that of 'photo_0.png'"):
+    with pytest.raises(ConfigError, match=r"'a/photo_0.png' and 'b/photo_0.png' in the annotations all mean 'photo_0.png'"):
         opened(folder, truth)
 
 
@@ -137,11 +137,11 @@ def test_image_ids_are_read_in_the_one_way_that_fits_all():
     near = [AnnotatedImage(id=number, file_name=f"{number + 1}.jpg") for number in range(4)]
     matched, notes = match_image_ids([1, 2], near, "p")
     assert matched == {1: 1, 2: 2}
-    assert notes == ("the image ids in p are taken as they are; as stems of file names they would be those of other images",)
-    with pytest.raises(ConfigError, match="may be ids as text or stems of file names, which are those of other images"):
+    assert notes == ("the image ids in p are taken as ids; as stems of file names they would mean other images",)
+    with pytest.raises(ConfigError, match="may be ids as text or stems of file names, which mean other images"):
         match_image_ids(["1", "2"], near, "p")
     with pytest.raises(
-        ConfigError, match=r"2 of 3 image ids in p are of no image of the annotations \(like 0, file 'images/007.jpg'\), first 9"
+        ConfigError, match=r"2 of 3 image ids in p belong to no image in the annotations \(like 0, file 'images/007.jpg'\), first 9"
     ):
         match_image_ids([2, 9, "x"], IMAGES, "p")
 

@@ -306,7 +306,7 @@ def test_a_bad_reply_is_one_line_and_the_next_query_works(loaded):
         (Reply({"error": {"message": "model 'x' not found"}}, status=404), "http 404", "model 'x' not found; check url"),
         (Reply({"error": "out of\nmemory"}, status=500), "http 500", "out of memory; read the server's log"),
         (Reply({"detail": "no key"}, status=401), "http 401", "no key; give its key as api_key_file"),
-        (Reply(b"<html>", status=400), "http 400", "the server does not take"),
+        (Reply(b"<html>", status=400), "http 400", "the server does not accept"),
         (Reply(b"<html>hello</html>"), "no answer", "not part of an answer"),
         (Reply(lines=[b"data: [1]"]), "no answer", "not part of an answer"),
         (events(text(""), text("", "stop"), counted(0)), "no token", ""),

@@ -215,7 +215,7 @@ def test_a_refused_query_names_its_status_and_what_to_do(served):
     for status, headers, wait_s, message in [
         (429, {"Retry-After": "2"}, 2.0, "answers 429"),
         (500, {}, None, "answers 500: busy; read the server's log"),
-        (400, {}, None, "the server does not take this request"),
+        (400, {}, None, "the server does not accept this request"),
     ]:
         script.instead = reply({"error": "busy"}, status, **headers)
         with table_row(status), pytest.raises(AnswerError, match=message) as failure:

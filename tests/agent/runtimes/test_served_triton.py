@@ -80,7 +80,7 @@ def test_a_refused_query_is_one_clear_line(loaded):
     """With what to do."""
     for model, batch, message in [
         ("decoupled", 1, "decoupled transaction policy.*choose a model that gives each request one answer"),
-        ("slow", 9, "batch-size must be <= 8.*the server does not take these inputs"),
+        ("slow", 9, "batch-size must be <= 8.*the server does not accept these inputs"),
         ("failing", 2, "the words of the model.*read the server's log"),
     ]:
         runtime, _ = loaded(model, "binary")
