@@ -25,7 +25,7 @@ _ARCHITECTURE = re.compile(r"Ultralytics (\S+) model")
 
 @dataclass(frozen=True, slots=True)
 class SelfDescription:
-    """What a file states about its model; None or empty where it does not.
+    """The facts that a file states about its model; None or empty if it does not.
 
     size: height and width in pixels
     mean, sd: in pixel values
