@@ -1,6 +1,7 @@
 """Facts about names and docstrings: a class has its name to itself, a variable says what it holds, and a first line is a sentence."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from symtable import SymbolTable, symtable
@@ -45,4 +46,15 @@ def test_a_class_has_its_name_to_itself_and_no_docstring_begins_with_what():
                 text = ast.get_docstring(node, clean=False) or ""
                 begun += [f"{name}: {text[:60]}"] if text.startswith("What ") else []
     assert {name: files for name, files in files_of.items() if len(files) > 1} == {}
+    assert begun == []
+
+
+def test_no_comment_begins_with_what_or_of():
+    """Product and tests: a comment has a subject and a verb; a relative clause without a noun has to be read twice."""
+    begun = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in (*PRODUCT, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "docs").rglob("*.py")))
+        for line in path.read_text().splitlines()
+        if re.search(r"(^|\s)# (What|Of)\b", line)
+    ]
     assert begun == []

@@ -166,7 +166,7 @@ def test_every_command_of_a_page_has_a_name_and_options_of_today():
         with table_row(where):
             command, arguments = cli, words
             while isinstance(command, click.Group) and arguments:
-                # Of a group, its own options stand before the name of its command.
+                # The options of a group come before the name of its command.
                 skipped = 2 if arguments[0] in {name for option in command.params for name in option.opts} else 0
                 if skipped >= len(arguments) or arguments[skipped] not in command.list_commands(click.Context(cli)):
                     break

@@ -34,7 +34,7 @@ BOARD = World(
     fan=Fan(power_w=1.0, after_s=4.0, on_s=6.0),
     timed_s=16.0, idle_s=12.0, warm_up_s=0.0, idle_w=2.5,
 )  # fmt: skip
-# What the sensor shows late is over after six times its lag.
+# After six times its lag, the sensor no longer shows earlier power.
 LATE_S = 6 * BOARD.sensor.fall_s
 QUIET_P50_MS = 1.5
 UPDATE = simulated_fleet.UPDATE_RATIO
