@@ -84,16 +84,16 @@ def _answer(key: CaseKey, modes: Mapping[str, list[RunRecord]]) -> ModeAnswer:
 
 
 def _meets_deadline(runs: Sequence[RunRecord]) -> bool | None:
-    """Return whether a mode meets it, None where that is not clear: misses that Edgemeter itself may have made are no answer."""
+    """Return whether a mode meets the deadline, None if it is unclear because Edgemeter itself may have caused the misses."""
     in_time = are_in_time([run.steady for run in runs if run.steady])
     woke_late = any(run.steady and run.steady.missed_ratio > 0 and WOKE_LATE in run.verdict.rules for run in runs)
     return None if in_time is False and woke_late else in_time
 
 
 def _values(name: str, modes: Mapping[str, Sequence[RunRecord]]) -> dict[str, list[RunValue]]:
-    """Return the logarithms of a figure by mode; none where a mode does not have it, or a value is not above 0.
+    """Return the logarithms of a figure by mode; none if a mode lacks it, or a value is not above 0.
 
-    Rounds of a session make no pairs here: three pairs have too few degrees of freedom to decide on many modes.
+    Rounds of a session are not paired here: three pairs have too few degrees of freedom to decide on many modes.
     """
     values = dict[str, list[RunValue]]()
     for number, (mode, runs) in enumerate(modes.items()):
@@ -108,7 +108,7 @@ def _values(name: str, modes: Mapping[str, Sequence[RunRecord]]) -> dict[str, li
 
 
 def _mark(marks: Mapping[str, list[str]], ranked: Mapping[str, Mapping[str, Sequence[RunValue]]]) -> None:
-    """Add the marks of the best mode by each figure, and of the modes that are not told apart from it."""
+    """Add the marks of the best mode by each figure, and of the modes without a significant difference to it."""
     pairs = [(name, {mode, other}) for name, values in ranked.items() for mode, other in combinations(values, 2)]
     evidences = [difference(*(ranked[name][mode] for mode in pair)) for name, pair in pairs]
     decisions = [decide(evidence, at, MATTERS_RATIO, "lower") for evidence, at in zip(evidences, holm(evidences), strict=True)]
@@ -120,4 +120,4 @@ def _mark(marks: Mapping[str, list[str]], ranked: Mapping[str, Mapping[str, Sequ
         marks[best].append(mark)
         for mode in values.keys() - {best}:
             if (name, {best, mode}) not in apart:
-                marks[mode].append(f"not told apart from the {mark}")
+                marks[mode].append(f"not significantly different from the {mark}")

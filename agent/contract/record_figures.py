@@ -122,15 +122,16 @@ class Together(RecordPart, frozen=True, kw_only=True):
 
     @property
     def names(self) -> str:
-        """The models beside this one, in words: `detector and llm`."""
+        """The models that ran beside this one: `detector and llm`."""
         return " and ".join(neighbour.model for neighbour in self.neighbours)
 
     @property
     def words(self) -> str:
-        """The company in words: `beside llm (llama 1 thread on core 0): mean 1.98 times that alone in its round`."""
+        """For example `beside llm (llama 1 thread on core 0): mean latency 1.98 times that of the model alone`."""
         company = ", ".join(f"{neighbour.model} ({neighbour.setting_text})" for neighbour in self.neighbours)
         ratio = self.slow_down_ratio
-        return f"beside {company}" if ratio is None else f"beside {company}: mean {significant(ratio, 3)} times that alone in its round"
+        slower = "" if ratio is None else f": mean latency {significant(ratio, 3)} times that of the model alone"
+        return f"beside {company}{slower}"
 
 
 class CurvePoint(RecordPart, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ from edgemeter.agent.contract.case_identity import CaseKey, key_of
 from edgemeter.agent.contract.energy_provenance import MEASURED, energy_provenance, not_measured
 from edgemeter.agent.contract.figures import Group
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Environment, Model
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.contract.series import UNKNOWN_BOARD, Fingerprint, SeriesKey, series_of_case
@@ -127,7 +126,9 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
 
 def subject_of(run: RunRecord) -> RunSubject:
     """Return the subject of `run`."""
-    energy, accuracy = run.energy, run.accuracy
+    energy, accuracy, measure = run.energy, run.accuracy, None
+    if accuracy:
+        measure = AccuracyMeasure(accuracy.metric, accuracy.better, accuracy.images, accuracy.dataset_sha256, accuracy.normalisation)
     return RunSubject(
         key=key_of(run),
         model=run.model,
@@ -137,13 +138,9 @@ def subject_of(run: RunRecord) -> RunSubject:
         provenance=run.provenance,
         energy=EnergyMeasure(energy.sensor, energy.scope, energy.excludes) if energy else None,
         energy_provenance=energy_provenance(run) if energy and not not_measured(run, "energy") else None,
-        accuracy=_measure_of(accuracy) if accuracy else None,
+        accuracy=measure,
         is_accuracy_ranked=not_measured(run, "accuracy") is None,
     )
-
-
-def _measure_of(accuracy: Accuracy) -> AccuracyMeasure:
-    return AccuracyMeasure(accuracy.metric, accuracy.better, accuracy.images, accuracy.dataset_sha256, accuracy.normalisation)
 
 
 def number_of(value: Any) -> int:

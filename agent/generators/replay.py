@@ -92,7 +92,9 @@ class ReplayGenerator(Generator):
 
     def bind(self, prompt: Prompt, limits: Limits) -> Query:
         """Return a query with the times of the next recorded one; see `Generator.bind`."""
-        recorded = self._open()
+        recorded = self._recorded
+        if recorded is None:
+            raise ConfigError("the replay has no recording: load one first")
         tokens = [byte % recorded.vocabulary for byte in prompt.encode()] if isinstance(prompt, str) else prompt
         tokens = check_tokens(tokens, limits, self._context_tokens, recorded.vocabulary)
         played = next(self._queries)
@@ -120,11 +122,6 @@ class ReplayGenerator(Generator):
         """Forget the recording."""
         self._recorded = None
         self._queries = cycle(())
-
-    def _open(self) -> GenerationReplay:
-        if self._recorded is None:
-            raise ConfigError("the replay has no recording: load one first")
-        return self._recorded
 
 
 def _moments_ns(first_ms: float, played: RecordedQuery, output_tokens: int) -> list[tuple[int, int]]:

@@ -3,11 +3,10 @@
 Signs of a virtual machine or container are those of systemd-detect-virt that an ordinary user can read in files.
 """
 
-import hashlib
 import re
 from collections import Counter
 
-from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
+from edgemeter.agent.machine.machine import Machine
 
 DEVICE_TREE = ("proc/device-tree", "sys/firmware/devicetree/base")
 
@@ -29,9 +28,6 @@ CPU_PARTS = {
     (0x4E, 0x003): "NVIDIA Denver 2", (0x4E, 0x004): "NVIDIA Carmel",
 }  # fmt: skip
 _SIZE_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-# The board's serial number, else the installation's id, which moves to another board with the card.
-SERIAL_PLACES = ("proc/device-tree/serial-number", "sys/class/dmi/id/product_uuid", "etc/machine-id")
-KEY_LENGTH = 16
 # Vendor names by which hypervisors show. Source: systemd src/basic/virt.c, dmi_vendors.
 HYPERVISOR_MAKERS = (
     ("qemu", "qemu"), ("kvm", "kvm"), ("openstack", "kvm"), ("kubevirt", "kvm"), ("amazon ec2", "amazon"),
@@ -130,14 +126,6 @@ def is_jetson(machine: Machine) -> bool:
 def _dmi(machine: Machine, file: str) -> str | None:
     text = machine.line(f"sys/class/dmi/id/{file}")
     return None if text is None or PLACEHOLDERS.match(text) else text
-
-
-def board_key(machine: Machine = THIS_MACHINE) -> str | None:
-    """Return this board's key, a hash of 16 hexadecimal digits that does not reveal the serial number; None without a serial number."""
-    for path in SERIAL_PLACES:
-        if serial := machine.line(path):
-            return hashlib.sha256(f"{path} {serial}".encode()).hexdigest()[:KEY_LENGTH]
-    return None
 
 
 def detect_virtualisation(machine: Machine) -> str | None:

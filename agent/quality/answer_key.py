@@ -45,7 +45,9 @@ class AnswerKey:
         """Return whether a generated answer matches a right one."""
         text = without_thought(answer).strip()
         if self.rule == "letter":
-            return _letter(text, self.choices) in self.answers
+            letters = [*reversed(_STATED.findall(text)), *_LETTER.findall(text)]
+            choices = string.ascii_uppercase[: self.choices]
+            return next((letter for letter in letters if letter in choices), None) in self.answers
         if self.rule == "number":
             number = _last_number(text)
             return number is not None and number in [_last_number(right) for right in self.answers]
@@ -56,11 +58,6 @@ def normalise(text: str) -> str:
     """Return the text in SQuAD's normalisation."""
     unpunctuated = "".join(character for character in text.lower() if character not in string.punctuation)
     return " ".join(_ARTICLES.sub(" ", unpunctuated).split())
-
-
-def _letter(text: str, choices: int) -> str | None:
-    letters = [*reversed(_STATED.findall(text)), *_LETTER.findall(text)]
-    return next((letter for letter in letters if letter in string.ascii_uppercase[:choices]), None)
 
 
 def _last_number(text: str) -> float | None:

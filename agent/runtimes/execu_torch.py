@@ -69,9 +69,11 @@ class ExecuTorch(Runtime):
                 declared = _declared("output", outputs)
                 self._is_planned = any(info.is_memory_planned() for info in inputs)
             except (RuntimeError, ValueError, TypeError, IndexError, MemoryError) as error:
+                # The exception has only a number; the reason is on standard error.
+                logged = [line for line in lines if line.startswith("[") and "cpuinfo" not in line and "threadpool" not in line]
+                reason = one_line(logged[-1].partition("] ")[2] if logged else str(error)).rstrip(".")
                 raise ConfigError(
-                    f"{bindings.package} {bindings.version} cannot load {str(model)!r}: {_reason(error, lines)}; "
-                    "export it again for this version"
+                    f"{bindings.package} {bindings.version} cannot load {str(model)!r}: {reason}; export it again for this version"
                 ) from error
         self._loaded_in_process.add(id(self))
         return replace(bindings, import_ns=torch.import_ns + bindings.import_ns).loaded(
@@ -158,9 +160,3 @@ def _declared(kind: str, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:
     if unknown:
         raise ValueError(f"a tensor of dtype {unknown[0]} is among its {kind}s, which numpy does not have")
     return tuple(TensorInfo(name, tuple(tensor.sizes()), _DTYPES[tensor.dtype()]) for name, tensor in zip(names, tensors, strict=True))
-
-
-def _reason(error: Exception, lines: Sequence[str]) -> str:
-    """Return the library's reason, which is on standard error; the exception has only a number."""
-    words = [line.partition("] ")[2] for line in lines if line.startswith("[") and "cpuinfo" not in line and "threadpool" not in line]
-    return one_line(words[-1] if words else str(error)).rstrip(".")

@@ -178,7 +178,7 @@ def test_the_document_has_the_answer_of_power_modes():
     """The marks of each."""
     document = run_session.session_document(run_session.SessionOutcome(power_modes(), [], None))
     (answer,) = msgspec.json.decode(document)["answer"]
-    assert answer["modes"] == {"15W": ["most frugal"], "25W": ["fastest", "not told apart from the most frugal"]}
+    assert answer["modes"] == {"15W": ["most frugal"], "25W": ["fastest", "not significantly different from the most frugal"]}
 
 
 def test_a_single_run_is_not_advised_to_be_repeated():

@@ -188,6 +188,6 @@ def test_a_language_model_is_judged_by_its_tokens():
         runs.append(make_record(environment=make_environment(power_mode=mode), generation=generation))
     (answer,) = mode_answers(runs)
     assert answer.modes == {
-        "15W": ("not told apart from the fastest", "not told apart from the most frugal"),
+        "15W": ("not significantly different from the fastest", "not significantly different from the most frugal"),
         "25W": ("fastest", "most frugal"),
     }
