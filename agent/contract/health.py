@@ -157,7 +157,7 @@ encode_health: Callable[[Health], bytes] = msgspec.json.encode
 
 
 def decode_health(payload: bytes) -> Health:
-    """Return a device's health, its texts on one line; raises ConfigError if it is none, or no board can be so."""
+    """Return a device's health, its texts on one line; raises ConfigError if it is garbled or impossible."""
     health: Health = _printable(_decode(payload))
     return health
 
@@ -173,7 +173,7 @@ _DECODERS: dict[str, Callable[[bytes], ReportedMessage]] = {
 
 
 def decode_report(topic: Topic, payload: bytes) -> ReportedMessage:
-    """Return what a device reports on a topic of one of these kinds; raises ConfigError if it is none, or names another device."""
+    """Return a device's report on a topic of one of these kinds; raises ConfigError if it is garbled or names another device."""
     report = _DECODERS[topic.kind](payload)
     if isinstance(report, Health | Birth) and (report.fleet, report.device) != (topic.fleet, topic.device):
         source = f"device {report.device!r} of fleet {report.fleet!r}"

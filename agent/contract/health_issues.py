@@ -8,7 +8,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.health import Clock, Health, recently_refused
 from edgemeter.agent.contract.record_time import off_by_text
 
-# Renewed at two thirds of its life, a year or two: what has less left was not renewed.
+# Certificates last a year or two and are renewed after two thirds: one with fewer days left was not renewed.
 CERTIFICATE_DAYS = 30
 LITTLE_DISK_RATIO, NO_DISK_RATIO = 0.1, 0.02
 WORN_RATIO = 0.8
@@ -16,7 +16,7 @@ WORN_RATIO = 0.8
 
 @dataclass(frozen=True, slots=True)
 class DeviceIssue:
-    """One thing that needs a look: its kind, by which issues are ordered, a description, and what to do, "" where that says so itself."""
+    """A problem: its kind, by which issues are sorted, a description, and the remedy, empty if the description says it."""
 
     kind: str
     text: str
@@ -24,12 +24,12 @@ class DeviceIssue:
 
     @property
     def sentence(self) -> str:
-        """The description, and what to do."""
+        """The description and the remedy."""
         return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
 
 def health_issues(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
-    """Yield what needs a look by a health report."""
+    """Yield the problems in a health report."""
     if (end_ns := health.certificate_not_after_ns) is not None and end_ns - now_ns < CERTIFICATE_DAYS * NS_PER_DAY:
         when = f"expired {age(now_ns - end_ns)} ago" if end_ns < now_ns else f"expires in {age(end_ns - now_ns)}"
         yield DeviceIssue("certificate", f"its certificate {when}")
@@ -76,7 +76,7 @@ def _of_clock(clock: Clock) -> Iterator[DeviceIssue]:
 
 
 def clock_text(health: Health) -> str:
-    """Return the state of its clock in a word or two."""
+    """Return the state of the clock in a word or two."""
     if isinstance(health.clock.off_by_ns, int):
         return off_by_text(health.clock.off_by_ns)
     if health.clock.is_behind_floor:
@@ -85,7 +85,7 @@ def clock_text(health: Health) -> str:
 
 
 def health_facts(health: Health, now_ns: int) -> dict[str, str | None]:
-    """Return a report in words, by label; what it does not have is None."""
+    """Return a report in words, by label; None if unknown."""
     end_ns, disk, runs, words = health.certificate_not_after_ns, health.disk, health.runs, health.last_words
     certificate = None if end_ns is None else f"{'expires' if end_ns > now_ns else 'expired'} {stamp(end_ns)} UTC"
     space = None if disk.free_bytes is None or disk.size_bytes is None else f"{size(disk.free_bytes)} of {size(disk.size_bytes)} free"
@@ -122,5 +122,5 @@ def health_facts(health: Health, now_ns: int) -> dict[str, str | None]:
 
 
 def joined(*texts: object) -> str | None:
-    """Return the texts that there are as one, None where there is none."""
+    """Return the non-empty texts as one, None if there are none."""
     return ", ".join(str(text) for text in texts if text) or None

@@ -76,11 +76,7 @@ class JoinFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def read_join_file(path: Path) -> JoinFile:
-    """Return the join file at `path`.
-
-    Raises:
-        ConfigError: it cannot be read, or has a wrong or unknown key; no value of it is repeated.
-    """
+    """Return the join file; raises ConfigError, without any of its values, if it cannot be read or has a wrong or unknown key."""
     try:
         return decode_toml(path.read_bytes(), JoinFile)
     except OSError as error:
@@ -94,6 +90,6 @@ def read_join_file(path: Path) -> JoinFile:
 def join_file_text(join: JoinFile) -> str:
     """Return the file's text."""
     fields = {name: getattr(join, name) for name in ("fleet", "device", "broker", "service", "token")}
-    # Only the certificate is on several lines: `wipe_secrets` looks for secrets on one.
+    # Only the certificate has several lines: `wipe_secrets` searches line by line.
     ca = f"ca = '''\n{join.ca.strip()}\n'''\n"
     return toml_document(fields) + ca

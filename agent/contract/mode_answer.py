@@ -1,8 +1,8 @@
-"""Which power mode or governor of one board to take: its modes as a table with marks, from the valid runs of one case.
+"""The choice between a board's power modes or governors: a table of modes with marks, from the valid runs of one case.
 
-All modes are ranked by speed and by energy, of frames those that meet the deadline. A figure ranks only where each of these has it, and
-an energy where one sensor measured all of them (or one recording was replayed). All pairs of modes and both figures are decided together,
-so that in 95 of 100 tables no mode is marked behind one that it equals.
+Modes are ranked by speed and by energy; with a deadline, only those that meet it. A figure ranks only if each of these modes has it, and an
+energy only if the same sensor measured all of them (or one recording was replayed). All pairs of modes and both figures are tested
+together (Holm), so that in 95 of 100 tables no mode is marked as worse than its equal.
 """
 
 import math
@@ -40,7 +40,7 @@ class ModeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mode_answers(runs: Iterable[RunRecord]) -> list[ModeAnswer]:
-    """Return the answers that the runs give: one for each case that was measured in two modes and more."""
+    """Return an answer for each case that was measured in at least two modes."""
     cases: dict[CaseKey, dict[str, list[RunRecord]]] = {}
     for run in runs:
         cases.setdefault(without_mode(key_of(run)), {}).setdefault(mode_text(run) or "as it was", []).append(run)
@@ -48,12 +48,12 @@ def mode_answers(runs: Iterable[RunRecord]) -> list[ModeAnswer]:
 
 
 def without_mode(key: CaseKey) -> CaseKey:
-    """Return what cases share that differ in power mode and governor alone."""
+    """Return the key without power mode and governor."""
     return msgspec.structs.replace(key, power_mode=None, operating_point="")
 
 
 def mode_text(run: RunRecord) -> str:
-    """Return the power mode, without its number, and the governor that was set: `25W, governor powersave`; empty without either."""
+    """Return the power mode, without its number, and the governor of the run: `25W, governor powersave`; empty without either."""
     key = key_of(run)
     number, _, name = (key.power_mode or "").partition(" ")
     mode = name if name and number.isdecimal() else key.power_mode

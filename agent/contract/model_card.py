@@ -13,7 +13,7 @@ from edgemeter.agent.contract.model_file import source_of
 
 Resize = Literal["stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop", "none"]
 
-# The kind of a guess that puts the family, and so the task, in doubt.
+# The kind of a guess that makes the family, and so the task, doubtful.
 UNSURE_FAMILY: Final = "unsure of the family"
 
 
@@ -29,7 +29,7 @@ class Guess(msgspec.Struct, frozen=True):
 
 
 def made_by_guessing(guesses: Sequence[Guess]) -> dict[str, str]:
-    """Return the facts for `[made]` of a card that is written from guesses: all of them, and the doubt about the family."""
+    """Return the facts for `[made]` in a card that is written from guesses: all guesses, and the doubt about the family."""
     facts = {"guesses": " | ".join(f"{guess.kind}: {guess.text}" for guess in guesses)} if guesses else {}
     doubts = [guess.text for guess in guesses if guess.kind == UNSURE_FAMILY]
     return facts | ({"family_doubt": doubts[0]} if doubts else {})
@@ -57,7 +57,7 @@ class TensorInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Arrays of the data, or what a task makes of them, as the model declares its inputs; there are no settings."""
 
 
-# `kind` in a card; a card without one is of an image.
+# The default `kind` of an input in a card is image.
 CardInput = ImageInput | TensorInput
 IMAGE = "image"
 
@@ -90,14 +90,14 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def image(self) -> ImageInput:
-        """Return how a photograph becomes the model's input; raises ConfigError if the model takes none."""
+        """The preparation of photographs; raises ConfigError if the model takes none."""
         if isinstance(self.input, ImageInput):
             return self.input
         raise ConfigError(f"model {self.name!r} takes an input of kind 'tensor', an image is needed here: correct input.kind in its card")
 
 
 def card_path(model: Path) -> Path:
-    """Return where the card of `model` lies, whether or not it is there."""
+    """Return the path of a model's card, which may not exist."""
     model = source_of(model)
     return model.with_name(model.name + ".toml")
 

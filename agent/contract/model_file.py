@@ -1,4 +1,4 @@
-"""Inspects a model file before a library opens it, so that a broken file ends in a one-line error."""
+"""Inspects a model file before a library opens it, so that a broken file gives a one-line error."""
 
 import hashlib
 import struct
@@ -18,11 +18,7 @@ BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, R
 
 
 def head(model: Path) -> bytes:
-    """Return the first bytes of the model file.
-
-    Raises:
-        ConfigError: there is no such file, it is a directory or empty, it cannot be read, or it only points to where the model is.
-    """
+    """Return the first bytes of the model file; raises ConfigError if it is a directory, empty, unreadable or a Git LFS pointer."""
     try:
         with model.open("rb") as file:
             start = file.read(_HEAD_BYTES)
@@ -38,33 +34,26 @@ def head(model: Path) -> bytes:
 
 
 def source_of(model: Path) -> Path:
-    """Return the file of a model, or the source that the address of a factory names; raises ConfigError if there is none."""
+    """Return a model's file, or the source file of a factory's address; raises ConfigError if there is none."""
     target = python_target.parse(str(model))
     return target.source if target else model
 
 
 def parts(model: Path) -> tuple[Path, ...]:
-    """Return the files that make the model, in the order in which they are hashed: some formats keep the weights in a second one.
-
-    The weights of a factory's model are known only after the call.
-    """
+    """Return the model's files in the order of hashing: some formats have a second file for the weights; a factory's are not known yet."""
     model = source_of(model)
     weights = model.with_suffix(".bin")
     return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
 
 
 def size_bytes(model: Path) -> int:
-    """Return the size of a model's files in all; 0 where there is no such file."""
+    """Return the total size of a model's files; 0 if they do not exist."""
     source = source_of(model)
     return sum(part.stat().st_size for part in parts(model)) if source.exists() else 0
 
 
 def sha256(model: Path, further: Iterable[Path] = ()) -> str:
-    """Return the hash of a model: of its file, or of its files and the `further` ones, one after the other, where it has more than one.
-
-    Raises:
-        ConfigError: a file cannot be read.
-    """
+    """Return the hash of a model's files, and of the `further` ones, concatenated; raises ConfigError if a file cannot be read."""
     total = hashlib.sha256()
     try:
         for part in (*parts(model), *further):
@@ -77,6 +66,6 @@ def sha256(model: Path, further: Iterable[Path] = ()) -> str:
 
 
 def check_sha256(model: str, actual: str, named: str) -> None:
-    """Raise ConfigError unless a model has the hash that was named for it."""
+    """Raise ConfigError unless a model has the expected hash."""
     if actual != named:
         raise ConfigError(f"{model!r} has sha256 {actual}, not {named}: fetch it again, or correct the hash")

@@ -1,4 +1,4 @@
-"""Which runtime reads which model, by its file's suffix or its address."""
+"""The runtime of a model, by its file's suffix or its address."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -12,13 +12,13 @@ FORMATS = {
     ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
     ".gguf": "llama", ".server": "server", ".hef": "hailo",
 }  # fmt: skip
-# The runtime of a factory with the address `FILE.py:make` or `package.module:make`, and of functions that are measured in their process.
+# The runtime of factories with an address, `FILE.py:make` or `package.module:make`, and of functions measured in their own process.
 PYTHON = "python"
-# The runtime of models behind a server, other than language models.
+# The runtime of models, except language models, behind a server.
 SERVED = "served"
-# Runtimes that only generate text. `replay` plays both kinds.
+# Runtimes that only generate text; `replay` replays both kinds.
 GENERATORS = frozenset({"llama", "server"})
-# The runtimes that read each format: a combination that cannot work is left out of a suite instead of failing.
+# The runtimes of each format; suites skip other combinations.
 READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {
     ".tflite": {"litert", "edgetpu"},
     ".onnx": {"onnx", "openvino"},
@@ -28,13 +28,13 @@ OUR_RUNTIMES = {PYTHON}.union(*READERS.values())
 
 
 def runtime_for(model: Path) -> str:
-    """Return the name of the runtime that reads this file; raises ConfigError if no runtime is known for its suffix."""
+    """Return the runtime that reads this file; raises ConfigError if no runtime is known for its suffix."""
     if python_target.parse(str(model)):
         return PYTHON
     if model.suffix == ".py":
         raise ConfigError(f"{model.name!r} is Python code: name the factory in it that returns the model, as {model.name}:make")
     if model.suffix.lower() == ".server":
-        # A file that cannot be read is refused when it is loaded.
+        # An unreadable file is reported when it is loaded.
         with suppress(ConfigError):
             return SERVED if "protocol" in parse_toml(model, "server's file") else FORMATS[".server"]
     if model.suffix.lower() == ".json" and not is_model_file(model):
@@ -50,12 +50,12 @@ def runtime_for(model: Path) -> str:
 
 
 def is_model_file(path: Path) -> bool:
-    """Return whether a path names a model by its suffix; of JSON files only a replay is one."""
+    """Return whether a path has a model's suffix; the only JSON models are replays."""
     return path.name.lower().endswith(".replay.json") or (path.suffix.lower() in FORMATS and path.suffix.lower() != ".json")
 
 
 def reads(runtime: str, model: Path) -> bool:
-    """Return whether `runtime` reads files with this suffix; a runtime or suffix that is not ours is taken at its word."""
+    """Return whether `runtime` reads files with this suffix; True if either is unknown."""
     if runtime not in OUR_RUNTIMES:
         return True
     if runtime == PYTHON or python_target.parse(str(model)):

@@ -1,7 +1,7 @@
-"""A suite that came with an order: read more strictly than one that a person wrote here.
+"""A suite from an order, with stricter rules than a local one.
 
-It may name models of the order and models that ship with the agent, and photographs of the order, each by file name; no path, no folder,
-no setting of a library (those can be paths), no key, and no code. Whatever is not known refuses all of it.
+It names the order's models and photographs, and models shipped with the agent, by file name only: no paths, folders, settings of a library
+(they may be paths), keys or code. Anything unknown refuses the whole suite.
 """
 
 import typing
@@ -28,7 +28,7 @@ SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"  # Shipped 
 ONLY_NAMES = "an order names models by file name, and no path, folder or library setting"
 CODE = "a factory or plug-in in a file of Python is code, which no order carries: name it in a suite on the board itself"
 _Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z")]
-# The keys of a `[[case]]` or of `[defaults]` in an order: those of a suite that name nothing on this board.
+# The keys of `[[case]]` and `[defaults]` in an order: a suite's, except those that name something on this board.
 KEYS = frozenset(
     {
         "model", "sha256", "name", "runtime", "backend", "threads", "prompt_tokens", "output_tokens",
@@ -36,7 +36,7 @@ KEYS = frozenset(
         "cpus", "data", "subset", "seed", "deadline", "together", "power_mode", "governor",
     }
 )  # fmt: skip
-# Their types; a text is narrower than in a suite.
+# Their types, with narrower texts than in a suite.
 _TYPES = {key: kind for key, kind in typing.get_type_hints(Settings, include_extras=True).items() if key in KEYS} | {
     "model": FileName | list[FileName] | None,
     "data": FileName | None,
@@ -47,7 +47,7 @@ OrderedSettings = msgspec.defstruct("OrderedSettings", [(key, kind, None) for ke
 
 
 class OrderedSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The document; its cases are `OrderedSettings`."""
+    """The suite's document; its cases are `OrderedSettings`."""
 
     name: Name
     case: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MOST_CASES)]
@@ -56,7 +56,7 @@ class OrderedSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def read(document: bytes) -> SuiteFile:
-    """Return the suite in `document`; raises ConfigError if it is none, or holds what an order may not."""
+    """Return the suite in `document`; raises ConfigError if it is not a suite, or has anything that an order may not have."""
     if len(document) > LARGEST_BYTES:
         raise ConfigError(f"the ordered suite has {len(document)} bytes, at most {LARGEST_BYTES} are taken")
     try:
@@ -82,6 +82,6 @@ def _settings(written: Mapping[str, Any], defaults: Mapping[str, Any], where: st
 
 
 def is_code(model: str | list[str] | None, runtime: str | list[str] | None) -> bool:
-    """Return whether one of these models or runtimes stands for code in Python, which no order carries."""
+    """Return whether a model or a runtime is Python code, which orders must not contain."""
     models, runtimes = ([value] if isinstance(value, str) else value or [] for value in (model, runtime))
     return PYTHON in runtimes or any(python_target.parse(value) or value.endswith(".py") for value in (*models, *runtimes))

@@ -128,7 +128,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     samples: tuple[Series, ...] = ()  # Raw samples.
 
     def __repr__(self) -> str:
-        """Return one line instead of the hundreds of fields: a failing assertion is to be readable."""
+        """Return one line instead of hundreds of fields, for failing assertions."""
         return f"<{type(self).__name__} {self.id} of case {self.case}: {self.verdict.state}>"
 
 
@@ -154,16 +154,12 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(record: RunRecord) -> bytes:
-    """Return the record as JSON, as it travels and as it is kept."""
+    """Return the record as JSON, as it is sent and stored."""
     return _encoder.encode(record)
 
 
 def decode(payload: bytes | msgspec.Raw) -> RunRecord:
-    """Return the record that `payload` (JSON) holds.
-
-    Raises:
-        ConfigError: it is not a record, or one of a newer schema than this version knows.
-    """
+    """Return the record in `payload` (JSON); raises ConfigError if it is not a record, or has a newer schema than this version."""
     try:
         record = _decoder.decode(payload)
     except _NOT_JSON as error:
@@ -173,7 +169,7 @@ def decode(payload: bytes | msgspec.Raw) -> RunRecord:
 
 
 def decode_head(payload: bytes | msgspec.Raw) -> RunRecord:
-    """Return the record without its raw samples; they, most of a large record, are validated but not copied. Raises as `decode`."""
+    """Return the record without its raw samples, which are validated but not copied: they are most of a record. Raises as `decode`."""
     try:
         record: RunRecord = _unread_decoder.decode(payload)
     except _NOT_JSON as error:
@@ -182,16 +178,16 @@ def decode_head(payload: bytes | msgspec.Raw) -> RunRecord:
     for series in record.samples:
         text = bytes(series.data)  # type: ignore[arg-type]
         if not text.startswith(b'"') or not text.isascii() or b"\\" in text:
-            # Other text is decoded, to find whether it is a valid one.
+            # Other text may be invalid.
             decode(payload)
             break
-    # Nobody else has the record yet.
+    # The record is frozen, but nobody else has it yet.
     msgspec.structs.force_setattr(record, "samples", ())
     return record
 
 
 def decode_heads(array: bytes) -> Iterator[RunRecord]:
-    """Yield the records in a JSON array as `decode_head` does, one after the other: all at once they do not fit a processor's cache."""
+    """Yield the records in a JSON array as `decode_head` does, one by one: all at once would not fit into the cache."""
     try:
         raw_records = _array_decoder.decode(array)
     except _NOT_JSON as error:
@@ -200,13 +196,13 @@ def decode_heads(array: bytes) -> Iterator[RunRecord]:
 
 
 def check_schema(schema: Count) -> None:
-    """Raise ConfigError if records of this schema are newer than this version."""
+    """Raise ConfigError if this version does not know the schema."""
     if schema > SCHEMA:
         raise ConfigError(f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here")
 
 
 def not_a_record(payload: bytes | msgspec.Raw, error: Exception) -> ConfigError:
-    """Return the error about a text that was not decoded: a newer schema, which may have renamed the missing field, if it has one."""
+    """Return the error for text that cannot be decoded: that its schema is newer, if so, since fields may have been renamed."""
     try:
         check_schema(_schema_decoder.decode(payload).schema)
     except _NOT_JSON:
@@ -217,7 +213,7 @@ def not_a_record(payload: bytes | msgspec.Raw, error: Exception) -> ConfigError:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a record (draft 2020-12), each property with the text of its field as `description`."""
+    """Return the JSON Schema of a record (draft 2020-12), with the fields' texts as `description`."""
     schema = msgspec.json.schema(RunRecord)
     texts = field_texts(*(record_conditions, record_figures, record_accuracy, record_generation, operating_point, sys.modules[__name__]))
     for name, part in schema["$defs"].items():
@@ -227,18 +223,14 @@ def json_schema() -> dict[str, Any]:
 
 
 def split_samples(payload: bytes) -> tuple[bytes, bytes]:
-    """Return the record's JSON without its samples, and the JSON array of its samples.
-
-    Raises:
-        ConfigError: `payload` is not a JSON object.
-    """
+    """Return the record's JSON without samples, and the JSON array of samples; raises ConfigError if it is not a JSON object."""
     fields = _fields_of(payload)
     samples = fields.pop("samples", None)
     return _encoder.encode(fields), NO_SAMPLES if samples is None else bytes(samples)
 
 
 def join_samples(head: bytes, samples: bytes) -> bytes:
-    """Return the record's JSON that `split_samples` took apart; raises ConfigError if `head` is not a JSON object."""
+    """Undo `split_samples`; raises ConfigError if `head` is not a JSON object."""
     return _encoder.encode(_fields_of(head) | {"samples": msgspec.Raw(samples)})
 
 

@@ -1,7 +1,7 @@
-"""The plausibility of a time that a device reports, judged by the clock of the collector that received it.
+"""The plausibility of a device's times, by the clock of the collector.
 
-A clock that claims to be synchronised may lie years ahead, after a wrong time server or a dead battery. What it stated stays as it was
-stored; statistics and points place such a run at the time of its receipt, as those of devices without a synchronised clock.
+A clock that claims to be synchronised may be years off, by a wrong time server or a dead battery. The stored time stays; statistics use the
+time of receipt instead, as for devices without a synchronised clock.
 """
 
 import msgspec
@@ -10,14 +10,14 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 
 AHEAD_NS = NS_PER_DAY  # A clock set to local time is up to 14 hours ahead.
-# 2023-01-01: no agent existed before. Boards without a clock chip begin at a date of their firmware.
+# 2023-01-01, before the first agent. Boards without a clock chip start at a date in their firmware.
 EARLIEST_NS = 1_672_531_200 * 1_000_000_000
 
 
 def off_by_ns(stated_ns: int, received_ns: int) -> int | None:
-    """Return by how much a stated time is certainly wrong, negative for one that is behind; None for one that can be true.
+    """Return the error of a stated time that cannot be right, negative if it is behind; None for a possible time.
 
-    A time long before its receipt can be true: the device was away. A receipt before 2023 is of a clock that is wrong itself.
+    A time long before its receipt is possible: the device was offline. With a receipt before 2023 the collector's own clock is wrong.
     """
     if received_ns < EARLIEST_NS:
         return None
@@ -27,24 +27,24 @@ def off_by_ns(stated_ns: int, received_ns: int) -> int | None:
 
 
 def was_never_set(record: RunRecord) -> bool:
-    """Return whether the device never had a synchronised clock: then only the time of receipt is known."""
+    """Return whether the device never had a synchronised clock, so that only the time of receipt is known."""
     return record.clock_synchronised is False and record.stamped_by == "device"
 
 
 def is_timeless(record: RunRecord, received_ns: int) -> bool:
-    """Return whether a record has no time but that of its receipt: the clock was never set, or cannot be right."""
+    """Return whether only the time of receipt is known: the clock was never set, or cannot be right."""
     return was_never_set(record) or off_by_ns(record.started_at_ns, received_ns) is not None
 
 
 def placed(record: RunRecord, received_ns: int) -> RunRecord:
-    """Return the record, at the time of its receipt and marked so where the stated time cannot be true; never for storing it."""
+    """Return the record for display, at the time of its receipt, and marked, if the stated time is impossible."""
     if off_by_ns(record.started_at_ns, received_ns) is None:
         return record
     return msgspec.structs.replace(record, started_at_ns=received_ns, stamped_by="collector")
 
 
 def off_by_text(off_by_ns: int) -> str:
-    """Return how wrong a clock is, in words."""
+    """Return a clock's error in words."""
     days = abs(off_by_ns) / NS_PER_DAY
     length = f"{days / 365.25:.1f} years" if days >= 365.25 else f"{days:.1f} days"
     return f"{length} {'ahead' if off_by_ns > 0 else 'behind'}"

@@ -1,4 +1,4 @@
-"""Raw samples in a record: packed small, unpacked exactly, so that every statistic can be computed again."""
+"""Raw samples in a record, compressed without loss, so that every statistic can be computed again."""
 
 import base64
 import binascii
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import Series
 
-LIMIT_BYTES = 256 * 1024 * 1024  # A series of a full run is a few MB; what expands beyond this was not written by us.
+LIMIT_BYTES = 256 * 1024 * 1024  # A series of a full run is a few MB; a larger one was not written by us.
 
 
 def pack(name: str, unit: str, values: NDArray[Any]) -> Series:
-    """Return the series of `values` [n]: whole numbers as uint32 where they fit, else int64; all else as float64."""
+    """Return the series of `values` [n]: whole numbers as uint32 or, if too large, int64; all others as float64."""
     if values.dtype.kind in "iu":
         fits = values.size == 0 or (int(values.min()) >= 0 and int(values.max()) < 2**32)
         dtype = "<u4" if fits else "<i8"
@@ -27,11 +27,7 @@ def pack(name: str, unit: str, values: NDArray[Any]) -> Series:
 
 
 def unpack(series: Series) -> NDArray[Any]:
-    """Return the values of a series: int64 or float64 [count].
-
-    Raises:
-        ConfigError: the data is damaged, too large, or not as long as it says.
-    """
+    """Return the values of a series, int64 or float64 [count]; raises ConfigError if it is damaged or has another length."""
     size = series.count * np.dtype(series.dtype).itemsize
     try:
         if size > LIMIT_BYTES:

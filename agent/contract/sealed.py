@@ -45,7 +45,7 @@ def decode_sealed(payload: bytes, title: str, largest_bytes: int) -> SealedMessa
 
 
 def encode_addressed(fleet: str, device: str, challenge: str | None, command: bytes) -> bytes:
-    """Return what the service signs for an order or a receipt, which is JSON."""
+    """Return the bytes that the service signs for an order or a receipt in JSON."""
     return msgspec.json.encode(AddressedCommand(fleet=fleet, device=device, challenge=challenge, command=msgspec.Raw(command)))
 
 

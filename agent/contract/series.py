@@ -9,7 +9,7 @@ import msgspec
 from edgemeter.agent.contract.case_identity import FIELD, CaseKey, key_of
 from edgemeter.agent.contract.record import RunRecord
 
-# Boards of unknown type are not assumed to be alike.
+# Boards of unknown type count as different.
 UNKNOWN_BOARD = "unknown board"
 # Fields of the case that may change within a series.
 _CHANGES_IN_SERIES = ("power_mode", "runtime_package", "runtime_version", "model_sha256")

@@ -1,4 +1,4 @@
-"""The facts of frames at a steady rate in words that every view shows, and how any long run held out."""
+"""Runs of frames at a fixed rate, and long runs, in words: the same in all views."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from edgemeter.agent.contract.record_figures import Energy, Steady, Sustained
 
 
 def steady_facts(run: RunRecord, steady: Steady) -> dict[str, str]:
-    """Return frames, answers, energy and how the run held out, by name, as far as there are any."""
+    """Return frames, answers, energy and the course of the run, by name, as far as known."""
     return dict(_facts(run, steady))
 
 
@@ -23,7 +23,7 @@ def _facts(run: RunRecord, steady: Steady) -> Iterator[tuple[str, str]]:
 
 
 def held_out(sustained: Sustained) -> str:
-    """Return how a long run held out: its level of the first minute, or when it throttled and what showed that."""
+    """Return the course of a long run: its level in the first minute, or when it throttled and by which evidence."""
     minutes = plain_digits(len(sustained.points) * sustained.interval_s / 60, 3)
     if sustained.level_p50_ms is None:
         return f"ran {minutes} min, too short for a level of the first minute"
@@ -34,7 +34,7 @@ def held_out(sustained: Sustained) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Return a time since the beginning: `4.1 s`, `30 min 4 s`."""
+    """Return a time since the start: `4.1 s`, `30 min 4 s`."""
     return f"{plain_digits(seconds, 3)} s" if seconds < 60 else duration(seconds)
 
 

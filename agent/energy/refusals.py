@@ -13,7 +13,7 @@ from edgemeter.agent.power import Description
 
 # The fewest new values of the sensor that give an energy.
 FEWEST_NEW_VALUES = 10
-# The longest stretch without a reading: so many spacings of the sensor's values, or this share of the block if that is longer.
+# The longest gap between readings: this many spacings of the sensor's values, or this share of the block if that is longer.
 GAP_SPACINGS, GAP_RATIO = 5.0, 0.1
 FEWEST_STUCK = 5
 # A value hangs if it would stay so long by chance with less than this probability.
@@ -24,7 +24,7 @@ NOTHING_RATIO = 0.01
 WHOLE = ("wall-ac", "board-input", "module")
 # If there are more readings than this for each new value, the sensor has its own clock.
 OWN_CLOCK_RATIO = 1.15
-# Queries may be in step with a clock that ticks at most four times a query, if their phases are more alike than this (1: all the same).
+# Queries may be in step with a clock of at most four ticks a query, if their phases agree more than this (1: all equal).
 TICKS_PER_QUERY, IN_STEP = 4.0, 0.35
 # A sensor that is later than this many ticks of its clock averages over its past.
 AVERAGING_TICKS = 2.0

@@ -15,7 +15,7 @@ SHARE = 0.005
 # Few pauses show nothing, so long queries get shorter pauses; more than the most show little more.
 MOST_PAUSES, FEWEST_PAUSES = 100, 8
 NEVER_NS = 2**63
-# A run ends when so many more queries have failed than were answered.
+# A run ends when the failed queries exceed the answered ones by this number.
 GIVE_UP_FAILURES = 10
 
 
@@ -55,7 +55,7 @@ def seconds(plan: TimingPlan) -> float:
 
 
 def run(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
-    """Run queries one after the other until both `queries` and `seconds` of the plan are reached.
+    """Run queries sequentially until both `queries` and `seconds` of the plan are reached.
 
     After a failed query comes a pause if the server asks for one, which does not count. The number of queries, with failed ones, is a
     multiple of `pass_queries`.

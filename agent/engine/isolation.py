@@ -248,6 +248,6 @@ def ending(status: int) -> str:
 
 
 def last_line(output: bytes, before: str = "") -> str:
-    """Return the last line of an output after `before`, at most 300 characters; empty where there is none."""
+    """Return the last line of an output after `before`, at most 300 characters; empty if there is none."""
     lines = [line for line in output.decode(errors="replace").splitlines() if line.strip()]
     return f"{before}{lines[-1].strip()[:LAST_LINE]}" if lines else ""

@@ -36,7 +36,7 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
     """Plausibility of the outputs of the accuracy pass, regardless of whether they are right; null where no detector was run."""
 
     inputs: Count  # Inputs of the pass.
-    alike: Count  # Inputs with the first one's output, bit by bit, although they differ from it.
+    alike: Count  # Inputs that differ from the first but have the same output, bit by bit.
     not_finite: Count  # Inputs whose output holds NaN or infinity.
     objects: Count | None = None  # Objects in the ground truth.
     found: Count | None = None  # Boxes above the model card's threshold.

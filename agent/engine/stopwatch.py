@@ -56,7 +56,7 @@ def retry_s(error: AnswerError) -> float:
 
 
 def until_answered(attempt: Callable[[], T]) -> T:
-    """Return what `attempt` returns, after `ATTEMPTS` attempts at most."""
+    """Return the result of `attempt`, after at most `ATTEMPTS` attempts."""
     for _ in range(ATTEMPTS - 1):
         try:
             return attempt()
@@ -66,7 +66,7 @@ def until_answered(attempt: Callable[[], T]) -> T:
 
 
 class Stopwatch:
-    """Times the queries of a subject, one after the other or in several threads, and keeps the start and end of each."""
+    """Times the queries of a subject, sequentially or in several threads, and keeps the start and end of each."""
 
     def __init__(self, subject: Subject, clock: Callable[[], int] | None = None, sleep: Callable[[float], None] | None = None) -> None:
         self.subject = subject

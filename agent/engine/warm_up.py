@@ -69,7 +69,7 @@ def has_settled(durations_ns: Sequence[float]) -> bool:
 
 
 def looks_settled(durations_ns: Sequence[float]) -> bool:
-    """Return what `has_settled` does without its first condition, for a series that is too short to show small trends.
+    """Like `has_settled` without its first condition, for series too short to show small trends.
 
     With fewer than 16 queries a trend cannot be distinguished from chance. Then the medians of both halves must be within 2% of each other,
     or the last two of two or three queries.

@@ -55,7 +55,7 @@ class Fnirsi:
         self._model, self._sends, self._told_ns = "", False, 0
 
     def describe(self) -> Description:
-        """Return what the meter is."""
+        """Return the meter's description."""
         self._open()
         return Description(
             id=f"fnirsi:{self._model}",

@@ -44,7 +44,7 @@ class Digest(urllib.request.AbstractDigestAuthHandler):
 
 
 def login(challenge: str, who: str, user: str, password: Callable[[], str]) -> Callable[[str], str]:
-    """Return what makes the header Authorization of a GET for a path, as a header WWW-Authenticate asks; Digest goes before Basic.
+    """Return a function that makes the header Authorization for GET of a path, as WWW-Authenticate demands; Digest before Basic.
 
     Raises:
         UnavailableError: it asks for something else.
@@ -132,7 +132,7 @@ class HttpPlug(ABC):
             self._client.close()
 
     def get(self, path: str) -> bytes:
-        """Return what the meter answers to GET `path`.
+        """Return the meter's answer to GET `path`.
 
         Raises:
             AbsentError: no address was set.

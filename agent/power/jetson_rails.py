@@ -28,7 +28,7 @@ SHUNT_LAST_UV = 163_800.0
 # Nobody has measured the gain of these modules against a reference; 5% (k = 1) is a cautious default, wide enough for the deviations
 # that Shalavi et al. (arXiv 2306.13107) report of calibrated boards. `gain_u_ratio` in the settings replaces it.
 GAIN_U_RATIO = 0.05
-# Parts may exceed the whole by this, because they are read one after the other.
+# Parts may exceed the whole by this, because they are not read at the same time.
 PARTS_RATIO = 1.1
 MODULE_EXCLUDES = ("carrier board", USB_DEVICES, "fan", "power-supply loss")
 # Twice what the supplies of the largest give.
@@ -153,7 +153,7 @@ def describe(
     steps_w: Mapping[str, float | None] | None = None,
     warnings: Sequence[str] = (),
 ) -> Description:
-    """Return what a sensor is that reads these rails; `steps_w` are the steps of those of the total, where the reader knows them."""
+    """Return the description of a sensor of these rails; `steps_w` are the steps of the total's rails, if known."""
     reader_steps_w = steps_w or {}
     steps = [reader_steps_w.get(rail) or board.usual_step_w(rail) for rail in board.total]
     # Each rail is rounded by itself: the steps of a sum add up in squares.

@@ -43,7 +43,7 @@ class Joulescope:
         self._newest: Reading | None = None
 
     def describe(self) -> Description:
-        """Return what the instrument is."""
+        """Return the instrument's description."""
         self._open()
         return Description(
             id=f"joulescope:{self._device}",

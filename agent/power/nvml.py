@@ -32,7 +32,7 @@ PERIOD_MS, AVERAGED_MS, W_PER_MW = 100.0, 1000.0, 1e-3
 GAIN_U_RATIO = 0.029
 EXCLUDES = ("processor", "host memory", "mainboard", "disks", "fans", "power-supply loss")
 Source = Literal["counter", "instant", "averaged"]
-# Counter and power are compared so often, over so many readings: the counter may be an update late, and the power miss a part of the time.
+# The counter is compared with the power this often, over this many readings: it may lag an update, and the power misses part of the time.
 TRIES, COMPARED, DIFFERS_RATIO = 3, 10, 0.3
 
 

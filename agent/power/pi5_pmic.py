@@ -56,7 +56,7 @@ class Pi5Pmic(PowerSensor):
         self._clock = clock
 
     def describe(self) -> Description:
-        """Return what the chip sees."""
+        """Return the chip's description."""
         with as_unavailable():
             currents_a, voltages_v = self._values()
         return Description(

@@ -56,7 +56,7 @@ class ReplaySensor:
         self._started_ns: int | None = None
 
     def describe(self) -> Description:
-        """Return what the recorded sensor was."""
+        """Return the recorded sensor's description."""
         recording = self._read()
         scope = self._known_scope(recording)
         return Description(

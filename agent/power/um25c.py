@@ -49,7 +49,7 @@ class Um25c:
         self._port: Any = None
 
     def describe(self) -> Description:
-        """Return what the meter is."""
+        """Return the meter's description."""
         with as_unavailable():
             model, volts, _, digit_a = _values(self._block())
         return Description(

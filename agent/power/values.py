@@ -21,7 +21,7 @@ def scope_setting(sensor: str, text: str) -> Scope:
 
 
 def positive_setting(sensor: str, key: str, text: str) -> float:
-    """Return a number above zero; raises ConfigError if it is none."""
+    """Return a number above zero; raises ConfigError for any other text."""
     try:
         value = float(text)
     except ValueError:
@@ -41,7 +41,7 @@ def plausible_power_w(power_w: float, highest_w: float, origin: str) -> float:
 
 
 def within_range(number: float, full_scale: float, chip: str) -> float:
-    """Return what the shunt of a chip shows; raises TransientError if it is the last value that the chip can show, in either direction."""
+    """Return the value of a chip's shunt; raises TransientError if it is at either end of the chip's range."""
     if abs(number) >= full_scale:
         raise TransientError(
             f"the {chip}'s shunt is at the end of its range: the current is larger than can be measured, use a smaller shunt"

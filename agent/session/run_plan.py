@@ -19,7 +19,7 @@ from edgemeter.agent.verdict.siblings import judged_together
 
 _Item = TypeVar("_Item")
 MOST_RUNS = 1000
-# A case is given up after so many runs without a record.
+# A case is given up after this many runs without a record.
 FAILURES = 2
 _WRONG_OUTPUTS = {rule.name for rule in output_rules.RULES if rule.effect == "invalid"}
 # The start of a process and the readings around it: less on a fast machine, more on a small board.

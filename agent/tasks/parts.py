@@ -115,7 +115,7 @@ class Jackknifed:
     is_mean: bool = False
 
     def bounded(self, members: Sequence[int], noun: str = "images", copies: Copies = NO_COPIES) -> Bounded:
-        """Return the bounds of the figure of these items, which are called `noun`; none if there are too few, or all are alike.
+        """Return the bounds of the figure over these items (`noun`, for messages); none if there are too few, or all are equal.
 
         The bootstrap is not used, because it draws images twice, which narrows COCO's AP, and takes five times as long.
         """

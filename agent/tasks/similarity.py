@@ -95,7 +95,7 @@ def compared_keypoints(_: Floats, shapes: Sequence[Any], annotations: Annotation
 
 
 def spread(starts: Integers, counts: Integers) -> Integers:
-    """Return consecutive numbers from each start, as many as in `counts`, one after the other."""
+    """Return consecutive numbers from each start, as many as in `counts`, in one array."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts - starts, counts)
 
@@ -109,7 +109,7 @@ def _crowds(annotations: Annotations) -> Flags:
 
 
 def _edges(parts: Sequence[Integers]) -> tuple[Integers, Integers, Floats]:
-    """Return the edges of all masks one after the other, and for each mask the number of edges and the area in pixels."""
+    """Return the edges of all masks in one array, and for each mask the number of edges and the area in pixels."""
     edges = np.concatenate([np.zeros(0, np.int64), *parts])
     counts = np.array([len(part) for part in parts], np.int64)
     areas = np.array([(part[1::2] - part[::2]).sum() for part in parts], np.float64)

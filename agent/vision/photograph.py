@@ -24,7 +24,7 @@ _WIDE = re.compile(r"(L|LA|RGB|RGBA|RGBX|I);16\w*")
 _AT_MOST_16_BIT = ("PNG", "PPM")
 # The largest that is read: of 16,384 x 16,384 pixels the decoded photograph takes a gigabyte.
 LARGEST_PIXELS = 2**28
-# A file of 16 bits a channel of which so many look nearly black when the upper 8 are taken; beyond, values may just be dark.
+# Files of 16 bits a channel whose values use at most this many bits are nearly black in the upper 8; with more they may just be dark.
 _NARROW_BITS = 14
 
 
@@ -103,7 +103,7 @@ def is_wide(path: Path) -> bool:
 
 
 def narrow_bits(paths: Sequence[Path]) -> tuple[int, list[Path]] | None:
-    """Return how many bits the values in files of 16 bits a channel need, and these files; None without any, or where they need most."""
+    """Return the bits used by the values in files of 16 bits a channel, and these files; None if there are none or most bits are used."""
     wide = list(filter(is_wide, paths))
     bits = max((_bits(path) for path in wide), default=_NARROW_BITS + 1)
     return (bits, wide) if bits <= _NARROW_BITS else None

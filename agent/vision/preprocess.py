@@ -1,4 +1,4 @@
-"""From a photograph to a model's input tensor, as the model's card declares it; and from its outputs to real values."""
+"""Turns a photograph into a model's input tensor, by its card, and outputs into real values."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,13 +19,13 @@ from edgemeter.agent.vision.decoders.size_inputs import pictures_of
 from edgemeter.agent.vision.photograph import Pixels
 from edgemeter.agent.vision.resize import fastest_resize, resize_bilinear, resize_to_half_width
 
-# TorchScript declares no inputs; what is traced or scripted takes float32.
+# TorchScript declares no inputs; its models take float32.
 _UNDECLARED = TensorInfo("input", (), "float32")
 Array = NDArray[Any]
 
 
 def input_of(model: Card, loaded: Loaded) -> TensorInfo:
-    """Return the input that takes the photograph; raises ConfigError if there are several inputs, or its shape differs from the card's."""
+    """Return the photograph's input; raises ConfigError if there are several, or the shape differs from the card's."""
     if not loaded.inputs:
         return _UNDECLARED
     pictures = pictures_of(loaded.inputs)
@@ -38,7 +38,7 @@ def input_of(model: Card, loaded: Loaded) -> TensorInfo:
     size = (image.height, image.width)
     batch = fixed_batch(loaded)
     shape = (batch, *size, 3) if image.layout == "NHWC" else (batch, 3, *size)
-    # torchvision's detectors take a picture without a batch axis.
+    # torchvision's detectors have no batch axis.
     if not shape_fits(shape, info.shape) and not shape_fits(shape[1:], info.shape):
         raise ConfigError(
             f"model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, its card has {[1, *shape[1:]]} ({image.layout}): "
@@ -46,14 +46,14 @@ def input_of(model: Card, loaded: Loaded) -> TensorInfo:
         )
     if image.resize == "none" and any(info.shape[-3:-1] if image.layout == "NHWC" else info.shape[-2:]):
         raise ConfigError(
-            f'model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, and resize = "none" in its card leaves photographs '
+            f'model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, but with resize = "none" in its card photographs keep '
             "their own size: choose another resize"
         )
     return info
 
 
 def values_of_first(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDArray[np.float32]]:
-    """Return the real values of the first sample of the batch, its axis kept; `loaded` as the runtime returned it."""
+    """Return the real values of the batch's first sample, with the batch axis; `loaded` as the runtime returned it."""
     batch = fixed_batch(loaded)
     if batch == 1:
         return real_values(outputs, loaded)
@@ -61,7 +61,7 @@ def values_of_first(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDA
 
 
 def real_values(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDArray[np.float32]]:
-    """Return the outputs as float32, dequantised by the scale and zero point that the model declares for each."""
+    """Return the outputs as float32, dequantised by their declared scale and zero point."""
     if not loaded.outputs:
         return [output.astype(np.float32, copy=False) for output in outputs]
     return [dequantise(output, info) for output, info in zip(outputs, loaded.outputs, strict=True)]
@@ -69,7 +69,7 @@ def real_values(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDArray
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which part of the photograph goes where: `crop` (x1, y1, x2, y2, pixels of the photo) fills `width` x `height` at `left`, `top`."""
+    """A photograph in the input: `crop` (x1, y1, x2, y2, pixels of the photo) fills `width` x `height` at `left`, `top`."""
 
     crop: tuple[float, float, float, float]
     width: int
@@ -94,14 +94,14 @@ class Placement:
         )
 
     def input_size(self, image: ImageInput) -> tuple[int, int]:
-        """Return height and width of the input: the card's, or of a photograph that is not resized its own."""
+        """Return height and width of the input: the card's, or the photograph's if it is not resized."""
         return (self.height, self.width) if image.resize == "none" else (image.height, image.width)
 
 
 def placement_of(photo: tuple[int, int], image: ImageInput) -> Placement:
-    """Return where a photograph of this width and height goes in the input.
+    """Return the placement of a photograph of this width and height.
 
-    Source: the letterbox's rounding is that of Ultralytics (`LetterBox`), whose published AP was measured with it.
+    Source of the letterbox's rounding: Ultralytics (`LetterBox`), whose published AP was measured with it.
     """
     photo_width, photo_height = photo
     full = (0.0, 0.0, float(photo_width), float(photo_height))
@@ -113,7 +113,7 @@ def placement_of(photo: tuple[int, int], image: ImageInput) -> Placement:
         scale = image.crop_ratio * min(photo_width / image.width, photo_height / image.height)
         half_x, half_y = image.width * scale / 2, image.height * scale / 2
         x, y = photo_width / 2, photo_height / 2
-        # Rounding leaves the photograph where the crop is all of it.
+        # A crop of the whole photograph may exceed it by rounding.
         crop = (max(x - half_x, 0.0), max(y - half_y, 0.0), min(x + half_x, float(photo_width)), min(y + half_y, float(photo_height)))
         return Placement(crop, image.width, image.height, 0, 0)
     scale = min(image.width / photo_width, image.height / photo_height)
@@ -124,7 +124,7 @@ def placement_of(photo: tuple[int, int], image: ImageInput) -> Placement:
 
 
 class Preprocessor:
-    """Makes input tensors for one model; keeps the table from pixel to tensor value."""
+    """Makes input tensors for one model, with a table from pixel to tensor value."""
 
     def __init__(self, image: ImageInput, info: TensorInfo) -> None:
         self._wanted = image
@@ -136,14 +136,14 @@ class Preprocessor:
         self._imaging = photograph.pillow()
 
     def load(self, path: Path) -> tuple[Array, PhotoFrame]:
-        """Return the input tensor (batch, layout, dtype and quantisation as the model declares) and how the photo lies in it.
+        """Return the input tensor (batch, layout, dtype and quantisation as declared) and the mapping from the photograph.
 
-        The batch is 1, or that which the model is fixed to, filled with copies; a model whose input has three axes gets none.
+        A model with a fixed batch gets copies; an input of three axes gets no batch axis.
         """
         return self.load_photo(photograph.read(path))
 
     def load_photo(self, photo: Any) -> tuple[Array, PhotoFrame]:
-        """Return the same of a photograph as `photograph.read` gives it."""
+        """Return the same for a photograph from `photograph.read`."""
         placement = placement_of(photo.size, self._wanted)
         values = self.tensor(self.resized(photo, placement), placement)
         if self._batch > 1:
@@ -155,7 +155,7 @@ class Preprocessor:
     def resized(self, photo: Any, placement: Placement) -> Pixels:
         """Return the placed part of the photograph: uint8 [h, w, 3], RGB.
 
-        A crop and `stretch-smooth` are resized with smoothing, as in the training of the classifiers they are meant for; the rest without.
+        `centre-crop` and `stretch-smooth` smooth, as in the training of classifiers; the others do not.
         """
         size = (placement.width, placement.height)
         if self._wanted.resize in ("centre-crop", "stretch-smooth"):
@@ -166,7 +166,7 @@ class Preprocessor:
         if resize is resize_bilinear and photo.width == 2 * placement.width:
             planes = (np.frombuffer(photo.tobytes("raw", colour), np.uint8).reshape(photo.height, -1) for colour in "RGB")
             return resize_to_half_width(planes, *size)
-        # Pillow keeps four bytes a pixel: as they are they need no packing, and are resized faster.
+        # Pillow stores four bytes a pixel, which resize faster without repacking.
         pixels = np.frombuffer(photo.tobytes("raw", "RGBX"), np.uint8).reshape(photo.height, photo.width, 4)
         return resize(pixels, *size)
 
@@ -187,7 +187,7 @@ class Preprocessor:
         return values
 
     def _write(self, channel: int, pixels: Pixels, values: Array) -> None:
-        """Fill `values` with those of one channel's pixels; equal to looking each up in the table, and faster."""
+        """Fill `values` from one channel's pixels; same as a look-up in the table, but faster."""
         if values.dtype == np.float32:
             mean, sd = np.float32(self._wanted.mean[channel]), np.float32(self._wanted.sd[channel])
             if mean:
@@ -204,10 +204,10 @@ def pixel_table(image: ImageInput, info: TensorInfo) -> Array:
     """Return the tensor value of every pixel value: [3, 256], in the input's channel order and dtype.
 
     Raises:
-        ConfigError: the input's dtype is not one that a photograph can become.
+        ConfigError: the input's dtype is neither float nor integer.
     """
     dtype = _dtype(info)
-    # A float input is computed in its own precision, as the frameworks do it; what is quantised afterwards in double.
+    # Float inputs in float32, as frameworks do; quantised ones in double.
     precision = np.float32 if dtype.kind == "f" else np.float64
     levels: Array = np.arange(256).astype(precision)
     mean, sd = np.array(image.mean, precision)[:, None], np.array(image.sd, precision)[:, None]
@@ -220,7 +220,7 @@ def pixel_table(image: ImageInput, info: TensorInfo) -> Array:
 
 
 def _shift(table: Array) -> np.uint8 | None:
-    """Return what to add to a pixel, without carry, to get its value in a table of 8-bit integers; None where it takes more."""
+    """Return the number whose sum with a pixel, modulo 256, is its value in the table; None if there is none."""
     if table.dtype.itemsize != 1:
         return None
     first = table.view(np.uint8)[0, 0]
@@ -233,4 +233,4 @@ def _dtype(info: TensorInfo) -> np.dtype[Any]:
         dtype = np.dtype(info.dtype)
         if dtype.kind in "fiu":
             return dtype
-    raise ConfigError(f"input {info.name!r} has dtype {info.dtype!r}: a photograph becomes numpy's float and integer values only")
+    raise ConfigError(f"input {info.name!r} has dtype {info.dtype!r}: photographs can only become float or integer values of numpy")

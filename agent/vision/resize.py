@@ -1,8 +1,8 @@
-"""Bilinear resize without smoothing, bit for bit as OpenCV's INTER_LINEAR on uint8; by OpenCV itself where it gives those bits.
+"""Bilinear resize without smoothing, bit for bit as OpenCV's INTER_LINEAR on uint8; by OpenCV itself if it gives the same bits.
 
-Ours is written by hand because Pillow's bilinear resize smooths, the same photograph must give the same tensor on every device, and OpenCV
-is more than twice the size of numpy and has no wheels for 32-bit ARM. `pip install opencv-python-headless` brings it, several times as
-fast; a build with the maker's own kernels may round otherwise: it is tried, and not used then.
+We have our own because Pillow's bilinear resize smooths, the same photograph must give the same tensor on every device, and OpenCV is more
+than twice the size of numpy and has no wheels for 32-bit ARM. With `pip install opencv-python-headless` it is several times as fast; builds
+with vendors' kernels may round differently, so OpenCV is tried first.
 """
 
 import logging
@@ -18,18 +18,18 @@ Pixels = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 
 _ONE = 2048
-# Rows worked on together: what they need stays in the cache.
+# Rows per step, so that they stay in the cache.
 _BLOCK = 64
 logger = logging.getLogger(__name__)
 Resize = Callable[[Pixels, int, int], Pixels]
-# Old (w, h) and new: shrinking by much, by little and to the half, growing, and both.
+# Old and new (w, h): shrinking by much, by little and to half, enlarging, and both.
 _TRIALS = (((610, 470), (300, 201)), ((331, 257), (317, 240)), ((256, 192), (128, 96)), ((61, 47), (100, 90)), ((90, 33), (45, 70)))
 
 
 def resize_bilinear(pixels: Pixels, width: int, height: int) -> Pixels:
     """Return the picture (uint8 [h, w, channels]) in the new size: uint8 [height, width, channels].
 
-    Of four channels the last only makes a pixel one number, which is fetched faster, and is left out; the others are planes in memory.
+    A fourth channel only makes each pixel one 32-bit number, which is faster, and is dropped; the others are then planes in memory.
     """
     old_height, old_width, channels = pixels.shape
     columns, coarse, fine = _columns(old_width, width, channels)
@@ -83,7 +83,7 @@ def _horizontal(rows: NDArray[Any], columns: Sequence[Indices], coarse: NDArray[
 
 def _vertical(rows: NDArray[np.uint16], neighbours: Indices, shares: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return grey levels between two neighbours each ([2, n]), by their shares ([2, n, 1]): uint32 [n, width * channels]."""
-    # Each product loses its low bits before the sum, as OpenCV's does: together they would round differently.
+    # Each product is cut before the sum, as in OpenCV: cutting the sum would round differently.
     value: NDArray[np.uint32] = rows[neighbours[0]].astype(np.uint32)
     other = rows[neighbours[1]].astype(np.uint32)
     value *= shares[0]
@@ -98,7 +98,7 @@ def _vertical(rows: NDArray[np.uint16], neighbours: Indices, shares: NDArray[np.
 
 @lru_cache(maxsize=8)
 def _columns(old: int, new: int, channels: int) -> tuple[Sequence[Indices], NDArray[np.int16], NDArray[np.int16]]:
-    """Return where each new column's two neighbours lie in a row, and the second's weight: its upper bits, in 1/128, and the lower four."""
+    """Return the positions of each new column's two neighbours, and the second's weight: its upper bits, in 1/128, and the lower four."""
     first, weight = _taps(old, new)
     weight[(first < 0) | (first >= old - 1)] = 0
     offsets = np.arange(1 if channels == 4 else channels)
@@ -109,16 +109,16 @@ def _columns(old: int, new: int, channels: int) -> tuple[Sequence[Indices], NDAr
 
 @lru_cache(maxsize=8)
 def _rows(old: int, new: int) -> tuple[Indices, Indices, NDArray[np.uint32]]:
-    """Return the old rows that are needed, which two of these lie next to each new one, [2, new], and their shares, [2, new, 1]."""
+    """Return the needed old rows, each new row's two neighbours among these, [2, new], and their shares, [2, new, 1]."""
     first, weight = _taps(old, new)
-    # When shrinking to less than half, some rows lie between all taps.
+    # Shrinking to less than half does not need all rows.
     neighbours = np.stack([first, first + 1]).clip(0, old - 1)
     needed_rows = np.unique(neighbours)
     return needed_rows, needed_rows.searchsorted(neighbours), np.stack([_ONE - weight, weight]).astype(np.uint32)[..., None]
 
 
 def _taps(old: int, new: int) -> tuple[Indices, NDArray[np.int64]]:
-    """Return for each new position the first of its two old neighbours (-1 at the edge) and the weight of the second, in 1/2048."""
+    """Return each new position's first neighbour (-1 at the edge), and the second neighbour's weight, in 1/2048."""
     at = ((np.arange(new) + 0.5) * (old / new) - 0.5).astype(np.float32)
     first = np.floor(at)
     return first.astype(np.int64), np.rint((at - first) * np.float32(_ONE)).astype(np.int64)
@@ -126,12 +126,12 @@ def _taps(old: int, new: int) -> tuple[Indices, NDArray[np.int64]]:
 
 @cache
 def fastest_resize() -> Resize:
-    """Return OpenCV's resize, or ours where OpenCV is not installed or rounds otherwise; both called as `resize_bilinear` is."""
+    """Return OpenCV's resize, or `resize_bilinear` if OpenCV is not installed or rounds differently."""
     try:
         cv2 = import_module("cv2")
     except ImportError:
         return resize_bilinear
-    # A query's surroundings take one core, as everything of ours.
+    # Work around the queries takes one core only.
     cv2.setNumThreads(1)
 
     def resized(pixels: Pixels, width: int, height: int) -> Pixels:
@@ -140,5 +140,5 @@ def fastest_resize() -> Resize:
     trials = ((np.random.RandomState(width).randint(0, 256, (height, width, 4)).astype(np.uint8), new) for (width, height), new in _TRIALS)
     if all(np.array_equal(resized(pixels, *new), resize_bilinear(pixels, *new)) for pixels, new in trials):
         return resized
-    logger.info("OpenCV %s rounds otherwise than most builds when it resizes, and is not used", cv2.__version__)
+    logger.info("OpenCV %s is not used to resize, because it rounds differently from most builds", cv2.__version__)
     return resize_bilinear

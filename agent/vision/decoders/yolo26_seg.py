@@ -22,7 +22,7 @@ class Yolo26Seg(Yolo26):
 
     @classmethod
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
-        """Return what its metadata or its name calls a segmenter, by the width of its rows."""
+        """Return models called segmentation in metadata or name, by the width of their rows."""
         return facts.list_of_task(2, COLUMNS + PROTOTYPES)
 
     def __init__(self, model: Card, loaded: Loaded) -> None:

@@ -72,7 +72,7 @@ def test_a_photograph_that_is_not_resized_is_the_input(photo):
     assert corners_of((20, 30), image) == (0, 0, 20, 30)
     card = make_card("torchvision", image_input=image)
     assert input_of(card, make_loaded((), (open_input,))) == open_input
-    with pytest.raises(ConfigError, match='resize = "none" in its card leaves photographs their own size: choose another'):
+    with pytest.raises(ConfigError, match='resize = "none" in its card photographs keep their own size: choose another'):
         input_of(card, make_loaded((), (TensorInfo("images", (1, 3, 800, 600), "float32"),)))
 
 
