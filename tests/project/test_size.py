@@ -16,7 +16,7 @@ LINES = {
     "agent/base": 5953,
     "agent/bundle": 634,
     "agent/cli": 2482,
-    "agent/contract": 3993,
+    "agent/contract": 3966,
     "agent/daemon": 340,
     "agent/datasets": 1537,
     "agent/delivery": 1941,
