@@ -182,7 +182,7 @@ def test_images_are_matched_by_the_names_of_their_files(tmp_path):
         result = scored(tmp_path, form, truth)
         assert result.accuracy.value == expected
         assert [note.split("matched by ")[1].split(" (")[0] for note in result.notes] == words
-    with pytest.raises(ConfigError, match=r"1 of 40 image ids in the predictions .* of no image of the annotations .* first 999"):
+    with pytest.raises(ConfigError, match=r"1 of 40 image ids in the predictions .* belong to no image in the annotations .* first 999"):
         scored(tmp_path, [*results, {**results[0], "image_id": 999}], truth)
 
 
