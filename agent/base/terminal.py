@@ -101,7 +101,7 @@ def table_width(console: "Console") -> int:
 
 
 def fitted_table(
-    columns: Iterable[TableColumn], width: int, styles: Mapping[str, str] | None = None, remedy: str = "--format csv has them"
+    columns: Iterable[TableColumn], width: int, styles: Mapping[str, str] | None = None, remedy: str = "--format csv shows them"
 ) -> "Table":
     """Return a table of the columns that have content and fit; a note names the dropped ones with the remedy.
 

@@ -70,7 +70,7 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format, **options:
         for file in files:
             click.echo(f"{file['path']}: {'read' if file['is_read'] else 'not read' if file['exists'] else 'absent'}", err=True)
     if not any(file["exists"] for file in files):
-        click.echo(f"no configuration: `edgemeter config sample > {looked_for[0]}` begins one", err=True)
+        click.echo(f"no configuration: `edgemeter config sample > {looked_for[0]}` creates one", err=True)
     for name in unknown_variables():
         click.echo(f"{name} is set, but nothing reads it; `edgemeter config variables` lists the variables", err=True)
 

@@ -171,7 +171,7 @@ FIELDS: tuple[IdentityField, ...] = (
     ),
     IdentityField(
         "provenance", "provenance", "equal", ("provenance",), lambda run: run.provenance.get("latency", ""),
-        absent="not stated to be measured", why="a replay tells nothing about this board",
+        absent="not stated to be measured", why="a replay is no measurement of this board",
     ),
     IdentityField("model", "model", "equal", ("model.name",), why="different networks do different work"),
     IdentityField(

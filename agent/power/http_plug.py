@@ -142,7 +142,7 @@ class HttpPlug(ABC):
         """
         if self._client is None:
             if not self.address:
-                raise AbsentError(f'no {self.sensor} is known: set address = "192.0.2.7" in [sensors.{self.sensor}]')
+                raise AbsentError(f'no {self.sensor} is configured: set address = "192.0.2.7" in [sensors.{self.sensor}]')
             url = self.address if "//" in self.address else f"http://{self.address}"
             if not url.startswith("http://"):
                 raise ConfigError(f"{self._who}: give HOST, HOST:PORT or http://HOST")

@@ -89,7 +89,7 @@ class Um25c:
     def _opened(self) -> Any:
         if self._port is None:
             if not self._name:
-                raise AbsentError('no USB meter is known: set port = "/dev/rfcomm0" in [sensors.um25c]')
+                raise AbsentError('no USB meter is configured: set port = "/dev/rfcomm0" in [sensors.um25c]')
             serial = import_extra("serial", "serial", "the USB meter is read by pyserial")
             try:
                 self._port = serial.Serial(self._name, BAUD, timeout=TIMEOUT_S, write_timeout=TIMEOUT_S)

@@ -151,7 +151,7 @@ RULES = (
     ),
     Rule("under-voltage", "disturbed", "the supply voltage was too low", "Use a stronger supply and a shorter cable.", under_voltage),
     Rule(
-        "busy-machine", "disturbed", "other processes used {other_load_ratio:.0%} of the cores while timing[ ({subject} the most)]",
+        "busy-machine", "disturbed", "other processes used {other_load_ratio:.0%} of the cores while timing[ (mostly {subject})]",
         "Close them and run again.", busy_machine,
     ),
     Rule(
@@ -169,7 +169,7 @@ RULES = (
     Rule("settings-changed", "disturbed", "{subject} changed during the run", "Stop what changes it, and run again.", settings_changed),
     Rule("coral-on-usb-2", "disturbed", "the accelerator is on a slow port: {subject}", "Use a USB 3 port and cable.", coral_on_usb_2),
     Rule(
-        "other-threads", "disturbed", "other threads of the process ran for {other_threads_ratio:.0%} of the time[ ({subject} the most)]",
+        "other-threads", "disturbed", "other threads of the process ran for {other_threads_ratio:.0%} of the time[ (mostly {subject})]",
         "Stop them first, or measure a file with `edgemeter run`.", other_threads,
     ),
     Rule(

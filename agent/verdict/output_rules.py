@@ -132,7 +132,7 @@ RULES = (
         "Convert the model again, or use fp32.", not_finite,
     ),
     Rule(
-        "constant-output", "invalid", "{answers_inputs:,.0f} different photographs got the same outputs, bit by bit",
+        "constant-output", "invalid", "{answers_inputs:,.0f} different photographs got the same outputs, bit for bit",
         "Compare with the source model, and convert it again.", constant_output,
     ),
     Rule(

@@ -36,7 +36,7 @@ COMMANDS: Sections = {
         "web": ("edgemeter.collector.cli.report:web", "Serve the page: overview, compare, trend, down to raw samples."),
         "devices": ("edgemeter.collector.cli.ledger:devices", "List devices: presence, records, missing records."),
         "changes": ("edgemeter.collector.cli.ledger:changes", "List changes of firmware, kernel, runtime, ...; mark them in Grafana."),
-        "drain": ("edgemeter.collector.cli.ledger:drain", "Show how far InfluxDB is, or write it again."),
+        "drain": ("edgemeter.collector.cli.ledger:drain", "Show how many records each InfluxDB lacks, or write records again."),
     },
     "Try it": {
         "demo": ("edgemeter.collector.cli.demo:demo", "Measure the shipped models here, deliver, compare and report."),

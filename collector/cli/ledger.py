@@ -34,7 +34,7 @@ REJECTED_SHOWN = 20
 @ledger_option
 @format_option()
 def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
-    """List devices with presence and missing records. Collectors with other ledgers may hold what is missing.
+    """List devices with presence and missing records. The ledger of another collector may have the missing records.
 
     Example: edgemeter collector devices
     """
@@ -177,9 +177,7 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
     if print_data(form, asdict(stats) | {"size_bytes": stats.size_bytes, "rejected": documents}):
         return
     click.echo(f"{stats.path}: {count(stats.runs, 'run')} of {count(stats.devices, 'device')}, {count(stats.cases, 'case')}")
-    click.echo(
-        "  verdicts, each run by itself: " + (", ".join(f"{number:,} {state}" for state, number in stats.verdicts.items()) or "none")
-    )
+    click.echo("  verdicts of single runs: " + (", ".join(f"{number:,} {state}" for state, number in stats.verdicts.items()) or "none"))
     if stats.first_received_ns is not None and stats.last_received_ns is not None:
         click.echo(f"  received: {figures.iso_stamp(stats.first_received_ns)} to {figures.iso_stamp(stats.last_received_ns)}")
     click.echo(f"  a record is acknowledged {stats.safety}")

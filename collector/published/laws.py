@@ -78,7 +78,7 @@ class JudgedFigure(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        return self.deciding.sentence if self.deciding else "no law is known for this figure"
+        return self.deciding.sentence if self.deciding else "no physical limit is known for this figure"
 
 
 def judge(rows: Sequence[PublishedRow]) -> list[JudgedFigure]:
@@ -136,7 +136,7 @@ def _memory(row: PublishedRow) -> LawFinding | None:
 
 def _not_excluded(value: float, limit: float) -> str:
     """Return the share of a bound, in words: below it, a figure is only not excluded."""
-    return f"{100 * value / limit:.3g}% of this bound, which {'rounding may explain' if value > limit else 'is not excluded'}"
+    return f"{100 * value / limit:.3g}% of this bound, {'which rounding may explain' if value > limit else 'so it is possible'}"
 
 
 def _facts(row: PublishedRow) -> ModelFacts | None:
@@ -216,14 +216,14 @@ def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding
     stated_w, least_w, most_w, words = power_drawn
     limits = _power_range(row)
     if limits is None:
-        return LawFinding("power", "unclear", f"{words} cannot be checked: no bound of this board is on record ({row.device})")
+        return LawFinding("power", "unclear", f"{words} cannot be checked: no limit is known for this board ({row.device})")
     factors = [WALL_RATIO] * (row.scope is None) + [READING_RATIO] * (row.figure == POWER and row.statistic == "max")
     highest_w = math.prod(factors, start=limits.highest_in(row.scope) if row.scope else limits.highest_w)
     lowest_w = limits.lowest_in(row.scope or "board-input")
-    reasons = ["the claim does not say where it was measured"] * (row.scope is None)
-    reasons += ["one reading may be of an inrush"] * (len(factors) > len(reasons))
-    allowed = f"; up to {highest_w:.4g} W are allowed, as {' and '.join(reasons)}" if factors else ""
-    bound_text = f"{highest_w / math.prod(factors):.4g} W by our bound (its supplies: {limits.supply})"
+    reasons = ["the claim does not name the point of measurement"] * (row.scope is None)
+    reasons += ["a single reading may show an inrush"] * (len(factors) > len(reasons))
+    allowed = f"; up to {highest_w:.4g} W are allowed, because {' and '.join(reasons)}" if factors else ""
+    bound_text = f"{highest_w / math.prod(factors):.4g} W (our bound from its supplies: {limits.supply})"
     sums = f"{words}, and {limits.machine} draws at most {bound_text}{allowed}"
     if least_w > highest_w:
         return LawFinding("power", "impossible", f"{sums}: impossible", stated_w, highest_w, "W")
@@ -259,7 +259,7 @@ def _parts(row: PublishedRow) -> list[BoardLimit] | str:
     limits, is_on_cpu = limits_named(row.device), _is_on_cpu(row)
     parts = [limits.board] if is_on_cpu or not limits.added else [limits.added] if row.backend else [limits.board, limits.added]
     present = [part for part in parts if part]
-    return present if present and limits.is_complete else f"no bound of this board is on record ({row.device})"
+    return present if present and limits.is_complete else f"no limit is known for this board ({row.device})"
 
 
 def _is_on_cpu(row: PublishedRow) -> bool:
@@ -273,7 +273,7 @@ def _bound(row: PublishedRow, of_part: Callable[[PublishedRow, BoardLimit], Boun
         return parts
     bounds = [of_part(row, part) for part in parts]
     if None in bounds:
-        return f"no bound of this board is on record ({parts[bounds.index(None)].name})"
+        return f"no limit is known for this board ({parts[bounds.index(None)].name})"
     return max((bound for bound in bounds if bound), key=lambda bound: bound.value)
 
 

@@ -263,7 +263,7 @@ def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[st
     """Yield how to choose among cases, the meaning of the signs after changes, and the confidence of the intervals."""
     is_chosen = comparison.choice or comparison.gate or not words.has_letters(comparison)
     if not is_chosen and any(words.outcome_of(row) == words.IN_PART for row in rows):
-        yield "each is better in part: your limits choose (--require, --cheapest)"
+        yield "some figures are better and others worse: choose with --require or --cheapest"
     changes = [(name, row, decision) for row in rows for name, decision in row.decisions.items()]
     outcomes = {words.outcome_words(name, row) for name, row, _ in changes}
     margins = dict.fromkeys(words.margin_text(change) for *_, change in changes if change.outcome == "no difference")
@@ -273,6 +273,6 @@ def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[st
     if legend:
         yield "; ".join(legend.values())
     if any(change.evidence.unit == "pair" for *_, change in changes):
-        yield "changes are means over pairs of neighbouring runs; an interval in the table is that of a case by itself"
+        yield "changes come from pairs of neighbouring runs; intervals in the table come from one case alone"
     if together := words.decided_together(change for *_, change in changes):
         yield together

@@ -68,16 +68,14 @@ def _steady(trend: SeriesTrend) -> str:
 
 def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
     if not trends:
-        reason = "no ok run has this figure, and disturbed ones do not count"
-        return [f"no series: {reason}: measure again, or choose another --figure; `edgemeter runs` lists those kept"]
+        reason = "no series: no ok run has this figure, and disturbed runs do not count."
+        return [f"{reason} Measure again, or choose another --figure. `edgemeter runs` lists the stored runs."]
     quiet = sum(not finding_lines(trend, until) for trend in trends)
-    notes = [
-        f"{count(len(trends), 'series') if len(trends) == 1 else f'{len(trends):,} series'} up to {iso(until)}: {quiet:,} without a finding"
-    ]
+    notes = [f"{len(trends):,} series up to {iso(until)}, {quiet:,} without a finding (each is one figure of one case on a device)"]
     other = sum(trend.left_out for trend in trends)
     if other:
-        notes.append(f"{other:,} runs are left out: scope, metric or images differ from the newest run of their series")
+        notes.append(f"not counted: {count(other, 'value')} with another scope, metric or images than the newest run of the series")
     invalid = sum(trend.not_ok for trend in trends)
     if invalid:
-        notes.append(f"{invalid:,} figures of disturbed or invalid runs are excluded")
+        notes.append(f"not counted: {count(invalid, 'value')} from disturbed or invalid runs (one value per run and figure)")
     return notes

@@ -28,7 +28,7 @@ COMMANDS: Sections = {
         "doctor": ("edgemeter.provisioning.cli.remote:doctor", "Run `edgemeter doctor` on devices."),
         "logs": ("edgemeter.provisioning.cli.remote:logs", "Print the last log lines of agents."),
         "restart": ("edgemeter.provisioning.cli.remote:restart", "Restart agents or reboot boards, never during a run."),
-        "release": ("edgemeter.provisioning.cli.release:release", "Build, sign and add releases, which are installed without a network."),
+        "release": ("edgemeter.provisioning.cli.release:release", "Build, sign and add releases of the agent."),
         "update": ("edgemeter.provisioning.cli.jobs:update", "Update devices to a release, in waves and with rollback."),
     },
     "Measure": {

@@ -31,7 +31,7 @@ def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> Tab
         TableColumn(heading, cells, "left", rank, narrowed="folds" if heading == "issue" else "")
         for (heading, rank), cells in zip(HEADINGS.items(), zip(*rows, strict=True), strict=True)
     ]
-    return fitted_table(columns, width, remedy="`edgemeter fleet show DEVICE` has them")
+    return fitted_table(columns, width, remedy="`edgemeter fleet show DEVICE` shows them")
 
 
 def _activity(line: DeviceOverview, now_ns: int) -> str | None:

@@ -35,7 +35,7 @@ def test_a_redundant_column_goes_before_a_name_is_shortened_and_the_last_of_a_ra
     rows = [printed_lines[width][2].split() for width in printed_lines]
     assert [row[0] for row in rows[1:]] == [NAME, "simulat...ector-07", "simula...tor-07", "sim...-07"]
     assert all(row[-1] == "disturbed" for row in rows)
-    assert " ".join(printed_lines[36][3:]) == "left out: AP (--format csv has them)"
+    assert " ".join(printed_lines[36][3:]) == "left out: AP (--format csv shows them)"
 
 
 def test_names_stay_different_where_they_are_shortened():

@@ -87,17 +87,17 @@ def test_a_run_that_lies_apart_keeps_its_other_violations_and_its_place():
 def test_words_are_made_of_the_row_and_the_numbers():
     """Optional parts where their values are there; of an unknown rule what the record holds; braces of a device stay text."""
     for violation, sentence in [
-        (BUSY, "other processes used 40% of the cores while timing (ffmpeg the most)"),
+        (BUSY, "other processes used 40% of the cores while timing (mostly ffmpeg)"),
         (msgspec.structs.replace(BUSY, subject=None), "other processes used 40% of the cores while timing"),
         (
             msgspec.structs.replace(BUSY, subject="{subject} [x]"),
-            "other processes used 40% of the cores while timing ({subject} [x] the most)",
+            "other processes used 40% of the cores while timing (mostly {subject} [x])",
         ),
         (msgspec.structs.replace(BUSY, numbers={}), "busy-machine subject ffmpeg"),
         (Violation(rule="of-tomorrow", numbers={"a": 1.5}), "of-tomorrow a 1.5"),
     ]:
         assert words.sentence_of(violation) == sentence
-    assert words.text_of(BUSY).endswith("while timing (ffmpeg the most). Close them and run again.")
+    assert words.text_of(BUSY).endswith("while timing (mostly ffmpeg). Close them and run again.")
 
 
 def test_the_lines_of_several_runs_name_each_rule_once():
@@ -108,11 +108,11 @@ def test_the_lines_of_several_runs_name_each_rule_once():
     lines = words.verdict_lines([busy, wrong, Verdict(state="ok")])
     assert [line.partition(":")[0] for line in lines[:-1]] == ["invalid", "disturbed", "note"]
     assert lines[1] == (
-        "disturbed: other processes used 40% of the cores while timing (ffmpeg the most) (2 of 3 runs). Close them and run again."
+        "disturbed: other processes used 40% of the cores while timing (mostly ffmpeg) (2 of 3 runs). Close them and run again."
     )
     worse = msgspec.structs.replace(BUSY, numbers={"other_load_ratio": 0.8}, subject="make")
     line, *_ = words.verdict_lines([busy, Verdict(state="disturbed", violations=(worse,))])
-    assert line.startswith("disturbed: other processes used 40% to 80% of the cores while timing (ffmpeg and make the most). Close")
+    assert line.startswith("disturbed: other processes used 40% to 80% of the cores while timing (mostly ffmpeg and make). Close")
     unknown = Verdict(state="ok", violations=(Violation(rule="of-tomorrow"),))
     assert words.verdict_lines([unknown]) == ["disturbed: of-tomorrow."]
     assert words.verdict_lines([busy], with_notes=False) == [f"disturbed: {words.text_of(BUSY)}"]

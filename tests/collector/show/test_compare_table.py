@@ -64,7 +64,7 @@ def test_a_full_table_keeps_names_speeds_and_verdicts():
                 assert heading.rstrip().endswith("verdict")
                 assert all(row.rstrip().endswith("disturbed") for row in rows)
                 caption = " ".join(" ".join(lines[begin + 7 : lines.index("", begin)]).split())
-                assert re.fullmatch(r"left out: .*memory MB, runs \(--format csv has them\)", caption)
+                assert re.fullmatch(r"left out: .*memory MB, runs \(--format csv shows them\)", caption)
 
 
 def test_one_line_says_what_changes_between_days_include():
@@ -89,7 +89,7 @@ def test_no_sign_is_explained_that_the_table_lacks():
     """Wide intervals stand without ±, and are those of a case by itself as well."""
     sides = [make_side(agent="1", seed=seed, runs=3, spread=0.3, precision=precision) for seed, precision in ((1, "fp32"), (2, "int8"))]
     text = "\n".join(printed(in_turn(*sides)))
-    assert "changes are means over pairs of neighbouring runs; an interval in the table is that of a case by itself" in text
+    assert "changes come from pairs of neighbouring runs; intervals in the table come from one case alone" in text
     assert "±" not in text
 
 
@@ -99,7 +99,7 @@ def test_two_cases_of_which_each_is_better_in_part_are_told_how_to_choose():
     for of_other, is_told in (({"factor": 0.5, "ap": 0.6}, True), ({"factor": 0.5, "energy_factor": 2}, True), ({"factor": 0.5}, False)):
         with table_row(is_told):
             lines = printed(in_turn(base, make_side(agent="1", seed=2, precision="int8", **of_other)))
-            assert is_told == ("each is better in part: your limits choose (--require, --cheapest)" in map(str.strip, lines))
+            assert is_told == ("some figures are better and others worse: choose with --require or --cheapest" in map(str.strip, lines))
 
 
 def test_the_memory_that_no_limit_decides_is_in_parentheses():

@@ -159,7 +159,7 @@ def test_the_commands_do_as_their_functions(tmp_path):
     assert runs_of(second_copy) == ["1-1", "1-2"]
     printed = run(collector, ["status", "--ledger", str(second_copy)]).stdout
     assert "2 runs of 1 device, 1 case" in printed
-    assert "verdicts, each run by itself: 2 ok" in printed
+    assert "verdicts of single runs: 2 ok" in printed
     assert '"runs": 2' in run(collector, ["status", "--ledger", str(second_copy), "--format", "json"]).stdout
     assert isinstance(run(collector, ["status", "--ledger", str(tmp_path / "none")]).exception, ConfigError)
 
