@@ -11,7 +11,7 @@ WIDTH = 50
 
 
 def main(a: str, b: str, runs: str = "5") -> None:
-    """Measure A and B in turn. The first line of the comparison says what differs."""
+    """Measure A and B in turn. The first line of the comparison is the answer."""
     comparison = edgemeter.compare(a, b, repeats=int(runs), mode="rapid")
     print(comparison)
     stored = edgemeter.load(columns=["id", "latency_p50_ms"])
