@@ -1,6 +1,6 @@
 """A task that scores top-3 accuracy: `edgemeter run model.onnx --data photos/ --annotations classes.csv --task task.py:TopThree`.
 
-Model: an image as input, a score for each class as output. Ground truth: a class for each image, in lines `FILE,CLASS` below the heading `file,class`.
+Model: an image as input, a score for each class as output. Ground truth: lines `FILE,CLASS` below the heading `file,class`.
 Metric: top_3, the share of images whose class is among the three highest scores.
 """
 
