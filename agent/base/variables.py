@@ -40,10 +40,10 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
         "EDGEMETER_GROUP": Variable("Group of collectors that share messages"),
         "EDGEMETER_METRICS": Variable("Serve /metrics and /healthz at [HOST:]PORT"),
         "EDGEMETER_ALERT_RULES": Variable("Rules of alerts (TOML)", "the built-in rules"),
-        "EDGEMETER_WEB_TOKEN": Variable("Access token of the page", secret=True),
+        "EDGEMETER_WEB_TOKEN": Variable("Access token of the web page", secret=True),
         "EDGEMETER_INFLUX": Variable("URL of an InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET]"),
-        "EDGEMETER_INFLUX_TOKEN": Variable("Token of the InfluxDB; version 1.8: USER:PASSWORD", "INFLUX_TOKEN", secret=True),
-        "EDGEMETER_INFLUX_ORG": Variable("Organisation, if the URL has none", "the only one of the token"),
+        "EDGEMETER_INFLUX_TOKEN": Variable("Token of the InfluxDB; version 1.8: USER:PASSWORD", "that in `INFLUX_TOKEN`", secret=True),
+        "EDGEMETER_INFLUX_ORG": Variable("Organisation, if the URL has none", "the token's, if it has only one"),
         "EDGEMETER_INFLUX_BUCKET": Variable("Bucket, if the URL has none", "edgemeter"),
     },
     "models": {
@@ -54,7 +54,7 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
         "EDGEMETER_FLEET_FOLDER": Variable("Folder of the fleet's server", "fleet in $EDGEMETER_HOME"),
     },
     "first boot of a card": {
-        "EDGEMETER_PREFIX": Variable("Prefix of every path"),
+        "EDGEMETER_PREFIX": Variable("Prefix of installed paths"),
         "EDGEMETER_SYSTEMCTL": Variable("Command of the service manager", "systemctl"),
     },
 }

@@ -84,8 +84,8 @@ class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a device is online; `session` distinguishes its current session from earlier ones.
 
-    The broker publishes `lost`, the device's will. The fleet publishes `revoked` for a device that it removed. `challenge` is a random
-    number that orders have to repeat; null if the process takes no orders.
+    The broker publishes `lost`, the device's will. The operator publishes `revoked` for a removed device. `challenge` is a random number
+    that orders have to repeat; null if the process takes no orders.
     """
 
     state: Literal["online", "offline", "lost", "revoked"]
@@ -122,7 +122,7 @@ class CollectorState(msgspec.Struct, frozen=True, kw_only=True):
 class Measuring(msgspec.Struct, frozen=True, kw_only=True):
     """The current run: number `run` (from 1) of the `runs` of its suite, of which `failed` gave no result.
 
-    `job` is its order, null if it was started by hand.
+    `job` is the job that ordered it, null if it was started by hand.
     """
 
     suite: ShortText
@@ -174,7 +174,7 @@ class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
 class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a job: the number of executions by state, and the current `wave` (from 1).
 
-    `failed` includes rejections and time-outs. `executions` lists some in flight or failed. Retained until a day after its end.
+    `failed` includes rejections and time-outs. `executions` lists some that run or failed. Retained until a day after its end.
     """
 
     job: ShortText

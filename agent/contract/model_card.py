@@ -70,7 +70,7 @@ class CardOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     label_offset: Int64 = 0  # Added to a class to get its label's index.
     score_threshold: float = 0.001  # Detections with a lower score are dropped.
     nms_iou: float | None = None  # Overlap for non-maximum suppression; none: no suppression.
-    max_detections: Count = 300  # Most detections of an image.
+    max_detections: Count = 300  # Highest number of detections per image.
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

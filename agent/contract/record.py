@@ -77,16 +77,16 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     fleet: Name  # Fleet of the device.
     role: Role  # `reference`: others are compared with this device.
     session: Positive | None = None
-    """Session of the outbox; with device and seq it identifies the record. Null without an outbox."""
+    """Session of the outbox. With `device` and `seq` it identifies the record; null without an outbox."""
     seq: Positive | None = None  # Number of the record in its session, from 1.
     job: str | None = None  # Job of the fleet that ordered the run; null if it was started by hand.
     started_at_ns: TimeNs  # Start of the run: UTC, ns since 1970.
     session_started_at_ns: TimeNs = 0
-    """Start of the session in which runs took turns, by the device's clock; 0: a single run."""
+    """Start of the command that made the run, by the device's clock; 0 if it made one run only."""
     clock_synchronised: bool | None  # Whether the wall clock was synchronised; null if unknown.
     monotonic_ns: TimeNs  # Monotonic clock at the start, in ns.
     stamped_by: StampedBy = "device"
-    """Who set `started_at_ns`: the device, the device once its clock was right, or the collector on arrival."""
+    """Who set `started_at_ns`: `device`, `device-later` (once its clock was right) or `collector` (on arrival)."""
     suite: str | None  # Name of the suite.
     case: str  # Short id of the case, the same on every device.
     repeat: Count  # Repeat of the case, from 0.
@@ -110,7 +110,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     other_energies: tuple[Energy, ...] = ()  # Energy by the other sensors.
     accuracy: Accuracy | None  # Accuracy of the outputs.
     reasons: dict[str, str] = {}
-    """Why figures are absent, by their name; for all figures of single tokens by `generation_times` or `generation_energy`."""
+    """Why figures are absent, by name. `generation_times` and `generation_energy` name all figures of single tokens."""
     output_check: OutputCheck  # Comparison of timed outputs with later ones.
     environment: Environment  # The machine and its software.
     conditions: tuple[Condition, ...]  # State of the machine before, during and after timing.

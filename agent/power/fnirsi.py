@@ -1,6 +1,6 @@
 """FNIRSI USB meters FNB48, FNB48S, FNB58 and C1, read over USB HID without a library.
 
-The gain is assumed to be within 2%, as for other meters of this class. Unless you are root, the meter needs a udev rule:
+The gain is assumed to be within 2%. Unless you are root, the meter needs a udev rule:
 
     KERNEL=="hidraw*", ATTRS{idVendor}=="2e3c", MODE="0660", GROUP="plugdev"
 

@@ -1,6 +1,6 @@
 """Input of a Jetson Thor, measured by the INA238 of its carrier board.
 
-It sees carrier and USB devices, but not the loss in the power supply. Resolution and gain are unknown, because NVIDIA publishes neither
+It sees carrier and USB devices, but not the loss in the power supply. Resolution and gain are unknown: NVIDIA publishes neither
 the shunt nor the range.
 
 Where: the rails VDD_GPU, VDD_CPU_SOC_MSS and VIN_SYS_5V0 of the module are shown too; they are part of the input. It is the hwmon folder

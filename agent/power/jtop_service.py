@@ -1,6 +1,6 @@
 """The service of jetson-stats (jtop), where you already run it.
 
-Install: `pip install 'edgemeter[jtop]'` with the minor version of the service on the board (AGPL-3.0). The other Jetson sensors read the
+Install: `pip install 'edgemeter[jtop]'` in the minor version of the board's service (AGPL-3.0). The other Jetson sensors read the
 same chips without it. Use it if only root may read the chips: the service runs as root, and you join the group `jtop`. The gain's standard
 uncertainty defaults to 5%.
 

@@ -1,7 +1,7 @@
 """NVIDIA GPUs in servers, read by NVML.
 
 It sees the GPU's board, not the rest of the machine. The energy counter is used where there is one (Volta and later), otherwise the
-power. A100 and H100 measure their power a quarter of the time only, so let runs be long.
+power. A100 and H100 measure their power only a quarter of the time, so use long runs.
 
 Install: `pip install 'edgemeter[nvidia]'`.
 

@@ -1,4 +1,4 @@
-"""Replays a recorded power trace, for demonstrations and tests; the figures are those of the recording.
+"""Replays a recorded power trace, for demonstrations and tests.
 
 Protocol: `path` is CSV with the header `t_s,power_w`, or JSON, in which only `t_s` and `power_w` are required:
 

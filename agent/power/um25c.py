@@ -1,6 +1,6 @@
 """RuiDeng USB meters UM24C, UM25C and UM34C, read over Bluetooth or a serial cable.
 
-The gain is assumed to be within 2%, as for other meters of this class.
+The gain is assumed to be within 2%.
 
 Install: `pip install 'edgemeter[serial]'`. Unless you are root, join the group `dialout`. Bind a Bluetooth meter first, with the address
 from `bluetoothctl devices`: `sudo rfcomm bind 0 00:15:A6:00:00:00`.

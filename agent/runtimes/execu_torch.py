@@ -1,7 +1,7 @@
 """ExecuTorch: programs (.pte) exported by PyTorch, on the CPU or a delegate.
 
 - Library: `pip install 'edgemeter[executorch]'`. `edgemeter fleet release` cannot include it.
-- Backend: fixed by the export: `xnnpack`, or `portable`, whose kernels are 100 times slower.
+- Backend: the export fixes it, as `xnnpack` or `portable`, whose kernels are 100 times slower.
 - Setting: `method` of the program. Default: `forward`.
 - Limits: an open shape runs at its upper bound, and weights in a separate file (.ptd) are not supported.
 - Timed: `execute` of a loaded method.

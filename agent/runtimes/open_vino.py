@@ -1,7 +1,7 @@
 """OpenVINO: its own models (.xml with .bin) and ONNX models, on CPUs, Intel GPUs and NPUs.
 
 - Library: `pip install 'edgemeter[openvino]'`.
-- Backend: a device: `cpu` (the default), `gpu`, `gpu.1`, `npu`.
+- Backend: the device, `cpu` (the default), `gpu`, `gpu.1` or `npu`.
 - Settings: `precision` is `f32` (the default on a CPU), `f16`, `bf16` or `auto`. With `auto` OpenVINO may compute in half precision,
   which changes predictions; the record names it: `cpu,bf16`. Properties in capitals are passed on: `ENABLE_CPU_PINNING = "NO"`.
 - Timed: `InferRequest.infer` in one stream with all threads.

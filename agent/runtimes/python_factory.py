@@ -4,8 +4,8 @@
   and its inputs, such as `{"image": ("float32", (1, 3, 224, 224))}`, or a `PythonModel` of `edgemeter.plugin`.
 - Call: it takes a numpy array for each input. Edgemeter waits for results of PyTorch, JAX and TensorFlow; for another library give
   `PythonModel(wait=...)`.
-- Cold start: `import` is the module, `load` the factory and `first` the first call. If the model reports it, `compile` is the time that
-  later calls save.
+- Cold start: `import` is the module, `load` the factory and `first` the first call. If the first call compiles, `compile` is the
+  time by which it exceeds later calls.
 - Identity: a hash of the source, the weights and the other files that were used.
 - `edgemeter fleet run` cannot measure a function.
 

@@ -153,7 +153,7 @@ RULES = (
     ),
     Rule(
         "accuracy-gate", "invalid",
-        f"{{subject}} is {{accuracy_value:.3f}}, but {{accuracy_needed_value:.3f}} is needed ({GATE_RATIO:.0%} of the model card's)",
+        f"{{subject}} is {{accuracy_value:.3f}}, but {{accuracy_needed_value:.3f}} is needed ({GATE_RATIO:.0%} of that on the model card)",
         "Use the more precise model.", accuracy_gate,
     ),
     Rule(

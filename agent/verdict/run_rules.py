@@ -172,7 +172,7 @@ RULES = (
         "Let the model release its results; keep no graph for gradients (`torch.inference_mode()`).", memory_grows,
     ),
     Rule(
-        "unsure-model", "note", "the model's file does not confirm what was assumed ({subject})",
+        "unsure-model", "note", "the model's file does not confirm the assumption ({subject})",
         "Write a card for the model.", unsure_model,
     ),
 )  # fmt: skip

@@ -52,7 +52,7 @@ def report(
     config: Path | None,
     **options: str | None,
 ) -> None:
-    """Write an HTML page, CSV, JSON or bundles; the suffix of --output decides.
+    """Write an HTML page, CSV, JSON or bundles, chosen by the suffix of --output.
 
     SOURCE is the same as --ledger. Except for the page, it may also be a run's id, a bundle, a folder, or a selection:
     'ledger.sqlite?model=yolov8n&since=2026-10-01'.
@@ -170,7 +170,7 @@ def _counted(runs: Iterable[RunRecord], total: int | None, progress: Tell) -> It
 @click.option("--port", default=8080, metavar="N", type=click.IntRange(0, 65535), help="Port; 0 picks a free one. Default: 8080.")
 @click.option("--token-file", type=PATH, help="File with the access token. Or set EDGEMETER_WEB_TOKEN.")
 def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None) -> None:
-    """Serve the page. It only reads, so a collector may run at the same time.
+    """Serve the results as a web page. It only reads, so a collector may run at the same time.
 
     Example: edgemeter collector web --ledger ledger.sqlite --port 8080
     """

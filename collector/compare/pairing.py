@@ -97,7 +97,7 @@ def _choice(case: CaseSummary, best: CaseSummary, alike: Sequence[CaseSummary]) 
 
 def comparability_rules() -> list[dict[str, str]]:
     """Return what a case and its reference must share, in the order of the checks, and what happens if they differ."""
-    classes = "; ".join(f"{name}: {', '.join(members)}" for name, members in PRECISION_CLASSES.items())
+    classes = "; ".join(f"{name} ({', '.join(members)})" for name, members in PRECISION_CLASSES.items())
     marked = ", ".join(field.title for field in MARKED)
     left_out = "left out"
     rows = [
@@ -115,7 +115,7 @@ def comparability_rules() -> list[dict[str, str]]:
             "its speed is not compared",
             "the speed of an inaccurate model is meaningless",
         ),
-        ("class of precision", "equal if possible", f"marked `{OTHER_CLASS}`", classes),
+        ("class of precision", "equal if possible", f"marked `{OTHER_CLASS}`", f"fewer bits are faster; the classes are {classes}"),
         (
             "energy's scope and provenance",
             "equal",

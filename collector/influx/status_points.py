@@ -20,7 +20,7 @@ DEVICE_FIELDS: dict[str, tuple[str, Callable[[DevicePresence, int], object]]] = 
         lambda device, _: device.health and device.health.clock.is_synchronised,
     ),
     "attention": (
-        "why it needs attention; empty: it does not",
+        "why it needs attention, or empty",
         lambda device, now_ns: device.health and "; ".join(needs_attention(device.health, now_ns)),
     ),
     "issues": (

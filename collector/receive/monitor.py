@@ -16,7 +16,7 @@ from edgemeter.collector.receive.collector import RECEIPT_BOUNDS_S, Collector
 from edgemeter.collector.trend.watch_file import open_watch, watch_file_beside
 
 PREFIX = "edgemeter_collector_"
-_REJECTIONS = "Rejected messages and records. With the reason origin, a record names another device, or has no number."
+_REJECTIONS = "Rejected messages and records. The reason `origin` means a record of another device, or without a number."
 
 
 class CollectorMetrics:
@@ -47,7 +47,9 @@ class CollectorMetrics:
         buckets = list(zip([*map(str, RECEIPT_BOUNDS_S), "+Inf"], accumulate(counts.receipts), strict=True))
         text = "Time from a message with results to its receipt."
         yield self._library.metrics_core.HistogramMetricFamily(f"{PREFIX}receipt_seconds", text, buckets, counts.receipts_s)
-        yield self._gauge(f"{PREFIX}stalled_seconds", "Time since the writer last finished a pass.", collector.stalled_s())
+        yield self._gauge(
+            f"{PREFIX}stalled_seconds", "Time since the collector last committed, or had nothing to commit.", collector.stalled_s()
+        )
         yield self._gauge(f"{PREFIX}connected", "1 while the broker is connected.", collector.is_connected())
         yield self._gauge(f"{PREFIX}drain_ok", "0 while the drain makes no progress.", drain is None or drain.trouble is None)
         yield from self._of_the_ledger()
@@ -62,7 +64,7 @@ class CollectorMetrics:
                 positions = {drain.sink_name: 0, **positions}
             lag_s = {sink: max(0, now_ns - (ledger.waiting_since_ns(row) or now_ns)) / 1e9 for sink, row in positions.items()}
             yield _labelled(self._gauge, "sink_row", "Newest row of the ledger that the sink has.", "sink", positions)
-            yield _labelled(self._gauge, "sink_lag_seconds", "Age of the oldest record that the sink does not have.", "sink", lag_s)
+            yield _labelled(self._gauge, "sink_lag_seconds", "Age of the oldest record that the sink lacks.", "sink", lag_s)
             devices = ledger.backlogs()
             states = Counter(device.state or "unknown" for device in devices)
             waiting = sum(device.waiting_records or 0 for device in devices)

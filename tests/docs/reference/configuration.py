@@ -14,7 +14,7 @@ from tests.docs.reference.tables import table
 
 HEAD = """# Configuration
 
-An option overrides its environment variable, which overrides the configuration file, which overrides the default. `edgemeter config show`
+Options take precedence over environment variables, the configuration file and defaults, in this order. `edgemeter config show`
 lists every setting with its value and source.
 
 The agent reads the first of these files:
@@ -31,17 +31,16 @@ The agent reads the first of these files:
 PURPOSES = {
     "agent": "Configuration of the agent: of every command that measures or delivers.",
     "suite": "Suite of cases, for `edgemeter run FILE`.",
-    "mlperf-tiny": "Suite: the five tasks of MLPerf Tiny with their quality targets, unofficial.",
+    "mlperf-tiny": "Suite: four tasks of MLPerf Tiny with their quality targets, unofficial.",
     "camera": "Suite: a camera for an hour, with a deadline and several power modes.",
-    "detector-study": "Suite: eight detectors behind HTTP, by the protocol of a study.",
+    "detector-study": "Suite: eight detectors behind HTTP, as in a published study.",
     "alerts": "Rules and channels of alerts, for `--rules FILE`.",
     "fleet": "Devices and service of a fleet: `fleet.toml`, written by `edgemeter fleet init`.",
 }
 ENVIRONMENT = """
 ## Environment variables
 
-`edgemeter config show` warns of variables that begin with `EDGEMETER_` and are not listed here. The last two are
-for the first boot of a card.
+`edgemeter config show` warns of unknown variables that begin with `EDGEMETER_`. The last two are for the first boot of a board.
 
 """
 CARD = """
@@ -68,10 +67,10 @@ Choose the value with which the model was trained.
 # How each resizes, and which models are trained with it.
 RESIZES: dict[Resize, tuple[str, str]] = {
     "stretch": ("to the input's size, bilinear", "SSD of TensorFlow and torchvision, RT-DETR"),
-    "stretch-smooth": ("to the input's size, by averages", "MLPerf Tiny, small TensorFlow classifiers"),
+    "stretch-smooth": ("to the input's size, averaging pixels", "MLPerf Tiny, small TensorFlow classifiers"),
     "letterbox": ("keeps proportions, margins on both sides", "Ultralytics' detectors, YOLO-NAS"),
     "letterbox-top-left": ("keeps proportions, margins right and below", "YOLOX"),
-    "centre-crop": ("the middle, by averages", "classifiers of ImageNet; `crop_ratio = 1`: Ultralytics'"),
+    "centre-crop": ("the middle, averaging pixels", "classifiers of ImageNet; `crop_ratio = 1`: Ultralytics'"),
     "none": ("none: the model resizes", "torchvision's detectors"),
 }
 

@@ -19,12 +19,13 @@ from tests.docs.reference.tables import table
 
 HEAD = """# Figures
 
-A figure has the same name in JSON, CSV, Parquet, InfluxDB, the page and the trend. In the record, `latency_p50_ms` is `p50_ms` of
-`latency`. Options also take its title: `--figure p99`. In a comparison, `_min` and `_max` are the range over runs, `_low` and `_high` the
+A figure has the same name in JSON, CSV, Parquet, InfluxDB, the web page and the trend. In the record, `latency_p50_ms` is `p50_ms` of
+`latency`. Options also take its title: `--figure p50`. In a comparison, `_min` and `_max` are the range over runs, `_low` and `_high` the
 95% interval, and `_u` the half-width of the interval of an energy.
 
-TTFT is the time to the first token, TPOT the mean time of each further token. *pp* is the rate of the prompt, *tg* that of the generated
-text. *missed* is the share of frames that were dropped or late, *slow-down* the latency next to other models divided by that alone.
+TTFT is the time to the first token, TPOT the mean time of each further token. *pp* is the rate of reading the prompt, *tg* that of
+generating text, *per user* that of one answer. *missed* is the share of frames that were dropped or late, *slow-down* the latency next to
+other models divided by that alone. `is_...` is true or false; the trend uses the share of runs.
 
 The trend and its alerts follow the figures with a number in the last column. The number is the smallest change that matters, in percent, or
 in points (hundredths) if the unit is 1. Figures with `*` are followed only if you name them.
@@ -39,11 +40,11 @@ METRICS = f"""
 ## Metrics of the collector
 
 `edgemeter collector up --metrics [HOST:]PORT` serves them at `/metrics` for Prometheus, by default on 127.0.0.1.
-All begin with `{PREFIX}`. The drain writes the records of the ledger to InfluxDB; each InfluxDB is a sink.
+All begin with `{PREFIX}`. The drain writes the ledger's records to InfluxDB, the sink.
 
 """
 HEALTH = """
-`/healthz`, for a container's health check, answers 200 while the collector can receive, else 503 with the reason.
+`/healthz` answers 200 while the collector can receive, else 503 with the reason.
 """
 
 
@@ -59,22 +60,23 @@ def _cells(entry: Figure) -> tuple[str, str, str, str, str]:
 
 def _influx() -> str:
     fields, tags = (", ".join(f"`{name}`" for name in names) for names in (map(field_name, FACTS), TAGS))
+    bounds = ", ".join(f"`{field_name(path)}`" for entry in FIGURES for path in (entry.low, entry.high, entry.u) if path)
     case_tags = "".join(f"- tag `{name}`: {CASE_TEXTS[name]}\n" for name in CASE_TAGS)
     device = "".join(f"- `{name}`: {meaning}\n" for name, (meaning, _) in DEVICE_FIELDS.items())
     return f"""
 ## InfluxDB
 
-Fields are never renamed and never change their type; new ones may be added.
+No field is renamed or changes its type; new ones may be added.
 
-**Measurement `run`**: one point for each run, with these fields and tags:
+**Measurement `run`**: one point for each run, at its start.
 
-- fields: the figures above, {fields}, `{ENERGY_PROVENANCE}`
+- fields: the figures above, {bounds}, {fields}, `{ENERGY_PROVENANCE}`
 - tags: {tags}
 {case_tags}
 **Measurement `device`**: presence and health, with the tags `device` and `fleet`.
 
 {device}
-**Measurement `collector`**: `lag_rows` is the number of records that are not in InfluxDB yet. The tag `collector` is the id of the ledger.
+**Measurement `collector`**: `lag_rows` counts the records not yet in InfluxDB. The tag `collector` is the id of the ledger.
 
 **Measurement `change`**: `text` describes a change of a device. Tags are `device`, `fleet` and `kind` (`step`, `note`, `firmware`, ...).
 """

@@ -15,7 +15,7 @@ def index() -> str:
     """Return the list of the pages."""
     lines = [f"- [{title}]({name}): {text}." for name, (title, text, _) in PAGES.items() if name != "index.md"]
     words = "The words of the project are on the [first page](../index.md#words)."
-    return f"# Reference\n\nThese pages are made from the code of this version. {words}\n\n" + "\n".join(lines) + "\n"
+    return f"# Reference\n\nThese pages come from the code. {words}\n\n" + "\n".join(lines) + "\n"
 
 
 # By file: title, what it is about, and what makes it.

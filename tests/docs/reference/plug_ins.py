@@ -17,7 +17,7 @@ SENSORS = """# Plug-ins
 ## Sensors
 
 `edgemeter energy sensors` shows the power sensors of your machine. A run uses the one with the widest scope, unless you name others with
-`--power`. The scope is what a sensor measures. From the widest, scopes are `wall-ac` (a plug, with the loss in the power supply),
+`--power`. The scope is what a sensor measures. From wide to narrow, scopes are `wall-ac` (a plug, with the loss in the power supply),
 `board-input` (all that the board draws, USB devices included), `module`, `soc-rails`, `cpu-package` and `gpu-board`.
 
 The [sample configuration](samples/agent.toml) has a table `[sensors.NAME]` for each sensor with settings. The keys `gain`, `gain_u_ratio`,

@@ -21,7 +21,7 @@ EFFECTS = {"invalid": "Invalid", "disturbed": "Disturbed", "note": "Notes"}
 COMPARABILITY = """
 ## What is compared with what
 
-- `edgemeter compare --reference NAME`, and the page, compare each case with the most similar case of the reference, by the rules below.
+- `edgemeter compare --reference NAME`, and the web page, compare each case with the most similar case of the reference, by the rules below.
 - `edgemeter compare OLD NEW`, with stored runs, compares the same cases on the same device, or else on the same board.
 - `edgemeter compare a.onnx b.onnx` compares any models. Speeds need the same scenario, rate and deadline, accuracies the same metric and
   images, energies the same scope.
