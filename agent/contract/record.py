@@ -82,7 +82,7 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     job: str | None = None  # Job of the fleet that ordered the run; null if it was started by hand.
     started_at_ns: TimeNs  # Start of the run: UTC, ns since 1970.
     session_started_at_ns: TimeNs = 0
-    """Start of the command that made the run, by the device's clock; 0 if it made one run only."""
+    """Start of the command that made the run, by the device's clock; 0 if unknown."""
     clock_synchronised: bool | None  # Whether the wall clock was synchronised; null if unknown.
     monotonic_ns: TimeNs  # Monotonic clock at the start, in ns.
     stamped_by: StampedBy = "device"

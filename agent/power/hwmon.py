@@ -2,7 +2,7 @@
 
 To connect a current monitor, load its driver: `echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device`. The driver assumes a
 shunt of 10 mOhm, but most boards have 100 mOhm. Set `shunt_ohm` as printed on it, such as 0.1 for R100: without it there is no energy. If
-the meter is wired the wrong way round, set `gain = -1`. Most chips also need `scope`, because few drivers tell what their chip measures.
+the meter is wired the wrong way round, set `gain = -1`. Most chips also need `scope`.
 
     [sensors.hwmon]
     device = "1-0040"          # which chip, if there are several: name, hwmonN or bus address
