@@ -55,7 +55,7 @@ LINES = {
     "collector/ledgers": 65,
     "collector/postgresql": 674,
     "collector/published": 881,
-    "collector/receive": 1189,
+    "collector/receive": 1191,
     "collector/runs": 1066,
     "collector/show": 1093,
     "collector/trend": 3414,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1476,
     "provisioning/serve": 324,
     "provisioning/update": 197,
-    "tests": 80136,
+    "tests": 80139,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
