@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
@@ -140,7 +140,9 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
     shared = {name: getattr(environment, name) for name in environment.__struct_fields__ if name in Health.__struct_fields__}
     throttled = throttling.read(machine)
     waiting, dropped, outbox_trouble = _outbox(home / OUTBOX, order.device)
-    identity = _identity(home)
+    identity: Identity | None = None
+    with suppress(EdgemeterError):
+        identity = read_identity(home)
     floor_ns = max(order.floor_ns, clock_floor_ns(identity.issued_ns if identity else None))
     now_ns = time.time_ns()
     return Health(
@@ -209,13 +211,6 @@ def _outbox(path: Path, device: str) -> tuple[int | None, Dropped | None, str | 
             return waiting_count(connection, device), dropped_count(connection, device), None
     except EdgemeterError as error:
         return None, None, str(error)
-
-
-def _identity(home: Path) -> Identity | None:
-    try:
-        return read_identity(home)
-    except EdgemeterError:
-        return None
 
 
 def _serial(identity: Identity | None, machine: Machine) -> str | None:

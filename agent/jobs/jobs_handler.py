@@ -250,7 +250,10 @@ class JobsHandler:
     def _has_ended(self, running: ExecutionProcess) -> bool:
         status = running.status()
         if status is None:
-            self._follow(running)
+            latest = running.latest
+            if latest is not None and latest != self._reported:
+                self._reported = latest
+                self._report(latest.doing, latest.done_ratio)
             return False
         running.end()
         self._set_idle()
@@ -258,12 +261,6 @@ class JobsHandler:
         if entry is not None and entry.state == "running":
             self._end_cut_off(entry, running.failure())
         return True
-
-    def _follow(self, running: ExecutionProcess) -> None:
-        latest = running.latest
-        if latest is not None and latest != self._reported:
-            self._reported = latest
-            self._report(latest.doing, latest.done_ratio)
 
     def _await(self, entry: journal.JournalEntry) -> float:
         """Wait for an order that ends after a restart of the agent or of the board."""

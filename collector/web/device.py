@@ -9,7 +9,6 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, TPOT, TTFT, Figure, FigureView, figure, in_view
-from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.health_issues import health_facts
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import UNKNOWN_BOARD
@@ -60,12 +59,11 @@ def _machine(context: ViewContext, newest: BookedCase) -> dict[str, str | None]:
     presence = next((device for device in context.store.devices() if (device.fleet, device.device) == device_name), None)
     state = f"{presence.state or 'not reported'}, since {figures.stamp(presence.changed_ns)} UTC" if presence else None
     facts = machine_facts(context.store.record(context.store.runs_of(newest.members).values_of("row")[-1]))
-    return {"State": state} | facts | (_health_of(presence.health) if presence and presence.health else {})
-
-
-def _health_of(health: Health) -> dict[str, str | None]:
-    now_ns = time.time_ns()
-    return {"Needs attention": "; ".join(needs_attention(health, now_ns)) or "nothing", **health_facts(health, now_ns)}
+    if presence and presence.health:
+        now_ns = time.time_ns()
+        facts |= {"Needs attention": "; ".join(needs_attention(presence.health, now_ns)) or "nothing"}
+        facts |= health_facts(presence.health, now_ns)
+    return {"State": state} | facts
 
 
 def _trends(context: ViewContext, device_cases: Sequence[BookedCase]) -> list[Chart]:

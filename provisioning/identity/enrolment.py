@@ -87,8 +87,8 @@ class Enrolment:
 
     def _renewed(self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest) -> EnrolmentAnswer:
         valid, now_ns = self._valid(enrolment.device), enrolment.asked_ns
-        # The same request again, because the answer was lost: no second certificate.
-        if valid and valid[0].key_sha256 == request.key_sha256 and not _is_due(valid[0], now_ns):
+        # A device renews at two thirds of its certificate's lifetime. A request before half of it repeats one whose answer was lost.
+        if valid and valid[0].key_sha256 == request.key_sha256 and 2 * now_ns <= valid[0].issued_ns + valid[0].not_after_ns:
             return _accepted(enrolment, valid[0])
         if sum(now_ns - certificate.issued_ns < NS_PER_DAY for certificate in valid) >= MOST_A_DAY:
             reason = f"{MOST_A_DAY} certificates of {enrolment.device!r} were issued within a day: check what this board does"
@@ -198,11 +198,6 @@ class Enrolment:
 
     def _entry(self, device: str) -> DeviceEntry:
         return self.fleet_file.device.get(device, DeviceEntry())
-
-
-def _is_due(certificate: Certificate, now_ns: int) -> bool:
-    # A device renews at two thirds of its certificate's lifetime; a request before half of it repeats the last one.
-    return now_ns - certificate.issued_ns > (certificate.not_after_ns - certificate.issued_ns) // 2
 
 
 def _read(

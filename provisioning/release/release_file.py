@@ -57,7 +57,10 @@ def build_release(
         UnavailableError: pip, the index or openssl cannot be reached.
     """
     if public_keys is not None:
-        _check_keys(public_keys, key)
+        with os_error_as(ConfigError, f"cannot read the release keys {str(public_keys)!r}", "`edgemeter fleet init` makes them"):
+            trusted = install.public_keys(public_keys.read_bytes())
+        if key is not None and run_openssl("pkey", "-in", str(key), "-pubout").strip() not in {pem.strip() for pem in trusted}:
+            raise ConfigError(f"the public key of {str(key)!r} is not in {str(public_keys)!r}: no device would accept its releases")
     if wheel is not None and not (wheel.is_file() and wheel.name.startswith("edgemeter-") and wheel.name.endswith(".whl")):
         raise ConfigError(f"{str(wheel)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
@@ -78,13 +81,6 @@ def build_release(
         document, manifest = seal_release(folder, target, version, key)
         pack_release(folder, path)
         return ReleaseFile(path, manifest, document)
-
-
-def _check_keys(public_keys: Path, key: Path | None) -> None:
-    with os_error_as(ConfigError, f"cannot read the release keys {str(public_keys)!r}", "`edgemeter fleet init` makes them"):
-        trusted = install.public_keys(public_keys.read_bytes())
-    if key is not None and run_openssl("pkey", "-in", str(key), "-pubout").strip() not in {pem.strip() for pem in trusted}:
-        raise ConfigError(f"the public key of {str(key)!r} is not in {str(public_keys)!r}: no device would accept its releases")
 
 
 def add_scripts(folder: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_revoked_device_is_out_and_stays_out(lab):
     lab.run("revoke", "pi-3")
     assert wait_until(lambda: bool(device.reasons) and bool(second.reasons))
     assert wait_until(lambda: is_out(board.address()) and is_out(third.address()))
-    assert "revoked, or another client came" in device.reasons[0]
+    assert "revoked, or another client uses this name" in device.reasons[0]
     assert wait_until(lambda: any("refuses our certificate (revoked" in reason for reason in device.reasons))
     assert wait_until(lambda: states(operator, "pi-1")[-1:] == ["revoked"])
     heard = len(operator.messages)

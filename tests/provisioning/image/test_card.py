@@ -146,7 +146,7 @@ def test_a_release_that_was_changed_or_is_anothers_is_refused(tmp_path, fleet):
     folder = small_release.unpacked(fleet / "release-0.0.1.tar", tmp_path / "changed")
     wheel = next((folder / "wheels").glob("edgemeter-*"))
     wheel.write_bytes(wheel.read_bytes()[:-1] + b"!")
-    refused(fleet, image, "is not what the manifest says", "--release", small_release.pack(folder))
+    refused(fleet, image, "differs from the manifest", "--release", small_release.pack(folder))
     (tmp_path / "keys").mkdir()
     key, _ = small_release.keys(tmp_path / "keys")
     refused(fleet, image, "is not signed by the key", "--release", cards.release(tmp_path / "keys", key))

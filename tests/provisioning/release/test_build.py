@@ -57,7 +57,7 @@ def test_a_key_that_devices_will_not_trust_signs_nothing(releases, offline, tmp_
     public = tmp_path / "fleet/release.pub"
     both = public.read_bytes() + releases.public.read_bytes()
     public.write_bytes(releases.public.read_bytes())
-    with pytest.raises(ConfigError, match=r"release\.key' is not in .*release\.pub': no device would take"):
+    with pytest.raises(ConfigError, match=r"release\.key' is not in .*release\.pub': no device would accept"):
         run(release_command, "build", *offline)
     public.write_bytes(both)
     built = run(release_command, "build", *offline, "--format", "json")

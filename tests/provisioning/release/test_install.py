@@ -190,11 +190,11 @@ def field_of_a_file(**values):
 
 REFUSED = [
     (in_folder(signed_by_another), "is not signed by the key"),
-    (changed_byte, "is not what the manifest says"),
+    (changed_byte, "differs from the manifest"),
     (member("../../escaped"), "not in its manifest"),
     (member("wheels/link.whl", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "not in its manifest"),
     # A second file under a known name, which some readers take instead of the first.
-    (member("install.py", b"import os"), "not what the manifest says"),
+    (member("install.py", b"import os"), "differs from the manifest"),
     (member("wheels/evil-1-py3-none-any.whl"), "not in its manifest"),
     (member("install.py", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "cannot read 'install.py'"),
     (member("install.py", b"", type=tarfile.FIFOTYPE), "'install.py' in the release is not a plain file"),
