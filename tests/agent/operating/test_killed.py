@@ -116,7 +116,7 @@ def test_a_sweep_that_is_killed_with_nvpmodel_at_work_is_put_back(board, capsys)
         assert restore_leftover(board.home, board.machine, holds_run_lock=True) == ""
         lock.release()
         assert (board.settings(), board.record.exists()) == (before, False), delay_s
-    assert "put back as it was" in capsys.readouterr().err
+    assert "restored the board" in capsys.readouterr().err
 
 
 @pytest.mark.services

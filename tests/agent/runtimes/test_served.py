@@ -311,7 +311,7 @@ def test_an_unknown_authority_names_ca_file(tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
     with oip_server(tls=context) as url, closing(create("served")) as runtime:
-        with pytest.raises(UnavailableError, match="unknown here: give that as ca_file"):
+        with pytest.raises(UnavailableError, match="from an unknown authority: give that authority as ca_file"):
             runtime.load(server_file(tmp_path, url), Options())
         runtime.load(server_file(tmp_path, url, f'protocol = "oip"\nca_file = "{authority.certificate}"'), Options())
         np.testing.assert_array_equal(outputs_for(runtime, X)[0], Y)

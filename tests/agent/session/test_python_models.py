@@ -92,7 +92,7 @@ def test_what_goes_wrong_in_a_factory_is_one_line(tmp_path):
     for source, text in [
         (
             "def make(): open('/etc/shadow')",
-            "raised FileNotFoundError.* in the sandbox of a run code reads its folder",
+            "raised FileNotFoundError.* in the sandbox of a run, code may read its own folder",
         ),
         (
             "n = []\ndef f(x):\n n.append(0)\n return x / (1 if len(n) < 10 else None)\ndef make(): return f, {'x': ('float32', (1, 4))}",
