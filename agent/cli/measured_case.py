@@ -89,7 +89,7 @@ class MeasuredCase:
         if entry.is_share:
             evidence = mean_of([RunValue(value, "", 0) for value in values])
             bounds = evidence.share_bounds() if self._shows_scatter(entry) else None
-            return entry.table_text(evidence.middle) + (f" (95% {entry.range_text(*bounds)})" if bounds else "")
+            return f"{entry.table_text(evidence.middle)} {unit}".rstrip() + (f" (95% {entry.range_text(*bounds)})" if bounds else "")
         interval, value = self.interval(name), f"{significant(middle_of(values) / per)} {unit}".rstrip()
         return with_interval(value, *(end / per for end in interval)) if interval else value
 

@@ -70,7 +70,7 @@ def summarise(
         version=model.loaded.version,
         backend=model.loaded.backend,
         threads=case.threads,
-        data=model.data.name if model.data else "noise",
+        data=model.data.name if model.data else "random inputs",
         queries=len(profiled_ns),
         plain_p50_ms=plain_ms,
         profiled_p50_ms=profiled_ms,

@@ -196,8 +196,8 @@ def open_code(model: Path, options: Options) -> None:
     actual = model_file.sha256(model)
     if options.sha256 is None:
         raise ConfigError(
-            f"{str(model)!r} holds code, and no sandbox confines it here: if you trust where it came from, "
-            f"name its hash, --sha256 {actual}, or sha256 in {model.name}.toml"
+            f"{str(model)!r} contains code, and no sandbox confines it here: if you trust its source, "
+            f"pass its hash with --sha256 {actual}, or as sha256 in {model.name}.toml"
         )
     model_file.check_sha256(str(model), actual, options.sha256)
 

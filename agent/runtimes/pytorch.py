@@ -4,7 +4,7 @@
   torchvision also need torchvision.
 - Backend: `cpu` (the default), `cuda` or `cuda:N`.
 - Setting: `onednn = "off"` uses PyTorch's own kernels.
-- Files: both formats [hold code](../install.md#sandbox). Weights alone (`torch.save`) are no model: export it.
+- Files: both formats [contain code](../install.md#sandbox). Weights alone (`torch.save`) are no model: export it.
 - Timed: the call in inference mode, on CUDA with the synchronisation after it.
 
 Tested with: torch 2.13.0 and 2.15.0 on the CPU. Pickles of tensors are loaded with `weights_only`. `onednn` holds for the whole process.

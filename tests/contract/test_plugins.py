@@ -80,7 +80,7 @@ def model_of(name, folder):
 
 
 def options_of(path):
-    """Return options that open a file which holds code too: by its hash."""
+    """Return options that open a file that contains code too: by its hash."""
     return Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
 

@@ -174,6 +174,12 @@ def test_no_more_runs_are_advised_for_what_is_as_narrow_already():
     assert "would narrow the interval to ± 13%" in run_output.resolution([case])
 
 
+def test_the_progress_of_frames_names_the_share():
+    """A share alone would not tell missed frames from answered ones."""
+    (case,) = run_output.cases_of([make_record(steady=make_steady(late=0, missed_ratio=0.0), accuracy=None)])
+    assert case.summary.startswith("0% missed, ")
+
+
 def test_the_document_has_the_answer_of_power_modes():
     """The marks of each."""
     document = run_session.session_document(run_session.SessionOutcome(power_modes(), [], None))

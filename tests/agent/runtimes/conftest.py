@@ -35,7 +35,7 @@ def _signal_stack():
 
 
 def named(model, **options):
-    """Return options with the hash of the model, which opens a file that holds code."""
+    """Return options with the hash of the model, which opens a file that contains code."""
     return Options(sha256=model_file.sha256(model) if model.is_file() else None, **options)
 
 

@@ -122,7 +122,7 @@ def test_a_file_that_holds_code_is_opened_in_the_sandbox_or_by_its_hash(runtime,
         sha256 = model_file.sha256(models / name)
         for mark in ("", "no"):
             monkeypatch.setenv("IN_EDGEMETER_SANDBOX", mark)
-            with table_row(name), pytest.raises(ConfigError, match=f"holds code, and no sandbox .*--sha256 {sha256}"):
+            with table_row(name), pytest.raises(ConfigError, match=f"contains code, and no sandbox .*--sha256 {sha256}"):
                 runtime.load(models / name, Options())
         monkeypatch.setenv("IN_EDGEMETER_SANDBOX", "yes")
         assert runtime.load(models / name, Options()).backend == "cpu"
