@@ -120,7 +120,7 @@ def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_
 
     loser = threading.Thread(target=lose)
     loser.start()
-    with pytest.raises(TransientError, match="the connection was lost while it measured, so what runs there ends"):
+    with pytest.raises(TransientError, match="the connection was lost during a run: the run there ends"):
         workstation.measure(model, seconds=100.0, repeats=1, power="none")
     loser.join()
     until(board.has_only_the_release)
