@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from edgemeter.agent.cli.main import cli
+from edgemeter.agent.contract.suite import read_file
 from tests.fixtures.environments import Environments
 from tests.fixtures.rows import table_row
 from tests.site import walk
@@ -92,6 +93,16 @@ def test_a_page_does_what_it_promises(page, environments, tmp_path):
 def test_the_transcript_of_a_start_has_the_commands_of_its_page(page):
     """A page that changes is walked again: `python -m tests.site.walk_pages NAME` writes its transcript."""
     assert typed_in((TRANSCRIPTS / f"{page.stem}.txt").read_text()) == typed_on(page)
+
+
+def test_every_suite_of_a_page_has_keys_of_today(tmp_path):
+    """A part of a suite has no name, but every key in it is one that a suite takes."""
+    suites = [(page, block) for page in PAGES for block in walk.blocks(page) if block.language == "toml" and "[[case]]" in block.text]
+    for page, block in suites:
+        path = tmp_path / "suite.toml"
+        path.write_text(block.text if block.text.startswith("name = ") else f'name = "part"\n{block.text}')
+        with table_row(f"{page.name}:{block.line}"):
+            assert read_file(path).case
 
 
 def typed_on(page):
