@@ -152,7 +152,7 @@ def _write(files, authority, pair):
 def test_a_tls_alert_in_reply_to_plain_mqtt_is_reported():
     """As OpenSSL's own server, and others, answer."""
     with answering({5: b"\x15\x03\x01\x00\x02\x02\x46"}) as where:
-        assert f"speaks TLS: write mqtts://{where}" in str(refusal(parse_address(where, environ={})))
+        assert f"uses TLS: write mqtts://{where}" in str(refusal(parse_address(where, environ={})))
 
 
 def test_certificates_without_tls_are_refused():
