@@ -194,16 +194,16 @@ UNCLEAR = {
     "begins with .*power_mJ.*: name two of its columns": "time_s,power_mJ\n0.0,2\n0.5,2\n",
     "begins with .*POWER \\(A\\)": "time_s,POWER (A)\n0.0,2\n0.5,2\n",
     "begins with .*days": "time (days),power_w\n0.0,2\n0.5,2\n",
-    "may be those of thousands or of decimals: write": "time\tpower_mw\n11:00:00\t1,234\n11:00:01\t1,250\n",
+    "ambiguous separators .thousands or decimals.: write": "time\tpower_mw\n11:00:00\t1,234\n11:00:01\t1,250\n",
     "has volts of mains, which times amperes are no power": "time_s,voltage_V,current_A\n0.0,230,2\n0.5,230,2\n",
     "has powers above 1000: name their unit, as in --power-column 'power \\[mW\\]'": "time_s,power\n0.0,5133\n0.5,5100\n",
     "has whole numbers as times: name their unit, as in --time-column": "time,power\n0,2\n100,2\n200,2\n",
     "more cells .* than .* heading": "time_s,power_w\n0,0,2,5\n0,5,2,5\n",
-    "may be those of thousands or of decimals": 'time,power_mw\n11:00:00,"1,234"\n11:00:01,"1,250"\n',
+    "ambiguous separators .thousands or decimals.": 'time,power_mw\n11:00:00,"1,234"\n11:00:01,"1,250"\n',
     "has several devices .a, b.": "time_s,device,power_w\n0.0,a,2\n0.0,b,2\n0.5,a,2\n0.5,b,2\n",
     "several devices .0, 1., or no power of one of them": "timestamp, index, power.draw [W]\n"
     f"{NVIDIA[0]}, 0, 2.00 W\n{NVIDIA[0]}, 1, [N/A]\n{NVIDIA[1]}, 0, 2.00 W\n{NVIDIA[1]}, 1, [N/A]\n",
-    "has numbers and dates as stamps, or dates of two forms": "time,power_w\n11:00:00,2\n2026-05-22 11:00:01,2\n",
+    "mixes numbers and dates as timestamps, or two forms of dates": "time,power_w\n11:00:00,2\n2026-05-22 11:00:01,2\n",
     "has no line with a time and a power of": "timestamp,power\n20260522110000,2\n20260522110001,2\n",
     "has lines of several sources": tegrastats(
         [f"{host} 2026-05-22 11:00:00.{digit} " for host, digit in (("a1", 0), ("a1", 5), ("a2", 6))]

@@ -134,7 +134,7 @@ UNCLEAR = [
     (UNEVEN, ("2", "1"), "'1' is not after '2'"),
     (UNEVEN, ("noon", "1"), "'noon' is no time of this log, whose timestamps are numbers"),
     (("t,p", "5,2", "6,2", "4,2"), None, "go backwards, by 2 s"),
-    (("t,p", "5,2", "2026-05-22 10:00:00,2"), None, "has numbers and dates as stamps"),
+    (("t,p", "5,2", "2026-05-22 10:00:00,2"), None, "mixes numbers and dates as timestamps"),
     (("t,p", "0,[N/A]", "1,[N/A]"), None, "has no line with a time and a power of p"),
     (("t,p [mA]", "0,5", "1,5"), None, "is in another unit"),
     (("t,volts", "0,5", "1,5"), None, "begins with 't,volts': name two of its columns"),

@@ -496,7 +496,7 @@ def test_a_machine_that_confines_nothing_runs_models_and_says_so(tmp_path, lack)
     findings = json.loads(command("doctor", "--format", "json").stdout)
     (finding,) = (row for row in findings["findings"] if row["name"] == "sandbox")
     assert finding["state"] == "warn"
-    assert f"none, because {note.removeprefix('none: ')}: a model reads and changes what you may" in finding["what"]
+    assert f"none, because {note.removeprefix('none: ')}: a model can read and change all your files" in finding["what"]
     assert ("max_user_namespaces" if lack == "namespaces" else "`sudo apt install bubblewrap`") in finding["remedy"]
     assert f"no sandbox, because {note.removeprefix('none: ')}: {finding['remedy']}, or " in converted.stderr
 

@@ -111,7 +111,7 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
             with pytest.raises(ConfigError, match=remedy):
                 open_ledger(address)
             prepare()
-            assert any("anew from the records" in step for step in stored[-1])
+            assert any("from the records" in step for step in stored[-1])
             assert ledger.commit([arrival(make_record(session=5, seq=version))]).inserted == 1
 
 

@@ -107,7 +107,7 @@ def test_a_release_that_was_changed_is_refused(board):
     for job, changes, why in (
         ("manifest", {"change": "manifest.json"}, "is not signed by"),
         ("wheel", {"change": "wheels/edgemeter"}, "wheels/edgemeter"),
-        ("version", {"manifest_version": "9.9"}, "holds version '9.9', requested is '2.0'"),
+        ("version", {"manifest_version": "9.9"}, "has version '9.9', but the request is for '2.0'"),
     ):
         with table_row(job):
             board.want(board.release("2.0", **changes), "2.0", job=job)
