@@ -89,7 +89,7 @@ def test_an_engine_is_opened_by_the_hash_of_the_suite_or_of_its_card(models, tmp
     engine = tmp_path / "model.engine"
     engine.write_bytes((models / "tensorrt.engine").read_bytes())
     sha256 = hashlib.sha256(engine.read_bytes()).hexdigest()
-    with pytest.raises(ConfigError, match="name its hash"):
+    with pytest.raises(ConfigError, match="pass its hash"):
         loading.load_model(case_of(engine), create("tensorrt"))
     assert loading.load_model(case_of(engine, sha256), create("tensorrt")).loaded.backend == "cuda"
     card = 'name = "m"\ntask = "detection"\nfamily = "yolov8"\nprecision = "fp16"\n[input]\nheight = 1\nwidth = 4\nlayout = "NHWC"\n'
