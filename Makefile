@@ -10,7 +10,7 @@
 # make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; two hours);
 #                arm64-short: a release installs under qemu-user and measures, in 3 minutes of one core
 # make fuzz      10,000,000 mutated messages through their readers
-# make bench     our figures next to peers' and bare limits' in one run, within 15 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
+# make bench     our figures next to peers' and bare limits' in one run, within 12 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
 # make bench-full  also a million runs (half an hour)
 # make libraries  the runtimes that `make test-services` uses if they are installed (gigabytes)
 # make mlserver triton  environments with a real MLServer and a real Triton (250 MB), for the tests of served models (`make test-nightly` makes them)
@@ -51,7 +51,7 @@ test-services: .venv/.dev
 test-nightly: libraries nightly-libraries mlserver triton
 	$(BIN)/python -m pytest -n 4 $(ONCE) -m "nightly and not (arm64 or emulated_board)" $(ARGS)
 	$(BIN)/python -m pytest -m alone
-	$(BIN)/python -m tests.benchmarks energy --jobs 4
+	$(BIN)/python -m tests.benchmarks.energy --jobs 4
 	$(MAKE) chaos-short fleet arm64
 
 check: .venv/.dev types

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.tasks.coco_matches import CocoAp
-from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_most, compared
-from tests.benchmarks.interleaving import in_turn
+from tests.benchmarks.harness import Comparison, LeftOutError, Line, at_most, compared, in_turn
 
 # A fifth of val2017, which has 5,000 images and 36,781 boxes; detectors give up to 100 detections an image.
 IMAGES, OBJECTS, DETECTIONS, CATEGORIES = 1_000, 7_356, 100_000, 80

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests import requirements
-from tests.benchmarks.comparison import ROOT, Comparison, LeftOutError, Line, at_least, at_most, compared
 from tests.benchmarks.flood import WINDOW, Settings, Texts, flood, send
-from tests.benchmarks.interleaving import in_turn
+from tests.benchmarks.harness import ROOT, Comparison, LeftOutError, Line, at_least, at_most, compared, in_turn
 from tests.fixtures.servers import Influx, Server, mosquitto
 
 AnyServer = TypeVar("AnyServer", bound=Server)

@@ -17,7 +17,7 @@ from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.recognition import recognise
-from tests.benchmarks.comparison import real_models
+from tests.benchmarks.harness import real_models
 from tests.fixtures import packaged
 from tests.fixtures import uncut_detections as plain
 

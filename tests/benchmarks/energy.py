@@ -4,7 +4,7 @@ A cell draws its parameters anew for each trial. An energy is given and its 95% 
 where so few of its given intervals hold the truth as intervals of 92% do in less than one of twenty cells (267 of 300); it is not judged
 where nine of ten trials are refused, or where its name ends in `(a limit)`: nothing in the readings could show what is wrong.
 
-Draws are the same every night. `python -m tests.benchmarks energy [--trials N] [--cells NAME] [--jobs N]` prints a row for each cell whose
+Draws are the same every night. `python -m tests.benchmarks.energy [--trials N] [--cells NAME] [--jobs N]` prints a row for each cell whose
 name contains NAME.
 """
 
@@ -12,6 +12,7 @@ import argparse
 import math
 import re
 import statistics
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -386,7 +387,7 @@ def measure(name: str, trials: int) -> Result:
 
 def main(arguments: list[str]) -> int:
     """Print the table; 1 where a cell fails."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks energy", description=(__doc__ or "").partition("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.energy", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--trials", type=int, default=TRIALS, help="draws a cell (default: %(default)s)")
     parser.add_argument("--cells", default="", metavar="NAME", help="only cells whose name contains NAME; `new`: without the older ones")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
@@ -402,3 +403,7 @@ def main(arguments: list[str]) -> int:
             failed += result.fails
     print(f"{failed} of {len(names)} cells fail")
     return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -23,8 +23,7 @@ from edgemeter.agent.engine import closed_loop, job
 from edgemeter.agent.engine.model_subject import ModelSubject
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
 from edgemeter.agent.engine.stopwatch import Stopwatch, no_collection
-from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_most, compared, real_models
-from tests.benchmarks.interleaving import Pair, in_turn
+from tests.benchmarks.harness import Comparison, LeftOutError, Line, Pair, at_most, compared, in_turn, real_models
 
 SECONDS = 35.0
 # Model, its goal, queries a block: short against what else happens on a machine, and the first, after the set-up, hardly moves the median.
@@ -86,6 +85,7 @@ def comparisons() -> Iterator[Comparison]:
         # Around all blocks: a collection takes longer than a block.
         with closing(Loops(models / file, queries)) as loops, no_collection():
             yield compared(line, in_turn(loops.ours_ms, loops.bare_ms), SECONDS)
+    yield from beside_litert_benchmark()
 
 
 def beside_litert_benchmark() -> Iterator[Comparison]:

@@ -16,7 +16,7 @@ from unittest import mock
 from edgemeter.agent import generators
 from edgemeter.agent.generators import Limits, LoadedGenerator, server, server_lines
 from edgemeter.agent.runtimes import Options
-from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_least, compared
+from tests.benchmarks.harness import Comparison, LeftOutError, Line, at_least, compared
 
 PROMPT_TOKENS, OUTPUT_TOKENS, CONTEXT = 512, 128, 1024
 SECONDS = 6.0

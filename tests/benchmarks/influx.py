@@ -23,9 +23,8 @@ from edgemeter.collector.influx.bucket import Bucket
 from edgemeter.collector.influx.drain import BATCH_POINTS, Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import point_line
-from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_least, compared, figure
 from tests.benchmarks.delivery import running
-from tests.benchmarks.interleaving import in_turn
+from tests.benchmarks.harness import Comparison, LeftOutError, Line, at_least, compared, figure, in_turn
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.servers import Influx
 from tests.requirements import influxd

@@ -23,8 +23,7 @@ from edgemeter.collector.trend.history import History
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import SHOWN, PageServer
 from edgemeter.collector.web.view import read_address
-from tests.benchmarks.comparison import Comparison, Line, against, at_most, compared, figure
-from tests.benchmarks.interleaving import in_turn
+from tests.benchmarks.harness import Comparison, Line, at_most, compared, figure, in_turn
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
 
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
@@ -46,7 +45,8 @@ def comparisons() -> Iterator[Comparison]:
     yield from _questions(Fleet(devices=50, days=200, cases=10))
 
 
-def of_a_million() -> Iterator[Comparison]:
+def long_comparisons() -> Iterator[Comparison]:
+    """Yield the questions to a million runs."""
     yield from _questions(Fleet(devices=1000, days=100, cases=10))
 
 
@@ -62,9 +62,7 @@ def _questions(fleet: Fleet) -> Iterator[Comparison]:
         line = Line(f"first `trend` of one board among {runs}", "s of the processor", "a scan by SQLite", at_most(TREND_SCANS))
         yield compared(line, in_turn(lambda: _ask(of_one)[1], lambda: _ask(scan)[1]), SECONDS)
         took_s = _ask([*TREND, str(path)])[0]
-        yield against(
-            f"first `trend` of {runs}", "s", took_s, ("limit", EVERYTHING_S), f"<= {EVERYTHING_S:g} s", met=took_s <= EVERYTHING_S
-        )
+        yield figure(f"first `trend` of {runs}", "s", took_s, at_most(EVERYTHING_S))
         yield from _pages(path, plain, runs)
 
 

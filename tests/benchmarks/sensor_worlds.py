@@ -4,7 +4,7 @@ Each cell is a world of `tests.fixtures.sensor_worlds`: a load of known energy r
 own clock or sees a share of the time, with readings lost, late and duplicated, and idle power that wanders. An energy is given, and
 holds the truth in 93 to 97% of the draws, or it is refused with what it would take.
 
-`python -m tests.benchmarks energy` prints a row for each of them, beside those of `tests.fixtures.energy_worlds`.
+`python -m tests.benchmarks.energy` prints a row for each of them, beside those of `tests.fixtures.energy_worlds`.
 """
 
 import dataclasses

@@ -17,8 +17,7 @@ from edgemeter.agent.vision import decoders, photograph, preprocess
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.preprocess import Preprocessor
 from edgemeter.agent.vision.resize import Resize, fastest_resize, resize_bilinear
-from tests.benchmarks.comparison import Comparison, LeftOutError, Line, at_most, compared, real_models
-from tests.benchmarks.interleaving import in_turn
+from tests.benchmarks.harness import Comparison, LeftOutError, Line, at_most, compared, in_turn, real_models
 
 SIDE, SMALLER = 640, 320
 PHOTOGRAPHS = 12

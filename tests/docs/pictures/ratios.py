@@ -1,37 +1,56 @@
-"""The picture of what measuring costs: the published ratios of `make bench` to a bare loop or another tool."""
+"""The picture of what measuring costs: the published figures of `make bench`, each as a share of its goal."""
+
+from typing import Any
 
 from tests.benchmarks import history
 from tests.docs.pictures.canvas import Canvas, Scale
 
-# The benchmarks that time a query, by how their names begin.
-OF_QUERIES = ("edgemeter run", "engine", "runtime python", "decode rate", "prefill rate")
-ROW_PX, TOP_PX = 24, 60
+ROW_PX, TOP_PX = 34, 64
 # Words of a benchmark's name that only its makers know, and what the picture has instead.
-SHORTER = {
-    "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29": "ssd_mobilenet_v1", ", same SUT": "", "'s pp512": "", "'s tg128": "", "'s tg -d": "",
-    "engine p50": "p50 within a run", "runtime python p50, product in numpy": "p50 of a function in Python, product in numpy",
-}  # fmt: skip
+SHORTER = {"coco_ssd_mobilenet_v1_1.0_quant_2018_06_29": "ssd_mobilenet_v1"}
 
 
 def ratios() -> str:
-    """Return the picture; of each benchmark it shows the newest ratio."""
-    latest = {row["benchmark"]: row for row in history.published() if row["benchmark"].startswith(OF_QUERIES)}
-    x = Scale(0.7, 1.4, 640, 860, is_log=True)
-    bottom = TOP_PX + ROW_PX * len(latest)
+    """Return the picture: the newest run in colour, earlier ones of its benchmarks pale."""
+    rows = history.published()
+    newest = {row["benchmark"]: row for row in rows}
+    x = Scale(0.25, 4.0, 640, 860, is_log=True)
+    bottom = TOP_PX + ROW_PX * len(newest)
     canvas = Canvas(880, bottom + 48)
-    canvas.text(f"Edgemeter's figure / the other program's, {max(row['day'] for row in latest.values())}", (20, 26), "title")
-    canvas.axis(x, bottom, [(tick, f"{tick:g}") for tick in (0.8, 0.9, 1.0, 1.1, 1.25)], TOP_PX - 16)
-    for number, (name, row) in enumerate(latest.items()):
+    days = sorted({row["day"] for row in newest.values()})
+    canvas.text(" ".join(["Figures as a share of their goals,", *days[-1:]]), (20, 26), "title")
+    canvas.axis(x, bottom, [(tick, f"{tick:g}") for tick in (0.25, 0.5, 1.0, 2.0, 4.0)], TOP_PX - 20)
+    canvas.line((x(1.0), bottom), (x(1.0), TOP_PX - 20), kind="truth")
+    for number, (benchmark, row) in enumerate(newest.items()):
         y = TOP_PX + ROW_PX * number
-        canvas.text(_legible(name), (20, y + 4), "small")
-        canvas.line((x(row["low"]), y), (x(row["high"]), y), kind="a thick")
-        canvas.dot((x(row["ratio"]), y), "a", 4)
-    canvas.text("1: both give the same; line: 95% interval", (720, bottom + 36), "small soft", "middle")
+        name, _, peer = benchmark.partition(" / ")
+        for words, shorter_words in SHORTER.items():
+            name = name.replace(words, shorter_words)
+        canvas.text(name, (20, y), "small")
+        canvas.text(f"/ {peer}" if peer else "", (20, y + 14), "small soft")
+        canvas.text(_value(row), (470, y), "small")
+        canvas.text(_goal(row), (470, y + 14), "small soft")
+        for earlier in rows:
+            if earlier["benchmark"] == benchmark and earlier is not row:
+                canvas.dot((x(_share(row, earlier["value"])), y), "idle", 4)
+        if row["low"] is not None:
+            canvas.line((x(_share(row, row["low"])), y), (x(_share(row, row["high"])), y), kind="a thick")
+        canvas.dot((x(_share(row, row["value"])), y), "a", 4)
+    canvas.text("left of 1: better than the goal; line: 95% interval", (750, bottom + 36), "small soft", "middle")
     return canvas.svg()
 
 
-def _legible(benchmark: str) -> str:
-    """Return the name of a benchmark in words of its readers."""
-    for words, shorter_words in SHORTER.items():
-        benchmark = benchmark.replace(words, shorter_words)
-    return benchmark
+def _share(row: dict[str, Any], value: float) -> float:
+    """Return what part of the goal this value is, at most 1 if the goal is met."""
+    share: float = value / row["at_most"] if row["at_most"] else row["at_least"] / value
+    return share
+
+
+def _value(row: dict[str, Any]) -> str:
+    interval = "" if row["low"] is None else f" ({row['low']:.4g} to {row['high']:.4g})"
+    return f"{row['value']:.4g}{interval} {row['unit']}".strip()
+
+
+def _goal(row: dict[str, Any]) -> str:
+    goal = f"at most {row['at_most']:g}" if row["at_most"] else f"at least {row['at_least']:g}"
+    return f"goal: {goal} {row['unit']}".strip()
