@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     begin_s, results, failed = time.monotonic(), list[Comparison](), list[str]()
     for number, name in enumerate(names, 1):
-        _talk(f"[{number}/{len(names)}] {name}, about {sum(PARTS[left] for left in names[number - 1 :]) / 60:.0f} min left")
+        _talk(f"[{number}/{len(names)}] {name}, about {sum(PARTS[part] for part in names[number - 1 :]) / 60:.0f} min left")
         part_s = time.monotonic()
         try:
             for result in _comparisons(name, is_full=options.full):

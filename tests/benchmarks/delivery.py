@@ -77,7 +77,7 @@ def comparisons() -> Iterator[Comparison]:
         line = Line("delivery: durable records/s, one a message", "records/s", "Telegraf to InfluxDB", SINGLE_GOAL)
         single = compared(line, in_turn(lambda: _ours(SINGLE_RECORDS, 1), _telegrafs), SECONDS, has_processes=True)
         yield single
-        rate_per_s = single.ours
+        rate_per_s = single.value
     else:
         rate_per_s = _ours(SINGLE_RECORDS, 1)
     line = Line("delivery: durable records/s in batches", "records/s", "one loop that commits their JSON", BATCHED_GOAL)

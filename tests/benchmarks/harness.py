@@ -103,7 +103,7 @@ class Comparison:
 
     name: str
     unit: str
-    ours: float
+    value: float
     peer: str | None = None
     peer_value: float | None = None
     ratio: float | None = None
@@ -115,20 +115,20 @@ class Comparison:
     repeated: int = 0
 
     def cells(self) -> tuple[str, ...]:
-        """Return the cells of a row: name, ours, peer, the peer's, ratio, pairs, goal, verdict."""
-        ours, bounds = f"{self.ours:.4g} {self.unit}", ""
+        """Return the cells of a row: name, our figure, peer, the peer's, ratio, pairs, goal, verdict."""
+        value, bounds = f"{self.value:.4g} {self.unit}", ""
         if self.low is not None and self.high is not None:
             bounds = f" ({_decimals(self.low)} to {_decimals(self.high)})"
         pairs = f"{self.pairs}, {self.repeated} more disturbed" if self.repeated else str(self.pairs or "")
         goal = "" if self.goal is None else str(self.goal)
         if self.ratio is None:
-            return self.name, ours + bounds, "", "", "", pairs, f"{goal} {self.unit}" if goal else "", self.verdict or ""
+            return self.name, value + bounds, "", "", "", pairs, f"{goal} {self.unit}" if goal else "", self.verdict or ""
         ratio = _decimals(self.ratio) + bounds
-        return self.name, ours, self.peer or "", f"{self.peer_value:.4g} {self.unit}", ratio, pairs, goal, self.verdict or ""
+        return self.name, value, self.peer or "", f"{self.peer_value:.4g} {self.unit}", ratio, pairs, goal, self.verdict or ""
 
     def __str__(self) -> str:
-        name, ours, peer, peer_value, ratio, pairs, goal, verdict = self.cells()
-        text = f"{name}: {ours}" + (f" / {peer} {peer_value} = {ratio}" if ratio else "")
+        name, value, peer, peer_value, ratio, pairs, goal, verdict = self.cells()
+        text = f"{name}: {value}" + (f" / {peer} {peer_value} = {ratio}" if ratio else "")
         return text + (f"; {goal}: {verdict}" if goal else "") + (f"; {pairs} pairs" if pairs else "")
 
 
@@ -215,9 +215,9 @@ def _judged(line: Line, pairs: Sequence[Pair], repeated: int, confidence: float)
     logs = grouped([math.log(value / peer_value) for value, peer_value in pairs])
     low, high = _bounds(logs, confidence)
     low, high = math.exp(max(low, -LONGEST_LOG)), math.exp(min(high, LONGEST_LOG))
-    ours, peer_value = (statistics.median(values) for values in zip(*pairs, strict=True))
+    value, peer_value = (statistics.median(values) for values in zip(*pairs, strict=True))
     return Comparison(
-        *(line.name, line.unit, ours, line.peer, peer_value, math.exp(statistics.fmean(logs)), low, high, line.goal),
+        *(line.name, line.unit, value, line.peer, peer_value, math.exp(statistics.fmean(logs)), low, high, line.goal),
         verdict=line.goal.verdict(low, high) if line.goal else None,
         pairs=len(pairs),
         repeated=repeated,

@@ -35,7 +35,7 @@ def rows_of(run: dict[str, Any]) -> list[dict[str, Any]]:
                 "commit": run["commit"],
                 "benchmark": f"{result['name']} / {result['peer']}" if is_ratio else result["name"],
                 "unit": "" if is_ratio else result["unit"],
-                "value": result["ratio"] if is_ratio else result["ours"],
+                "value": result["ratio"] if is_ratio else result["value"],
                 "low": result["low"],
                 "high": result["high"],
                 "at_most": goal["limit"] if goal["is_largest"] else None,

@@ -124,7 +124,7 @@ def test_a_figure_has_a_goal_in_its_unit():
     assert figure("rest", "MB", 20.5, at_most(20)).verdict == "missed"
     assert figure("rest", "MB", 20.5).verdict is None
     several = figure("added", "ms", [0.9, 1.0, 1.1] * 30, at_most(1.01))
-    assert several.ours == pytest.approx(1.0, abs=0.02)
+    assert several.value == pytest.approx(1.0, abs=0.02)
     assert several.low < 1.0 < several.high
     assert several.verdict == "not sure"
 
@@ -151,7 +151,7 @@ def test_results_with_a_goal_of_a_commit_are_published(tmp_path, monkeypatch):
                 history.main()
         else:
             history.main()
-    ratio, rest = history.published()
+    ratio, memory = history.published()
     assert (ratio["commit"], ratio["day"], ratio["benchmark"], ratio["unit"], ratio["at_least"]) == ("abc", "2026-11-30", "n / p", "", 0.9)
     assert ratio["low"] < ratio["value"] < ratio["high"]
-    assert (rest["unit"], rest["value"], rest["low"], rest["at_most"], rest["at_least"]) == ("MB", 19.5, None, 20.0, None)
+    assert (memory["unit"], memory["value"], memory["low"], memory["at_most"], memory["at_least"]) == ("MB", 19.5, None, 20.0, None)
