@@ -67,7 +67,6 @@ def task(tmp_path):
 
 @pytest.mark.services
 def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(task, tmp_path, server):
-    """A download that breaks leaves what came; another size is not read; another content is not kept."""
     part = tmp_path / "x.part"
     served = msgspec.structs.replace(task, url=f"http://127.0.0.1:{server.server_port}/content/{SHA256}")
     server.cut_after = 5000
@@ -97,7 +96,6 @@ def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(ta
 
 @pytest.mark.services
 def test_its_process_gives_status_and_reason(task, tmp_path, server):
-    """As the daemon reads them: whole, refused, and to be tried again."""
     served = msgspec.structs.replace(task, url=f"http://127.0.0.1:{server.server_port}/content/{SHA256}")
     for fetch_task, status, words in (
         (served, HERE, ""),
@@ -112,7 +110,6 @@ def test_its_process_gives_status_and_reason(task, tmp_path, server):
 
 @pytest.mark.parametrize("data", [DATA, DATA[:-1], DATA + b"x", b"?" * len(DATA)])
 def test_only_the_right_content_has_its_name(task, tmp_path, data):
-    """A part that is too long or wrong is fetched again from its beginning, a short one from its end."""
     offsets = []
 
     def download(_address, part, *_, **__):
@@ -149,7 +146,6 @@ def test_two_processes_do_not_write_one_part(task, tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_tried_again(task, tmp_path):
-    """It may be mounted later; the reason names the content."""
     (tmp_path / SHA256).mkdir()
     (tmp_path / SHA256 / "x").touch()
     (tmp_path / "x.part").write_bytes(DATA)

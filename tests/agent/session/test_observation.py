@@ -12,7 +12,6 @@ PHASES = ("load", "prepare", "warm-up", "idle before", "timed", "idle after", "a
 
 
 def test_the_conditions_before_during_and_after_the_timed_part_are_read(tmp_path):
-    """Once each."""
     observation = Observation({}, recorded(machine_trees.raspberry_pi_5(tmp_path)))
     observation.inspect_before()
     for name in PHASES:
@@ -23,7 +22,6 @@ def test_the_conditions_before_during_and_after_the_timed_part_are_read(tmp_path
 
 
 def test_a_run_that_breaks_off_leaves_no_thread_behind(tmp_path):
-    """The process died while queries were timed: the watcher ends with the observation."""
     threads = threading.active_count()
     observation = Observation({}, recorded(machine_trees.raspberry_pi_5(tmp_path)))
     observation.inspect_before()

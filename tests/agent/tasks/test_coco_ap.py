@@ -56,7 +56,6 @@ def half_found(images=60):
 
 
 def test_a_class_without_objects_has_no_figure():
-    """Null, and its count says why; a class that is never found has zero."""
     truth = make_truth(2, ("cat", "dog", "emu"))
     truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] != 9]
     rows = perfect_detections(truth)
@@ -67,7 +66,6 @@ def test_a_class_without_objects_has_no_figure():
 
 
 def test_bounds_hold_the_value_and_come_again():
-    """They are seeded: the same detections have the same bounds. Without detections AP is 0, without objects not defined."""
     truth, rows = half_found()
     accuracy, repeated = (coco_ap.coco_accuracy(CocoAp(truth, rows), ids(truth), SHA256) for _ in range(2))
     assert accuracy == repeated
@@ -77,7 +75,6 @@ def test_bounds_hold_the_value_and_come_again():
 
 
 def test_the_standard_error_is_that_of_repeated_sampling():
-    """Each image found or not by a coin: AP's spread over fresh samples is the standard error, within what so many samples can tell."""
     draw = np.random.default_rng(1)
     truth = make_truth(60, ("cat",))
     rows = perfect_detections(truth)
