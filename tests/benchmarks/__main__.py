@@ -29,6 +29,7 @@ PARTS = {
     "delivery": 120,
     "influx": 40,
     "ledger_size": 110,
+    "commands": 50,
 }
 HEADINGS = ("benchmark", "ours", "peer", "peer's", "ratio (95%)", "pairs", "goal", "")
 
