@@ -58,18 +58,18 @@ def _first_words_ms(command: list[str], environment: dict[str, str]) -> float:
         RuntimeError: the command ended without a word, or with an error.
     """
     terminal, end_of_command = pty.openpty()
-    begin_ns, shown = time.monotonic_ns(), b""
+    begin_ns, screen = time.monotonic_ns(), b""
     with subprocess.Popen(command, stdin=end_of_command, stdout=end_of_command, stderr=end_of_command, env=environment) as process:
         os.close(end_of_command)
         try:
-            while not re.search(rb"\w", CONTROL.sub(b"", shown)):
-                shown += os.read(terminal, 4096)
+            while not re.search(rb"\w", CONTROL.sub(b"", screen)):
+                screen += os.read(terminal, 4096)
             took_ms = (time.monotonic_ns() - begin_ns) / 1e6
         except OSError as error:
             raise RuntimeError(f"{' '.join(command)} has no words") from error
         finally:
             process.kill()
             os.close(terminal)
-    if shown.startswith(b"edgemeter:"):
-        raise RuntimeError(shown.decode())
+    if screen.startswith(b"edgemeter:"):
+        raise RuntimeError(screen.decode())
     return took_ms
