@@ -32,7 +32,6 @@ MARKERS = {
     "initdb": "postgresql",
     "mosquitto": "mosquitto",
     "mosquitto_passwd": "mosquitto",
-    "rmqttd": "rmqtt",
 }
 
 

@@ -30,7 +30,7 @@ class SharedWorld(World):
 
     def verdict(self) -> Verdict:
         """End the collectors and return what came of the run; the ledger is read past the proxies."""
-        self.ledgers = [self.pair.primary.server.address("edgemeter")]
+        self.ledger = self.pair.primary.server.address("edgemeter")
         return super().verdict()
 
     def _make_ledger(self) -> str:

@@ -77,6 +77,6 @@ def test_what_a_failover_lost_the_devices_bring_again(monkeypatch):
         assert wait_until(lambda: missing(pair, folder) == 0, DELIVERED_WITHIN_S)
         collector.stop()
         counts, quarantined = in_ledger(pair.primary.server.address("edgemeter"))
-        verdict = judge(expected(folder), [counts], counts, quarantined, 0)
+        verdict = judge(expected(folder), counts, counts, quarantined, 0)
         assert verdict.holds, verdict.examples
         assert verdict.sent == 600

@@ -1,15 +1,19 @@
 """Facts about a check: what a channel accepts is written, what it does not is tried again, and only one check runs at a time."""
 
+import itertools
+from contextlib import contextmanager
+
 import pytest
 
-from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.alerts import check
 from edgemeter.collector.alerts.check import alerts_of, check_alerts, undelivered_texts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
-from edgemeter.collector.trend.watch_file import open_watch
+from edgemeter.collector.trend.watch_file import WatchFile, open_watch
+from tests.fixtures.rows import table_row
 
 HOUR_NS = 3_600 * 10**9
 NOW = 500_000 * HOUR_NS
@@ -20,17 +24,19 @@ RULES = AlertRules(
 
 
 class Receivers:
-    """What the channels were sent; a channel that is `away` accepts nothing."""
+    """What the channels were sent; a channel that is `away` accepts nothing. `step` is called before and after each message."""
 
     def __init__(self):
-        self.messages, self.away = [], set()
+        self.messages, self.away, self.step = [], set(), lambda: None
 
     def sent(self, channel, alerts, _page, _now_ns):
         """Accept each alert in a message of its own."""
         for alert in alerts:
             if channel.name in self.away:
                 raise TransientError("503")
+            self.step()
             self.messages.append((channel.name, alert.state, alert.title))
+            self.step()
             yield [alert]
 
 
@@ -132,3 +138,71 @@ def test_a_check_reads_nothing_before_no_other_can_run(ledger, receivers, monkey
     monkeypatch.setattr(check, "History", read_while_another_begins)
     at(ledger, 0)
     assert receivers.messages == [("chat", "open", "device lost: a"), ("pager", "open", "device lost: a")]
+
+
+class KilledError(Exception):
+    """Stands for the end of the process: from then on nothing is sent or written."""
+
+
+def test_a_check_that_is_killed_at_any_step_loses_no_alert_and_repeats_only_what_was_on_its_way(ledger, receivers, monkeypatch):
+    """Before and after each message and each transaction, and in it; the next check tells what is missing."""
+    write, wanted = WatchFile.writing, {(name, "open", f"device lost: {device}") for name in ("chat", "pager") for device in "ab"}
+    steps = itertools.count()
+
+    def step():
+        if next(steps) >= fatal_step:
+            raise KilledError
+
+    @contextmanager
+    def writing(file):
+        step()
+        with write(file) as statements:
+            yield statements
+            step()
+        step()
+
+    monkeypatch.setattr(WatchFile, "writing", writing)
+    receivers.step = step
+    for number in itertools.count():
+        path = ledger.with_name(f"{number}.sqlite")
+        SqliteLedger(path).close()
+        heard(path, "lost", -2, "a", "b")
+        receivers.messages, steps, fatal_step = [], itertools.count(), number
+        try:
+            at(path, 0)
+        except KilledError:
+            last = {name: message for name, *message in receivers.messages}
+            before = list(receivers.messages)
+            fatal_step = float("inf")
+            at(path, 1)
+        else:
+            break
+        with table_row(number):
+            assert set(receivers.messages) == wanted
+            told_again = [message for message in before if receivers.messages.count(message) > 1]
+            assert all(last[name] == message for name, *message in told_again)
+    assert number > 15
+
+
+def test_a_disk_that_was_full_for_a_moment_repeats_no_message(ledger, receivers, monkeypatch):
+    """What was sent is written again at the end of the check; where nothing can be written before, nothing is sent."""
+    write, writes = WatchFile.writing, []
+
+    @contextmanager
+    def writing(file):
+        writes.append(file)
+        if len(writes) == full_at:
+            raise UnavailableError("the disk is full")
+        with write(file) as statements:
+            yield statements
+
+    monkeypatch.setattr(WatchFile, "writing", writing)
+    heard(ledger, "lost", -2, "a", "b")
+    full_at = 1
+    with pytest.raises(UnavailableError):
+        at(ledger, 0)
+    assert receivers.messages == []
+    full_at = 3
+    at(ledger, 0)
+    at(ledger, 1)
+    assert len(receivers.messages) == len(set(receivers.messages)) == 4
