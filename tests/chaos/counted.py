@@ -2,8 +2,8 @@
 
 import re
 import threading
-import urllib.error
 import urllib.request
+from http.client import HTTPException
 
 LOOK_S = 0.25
 
@@ -34,7 +34,7 @@ class Counted:
         try:
             with urllib.request.urlopen(self._url, timeout=2) as response:  # noqa: S310 - loopback
                 counts = self._pattern.findall(response.read().decode())
-        except (OSError, urllib.error.URLError):
+        except (OSError, HTTPException):
             return
         value = int(sum(map(float, counts)))
         if value < self._now:

@@ -1,9 +1,5 @@
 """Boards on this machine with real agents, through kills of whatever runs; `python -m tests.fleet` is the long one."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.fleet.drill import joined, run_drill
@@ -28,10 +24,3 @@ def test_each_job_is_measured_once_beside_a_second_agent(tmp_path):
         drill.judge_measured(jobs, drill.names)
     assert not drill.outcome.faults
     assert (drill.outcome.executions, drill.outcome.runs) == (24, 24)
-
-
-def test_simulated_boards_join_and_measure_in_waves():
-    """As a thousand do, by `python -m tests.fleet.thousand`."""
-    command = [sys.executable, "-m", "tests.fleet.thousand", "--boards", "30"]
-    completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).resolve().parents[2])
-    assert completed.returncode == 0, completed.stdout[-3000:] + completed.stderr[-3000:]
