@@ -3,7 +3,6 @@
 import contextlib
 import random
 import time
-from collections.abc import Iterator
 
 import psutil
 
@@ -17,9 +16,8 @@ def freeze_s(draw: random.Random) -> float:
     return draw.uniform(*(LONG_S if draw.random() < LONG_SHARE else SHORT_S))
 
 
-@contextlib.contextmanager
-def frozen(pid: int | None) -> Iterator[None]:
-    """Stop a process and its children for the block; of one that is gone nothing."""
+def freeze(pid: int | None, seconds: float) -> None:
+    """Stop a process and its children for so long; of one that is gone nothing."""
     family: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
         if pid is not None:
@@ -28,15 +26,7 @@ def frozen(pid: int | None) -> Iterator[None]:
     for process in family:
         with contextlib.suppress(psutil.Error):
             process.suspend()
-    try:
-        yield
-    finally:
-        for process in reversed(family):
-            with contextlib.suppress(psutil.Error):
-                process.resume()
-
-
-def freeze(pid: int | None, seconds: float) -> None:
-    """Stop a process and its children for so long."""
-    with frozen(pid):
-        time.sleep(seconds)
+    time.sleep(seconds)
+    for process in reversed(family):
+        with contextlib.suppress(psutil.Error):
+            process.resume()

@@ -44,7 +44,7 @@ def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
 @pytest.mark.influx
 @pytest.mark.postgresql
 def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
-    """As above; besides, servers, back-ends and COMMITs are struck, both disks are full, the standby takes over."""
+    """As above; besides, the server, its back-ends and COMMITs are struck, and both disks are full."""
     counts = last_line(
         "tests.chaos", "--ledger", "postgresql", "--faults", "40", "--records", "8000", "--seed", "3", "--influxd", str(influxd)
     )
