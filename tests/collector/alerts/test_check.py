@@ -146,7 +146,7 @@ class KilledError(Exception):
 
 def test_a_check_that_is_killed_at_any_step_loses_no_alert_and_repeats_only_what_was_on_its_way(ledger, receivers, monkeypatch):
     """Before and after each message and each transaction, and in it; the next check tells what is missing."""
-    write, wanted = WatchFile.writing, {(name, "open", f"device lost: {device}") for name in ("chat", "pager") for device in "ab"}
+    write, expected = WatchFile.writing, {(name, "open", f"device lost: {device}") for name in ("chat", "pager") for device in "ab"}
     steps = itertools.count()
 
     def step():
@@ -178,7 +178,7 @@ def test_a_check_that_is_killed_at_any_step_loses_no_alert_and_repeats_only_what
         else:
             break
         with table_row(number):
-            assert set(receivers.messages) == wanted
+            assert set(receivers.messages) == expected
             told_again = [message for message in before if receivers.messages.count(message) > 1]
             assert all(last[name] == message for name, *message in told_again)
     assert number > 15
