@@ -30,6 +30,7 @@ PARTS = {
     "influx": 40,
     "ledger_size": 110,
     "commands": 50,
+    "footprint": 50,
 }
 HEADINGS = ("benchmark", "ours", "peer", "peer's", "ratio (95%)", "pairs", "goal", "")
 

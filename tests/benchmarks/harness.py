@@ -175,21 +175,22 @@ def compared(
     *,
     has_processes: bool = False,
     clock: Callable[[], float] = time.monotonic,
-    watch: Callable[..., Watch] = Watch,
+    watch: Callable[..., Watch] | None = Watch,
 ) -> Comparison:
     """Return the ratio of pairs, which end when their interval decides the goal, or after `seconds`, after four pairs at least.
 
-    `has_processes` is whether processes that descend from this one work in the blocks.
+    `has_processes` is whether processes that descend from this one work in the blocks. Without a `watch` no pair is disturbed, as of sizes.
     """
     quiet: list[Pair] = []
     disturbed: list[tuple[int, Pair]] = []
     looks = [seconds / 2**number for number in range(EARLY_LOOKS, 0, -1)]
     begin_s, took_s = clock(), 0.0
     while True:
-        pair_begin_s, watching = clock(), watch(is_long=has_processes or took_s >= LONG_PAIR_S)
+        pair_begin_s = clock()
+        watching = watch(is_long=has_processes or took_s >= LONG_PAIR_S) if watch else None
         values = pair()
         took_s = clock() - pair_begin_s
-        if watching.is_disturbed():
+        if watching and watching.is_disturbed():
             disturbed.append((len(quiet), values))
         else:
             quiet.append(values)
