@@ -67,7 +67,7 @@ def comparisons() -> Iterator[Comparison]:
         if os.geteuid() == 0:
             run = [*COMMAND, "run", model, *RAPID, "--repeats", "1"]
             bare = [sys.executable, "-c", BARE_LOOP, model]
-            pair = in_turn(lambda: _most_mb(run, environment), lambda: _most_mb(bare, environment))
+            pair = in_turn(lambda: _peak_mb(run, environment), lambda: _peak_mb(bare, environment))
             line = Line("memory of all processes of a run of a replay model", "MB", "a bare loop with the same runtime", at_most(1.2))
             # The load of a machine does not change it.
             yield compared(line, pair, SECONDS, watch=None)
@@ -78,20 +78,20 @@ def comparisons() -> Iterator[Comparison]:
         raise LeftOutError("only root may read which pages processes share (/proc/PID/pagemap)")
 
 
-def _most_mb(command: Sequence[str], environment: Mapping[str, str]) -> float:
+def _peak_mb(command: Sequence[str], environment: Mapping[str, str]) -> float:
     """Return the most memory that a command and what it starts have at once.
 
     Raises:
         CalledProcessError: it failed.
     """
-    most = 0
+    peak_pages = 0
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            most = max(most, len(np.unique(np.concatenate([_frames(pid) for pid in _family(process.pid)]))))
+            peak_pages = max(peak_pages, len(np.unique(np.concatenate([_frames(pid) for pid in _family(process.pid)]))))
             time.sleep(PERIOD_S)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return most * PAGE_BYTES / 1e6
+    return peak_pages * PAGE_BYTES / 1e6
 
 
 def _family(pid: int) -> list[int]:
