@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
-from edgemeter.agent.base.evidence import FEWEST, Evidence
+from edgemeter.agent.base.evidence import Evidence
 from edgemeter.agent.base.metrics import Better
-from edgemeter.agent.base.statistics import student_quantile
+from edgemeter.agent.base.statistics import FEWEST, student_quantile
 
 Outcome = Literal["better", "worse", "no difference", "inconclusive"]
 Scale = Literal["ratio", "points"]

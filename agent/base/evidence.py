@@ -20,13 +20,11 @@ from statistics import fmean, geometric_mean, median
 from typing import Literal, NamedTuple
 
 from edgemeter.agent.base.dependence import longest_correlation, variance_inflation
-from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile, student_two_sided_p
+from edgemeter.agent.base.statistics import FEWEST, jackknife_error, jackknife_freedom, student_quantile, student_two_sided_p
 
 CONFIDENCE = 0.95
 Unit = Literal["run", "day", "device", "pair", "image"]
 Turn = tuple[int, int]
-# Fewer runs, days or pairs do not show their scatter.
-FEWEST = 3
 # Scatter between days of one board, as a ratio, if the runs cover too few days to show it; and between sessions of one day. On a virtual
 # machine, unseen neighbours change the speed for minutes. Source: three sets of twenty sessions on one cloud machine, which differed by
 # 7%. With 3% assumed, 53 of 60 intervals contained the median of their set; with 5%, 56; with 6%, all 60. The last set was measured after

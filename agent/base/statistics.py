@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from statistics import NormalDist
 
+# Fewer runs, days or pairs do not show their scatter.
+FEWEST = 3
 _TINY = 1e-300
 _CLOSE = 1e-15
 _STEPS = 500

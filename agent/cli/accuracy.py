@@ -37,8 +37,8 @@ def accuracy(*, model: Path | None, predictions: Path | None, with_classes: bool
     """
     import msgspec
 
+    from edgemeter.agent.verdict.facts import Facts
     from edgemeter.agent.verdict.judge import judge_outputs
-    from edgemeter.agent.verdict.rule import Facts
     from edgemeter.agent.verdict.words import verdict_lines
 
     if predictions is not None:

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -105,6 +104,8 @@ def _text(value: object) -> str:
 @contextmanager
 def _of_runs(sources: Sequence[Path]) -> Iterator[dict[Path, str]]:
     """Yield the paths with their names; the id of a run in this machine's ledger becomes the path of a bundle made from it."""
+    from tempfile import TemporaryDirectory
+
     from edgemeter.agent.bundle.write import write_bundle
     from edgemeter.agent.ledger.ledger import default_path
     from edgemeter.agent.ledger.run_history import ID, LedgerRuns, nothing_called

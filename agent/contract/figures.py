@@ -10,11 +10,13 @@ from dataclasses import KW_ONLY, dataclass
 from enum import Flag, auto
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from edgemeter.agent.base.figures import accuracy, plain_digits, share, significant, span, times
 from edgemeter.agent.base.flags import any_known
-from edgemeter.agent.contract.record import RunRecord
+
+if TYPE_CHECKING:
+    from edgemeter.agent.contract.record import RunRecord
 
 # The group of the record's provenance; figures of `conditions` are facts about the machine.
 Group = Literal[
@@ -80,7 +82,7 @@ class Figure:
     better: Better | None = None
     views: FigureView = FigureView.NONE
     _: KW_ONLY
-    of: Callable[[RunRecord], float | bool | None] | None = None
+    of: "Callable[[RunRecord], float | bool | None] | None" = None
     reads: tuple[str, ...] = ()
     low: str = ""
     high: str = ""
@@ -109,7 +111,7 @@ class Figure:
         return self.rank <= 1
 
     @cached_property
-    def value(self) -> Callable[[RunRecord], Any]:
+    def value(self) -> "Callable[[RunRecord], Any]":
         """The function that reads the figure of a run, whatever its provenance; it returns None if the run has none."""
         return self.of or reader(self.path)
 
@@ -155,7 +157,7 @@ class Figure:
         return frozenset("latency" if group == "generation" else group for group in groups)
 
 
-def reader(path: str) -> Callable[[RunRecord], Any]:
+def reader(path: str) -> "Callable[[RunRecord], Any]":
     """Return a function that reads a path such as `energy.gross_mj` of a run, None for a missing part or an empty path."""
     if not path:
         return lambda _: None
@@ -163,7 +165,7 @@ def reader(path: str) -> Callable[[RunRecord], Any]:
     if not deeper:
         return first
 
-    def value(run: RunRecord) -> Any:
+    def value(run: "RunRecord") -> Any:
         part: Any = first(run)
         for read in deeper:
             if part is None:
@@ -179,20 +181,20 @@ def field_name(path: str) -> str:
     return path.replace(".", "_")
 
 
-def is_throttled(run: RunRecord) -> bool | None:
+def is_throttled(run: "RunRecord") -> bool | None:
     """Return whether the processor throttled around the run, by a condition or by the verdict; None if unknown."""
     if run.verdict.violations and "throttled" in run.verdict.rules:
         return True
     return any_known([condition.throttled_now for condition in run.conditions])
 
 
-def hottest_c(run: RunRecord) -> float | None:
+def hottest_c(run: "RunRecord") -> float | None:
     """Return the highest temperature around the run, None without sensors."""
     temperatures_c = [value for condition in run.conditions for value in condition.temperatures_c.values()]
     return max(temperatures_c) if temperatures_c else None
 
 
-def _correct_answer_mj(run: RunRecord) -> float | None:
+def _correct_answer_mj(run: "RunRecord") -> float | None:
     """Return the energy of all queries over the number of right answers, if the metric counts these."""
     if run.energy is None or run.accuracy is None or why_unequal_questions(run):
         return None
@@ -201,7 +203,7 @@ def _correct_answer_mj(run: RunRecord) -> float | None:
     return run.energy.gross_mj / run.accuracy.value
 
 
-def why_unequal_questions(run: RunRecord) -> str | None:
+def why_unequal_questions(run: "RunRecord") -> str | None:
     """Return why the mean energy of a query is not that of a question; None if each question was asked equally often."""
     if run.generation is None or run.accuracy is None:
         return None
@@ -213,7 +215,7 @@ def why_unequal_questions(run: RunRecord) -> str | None:
     return f"{queries} queries ask {questions} questions: some are in the energy more often than in the score"
 
 
-def takes_a_minute(run: RunRecord) -> bool:
+def takes_a_minute(run: "RunRecord") -> bool:
     """Return whether a run is long enough to show rare events."""
     if run.steady:
         # The run lasts until the frame after the last would be due.

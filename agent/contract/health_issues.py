@@ -28,6 +28,17 @@ class DeviceIssue:
         return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
 
+def needs_attention(health: Health, now_ns: int) -> list[str]:
+    """Return why a device needs attention, a phrase for each reason."""
+    return [issue.text for issue in health_issues(health, now_ns)]
+
+
+def certificate_days(health: Health, now_ns: int) -> float | None:
+    """Return in how many days the device's certificate expires, negative if it has expired."""
+    end_ns = health.certificate_not_after_ns
+    return None if end_ns is None else (end_ns - now_ns) / NS_PER_DAY
+
+
 def health_issues(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
     """Yield the problems in a health report."""
     if (end_ns := health.certificate_not_after_ns) is not None and end_ns - now_ns < CERTIFICATE_DAYS * NS_PER_DAY:

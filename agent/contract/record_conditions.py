@@ -6,7 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.base.evidence import GUEST_SESSION_SD, SESSION_SD
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.types import Count, Int64, Name, Positive, Sha256
 
@@ -122,6 +121,8 @@ class Environment(RecordPart, frozen=True, kw_only=True):
     @property
     def session_sd(self) -> float:
         """The assumed standard deviation between sessions of a day, as a ratio."""
+        from edgemeter.agent.base.evidence import GUEST_SESSION_SD, SESSION_SD  # noqa: PLC0415 - a list of runs needs no statistics
+
         return GUEST_SESSION_SD if self.is_virtual else SESSION_SD
 
 

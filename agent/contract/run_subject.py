@@ -1,6 +1,5 @@
 """The subject of a run: its case and machine, stored once for all runs that share them."""
 
-import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -145,5 +144,7 @@ def subject_of(run: RunRecord) -> RunSubject:
 
 def number_of(value: Any) -> int:
     """Return a hash of a value or its encoded bytes, 52 bits, which a float can hold; it is the same in every ledger."""
+    import hashlib  # noqa: PLC0415 - it brings OpenSSL
+
     encoded = value if isinstance(value, bytes) else msgspec.msgpack.encode(value)
     return int.from_bytes(hashlib.sha256(encoded).digest()[:8], "big") >> 12

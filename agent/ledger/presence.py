@@ -9,10 +9,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.health import Health, ReportedMessage
-from edgemeter.agent.contract.health_issues import health_issues
 from edgemeter.agent.contract.messages import Birth, DeviceState
 
 _Report = TypeVar("_Report")
@@ -128,17 +126,6 @@ def backlog(state: str | None, health: bytes | None) -> DeviceBacklog:
 
 def _decoded(report: bytes | None, kind: type[_Report]) -> _Report | None:
     return msgspec.json.decode(report, type=kind) if report else None
-
-
-def needs_attention(health: Health, now_ns: int) -> list[str]:
-    """Return why a device needs attention, a phrase for each reason."""
-    return [issue.text for issue in health_issues(health, now_ns)]
-
-
-def certificate_days(health: Health, now_ns: int) -> float | None:
-    """Return in how many days the device's certificate expires, negative if it has expired."""
-    end_ns = health.certificate_not_after_ns
-    return None if end_ns is None else (end_ns - now_ns) / NS_PER_DAY
 
 
 @dataclass(frozen=True, slots=True)

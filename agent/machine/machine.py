@@ -3,24 +3,31 @@
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgemeter.agent.base.figures import on_one_line
+
+if TYPE_CHECKING:
+    import subprocess
 
 COMMAND_TIMEOUT_S = 5.0
 
 
-def run_in_english(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+def run_in_english(arguments: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
     """Run a command for at most 5 s, with output in English, and return it; raises OSError or TimeoutExpired."""
+    import subprocess  # noqa: PLC0415 - most commands start no other
+
     env = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(arguments, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT_S, env=env)
 
 
 def command_output(arguments: Sequence[str]) -> str | None:
     """Return the output of a command, or None if it is absent, fails, or takes longer than 5 s."""
+    import subprocess  # noqa: PLC0415 - as above
+
     try:
         completed = run_in_english(arguments)
     except (OSError, subprocess.SubprocessError):

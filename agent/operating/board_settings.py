@@ -2,8 +2,11 @@
 
 import os
 import re
-import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 # The settings before a measurement changed the board (`changed_board.py`).
 RECORD = "var/lib/edgemeter-restore.json"
@@ -74,8 +77,10 @@ def write(path: Path, text: str) -> None:
         raise SettingError(f"cannot write {text!r} to {str(path)!r}: {error.strerror}") from error
 
 
-def run(*command: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+def run(*command: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
     """Run a command with this process's inheritable descriptors; raises SettingError if it cannot run, or takes too long."""
+    import subprocess  # noqa: PLC0415 - most commands change no setting
+
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{PATH}", "LC_ALL": "C"}
     try:
         return subprocess.run(

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from edgemeter.agent.base.decision import rounds_to_decide
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST, REACH, SESSION_SD, Evidence, RunValue, difference, interval_over_runs
-from edgemeter.agent.base.statistics import student_quantile
+from edgemeter.agent.base.evidence import CONFIDENCE, REACH, SESSION_SD, Evidence, RunValue, difference, interval_over_runs
+from edgemeter.agent.base.statistics import FEWEST, student_quantile
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, THROUGHPUT, TPOT, TTFT, figure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case

@@ -20,8 +20,8 @@ from edgemeter.agent.energy.sampler import SensorTrace, describe_trace
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.machine import clock
 from edgemeter.agent.power.detect import scope_rank
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge
-from edgemeter.agent.verdict.rule import Facts
 
 
 def relative_windows(measured: MeasuredRun) -> Windows:

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.evidence import FEWEST
+from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.contract.suite import Case, Suite

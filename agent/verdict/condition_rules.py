@@ -7,7 +7,8 @@ from edgemeter.agent.engine.job import IN_PROCESS
 from edgemeter.agent.machine import throttling
 from edgemeter.agent.machine.attached import is_on_usb_2
 from edgemeter.agent.machine.load import LEAST_NAMED, LOAD_RATIO
-from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence
+from edgemeter.agent.verdict.facts import Facts
+from edgemeter.agent.verdict.rule import Rule, RuleEvidence
 
 # Stolen time adds to latency one to one.
 STEAL_RATIO = 0.02

@@ -4,7 +4,8 @@ import math
 from itertools import combinations
 
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Energy, Scope
-from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence
+from edgemeter.agent.verdict.facts import Facts
+from edgemeter.agent.verdict.rule import Rule, RuleEvidence
 
 # The wider scopes that contain each scope. A GPU's board is on no module.
 INSIDE: dict[Scope, tuple[Scope, ...]] = {scope: WIDEST_FIRST[:index] for index, scope in enumerate(WIDEST_FIRST)}

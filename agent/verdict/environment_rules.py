@@ -3,7 +3,8 @@
 from edgemeter.agent.contract.record_conditions import Condition, Environment, Violation
 from edgemeter.agent.machine import clock, conditions, fingerprint
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
-from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence, violations
+from edgemeter.agent.verdict.facts import Facts
+from edgemeter.agent.verdict.rule import Rule, RuleEvidence, violations
 
 
 def governor(facts: Facts) -> RuleEvidence | None:

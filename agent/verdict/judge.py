@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from edgemeter.agent.base.evidence import FEWEST
+from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.record_conditions import Verdict, worst
 from edgemeter.agent.verdict import condition_rules, energy_rules, environment_rules, output_rules, run_rules
-from edgemeter.agent.verdict.rule import Facts, Rule, violations
+from edgemeter.agent.verdict.facts import Facts
+from edgemeter.agent.verdict.rule import Rule, violations
 from edgemeter.agent.verdict.siblings import APART
 
 RUN_RULES = (*output_rules.RULES, *run_rules.RULES, *condition_rules.RULES, *energy_rules.RULES)

@@ -6,7 +6,8 @@ model should reach.
 
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO, Accuracy
 from edgemeter.agent.engine.job import MeasuredRun, Scored
-from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence
+from edgemeter.agent.verdict.facts import Facts
+from edgemeter.agent.verdict.rule import Rule, RuleEvidence
 
 # The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; less than half of that shows a fault.
 IMPLAUSIBLE = 0.05

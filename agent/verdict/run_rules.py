@@ -7,7 +7,8 @@ from edgemeter.agent.contract.held_load import fails_too_often
 from edgemeter.agent.contract.model_card import UNSURE_FAMILY
 from edgemeter.agent.contract.record_generation import MOST_CACHED
 from edgemeter.agent.engine.job import IN_PROCESS
-from edgemeter.agent.verdict.rule import Facts, Rule, RuleEvidence
+from edgemeter.agent.verdict.facts import Facts
+from edgemeter.agent.verdict.rule import Rule, RuleEvidence
 
 # Six times the growth of healthy runs in 10 to 60 s: -1.5 to 2.5 MB (LiteRT, ONNX Runtime, TorchScript, PyTorch eager and compiled, JAX).
 GROWN_MB = 16.0

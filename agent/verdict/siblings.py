@@ -6,7 +6,7 @@ from statistics import median
 
 import msgspec
 
-from edgemeter.agent.base.evidence import FEWEST
+from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict, Violation

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from edgemeter.agent.base.evidence import FEWEST
+from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.verdict.judge import RULES
 from edgemeter.agent.verdict.rule import Effect, Rule

@@ -18,7 +18,8 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_table
 from edgemeter.agent.base.terminal import TableColumn, fitted_table
-from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
+from edgemeter.agent.contract.health_issues import needs_attention
+from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_file, ledger_option, since_option
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.upkeep import copies

@@ -1,6 +1,5 @@
 """The commands `edgemeter runs`: find, show, note, exclude and delete the runs of a ledger."""
 
-import getpass
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -217,6 +216,8 @@ def _chosen(history: LedgerRuns, run_ids: Sequence[str]) -> list[str]:
 
 
 def _author() -> str:
+    import getpass
+
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

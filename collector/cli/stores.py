@@ -15,12 +15,11 @@ from edgemeter.agent.base.options import added
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.contract.figures import Figure
-from edgemeter.agent.ledger.ledger import default_path
-from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 from edgemeter.collector.runs.figure_names import figure_called
 
 if TYPE_CHECKING:
+    from edgemeter.agent.ledger.run_history import LedgerRuns
     from edgemeter.collector.compare.case_book import CaseBook
     from edgemeter.collector.runs.store import RunStore
 
@@ -111,6 +110,7 @@ def day_number(_context: click.Context, _option: click.Parameter, text: str | No
 
 def model_called(stores: Sequence[str], model: str | None) -> str | None:
     """Return the name of a model: itself, or that of the newest run of this file in the first ledger of `stores`."""
+    from edgemeter.agent.ledger.run_history import LedgerRuns
     from edgemeter.collector.runs.store import ledger_at
 
     if model is None or (ledger := ledger_at(stores[0])) is None:
@@ -128,12 +128,16 @@ def only_options(*names: str) -> Callable[[_Command], _Command]:
 
 
 def chosen_ledger(ledger: LedgerPlace | None = None) -> LedgerPlace:
+    from edgemeter.agent.ledger.ledger import default_path
+
     return ledger or default_path()
 
 
 @contextmanager
-def opened_runs(ledger: LedgerPlace | None, *, is_written: bool = False) -> Iterator[LedgerRuns]:
+def opened_runs(ledger: LedgerPlace | None, *, is_written: bool = False) -> Iterator["LedgerRuns"]:
     """Yield the runs of a ledger, or of the default one; raises ConfigError if there is none yet."""
+    from edgemeter.agent.ledger.run_history import LedgerRuns
+
     address = chosen_ledger(ledger)
     if isinstance(address, Path) and not address.exists():
         raise ConfigError(f"no run is kept in {str(address)!r} yet: measure with `edgemeter run MODEL`, or name another file with --ledger")

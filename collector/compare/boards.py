@@ -8,8 +8,9 @@ from operator import attrgetter
 
 from msgspec.structs import replace as with_fields
 
-from edgemeter.agent.base.evidence import FEWEST, SESSION_SD, RunValue
+from edgemeter.agent.base.evidence import SESSION_SD, RunValue
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.figures import ACCURACY, FIGURES
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.compare.accuracy_and_energy import AccuracySummary

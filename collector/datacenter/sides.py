@@ -6,7 +6,7 @@ from statistics import median
 from typing import NamedTuple
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.evidence import FEWEST
+from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.energy_provenance import MEASURED, energy_provenance
 from edgemeter.agent.contract.figures import ENERGY, THROUGHPUT
 from edgemeter.agent.contract.record import RunRecord

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from edgemeter.agent.ledger.presence import DevicePresence, needs_attention
+from edgemeter.agent.contract.health_issues import needs_attention
+from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.influx.points import fields_text, tag_text
 
 # By name: the meaning of a field of `device`, and how it is read at a time; no value if the device reported no health.

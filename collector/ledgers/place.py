@@ -2,12 +2,14 @@
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.postgres_address import PostgresAddress, is_postgres
-from edgemeter.agent.base.sqlite_file import Access
-from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+
+if TYPE_CHECKING:
+    from edgemeter.agent.base.sqlite_file import Access
+    from edgemeter.agent.ledger.ledger import Ledger
 
 LedgerPlace = Path | PostgresAddress
 
@@ -35,7 +37,7 @@ def shown_place(where: str) -> str:
         return "the given address"
 
 
-def open_ledger(address: LedgerPlace, access: Access = "write") -> Ledger:
+def open_ledger(address: LedgerPlace, access: "Access" = "write") -> "Ledger":
     """Return the ledger at `address`; access `write` creates an absent file, `read` changes nothing.
 
     Raises:
@@ -43,6 +45,8 @@ def open_ledger(address: LedgerPlace, access: Access = "write") -> Ledger:
         UnavailableError: it cannot be opened, its disk is full, or a library is missing.
     """
     if isinstance(address, Path):
+        from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger  # noqa: PLC0415 - a command that names a place may open none
+
         return SqliteLedger(address, access)
     from edgemeter.collector.postgresql.postgres_ledger import PostgresLedger  # noqa: PLC0415 - most ledgers are files
 

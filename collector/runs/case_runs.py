@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.evidence import FEWEST
+from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.figures import LATENCY, Group
 from edgemeter.agent.contract.record_conditions import Verdict, Violation
 from edgemeter.agent.contract.run_figures import VALUE_COLUMNS, RunFigures

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import MOST_FURTHER, Decision
-from edgemeter.agent.base.evidence import CONFIDENCE, FEWEST
+from edgemeter.agent.base.evidence import CONFIDENCE
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, Figure
 from edgemeter.collector.compare.case_figure import CaseFigure

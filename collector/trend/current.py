@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.evidence import FEWEST, RunValue, mean_of
+from edgemeter.agent.base.evidence import RunValue, mean_of
+from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.collector.runs.case_runs import CaseRuns
 from edgemeter.collector.runs.cases import CurrentSegment
 from edgemeter.collector.trend.change_points import ChangePoints, change_points

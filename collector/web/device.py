@@ -9,10 +9,9 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, TPOT, TTFT, Figure, FigureView, figure, in_view
-from edgemeter.agent.contract.health_issues import health_facts
+from edgemeter.agent.contract.health_issues import health_facts, needs_attention
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.agent.contract.series import UNKNOWN_BOARD
-from edgemeter.agent.ledger.presence import needs_attention
 from edgemeter.collector.charts.chart import Chart
 from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.runs.figure_names import with_part

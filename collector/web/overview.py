@@ -10,8 +10,8 @@ from edgemeter.agent.base.documents import JOINT, Plain
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, figure
 from edgemeter.agent.contract.health import Health
-from edgemeter.agent.contract.health_issues import clock_text
-from edgemeter.agent.ledger.presence import DevicePresence, certificate_days, needs_attention
+from edgemeter.agent.contract.health_issues import certificate_days, clock_text, needs_attention
+from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.check import undelivered_texts
 from edgemeter.collector.alerts.firing import page_address
 from edgemeter.collector.alerts.rules import SEVERITIES

@@ -11,9 +11,10 @@ import numpy as np
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
-from edgemeter.agent.base.evidence import FEWEST, RunValue, interval_over_runs, middle_of
+from edgemeter.agent.base.evidence import RunValue, interval_over_runs, middle_of
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.energy_provenance import MEASURED
 from edgemeter.agent.contract.figures import LATENCY, Figure, FigureView, in_view

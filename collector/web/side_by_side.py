@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import attrgetter, itemgetter
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.evidence import FEWEST
+from edgemeter.agent.base.statistics import FEWEST
 from edgemeter.agent.contract.figures import figure
 from edgemeter.agent.contract.mode_answer import ModeAnswer
 from edgemeter.agent.verdict.words import not_counted_text

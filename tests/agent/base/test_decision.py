@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.decision import MATTERS_RATIO, decide, holm, rounds_to_decide
-from edgemeter.agent.base.evidence import DAY_SD, FEWEST, GUEST_SESSION_SD, Assumed, Evidence, RunValue, difference, mean_of
+from edgemeter.agent.base.evidence import DAY_SD, GUEST_SESSION_SD, Assumed, Evidence, RunValue, difference, mean_of
+from edgemeter.agent.base.statistics import FEWEST
 from tests.fixtures.choice_worlds import noise
 from tests.fixtures.rows import table_row
 

@@ -6,8 +6,8 @@ import pytest
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.verdict import output_rules
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge
-from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.run_jobs import rapid_run
 
 SIDE, CLASSES, ANCHORS, PHOTOGRAPHS, OBJECTS = 16, 2, 128, 15, 4

@@ -15,8 +15,8 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.function_subject import FunctionCall, busiest_threads, measure_call
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge
-from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.played_time import play_time
 from tests.fixtures.rows import table_row
 

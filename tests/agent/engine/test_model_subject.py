@@ -14,8 +14,8 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.engine import measure
 from edgemeter.agent.engine.job import Scheduling
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge
-from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.measured_factory import measured as sound_run
 from tests.fixtures.oip_server import ServedModelScript, oip_server, served_file
 from tests.fixtures.played_servers import PlayedModelServer, busy, measure_model

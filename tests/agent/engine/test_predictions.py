@@ -6,8 +6,8 @@ import pytest
 
 from edgemeter.agent.engine.job import Answers
 from edgemeter.agent.engine.predictions import PredictionLog, score_untimed, with_needed_value
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge_outputs
-from edgemeter.agent.verdict.rule import Facts
 from edgemeter.agent.vision.decoders import DECODERS, boxes
 from tests.fixtures.record_factory import SHA_DATA, make_accuracy
 from tests.fixtures.replay_case import write_replay

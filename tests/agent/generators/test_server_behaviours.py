@@ -9,8 +9,8 @@ import pytest
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.record_generation import UNSTREAMED
 from edgemeter.agent.engine.measure import measure as measure_job
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge
-from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.behaving_server import BehavingServer
 from tests.fixtures.in_process_http import InProcessNetwork
 from tests.fixtures.record_factory import make_environment

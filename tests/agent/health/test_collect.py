@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from edgemeter.agent.contract.health import Health, LastStop, decode_health, encode_health
+from edgemeter.agent.contract.health_issues import needs_attention
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.health import collect, health_handler
 from edgemeter.agent.health.collect import CollectOrder, read_health
-from edgemeter.agent.ledger.presence import needs_attention
 from edgemeter.agent.machine.machine import THIS_MACHINE, recorded
 from tests.fixtures.machine_trees import write
 from tests.fixtures.record_factory import make_record

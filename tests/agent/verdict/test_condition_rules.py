@@ -9,8 +9,8 @@ from edgemeter.agent.contract.record_conditions import Condition, RuntimeInfo
 from edgemeter.agent.contract.record_figures import Load, Neighbour, Together
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.job import Scheduling
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge
-from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_environment, make_steady
 from tests.fixtures.rows import table_row

@@ -1,7 +1,7 @@
 """Facts about `edgemeter.agent.verdict.energy_rules`."""
 
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge
-from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_energy
 

@@ -4,8 +4,9 @@ from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.machine.machine import recorded
 from edgemeter.agent.verdict import environment_rules
 from edgemeter.agent.verdict.environment_rules import environment_notes
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge
-from edgemeter.agent.verdict.rule import Facts, violations
+from edgemeter.agent.verdict.rule import violations
 from tests.fixtures import machine_trees
 from tests.fixtures.machine_trees import write
 from tests.fixtures.measured_factory import measured

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_conditions import Condition, Verdict, Violation
 from edgemeter.agent.verdict import words
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import RULES, judge
-from edgemeter.agent.verdict.rule import Facts
 from edgemeter.agent.verdict.siblings import judged_together
 from edgemeter.collector.cli.rules import rules
 from tests.fixtures.measured_factory import measured

@@ -4,8 +4,8 @@ import msgspec
 
 from edgemeter.agent.contract.record_conditions import DatasetInfo, RuntimeInfo
 from edgemeter.agent.engine.job import Answers, OutputTensor, Scored
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge, judge_outputs
-from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_accuracy
 from tests.fixtures.rows import table_row

@@ -9,8 +9,8 @@ from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_conditions import Condition, Environment, RuntimeInfo, Verdict
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.engine.job import MeasuredRun, Scheduling
+from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge
-from edgemeter.agent.verdict.rule import Facts
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_accuracy, make_environment, make_generation
 from tests.fixtures.rows import table_row
