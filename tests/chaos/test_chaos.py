@@ -33,7 +33,6 @@ def last_line(module, *arguments):
 @pytest.mark.mosquitto
 @pytest.mark.influx
 def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
-    """Kills, cuts, stalls, a full disk, stepped clocks, a failing InfluxDB."""
     counts = last_line("tests.chaos", "--faults", "30", "--records", "6000", "--gap", "0.8", "--seed", "3", "--influxd", str(influxd))
     assert counts["sent"] >= 6000
     assert counts["sent"] == counts["ledger"] == counts["influx"]
@@ -44,7 +43,6 @@ def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
 @pytest.mark.influx
 @pytest.mark.postgresql
 def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
-    """As above; besides, the server, its back-ends and COMMITs are struck, and both disks are full."""
     counts = last_line(
         "tests.chaos", "--ledger", "postgresql", "--faults", "40", "--records", "8000", "--seed", "3", "--influxd", str(influxd)
     )
@@ -54,7 +52,6 @@ def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
 
 
 def test_the_embedded_broker_killed_with_its_collector_loses_no_record(tmp_path):
-    """One process holds broker, receiver and ledger: it dies again and again, and what the devices keep comes again."""
     port, ledger = free_port(), tmp_path / "ledger"
     (tmp_path / "outboxes").mkdir()
     with ExitStack() as stack:

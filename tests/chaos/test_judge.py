@@ -11,7 +11,6 @@ ALL = Counter({"a:1": 1, "a:2": 1, "b:1": 1})
 
 
 def test_what_is_missing_is_lost_and_what_is_there_twice_is_doubled():
-    """Whether in the ledger or in InfluxDB."""
     for ledger, influx, lost, doubled in (
         (ALL - Counter({"a:2": 1}), ALL, 1, 0),
         (ALL, ALL - Counter({"a:2": 1}), 1, 0),

@@ -14,7 +14,6 @@ from tests.docs.reference.tables import anchor
 
 
 def test_a_page_is_made_from_the_code():
-    """What was changed and not written down is found here."""
     for name in (*PAGES, *ATTACHMENTS):
         assert (FOLDER / name).read_bytes().decode() == content(name), f"{name}: write it again: python -m tests.docs.reference"
 
@@ -25,7 +24,6 @@ def test_there_is_no_other_page():
 
 
 def test_every_link_of_a_page_leads_somewhere():
-    """To a page beside it or above, and to a heading of this page."""
     for name in PAGES:
         text = content(name)
         headings = {anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
@@ -35,7 +33,6 @@ def test_every_link_of_a_page_leads_somewhere():
 
 
 def test_every_kind_of_topic_and_of_file_is_described():
-    """A new one is not forgotten."""
     assert set(MESSAGES) == set(get_args(TopicKind))
     assert set(PURPOSES) == set(FILES)
 

@@ -66,7 +66,6 @@ def at(ledger, hours, rules=RULES):
 
 
 def test_each_channel_is_told_once_and_of_the_end(ledger, receivers):
-    """Two devices are lost, one comes back; a channel that was away hears of both when it is there again."""
     heard(ledger, "lost", -2, "a", "b")
     receivers.away = {"pager"}
     at(ledger, 0)
@@ -92,7 +91,6 @@ def test_each_channel_is_told_once_and_of_the_end(ledger, receivers):
 
 
 def test_what_ended_before_a_channel_heard_of_it_is_told_as_over(ledger, receivers):
-    """It was an alert, of which somebody waited to hear."""
     heard(ledger, "lost", -2, "a")
     receivers.away = {"chat"}
     at(ledger, 0)
@@ -106,7 +104,6 @@ def test_what_ended_before_a_channel_heard_of_it_is_told_as_over(ledger, receive
 
 
 def test_rules_without_a_channel_for_a_while_tell_nothing_twice(ledger, receivers):
-    """The wrong file of rules once: what was sent is not sent again, what was not still is."""
     heard(ledger, "lost", -2, "a")
     receivers.away = {"pager"}
     at(ledger, 0)
@@ -118,7 +115,6 @@ def test_rules_without_a_channel_for_a_while_tell_nothing_twice(ledger, receiver
 
 
 def test_one_check_runs_at_a_time(ledger, receivers):
-    """The other one fails, and sends nothing."""
     heard(ledger, "lost", -2, "a")
     with open_watch(ledger) as file, file.checking(), pytest.raises(TransientError, match="in progress"):
         at(ledger, 0)
@@ -145,7 +141,6 @@ class KilledError(Exception):
 
 
 def test_a_check_that_is_killed_at_any_step_loses_no_alert_and_repeats_only_what_was_on_its_way(ledger, receivers, monkeypatch):
-    """Before and after each message and each transaction, and in it; the next check tells what is missing."""
     write, expected = WatchFile.writing, {(name, "open", f"device lost: {device}") for name in ("chat", "pager") for device in "ab"}
     steps = itertools.count()
 
@@ -185,7 +180,6 @@ def test_a_check_that_is_killed_at_any_step_loses_no_alert_and_repeats_only_what
 
 
 def test_a_disk_that_was_full_for_a_moment_repeats_no_message(ledger, receivers, monkeypatch):
-    """What was sent is written again at the end of the check; where nothing can be written before, nothing is sent."""
     write, writes = WatchFile.writing, []
 
     @contextmanager

@@ -35,7 +35,6 @@ def address_as(tmp_path, at_end):
 
 
 def test_records_and_presence_go_the_whole_way(address_as, at_end, tmp_path):
-    """The access list allows what the product does, in a group too."""
     collector = at_end.enter_context(collecting(address_as("edgemeter-collector"), tmp_path / "ledger", group="collectors"))
     outbox = at_end.enter_context(Outbox(tmp_path / "outbox"))
     device = at_end.enter_context(publishing(address_as("pi-1"), outbox))
@@ -51,7 +50,6 @@ def test_records_and_presence_go_the_whole_way(address_as, at_end, tmp_path):
 
 @pytest.mark.nightly
 def test_an_agent_with_another_devices_certificate_is_refused_aloud(address_as, at_end, tmp_path):
-    """It keeps its records, and reports the broker's reason."""
     outbox = at_end.enter_context(Outbox(tmp_path / "outbox"))
     device = at_end.enter_context(publishing(address_as("pi-2"), outbox))
     outbox.put(make_record())

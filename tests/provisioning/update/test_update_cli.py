@@ -79,7 +79,6 @@ def world(tmp_path):
 
 
 def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):
-    """Who is bad, who is there already, who is not accepted, and who would go."""
     world.hear("pi-2", agent="2.0")
     world.hear("pi-3", bad_agents=("2.0",))
     world.hear("pi-4", standing="pending")
@@ -96,7 +95,6 @@ def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):
 
 
 def test_each_device_is_ordered_to_the_release_that_fits_it(world):
-    """One job with a work for each release; repeated, nobody is ordered twice."""
     world.hear("pi-3", python="3.13.5", glibc="2.41")
     world.add()
     world.add(python="3.13", glibc="2.41")
@@ -112,7 +110,6 @@ def test_each_device_is_ordered_to_the_release_that_fits_it(world):
 
 
 def test_the_newest_release_is_meant_where_none_is_named(world):
-    """By version, not by the time it was added; a wave is a number or a share."""
     with pytest.raises(errors.ConfigError, match="release add"):
         world.call("update", "--on", "all")
     for version in ("1.10", "1.9"):
@@ -190,7 +187,6 @@ def updated(world):
 
 
 def test_an_update_proceeds_wave_by_wave_through_a_service_that_is_killed(updated):
-    """The command returns at once; the service orders 2, 10 and then all devices, each once, however often it is killed between."""
     assert updated.world.call("update", "--on", "all", "--waves", "2,50%", "--detach").exit_code == 0
     sizes, ordered = [], []
     while updated.job().state == "running" and len(sizes) < 20:
@@ -210,7 +206,6 @@ def test_an_update_proceeds_wave_by_wave_through_a_service_that_is_killed(update
 
 
 def test_an_update_stops_where_too_many_fail_and_is_resumed(updated):
-    """Three of the first five failed: no other is ordered, also by a service that is started again; resumed, all others are updated."""
     world = updated.world
     world.call("update", "--on", "all", "--waves", "5,10", "--max-failed", "0.2", "--detach")
     first = updated.orders()
@@ -237,7 +232,6 @@ def test_an_update_stops_where_too_many_fail_and_is_resumed(updated):
 
 
 def test_the_command_follows_an_update_to_where_it_stops(updated, monkeypatch):
-    """It names the reason and the remedy, and what each device answered; its exit status is 1."""
 
     def sleep(_seconds):
         orders = updated.orders()
@@ -254,7 +248,6 @@ def test_the_command_follows_an_update_to_where_it_stops(updated, monkeypatch):
 
 @pytest.mark.needs("openssl")
 def test_a_release_that_is_added_is_content_and_listed(world, tmp_path):
-    """Verified by the fleet's key; twice is once."""
     (tmp_path / "board").mkdir()
     board = Board(tmp_path / "board")
     shutil.copy(board.root / "release.pub", world.folder.release_public_key)
