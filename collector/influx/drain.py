@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -89,6 +90,7 @@ class Drain:
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="edgemeter-drain", daemon=True)
+        self._posting = ThreadPoolExecutor(1, "edgemeter-drain-write")
 
     def start(self) -> None:
         """Begin at the position that the ledger has for this bucket; raises EdgemeterError if the ledger cannot be opened."""
@@ -105,6 +107,7 @@ class Drain:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._posting.shutdown()
         self._bucket.close()
 
     def has_reached(self, row: int) -> bool:
@@ -150,22 +153,28 @@ class Drain:
 
     def _drain(self, ledger: Ledger) -> None:
         self._position = ledger.position(self.sink_name)
-        while not self._stopping.is_set() and (batch := self._next(ledger)):
-            rejected = self._bucket.write(batch.lines)
+        following = self._next(ledger, self._position)
+        while not self._stopping.is_set() and (batch := following):
+            writing = self._posting.submit(self._bucket.write, batch.lines)
+            # The next batch is made while the server stores this one. The read ends before anything is saved: SQLite immediately refuses a
+            # write within a read that commits have overtaken.
+            try:
+                following = self._next(ledger, batch.last_row)
+            finally:
+                rejected = writing.result()
             # If this batch took longer than the lease, the next owner writes the same points. If the position was set back, or the status
             # is due, the next pass continues from the position.
             if not self._has_lease(ledger) or not self._note(ledger, batch, rejected) or self._is_status_due():
                 self._wake.set()
                 return
 
-    def _next(self, ledger: Ledger) -> _Batch | None:
-        batch = _Batch(self._position)
+    def _next(self, ledger: Ledger, after_row: int) -> _Batch | None:
+        batch = _Batch(after_row)
         points = (
             (row, point)
-            for chunk in ledger.chunks(after_row=self._position)
+            for chunk in ledger.chunks(after_row=after_row)
             for row, point in chunk.read_each(partial(_point, chunk.received_ns), batch.skipped.append)
         )
-        # The read ends before anything is saved: SQLite immediately refuses a write within a read that commits have overtaken.
         with closing(points):
             for row, point in points:
                 batch.last_row = row
@@ -174,7 +183,7 @@ class Drain:
                     batch.references.append(point[1])
                 if len(batch.lines) >= BATCH_POINTS * self._share:
                     break
-        return batch if batch.last_row > self._position else None
+        return batch if batch.last_row > after_row else None
 
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Mapping[int, str]) -> bool:
         """Advance the position to the end of the batch; return False if it was set back meanwhile."""
