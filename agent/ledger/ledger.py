@@ -110,8 +110,6 @@ class Ledger(ABC):
         TransientError: another process holds it; nothing is committed, retry.
     """
 
-    # Whether `commit` mostly waits for another process, so that the caller may work meanwhile, in another thread.
-    is_server = False
     # The statement that replaces the body of a chunk: body, number of the chunk.
     set_body = "UPDATE chunks SET body = ? WHERE chunk = ?"
     where: str

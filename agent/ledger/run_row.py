@@ -131,7 +131,7 @@ def row_of(run: RunRecord, received_ns: int) -> RunRow:
     """Return the row of a numbered run; raises msgspec.ValidationError if it has no number."""
     if run.session is None or run.seq is None:
         raise msgspec.ValidationError(f"record {run.id!r} has no number: only numbered records enter the ledger")
-    likeness = _likeness(run)
+    likeness = likeness_of(run)
     subject, is_timed, places_not_measured = _shared_facts.get(likeness) or _remember(likeness, run)
     values = values_of(run)
     for index in places_not_measured:
@@ -163,7 +163,7 @@ def row_of(run: RunRecord, received_ns: int) -> RunRow:
     return RunRow((run.fleet, run.device, run.session, run.seq), subject, row, is_wrong_time)
 
 
-def _likeness(run: RunRecord) -> bytes:
+def likeness_of(run: RunRecord) -> bytes:
     """Return a key that only runs of one subject share, in less time than computing the subject."""
     is_plain = run.load is None and run.steady is None and run.together is None and run.generation is None
     energy, accuracy = run.energy, run.accuracy

@@ -17,7 +17,9 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import FIGURES, field_name, reader
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Tensor
+from edgemeter.agent.contract.run_figures import VALUE_COLUMNS, values_of
 from edgemeter.agent.ledger.run_history import WithdrawnRun
+from edgemeter.agent.ledger.run_row import likeness_of
 
 MEASUREMENT = "run"
 # Tag by its path in the record.
@@ -51,26 +53,52 @@ FACTS = (
 # The source of the energy, derived from the record.
 ENERGY_PROVENANCE = "energy_provenance"
 
-_NUMBERS = [(entry.name, entry.value) for entry in FIGURES if not entry.is_truth]
-_NUMBERS += [(field_name(path), reader(path)) for entry in FIGURES for path in (entry.low, entry.high, entry.u) if path]
-_FACTS = [(entry.name, entry.value) for entry in FIGURES if entry.is_truth]
-_FACTS += [*((field_name(path), reader(path)) for path in FACTS), (ENERGY_PROVENANCE, energy_provenance)]
+# The facts that runs of one subject do not share.
+_OF_A_RUN = (
+    "id", "session", "seq", "started_at_ns", "stamped_by", "latency.count", "energy.idle_before_w", "verdict.state",
+    "generation.prompt_tokens", "generation.output_tokens",
+)  # fmt: skip
+_TRUTHS = {entry.name for entry in FIGURES if entry.is_truth}
+_RUN_FACTS = [(field_name(path), reader(path)) for path in _OF_A_RUN]
+_SHARED_FACTS = [(field_name(path), reader(path)) for path in FACTS if path not in _OF_A_RUN]
+_SHARED_FACTS.append((ENERGY_PROVENANCE, energy_provenance))
 _TAGS = [(name, reader(path)) for name, path in TAGS.items()]
 
 # Characters; a tag may have 200.
 _LONGEST_PART = 60
 _KEPT_NS = 1_000_000
-_TEXTS, _CASES = 4096, 65_536
+_CASES = 65_536
+# The limit of remembered texts of subjects, some 2 kB each.
+_MOST_SHARED = 2_000
 # A tag can contain neither a line break nor a final backslash, and has no escape for either.
 _PLAIN = dict.fromkeys((*range(32), 127), " ") | {ord("\\"): "/"}
 _ESCAPED = {ord(character): f"\\{character}" for character in ",= "}
 
 
+_shared_texts: dict[tuple[bytes, str | None], tuple[str, str]] = {}
+
+
 def point_line(record: RunRecord) -> str:
+    shared = likeness_of(record), record.suite
+    tags, facts = _shared_texts.get(shared) or _remember(shared, record)
     # A number without a decimal point would make an integer column.
-    fields = [f"{name}={float(value)}" for name, read in _NUMBERS if (value := read(record)) is not None and math.isfinite(value)]
-    fields.append(fields_text((name, read(record)) for name, read in _FACTS))
-    return f"{MEASUREMENT}{_tag_set(tuple(tags_of(record).values()))} {','.join(fields)} {point_ns(record)}"
+    fields = [
+        f"{name}={bool(value)}".lower() if name in _TRUTHS else f"{name}={float(value)}"
+        for name, value in zip(VALUE_COLUMNS, values_of(record), strict=True)
+        if math.isfinite(value)
+    ]
+    run_facts = fields_text((name, read(record)) for name, read in _RUN_FACTS)
+    return f"{MEASUREMENT}{tags} {','.join(fields)},{run_facts},{facts} {point_ns(record)}"
+
+
+def _remember(shared: tuple[bytes, str | None], record: RunRecord) -> tuple[str, str]:
+    """Return the tags and the facts of a record in text, for all records with the same likeness and suite."""
+    tags = "".join(f",{name}={tag_text(value)}" for name, value in sorted(tags_of(record).items()) if value)
+    texts = tags, fields_text((name, read(record)) for name, read in _SHARED_FACTS)
+    if len(_shared_texts) >= _MOST_SHARED:
+        _shared_texts.clear()
+    _shared_texts[shared] = texts
+    return texts
 
 
 def point_ns(record: RunRecord | WithdrawnRun) -> int:
@@ -97,19 +125,12 @@ def _field_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value}i"
 
 
-@lru_cache(_TEXTS)
 def tag_text(value: str) -> str:
     return value.translate(_PLAIN).translate(_ESCAPED)
 
 
 def tags_of(record: RunRecord) -> dict[str, str | None]:
     return {name: value(record) for name, value in _TAGS} | dict(zip(CASE_TAGS, case_tags(record), strict=True))
-
-
-@lru_cache(_CASES)
-def _tag_set(values: tuple[str | None, ...]) -> str:
-    tags = zip((*TAGS, *CASE_TAGS), values, strict=True)
-    return "".join(f",{name}={tag_text(value)}" for name, value in sorted(tags) if value)
 
 
 def case_tags(record: RunRecord) -> tuple[str, str | None, str]:

@@ -58,7 +58,6 @@ class PostgresLedger(PostgresWriter, Ledger):
         UnavailableError: the server does not answer, or psycopg is missing.
     """
 
-    is_server = True
     set_body = """UPDATE chunks SET (body, size_bytes) = (SELECT body, octet_length(body) FROM (SELECT CAST(? AS bytea) AS body) AS bodies)
 WHERE chunk = ?"""
 

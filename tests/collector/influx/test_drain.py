@@ -1,5 +1,6 @@
 import json
 import signal
+import threading
 
 import pytest
 from click.testing import CliRunner
@@ -69,6 +70,28 @@ def test_batches_are_written_in_order_and_what_was_not_noted_is_written_again(pa
     assert seqs_of(bucket.lines) == [*range(1, 21), *range(11, 36)]
     polled(path, drain)
     assert len(bucket.lines) == 45
+
+
+@pytest.mark.usefixtures("in_tens")
+def test_the_next_batch_is_read_while_the_server_stores_one(path, monkeypatch):
+    """The answer to the first write comes after the second batch was read."""
+    put(path, *range(1, 16))
+    bucket, chunks, reads, is_read = InfluxFunction(), SqliteLedger.chunks, [], threading.Event()
+    post = bucket.post
+
+    def counted(ledger, *, after_row):
+        reads.append(after_row)
+        yield from chunks(ledger, after_row=after_row)
+        is_read.set()
+
+    def slow(lines):
+        assert is_read.wait(20)
+        post(lines)
+
+    monkeypatch.setattr(SqliteLedger, "chunks", counted)
+    monkeypatch.setattr(bucket, "post", slow)
+    polled(path, Drain(path, bucket))
+    assert (reads, seqs_of(bucket.lines)) == ([0, 10, 15], list(range(1, 16)))
 
 
 def test_a_point_that_the_server_rejects_is_quarantined_once_and_stops_nothing(path, caplog):

@@ -7,6 +7,7 @@ from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.figures import FIGURES, field_name
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import LanguageModel
+from edgemeter.collector.influx import points
 from edgemeter.collector.influx.points import ENERGY_PROVENANCE, FACTS, point_line, point_ns, tags_of
 from edgemeter.collector.influx.status_points import status_lines
 from tests.fixtures.random_records import random_record
@@ -40,6 +41,19 @@ def test_whatever_a_record_holds_a_column_keeps_its_type():
     assert kinds.items() <= (kinds | of_figures).items()
     assert kinds.keys() <= {*of_figures, *map(field_name, FACTS), ENERGY_PROVENANCE}
     assert len(kinds) > 50
+
+
+def test_a_line_is_the_same_whatever_was_written_before():
+    """The text that runs of one subject share is made once, and nothing that a run has alone is in it."""
+    records = [random_record(seed) for seed in range(40)]
+    records += [msgspec.structs.replace(record, seq=2, suite="another", energy=None, generation=None) for record in records]
+    lines = [point_line(record) for record in records + records]
+    points._shared_texts.clear()
+    alone = []
+    for record in records:
+        alone.append(point_line(record))
+        points._shared_texts.clear()
+    assert lines == alone + alone
 
 
 def test_what_is_no_number_is_absent():
