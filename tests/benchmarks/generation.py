@@ -16,7 +16,7 @@ from unittest import mock
 from edgemeter.agent import generators
 from edgemeter.agent.generators import Limits, LoadedGenerator, server, server_lines
 from edgemeter.agent.runtimes import Options
-from tests.benchmarks.harness import Comparison, Goal, LeftOutError, Line, Pair, compared
+from tests.benchmarks.harness import Comparison, Goal, LeftOutError, Line, Pair, at_most, compared
 
 PROMPT_TOKENS, OUTPUT_TOKENS, CONTEXT = 512, 128, 1024
 SECONDS = 8.0
@@ -87,5 +87,5 @@ def comparisons() -> Iterator[Comparison]:
 
 def _near(pair: Pair) -> Goal:
     """Return the goal of pairs like this: 1 ms and 1% apart at most."""
-    apart = min(APART_RATIO, APART_MS / pair[1])
-    return Goal(f"apart <= {APART_MS:g} ms and {APART_RATIO:.0%}: ratio to \u00b1{apart:.4f}", low=1 - apart, high=1 + apart)
+    apart = min(APART_RATIO, round(APART_MS / pair[1], 4))
+    return at_most(1 + apart, reach=apart)
