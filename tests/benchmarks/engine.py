@@ -115,12 +115,12 @@ def _take_turns(command: list[str], first: int) -> None:
 
     A turn has some 10 queries; the one at its end is long, and above the median.
     """
-    ours = _descendants(os.getpid())
-    _send(ours, signal.SIGSTOP)
+    worker = _descendants(os.getpid())
+    _send(worker, signal.SIGSTOP)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         if not any("benchmark iterations" in line for line in process.stderr or ()):
             raise RuntimeError(f"{command[0]} ended before it measured")
-        sides = ours, [process.pid]
+        sides = worker, [process.pid]
         _send(sides[1], signal.SIGSTOP)
         for number in count(first):
             _send(sides[number % 2], signal.SIGCONT)
@@ -128,7 +128,7 @@ def _take_turns(command: list[str], first: int) -> None:
             if process.poll() is not None:
                 break
             _send(sides[number % 2], signal.SIGSTOP)
-        _send(ours, signal.SIGCONT)
+        _send(worker, signal.SIGCONT)
 
 
 def _descendants(pid: int) -> list[int]:
