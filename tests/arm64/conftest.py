@@ -16,7 +16,6 @@ from tests.fleet.fleet_server import served
 
 @pytest.fixture(scope="module")
 def system():
-    """Return the folder of the arm64 system."""
     folder = requirements.arm64_folder()
     if folder is None:
         raise RuntimeError("no arm64 system is here: the test that enters it must carry the marker `arm64`")
@@ -25,7 +24,6 @@ def system():
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    """Make sure that wheels can be fetched."""
     reach = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", tmp_path_factory.mktemp("reach"), "click"]
     if subprocess.run([str(word) for word in reach], capture_output=True, check=False).returncode != 0:
         pytest.skip("no package index can be reached")
@@ -53,7 +51,6 @@ def board_files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A fleet's server with a release for the board's system."""
     with served(tmp_path_factory.mktemp("server"), HOST) as running:
         running.command("release", "build", "--board", "pi4", "--python", "3.13", "--output", running.folder.parent / "pi4.tar")
         yield running

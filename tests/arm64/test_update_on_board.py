@@ -42,13 +42,11 @@ def last_report(server: FleetServer) -> dict:
 
 
 def released(server: FleetServer, release: Path) -> str:
-    """Add a release to the fleet and return its version."""
     (row,) = json.loads(server.command("release", "add", release, "--format", "json"))
     return str(row["version"])
 
 
 def works(server: FleetServer) -> bool:
-    """Return whether the device is online and does what it is asked for."""
     if device_status(server)["presence"] != "online":
         return False
     server.command("logs", "--on", DEVICE, "--lines", "5")

@@ -25,7 +25,6 @@ class Counted:
         return self._ended + self._now
 
     def stop(self) -> None:
-        """Look a last time and end."""
         self.look()
         self._stopping.set()
         self._thread.join()

@@ -70,7 +70,6 @@ class Database:
                 psutil.Process(backends[turn % len(backends)]).send_signal(number)
 
     def stop(self) -> None:
-        """End everything and give the disks back."""
         self._stopping.set()
         self._thread.join()
         self.server.kill()

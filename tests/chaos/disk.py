@@ -20,7 +20,6 @@ class Disk:
         self.can_fill = mounted.returncode == 0
 
     def fill(self) -> None:
-        """Leave no free page."""
         used = os.statvfs(self.folder)
         # Other writes make the size too small, which the kernel refuses: try again.
         for extra_pages in (0, 16, 64):
@@ -29,7 +28,6 @@ class Disk:
                 return
 
     def free(self) -> None:
-        """Give the space back."""
         self._resize(f"{self.size_mb}m")
 
     def remove(self) -> None:

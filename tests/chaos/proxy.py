@@ -34,8 +34,6 @@ class Proxy:
         self._loop.close()
 
     def cut(self) -> None:
-        """Cut every connection, in the middle of whatever it carries."""
-
         def abort() -> None:
             for writer in list(self._writers):
                 writer.transport.abort()
@@ -43,7 +41,6 @@ class Proxy:
         self._loop.call_soon_threadsafe(abort)
 
     def set(self, mode: Mode) -> None:
-        """Change the mode, for open connections too."""
         self.mode = mode
         if mode != "stall":
             self.cut()

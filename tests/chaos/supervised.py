@@ -31,7 +31,6 @@ class Supervised:
         self._thread.start()
 
     def kill(self, down_s: float) -> None:
-        """End it at once and keep it down so long."""
         self._held.set()
         process = self._process
         if process is not None:
@@ -40,15 +39,12 @@ class Supervised:
         self._held.clear()
 
     def has_ended(self) -> bool:
-        """Return whether it ended by itself, its work done."""
         return not self._thread.is_alive()
 
     def pid(self) -> int | None:
-        """Return its process id while it runs."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def stop(self, number: int = signal.SIGTERM) -> int | None:
-        """End it and its watch; return its exit status."""
         self._stopping.set()
         process = self._process
         if process is not None and process.poll() is None:

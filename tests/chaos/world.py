@@ -90,7 +90,6 @@ class World:
         return judge(expected(self.folder), counts, in_influx(self.influx, self.devices), quarantined, duplicates)
 
     def processes(self) -> list[Supervised]:
-        """Return every process that is kept running."""
         return [self.broker, self.influx_server, *self.collectors, *self.agents]
 
     def disks(self) -> list[Disk]:
@@ -171,7 +170,6 @@ class World:
 
 
 def say(text: str) -> None:
-    """Print a line to standard error at once."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -60,7 +60,6 @@ def influx_place(request, bucket_of):
 
 @pytest.fixture
 def broker(tmp_path):
-    """Return the address of a running mosquitto."""
     with started(mosquitto(tmp_path)) as address:
         yield address
 

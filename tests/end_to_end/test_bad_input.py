@@ -19,7 +19,6 @@ SOUND = SHIPPED / "edgemeter-shapes_fp32.onnx"
 
 
 def edgemeter(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Return the finished command, its home below `cwd`."""
     command = [*EDGEMETER, *map(str, arguments)]
     variables = {**os.environ, "EDGEMETER_HOME": str(cwd / "home"), **environment}
     return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False, timeout=600)

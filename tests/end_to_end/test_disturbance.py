@@ -30,7 +30,6 @@ def hog():
 
 @contextmanager
 def hogs(count):
-    """Keep `count` cores busy."""
     running = [hog() for _ in range(count)]
     try:
         yield running
@@ -42,7 +41,6 @@ def hogs(count):
 
 @pytest.fixture
 def replay(tmp_path):
-    """Return a replay model of 5 ms a query."""
     document = {
         "format": "edgemeter-replay",
         "schema": 1,
@@ -56,7 +54,6 @@ def replay(tmp_path):
 
 
 def run(model: Path, home: Path, *options: str) -> dict:
-    """Return the one record of `edgemeter run`."""
     command = [*EDGEMETER, "run", str(model), "--repeats", "1", "--power", "none", "--format", "json"]
     completed = subprocess.run(
         [*command, *options], capture_output=True, check=True, env={**os.environ, "EDGEMETER_HOME": str(home)}, timeout=600

@@ -16,13 +16,11 @@ from tests.fixtures.servers import mosquitto
 
 
 def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
-    """Start an edgemeter command whose home is `folder`."""
     environment = {**os.environ, "EDGEMETER_HOME": str(folder)}
     return subprocess.Popen([*EDGEMETER, *map(str, arguments)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def finish(process: subprocess.Popen[str], timeout_s: float = 120) -> tuple[int, str, str]:
-    """Return status, output and errors of a command."""
     out, err = process.communicate(timeout=timeout_s)
     return process.returncode, out, err
 

@@ -15,20 +15,17 @@ from tests.fixtures.rows import table_row
 
 
 def edgemeter(home, *arguments, stdout=subprocess.PIPE):
-    """Return the finished process of a command whose home is `home`."""
     environment = {**os.environ, "EDGEMETER_HOME": str(home)}
     command = [*EDGEMETER, *map(str, arguments)]
     return subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=300)
 
 
 def measure(folder, *arguments, home=None, stdout=subprocess.PIPE):
-    """Return the finished `edgemeter run` of a replay model."""
     model = replay_model(folder)
     return edgemeter(home or folder / "home", "run", model, "--mode", "rapid", "--power", "none", "--repeats", 1, *arguments, stdout=stdout)
 
 
 def records_of(home):
-    """Return the records of the ledger in `home`."""
     with SqliteLedger(home / "ledger.sqlite", "read") as ledger:
         return [record.record for record in ledger.records(with_samples=True)]
 

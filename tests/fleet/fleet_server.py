@@ -28,11 +28,9 @@ class FleetServer:
     collector: Supervised
 
     def command(self, *words: object) -> str:
-        """Run `edgemeter fleet ...` as a person does, and return what it printed."""
         return run_fleet(self.folder, *words)
 
     def read(self, *words: object) -> Any:
-        """Return what a command of the fleet prints as JSON."""
         return json.loads(self.command(*words, "--format", "json"))
 
     def join_file(self, device: str) -> Path:

@@ -41,7 +41,6 @@ def test_every_package_of_the_tree_is_listed():
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory) -> Path:
-    """Return a copy of what git tracks."""
     return copy_source(tmp_path_factory.mktemp("source"))
 
 

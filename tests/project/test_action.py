@@ -50,7 +50,6 @@ class Runner:
         return completed.stdout.strip()
 
     def commit(self, latency_ms):
-        """Commit a model that takes this long; return the commit."""
         (self.folder / "suite.toml").write_text(SUITE)
         (self.folder / "model.replay.json").write_text(replay(latency_ms))
         self.git("add", "suite.toml", "model.replay.json")

@@ -59,7 +59,6 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the blocks of a page, in order."""
     text = page.read_text()
     return [
         Block(
@@ -185,7 +184,6 @@ def extras(page: Path) -> str | None:
 
 @contextmanager
 def walk(folder: Path, replaced: dict[str, str] | None = None, programs: Path | None = None, **environment: str) -> Iterator[Walk]:
-    """Open a walk whose background commands end with it."""
     walk = Walk(folder, replaced, programs, **environment)
     try:
         yield walk

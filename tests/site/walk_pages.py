@@ -74,7 +74,6 @@ def walk_page(page: Path, folder: Path, environments: Environments) -> walk.Walk
 
 @contextmanager
 def started(server: Server) -> Iterator[None]:
-    """Start a server, and kill it at the end."""
     server.start()
     try:
         yield
@@ -130,7 +129,6 @@ def transcript(page: Path, reader: walk.Walk) -> str:
 
 
 def typed_in(text: str) -> list[str]:
-    """Return what was typed in a transcript."""
     return [typed.replace("\n> ", "\n") for typed in re.findall(r"^\$ (.*(?:\n> .*)*)", text, re.MULTILINE)]
 
 

@@ -17,7 +17,6 @@ NS_PER_DAY = 86_400 * 10**9
 
 
 def runs_of(p50_ms, **changes):
-    """Return runs on five days around a p50."""
     return [make_run(p50_ms=p50_ms * (1 + day / 100), started_at_ns=STARTED_AT_NS + day * NS_PER_DAY, **changes) for day in range(5)]
 
 

@@ -22,7 +22,6 @@ def store(tmp_path, monkeypatch):
 
 
 def run(*arguments):
-    """Run the command; an error of ours comes through."""
     return CliRunner().invoke(alerts, list(arguments), catch_exceptions=False)
 
 

@@ -30,7 +30,6 @@ def store(tmp_path):
 
 
 def run(*arguments):
-    """Run the command; an error of ours comes through."""
     return CliRunner().invoke(compare, list(map(str, arguments)), catch_exceptions=False, standalone_mode=True)
 
 

@@ -23,7 +23,6 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(*arguments):
-    """Run the command; an error of ours comes through."""
     return CliRunner().invoke(references, [str(argument) for argument in arguments], catch_exceptions=False)
 
 

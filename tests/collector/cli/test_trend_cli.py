@@ -25,7 +25,6 @@ def store(tmp_path):
 
 
 def run(command, *arguments):
-    """Run the command; an error of ours comes through."""
     return CliRunner().invoke(command, list(arguments), catch_exceptions=False)
 
 

@@ -15,7 +15,6 @@ from tests.fixtures.side_factory import make_side
 
 
 def compared(before, after, **options):
-    """Return the comparison of two sides."""
     return between(("before", StoreContents(before)), ("after", StoreContents(after)), **options).comparison
 
 

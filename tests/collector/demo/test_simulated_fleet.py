@@ -15,7 +15,6 @@ from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 
 @pytest.fixture(scope="module")
 def runs():
-    """Return the records of thirty days."""
     return list(simulated_fleet.records_of(make_record(), end_ns=STARTED_AT_NS, days=30))
 
 

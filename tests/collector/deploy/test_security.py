@@ -43,7 +43,6 @@ def fleet(tmp_path):
 
 @pytest.fixture
 def operator(fleet):
-    """Return who sees everything that anybody gets through."""
     watching = fleet.client("edgemeter-operator")
     watching.subscribe("edgemeter/v1/#")
     return watching

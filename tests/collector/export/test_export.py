@@ -19,7 +19,6 @@ from tests.fixtures.record_factory import make_generation, make_generation_energ
 
 
 def rows_of(runs, names=None):
-    """Return what a CSV of these runs says, read back."""
     out = io.StringIO(newline="")
     run_table.write_csv(runs, run_table.every_column() if names is None else run_table.chosen_columns(names), out)
     out.seek(0)

@@ -37,7 +37,6 @@ def in_tens(monkeypatch):
 
 
 def put(path, *seqs, **changes):
-    """Commit records of these numbers."""
     return fill(path, [make_record(session=5, seq=seq, **changes) for seq in seqs])
 
 

@@ -25,7 +25,6 @@ def admit(payload, topic=TOPIC):
 
 
 def encoded(**changes):
-    """Return a numbered record as JSON."""
     return record.encode(make_record(**({"session": 5, "seq": 1} | changes)))
 
 

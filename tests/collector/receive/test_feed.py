@@ -51,7 +51,6 @@ class Handler(FeedEvents):
 
 @contextmanager
 def feeding(address, handler, lasting="persistent"):
-    """Keep a feed up for the block."""
     feed = handler.feed = Feed(address, SessionProfile(f"feed-{lasting}", lasting), handler)
     feed.connect()
     # The broker answers this after the subscription.

@@ -67,7 +67,6 @@ def test_a_closed_inbox_lets_everybody_go_and_takes_nothing_more():
 
 
 def devices(batch):
-    """Return whose messages these are, in order."""
     return [message.topic.split("/")[3] for message in batch]
 
 

@@ -32,7 +32,6 @@ NO_BROKER = BrokerAddress(LOOPBACK, 1)
 
 @pytest.fixture
 def bench(tmp_path):
-    """Return a collector that is brought messages."""
     with intake(tmp_path / "ledger") as bench:
         yield bench
 
@@ -45,7 +44,6 @@ def metrics(collector):
 
 
 def get(monitor, path):
-    """Return status and text of an answer."""
     try:
         with urllib.request.urlopen(f"http://{monitor.host}:{monitor.port}{path}", timeout=150) as response:
             return response.status, response.read().decode()

@@ -18,7 +18,6 @@ TOPIC = "edgemeter/v1/lab/pi-1/result"
 
 
 def encoded(seq=1, **changes):
-    """Return a numbered record as JSON."""
     return contract_record.encode(make_record(session=5, seq=seq, **changes))
 
 

@@ -18,7 +18,6 @@ from tests.fixtures.snapshot import same_as_snapshot
 
 
 def printed(comparison, width=200):
-    """Return the lines that a terminal of `width` shows."""
     out = io.StringIO()
     show_comparison(comparison, Console(file=out, width=width))
     return out.getvalue().splitlines()

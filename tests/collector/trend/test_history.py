@@ -28,7 +28,6 @@ def path(tmp_path):
 
 
 def keep(path, runs):
-    """Commit runs to the ledger at `path`."""
     with SqliteLedger(path) as ledger:
         ledger.commit([arrival(run, run.started_at_ns) for run in runs])
 

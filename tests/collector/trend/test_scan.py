@@ -6,7 +6,6 @@ from edgemeter.collector.trend.scan import scan_series
 
 
 def looked(x, known_variance=None, temperature=None, only=None, present=None):
-    """Return the scan of series of full days."""
     x = np.atleast_2d(np.asarray(x, dtype=float))
     known_variance = np.zeros_like(x) if known_variance is None else np.atleast_2d(known_variance)
     present = np.ones_like(x, dtype=bool) if present is None else present

@@ -11,7 +11,6 @@ from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 
 def trend(runs, metric="energy_gross_mj", annotations=()):
-    """Return the trend of the one series that `runs` are."""
     (series_trend,) = watch.trends_of(history_of(runs), annotations, [metric])
     return series_trend
 

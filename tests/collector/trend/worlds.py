@@ -210,7 +210,6 @@ def world(name: str, noise: str, series: int, seed: int = 1) -> list[Days]:
 
 
 def until(days: Days, points: int) -> Days:
-    """Return the series as it was after so many points."""
     fields = ("day", "x", "known", "runs", "temperature_c")
     read_c = None if days.read_c is None else days.read_c[:points]
     changed = {index: texts for index, texts in days.changed.items() if index < points}

@@ -27,7 +27,6 @@ def runs_of(path):
 
 
 def keep(path, *seqs, received_ns=7, session=1):
-    """Put records with these numbers into a ledger."""
     records = [make_record(id=f"{session}-{seq}", session=session, seq=seq) for seq in seqs]
     with SqliteLedger(path) as ledger:
         ledger.commit([arrived(run, record.encode(run), "t", received_ns) for run in records])

@@ -20,7 +20,6 @@ DAYS = 12
 
 @pytest.fixture(scope="session")
 def fleet_ledger(tmp_path_factory):
-    """Return the ledger of a simulated fleet over some days."""
     runs = simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=DAYS)
     ledger = fill(tmp_path_factory.mktemp("fleet") / "ledger.sqlite", runs)
     healths = [make_health(device=f"simulated-pi5-{number:02}", certificate_not_after_ns=2**62) for number in range(1, 25)]
@@ -35,7 +34,6 @@ def fleet_book(fleet_ledger):
 
 @pytest.fixture(scope="session")
 def fleet_page(fleet_book):
-    """Return the page of the simulated fleet, which listens at no port."""
     return PageServer(fleet_book, TrendEvents())
 
 

@@ -19,7 +19,6 @@ def runs_of_days(*cases):
 
 
 def view_of(address, runs=None):
-    """Return the view that an address shows of these runs."""
     context = view_context(runs or runs_of_days())
     return show(context, read_address(address))
 

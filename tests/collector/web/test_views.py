@@ -27,7 +27,6 @@ MODES = {"15W": 12.0, "25W": 10.0}
 
 
 def answers(runs, *addresses):
-    """Return what the page of these runs answers to each address."""
     page = page_of(runs)
     texts = [text_of(page, f"/{address}") for address in addresses]
     return texts[0] if len(texts) == 1 else texts

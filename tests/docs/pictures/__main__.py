@@ -24,7 +24,6 @@ PHOTOGRAPHED: Mapping[str, Callable[[Path], None]] = {"trend": known_truth.trend
 
 
 def main(names: list[str]) -> None:
-    """Draw the pictures of these names, or all."""
     if unknown := set(names) - {*DRAWN, *PHOTOGRAPHED}:
         sys.exit(f"no picture {', '.join(sorted(unknown))}: draw {', '.join((*DRAWN, *PHOTOGRAPHED))}")
     for name, draw in DRAWN.items():

@@ -51,21 +51,17 @@ class Canvas:
     shapes: list[str] = field(default_factory=list)
 
     def rect(self, corner: Point, size: Point, kind: str) -> None:
-        """Draw a rectangle from its top left corner."""
         self.shapes.append(
             f'<rect class="{kind}" x="{corner[0]:.1f}" y="{corner[1]:.1f}" width="{size[0]:.1f}" height="{size[1]:.1f}" rx="4"/>'
         )
 
     def line(self, *points: Point, kind: str = "ink") -> None:
-        """Draw a line through points."""
         self.shapes.append(f'<polyline class="{kind}" points="{_joined(points)}"/>')
 
     def area(self, points: Sequence[Point], kind: str) -> None:
-        """Fill the area within points."""
         self.shapes.append(f'<polygon class="{kind}" points="{_joined(points)}"/>')
 
     def dot(self, at: Point, kind: str, radius: float = 3.5) -> None:
-        """Draw a dot."""
         self.shapes.append(f'<circle class="{kind}" cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius:g}"/>')
 
     def truth(self, x: float, y: float) -> None:
@@ -88,7 +84,6 @@ class Canvas:
             self.text(label, (scale(value), y + 16), "small soft", "middle")
 
     def svg(self) -> str:
-        """Return the picture as a file."""
         body = "\n".join(f"  {shape}" for shape in self.shapes)
         size = f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
         paper = f'<rect class="paper" width="{self.width}" height="{self.height}" rx="6"/>'

@@ -134,14 +134,12 @@ def _on(device: str, from_day: int, to_day: int) -> Callable[[RunRecord], bool]:
 
 
 def decision(question: Question) -> Decision:
-    """Return the decision of `edgemeter compare` on a question."""
     sides = [StoreContents(oldest_first(filter(belongs, fleet())), ()) for belongs in (question.baseline, question.candidate)]
     (row,) = between(("before", sides[0]), ("after", sides[1]), days="all").comparison.rows[-1:]
     return row.decisions[question.figure]
 
 
 def questions() -> Sequence[Question]:
-    """Return questions that have each outcome."""
     pi5, orin, day = "simulated-pi5-01", "simulated-orin-01", simulated_fleet.UPDATE_DAY
     return (
         Question("update of a Pi 5: latency, 10 days each", _on(pi5, day - 10, day), _on(pi5, day, day + 10), UPDATE),
@@ -202,11 +200,9 @@ def photograph(folder: Path, name: str, address: str, runs: Sequence[RunRecord])
 
 
 def trend(folder: Path) -> None:
-    """Take pictures of the trend of nine boards."""
     boards = [run for run in fleet() if run.device.startswith("simulated-pi5-0")]
     photograph(folder, "trend", "trend?metric=latency_p50_ms&model=edgemeter-shapes", boards)
 
 
 def overview(folder: Path) -> None:
-    """Take pictures of the overview of all boards."""
     photograph(folder, "overview", "overview", fleet())

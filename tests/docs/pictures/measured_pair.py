@@ -48,7 +48,6 @@ def runs() -> list[RunRecord]:
 
 
 def of_precision(precision: str) -> list[RunRecord]:
-    """Return the runs of one of the two models."""
     return [run for run in runs() if run.precision == precision]
 
 

@@ -21,7 +21,6 @@ Results go to standard output, everything else to standard error. With `--format
 
 
 def page() -> str:
-    """Return the page: each command with its sentence."""
     lines = [HEAD]
     for (name, *inner), command in every_command():
         summary = _summary(command)

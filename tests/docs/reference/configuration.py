@@ -76,7 +76,6 @@ RESIZES: dict[Resize, tuple[str, str]] = {
 
 
 def page() -> str:
-    """Return the page."""
     text = HEAD + table(["sample", "what it is"], ((f"[{kind}](samples/{kind}.toml)", PURPOSES[kind]) for kind in FILES)) + ENVIRONMENT
     variables = {name: variable for group in VARIABLES.values() for name, variable in group.items()}
     rows = ((f"`{name}`", entry.meaning + (" (secret)" if entry.secret else ""), entry.default) for name, entry in variables.items())

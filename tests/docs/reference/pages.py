@@ -12,7 +12,6 @@ NOTE = "<!-- Made from the code by `python -m tests.docs.reference`. -->\n\n"
 
 
 def index() -> str:
-    """Return the list of the pages."""
     lines = [f"- [{title}]({name}): {text}." for name, (title, text, _) in PAGES.items() if name != "index.md"]
     words = "The words of the project are on the [first page](../index.md#words)."
     return f"# Reference\n\nThese pages come from the code. {words}\n\n" + "\n".join(lines) + "\n"

@@ -67,7 +67,6 @@ class Bench:
             return self.settings(**changed).to_device(target or self.device.target(), self.told)
 
     def told(self, *words):
-        """Remember what was said while it went on."""
         self.said.append(words)
 
     @property

@@ -12,7 +12,6 @@ from tests.fixtures.small_disk import small_disk
 
 
 def sha256(content):
-    """Return the hash that names `content`."""
     return hashlib.sha256(content).hexdigest()
 
 

@@ -18,7 +18,6 @@ def listing(folder):
 
 
 def until(is_so, patience_s=60.0):
-    """Wait until a condition holds."""
     end_s = time.monotonic() + patience_s
     while not is_so():
         assert time.monotonic() < end_s, "it never came so far"

@@ -32,7 +32,6 @@ class Lab:
             self.handler.received(Message(f"edgemeter/v1/lab/{device}/health", contract_health.encode_health(report)))
 
     def passes(self, seconds):
-        """Let time pass, and the handler look."""
         self.now_ns += int(seconds * S)
         self.handler.poll(self.now_ns)
 

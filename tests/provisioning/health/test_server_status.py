@@ -26,7 +26,6 @@ def start_service(lab):
 
 
 def problems(lab):
-    """Return what `fleet list` finds wrong with the server."""
     return [problem.split(",")[0] for problem in json.loads(lab.run("list", "--format", "json"))["server"]]
 
 

@@ -82,7 +82,6 @@ def named(request, name):
 
 
 def peer(name, number):
-    """Return a certificate as `getpeercert` has it."""
     return {"subject": ((("organizationName", "x"),), (("commonName", name),)), "serialNumber": number}
 
 
@@ -200,7 +199,6 @@ def connect(lab, files):
 
 
 def ask(connection, path, method="GET", **headers):
-    """Return status, headers and body of the answer."""
     connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     answer = connection.getresponse()
     return answer.status, answer.headers, answer.read()

@@ -26,7 +26,6 @@ def csr(*names, key=None, scheme=hashes.SHA256):
 
 
 def openssl(*arguments, **options):
-    """Return what openssl prints, also where it fails."""
     return subprocess.run(["openssl", *map(str, arguments)], capture_output=True, check=False, **options).stdout.decode()
 
 

@@ -30,7 +30,6 @@ class Enforced:
         self.restart()
 
     def restart(self):
-        """Begin as a new process."""
         lab = self.lab
         self.enforcement = Enforcement(lab.folder, lab.registry, broker_files.authority(lab.folder), lambda: self.passed_s)
 
@@ -45,7 +44,6 @@ class Enforced:
         return self.enforcement.enforce(datetime.fromtimestamp(BEGIN_S + self.passed_s, timezone.utc))
 
     def write(self, put, *values):
-        """Change the registry as another process does."""
         with self.lab.registry.transaction() as connection:
             put(connection, *values)
 
@@ -140,7 +138,6 @@ def test_a_list_of_a_process_that_was_killed_is_announced_by_the_next_one(enforc
 
 
 def end(*_arguments):
-    """End as a killed process does."""
     raise KeyboardInterrupt
 
 
@@ -165,7 +162,6 @@ def test_a_revoked_certificate_stays_refused_where_the_registry_was_lost(enforce
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a fleet's folder with a place for the broker."""
     fleet = FleetFolder(tmp_path)
     fleet.broker.mkdir()
     return fleet

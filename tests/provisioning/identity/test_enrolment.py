@@ -32,7 +32,6 @@ BEGIN_NS = 1_700_000_000 * S
 
 @pytest.fixture(scope="module")
 def pair():
-    """Return an authority's files."""
     return authority.make_authority("edgemeter fleet lab", datetime(2023, 1, 1, tzinfo=timezone.utc))
 
 
@@ -68,7 +67,6 @@ class Fleet:
         return self.rules.with_token(asking, self.now_ns)
 
     def joins(self, device="pi-1", key="key 1", serial="1"):
-        """Let a board join under that name, and return its answer."""
         answer = self.asks(self.token(device), key, serial)
         assert (answer.state, answer.device) == ("accepted", device)
         return answer
@@ -78,11 +76,9 @@ class Fleet:
         return self.rules.with_certificate(device, self.request(key, serial, common_name or device), self.now_ns)
 
     def confirms(self, number, device="pi-1"):
-        """Let a device connect with that certificate."""
         self.rules.confirmed(device, number, self.now_ns)
 
     def decides(self, decide, *arguments):
-        """Carry out a decision of a person."""
         with self.registry.transaction() as statements:
             decide(self.registry, statements, *arguments)
 

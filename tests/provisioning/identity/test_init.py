@@ -16,7 +16,6 @@ pytestmark = pytest.mark.usefixtures("no_broker")
 
 
 def run(folder, *arguments):
-    """Return what the command says; raise what it raises."""
     return run_fleet(folder, "init", *arguments).stdout
 
 

@@ -60,7 +60,6 @@ def release(folder: Path, key: Path, version: str = "0.0.1") -> Path:
 
 
 def run(*command: str | Path, **settings) -> str:
-    """Return what a program printed; it has to end well."""
     program, *arguments = command
     words = [requirements.program(str(program)), *arguments]
     completed = subprocess.run(words, capture_output=True, check=False, timeout=900, text=True, **settings)
@@ -92,14 +91,12 @@ def mtype(image: Path, name: str, offset: int = OFFSET) -> str:
 
 
 def mtools_tree(image: Path, target: Path, offset: int = OFFSET) -> dict[str, bytes]:
-    """Return every file of the file system, as mtools copies them out."""
     target.mkdir()
     run("mcopy", "-s", "-n", "-i", f"{image}@@{offset}", "::*", target)
     return {path.relative_to(target).as_posix(): path.read_bytes() for path in sorted(target.rglob("*")) if path.is_file()}
 
 
 def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
-    """Return what fsck.fat says of the file system, without changing it."""
     part = image.with_suffix(".part") if offset else image
     if offset:
         with image.open("rb") as source, part.open("wb") as target:

@@ -68,7 +68,6 @@ def make_board(root: Path, payload: Path) -> SimpleNamespace:
 
 
 def systemctl_calls(board) -> list[str]:
-    """Return what the service manager was told."""
     return (board.root / "said").read_text().splitlines()
 
 

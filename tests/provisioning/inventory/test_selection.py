@@ -14,7 +14,6 @@ from tests.fixtures.rows import table_row
 
 
 def device(name, board=None, tags=(), **fields):
-    """Return a device of the fleet `lab`."""
     defaults = {"fleet": "lab", "serial": None, "trust": "accepted", "changed_ns": 0}
     return Device(device=name, board=board, tags=tuple(tags), **(defaults | fields))
 

@@ -31,7 +31,6 @@ def photographs(folder, *names):
 
 
 def write(path, text):
-    """Write a file and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 

@@ -34,7 +34,6 @@ class Fleet:
             devices.put(connection, Device("new", "lab", None, None, (), "expected", 1))
 
     def call(self, *arguments, code=0):
-        """Call `edgemeter fleet` and return its standard output and error."""
         result = run_fleet(self.folder.path, *arguments, code=code)
         return result.stdout, result.stderr
 
@@ -44,7 +43,6 @@ class Fleet:
 
 @pytest.fixture
 def lab(tmp_path):
-    """Return a fleet that nobody serves."""
     lab_fleet = Fleet(tmp_path)
     yield lab_fleet
     lab_fleet.registry.close()

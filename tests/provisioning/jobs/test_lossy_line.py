@@ -29,7 +29,6 @@ class Device:
         self.boot()
 
     def boot(self):
-        """Start the agent anew: nothing but the journal is left, and what ran is interrupted."""
         self.journal = Journal(self.path)
         self.session += 1
         for entry in self.journal.open_ones():
@@ -73,7 +72,6 @@ class Line:
             self.held.insert(self.draw.randint(max(0, len(self.held) - 4), len(self.held)), (where, payload))
 
     def deliver(self, bench, devices):
-        """Bring some of it to where it goes."""
         for _ in range(self.draw.randint(0, len(self.held))):
             where, payload = self.held.pop(0)
             if isinstance(where, tuple):

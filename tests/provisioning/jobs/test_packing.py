@@ -23,7 +23,6 @@ REPLAY = {
 
 
 def write(path, text, **files):
-    """Write a suite, and replay models beside it by their latency."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     for name, latency_ms in files.items():

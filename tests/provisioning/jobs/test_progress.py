@@ -14,7 +14,6 @@ class World(Bench):
         super().__init__(path)
 
     def start(self):
-        """Start the service anew; what is retained stays."""
         super().start()
         self.reports = JobProgressHandler(self.folder, self.registry, self.publish)
         self.count = 0

@@ -110,7 +110,6 @@ class World(Bench):
         return {device: order for device, order in self.poll(0) if isinstance(order, Order)}
 
     def end(self, orders, state="done", **fields):
-        """Let the devices end what they were ordered."""
         for name, order in orders.items():
             self.report(name, order, state, order.version, **fields)
         self.poll(0)

@@ -30,7 +30,6 @@ def offline(releases, tmp_path, monkeypatch, pip_finds):
 
 
 def run(command, *arguments):
-    """Return what a command did; what it raises is raised."""
     return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
 
 

@@ -96,7 +96,6 @@ class HonestBoard:
 
 
 def listed(lab, device):
-    """Return a device as `fleet list --format json` shows it."""
     return next(line for line in json.loads(lab.run("list", "--format", "json"))["devices"] if line["device"] == device)
 
 

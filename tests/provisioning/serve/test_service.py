@@ -28,7 +28,6 @@ def test_a_handler_receives_what_fits_its_subscription():
 
 @pytest.fixture
 def service(lab):
-    """Return a service that is not connected, on a clock that stands."""
     with contextlib.closing(lab.registry):
         service = FleetService(lab.folder, fleet_file.fleet_broker_address(lab.folder), lambda: 1.0)
         yield service

@@ -16,7 +16,6 @@ PI4 = replace(BOOKWORM, sha256="d" * 64, board="pi4")
 
 
 def health(**changes):
-    """Return what a device said of itself."""
     fields = {"agent": "1.0", "arch": "aarch64", "python": "3.11.2", "glibc": "2.36", **changes}
     return Health(device="pi-1", fleet="lab", session=1, told_ns=1, **fields)
 

@@ -58,7 +58,6 @@ class World:
         return run_fleet(self.folder.path, *arguments, code=None)
 
     def add(self, version="2.0", **changes):
-        """Add a release, as one that was verified."""
         fields = {**FITS, **changes}
         put = ContentStore(self.folder.content).put_bytes(f"{version} {fields}".encode(), "release.tar")
         with self.registry.transaction() as connection:
@@ -131,7 +130,6 @@ class UpdatedFleet:
         self.start()
 
     def start(self):
-        """Start the service: nothing but the registry is there from before."""
         self.sent = []
         self.registry = Registry(self.world.folder.registry)
         handlers = (JobProgressHandler, JobHandler)
@@ -140,17 +138,14 @@ class UpdatedFleet:
             self.hear(device.device, "state", online(1))
 
     def publish(self, topic, payload, *, lasting="passing"):
-        """Keep what is sent to devices."""
         if lasting == "passing":
             self.sent.append((topic, payload))
 
     def kill(self):
-        """End the service without a word, and start it."""
         self.registry.close()
         self.start()
 
     def hear(self, device, topic, payload):
-        """Let the service receive a message of a device."""
         self.handlers[1].received(Message(str(messages.Topic("lab", device, topic)), payload))
 
     def orders(self, polls=4):
@@ -163,7 +158,6 @@ class UpdatedFleet:
         return {device: order for device, order in sent if isinstance(order, Order) and isinstance(order.work, Update)}
 
     def end(self, orders, failing=()):
-        """Let devices report how their updates ended."""
         for device, order in orders.items():
             state, reason = ("failed", "rolled back to 1.0") if device in failing else ("done", None)
             report = ExecutionReport(
