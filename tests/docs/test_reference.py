@@ -1,6 +1,5 @@
 """Facts about docs/reference: each page is the code's. `python -m tests.docs.reference` writes them again."""
 
-import re
 from typing import get_args
 
 from edgemeter.agent.base.field_texts import field_texts
@@ -10,7 +9,6 @@ from edgemeter.agent.contract.messages import TopicKind
 from edgemeter.agent.settings.files import FILES
 from tests.docs.reference.configuration import PARTS, PURPOSES, RESIZES
 from tests.docs.reference.pages import ATTACHMENTS, FOLDER, PAGES, content
-from tests.docs.reference.tables import anchor
 
 
 def test_a_page_is_made_from_the_code():
@@ -21,15 +19,6 @@ def test_a_page_is_made_from_the_code():
 def test_there_is_no_other_page():
     """A page that nothing makes grows old."""
     assert {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()} == {*PAGES, *ATTACHMENTS}
-
-
-def test_every_link_of_a_page_leads_somewhere():
-    for name in PAGES:
-        text = content(name)
-        headings = {anchor(line.lstrip("# ")) for line in text.splitlines() if line.startswith("#")}
-        for target in re.findall(r"\]\(([^)\s]+)\)", text):
-            path, _, mark = target.partition("#")
-            assert (FOLDER / path).exists() if path else mark in headings, f"{name}: {target}"
 
 
 def test_every_kind_of_topic_and_of_file_is_described():

@@ -3,20 +3,15 @@
 import json
 import shutil
 import time
-from collections import Counter
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import pytest
 
 from edgemeter.agent.base import errors
-from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health
-from edgemeter.agent.contract.orders import ExecutionReport, Order, Update, decode_command, encode_order
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import job_view
-from edgemeter.provisioning.jobs.job_handler import JobHandler
 from edgemeter.provisioning.jobs.progress import JobProgressHandler
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry import jobs as kept
@@ -24,7 +19,7 @@ from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.update.releases import Release
 from tests.fixtures.fleet_command import run_fleet
-from tests.fixtures.fleet_key import command_in, give_service, online
+from tests.fixtures.fleet_key import give_service
 from tests.fixtures.rows import table_row
 from tests.fixtures.update_board import Board
 
@@ -122,122 +117,28 @@ def test_the_newest_release_is_meant_where_none_is_named(world):
             assert world.call("update", "--on", "all", "--waves", waves, "--detach").exit_code == 2
 
 
-class UpdatedFleet:
-    """Devices of a world that answer update orders by hand, and a service that can be killed."""
-
-    def __init__(self, world):
-        self.world, self.now_ns = world, time.time_ns()
-        self.start()
-
-    def start(self):
-        self.sent = []
-        self.registry = Registry(self.world.folder.registry)
-        handlers = (JobProgressHandler, JobHandler)
-        self.handlers = [handler(self.world.folder, self.registry, self.publish) for handler in handlers]
-        for device in devices.read(self.registry):
-            self.hear(device.device, "state", online(1))
-
-    def publish(self, topic, payload, *, lasting="passing"):
-        if lasting == "passing":
-            self.sent.append((topic, payload))
-
-    def kill(self):
-        self.registry.close()
-        self.start()
-
-    def hear(self, device, topic, payload):
-        self.handlers[1].received(Message(str(messages.Topic("lab", device, topic)), payload))
-
-    def orders(self, polls=4):
-        self.sent.clear()
-        for _ in range(polls):
-            self.now_ns += 3 * 10**9
-            for handler in self.handlers:
-                handler.poll(self.now_ns)
-        sent = [(topic.split("/")[3], decode_command(command_in(payload))) for topic, payload in self.sent]
-        return {device: order for device, order in sent if isinstance(order, Order) and isinstance(order.work, Update)}
-
-    def end(self, orders, failing=()):
-        for device, order in orders.items():
-            state, reason = ("failed", "rolled back to 1.0") if device in failing else ("done", None)
-            report = ExecutionReport(
-                job=order.job, attempt=order.attempt, expected_version=order.version, state=state, session=1, reason=reason
-            )
-            self.hear(device, "job", encode_order(report))
-
-    def job(self):
-        return kept.select_jobs(self.world.registry, "ORDER BY made_ns DESC LIMIT 1")[0]
-
-
-@pytest.fixture
-def updated(world):
-    """Return a fleet of twenty devices with a release to go to."""
+def test_the_command_follows_an_update_to_where_it_stops_and_resumes_it(world, monkeypatch):
     world.add()
-    for number in range(4, 21):
-        world.hear(f"pi-{number}")
-    updated = UpdatedFleet(world)
-    yield updated
-    updated.registry.close()
-
-
-def test_an_update_proceeds_wave_by_wave_through_a_service_that_is_killed(updated):
-    assert updated.world.call("update", "--on", "all", "--waves", "2,50%", "--detach").exit_code == 0
-    sizes, ordered = [], []
-    while updated.job().state == "running" and len(sizes) < 20:
-        orders = updated.orders()
-        updated.kill()
-        # An order that nobody answered is sent again, and answered by the device's journal: it is the same.
-        orders |= (repeated := updated.orders())
-        assert all(orders[device] == order for device, order in repeated.items())
-        updated.end(orders)
-        updated.orders(1)
-        updated.kill()
-        sizes.append(len(orders))
-        ordered += [(device, order.job, order.attempt) for device, order in orders.items()]
-    assert [size for size in sizes if size] == [2, 8, 10]
-    assert len(set(ordered)) == len(ordered) == 20
-    assert updated.job().state == "done"
-
-
-def test_an_update_stops_where_too_many_fail_and_is_resumed(updated):
-    world = updated.world
-    world.call("update", "--on", "all", "--waves", "5,10", "--max-failed", "0.2", "--detach")
-    first = updated.orders()
-    updated.end(first, failing=sorted(first)[:3])
-    assert updated.orders() == {}
-    updated.kill()
-    assert updated.orders() == {}
-    job = updated.job()
-    assert (job.state, job.reason, job.wave) == ("stopped", "wave 1 of 3: 3 of 5 failed, at most 20% may", 0)
-    planned = world.call("update", "--on", "all", "--dry-run").output
-    assert f"{job.job} is not finished here" in " ".join(planned.split())
-    assert world.call("jobs", job.job, "--resume").exit_code == 0
-    updated.kill()
-    second = updated.orders()
-    assert len(second) == 5
-    updated.end(second)
-    third = updated.orders()
-    assert len(third) == 10
-    updated.end(third)
-    updated.orders()
-    assert updated.job().state == "done"
-    states = Counter(execution.state for execution in kept.executions_of_job(world.registry, job.job))
-    assert states == {"done": 17, "failed": 3}
-
-
-def test_the_command_follows_an_update_to_where_it_stops(updated, monkeypatch):
+    progress = JobProgressHandler(world.folder, world.registry, lambda *_, **__: None)
 
     def sleep(_seconds):
-        orders = updated.orders()
-        updated.end(orders, failing=orders)
-        updated.orders()
+        queued = kept.select_executions(world.registry, "WHERE state = 'queued'")
+        failed = [replace(execution, attempt=1, state="failed", ended_ns=1, reason="rolled back to 1.0") for execution in queued]
+        with world.registry.transaction() as connection:
+            kept.write_executions(connection, failed)
+        progress.poll(time.time_ns())
 
     monkeypatch.setattr(job_view.time, "sleep", sleep)
-    result = updated.world.call("update", "--on", "pi-1 | pi-2", "--waves", "1", "--format", "json")
+    result = world.call("update", "--on", "pi-1 | pi-2", "--waves", "1", "--max-failed", "0.2", "--format", "json")
     assert result.exit_code == 1
     document = json.loads(result.stdout)
     assert (document["state"], [row["state"] for row in document["executions"]]) == ("stopped", ["failed", "held"])
-    assert f"`edgemeter fleet jobs {document['job']}` shows it, --cancel cancels it, --resume continues it" in result.stderr
+    job = document["job"]
+    assert f"`edgemeter fleet jobs {job}` shows it, --cancel cancels it, --resume continues it" in result.stderr
+    assert kept.find(world.registry, job).reason == "wave 1 of 2: 1 of 1 failed, at most 20% may"
+    assert f"{job} is not finished here" in " ".join(world.call("update", "--on", "all", "--dry-run").output.split())
+    assert world.call("jobs", job, "--resume").exit_code == 0
+    assert kept.find(world.registry, job).state == "running"
 
 
 @pytest.mark.needs("openssl")
