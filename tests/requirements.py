@@ -149,6 +149,10 @@ def pip_wheel() -> Path | None:
     return next(iter([*bundled, *sorted(Path("/usr/share/python-wheels").glob("pip-*.whl"))]), None)
 
 
+def _trixie() -> str | None:
+    return os.environ.get("EDGEMETER_TRIXIE_ROOT") or shutil.which("mmdebstrap")
+
+
 @functools.cache
 def _has_module(name: str) -> bool | None:
     return True if name in sys.modules or importlib.util.find_spec(name) is not None else None
@@ -185,6 +189,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         _module("psycopg"),
     ),
     "chromium": (_program("chromium"), _module("websockets")),
+    "trixie": (Need("mmdebstrap is not installed", "apt-get install mmdebstrap, or set EDGEMETER_TRIXIE_ROOT", _trixie),),
     "arm64": (
         _program("qemu-aarch64-static"),
         Need("no arm64 system with Python 3.13 is there", "run tests/arm64/make_root.sh and set EDGEMETER_ARM64", arm64_folder),

@@ -14,9 +14,10 @@ from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill, report
 from tests.fixtures.rows import table_row
-from tests.fixtures.served_page import page_of, text_of
+from tests.fixtures.served_page import page_of, served, text_of
 
 NOW_NS = 1_800_000_000 * 10**9
 HOUR_NS = 3600 * 10**9
@@ -121,3 +122,27 @@ def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that
     report(ledger, PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), 9))
     assert page.tag(ViewRequest("overview"), "") not in (tags[0][0], tags[1][0])
     assert "it may have ended" not in text_of(page, "/")
+
+
+@pytest.mark.chromium
+def test_what_is_measured_appears_and_goes_without_a_reload(browser, ledger):
+    """When a run begins, when the next one does, and when the device is lost; what devices send stays text."""
+    with served(ledger) as server:
+        page = browser.open(server.url, width=390)
+        page.drawn()
+        page.run("window.same = true")
+        main_text = "document.querySelector('main').textContent"
+        assert "suite nightly" not in page.run(main_text)
+        report(ledger, activity(received_ns=time.time_ns()), job(received_ns=time.time_ns()))
+        page.until(f"{main_text}.includes('run 3 of 12 of suite nightly')")
+        assert page.run("document.querySelectorAll('#now .bar span').length") == 3
+        assert page.run("document.querySelector('#now .bar .done').getBoundingClientRect().width") > 0
+        report(ledger, activity(measuring=Measuring(suite=MARKUP, case=MARKUP, run=4, runs=12), received_ns=time.time_ns()))
+        page.until(f"{main_text}.includes('run 4 of 12')")
+        assert page.run("document.querySelectorAll('img').length") == 0
+        assert page.fits()
+        report(ledger, PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), time.time_ns()))
+        page.until(f"!{main_text}.includes('run 4 of 12')")
+        assert page.run("window.same")
+        assert page.complaints() == []
+        page.close()

@@ -276,8 +276,9 @@ def test_killed_at_any_moment_every_good_release_runs_in_the_end_and_no_bad_one(
     assert set(board.said("bad")) == {f"{number}.0" for number in range(2, 2 + UPDATES) if number % 3 == 0}
 
 
-def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(board):
-    board.plan_kills(3, "pause", "before", "releases/2.0", cuts_power=True)
+def interrupt(board, name, moment, path="", *, cuts_power):
+    """Go to a good release through three interruptions at one step."""
+    board.plan_kills(3, name, moment, path, cuts_power=cuts_power)
     board.start()
     board.want(board.release("2.0"), "2.0")
     board.restart_killed(3)
@@ -285,6 +286,26 @@ def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(boar
     assert board.runs("2.0")
     assert board.said("bad") == {}
     assert wait_until(lambda: board.step()[0] is None)
+
+
+def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(board):
+    """By three power cuts while it is installed; it is not bad."""
+    interrupt(board, "pause", "before", "releases/2.0", cuts_power=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("name", "moment", "cuts_power"),
+    [
+        ("Supervisor._make_room", "after", True),
+        ("install.link", "after", False),
+        ("Supervisor._why_unhealthy", "before", False),
+        ("Supervisor._finish", "before", True),
+    ],
+)
+def test_a_good_release_is_gone_to_through_interruptions_at_any_step(board, name, moment, cuts_power):
+    """By power cuts before the switch and after the verdict, between them by kills."""
+    interrupt(board, name, moment, cuts_power=cuts_power)
 
 
 @pytest.mark.parametrize("installer", [QUICK_INSTALLER, pytest.param(None, marks=pytest.mark.nightly)], ids=["quick", "real"])
