@@ -4,7 +4,7 @@
 # make test-services  real brokers, databases, browser, servers and libraries, in 15 minutes; absent ones are skipped
 # make test-nightly   before a release, for hours: kill loops, chaos, fleet drills, emulated arm64 boards, conversions, every extra alone, simulations of
 #                a thousand draws, tests that need a quiet machine
-# make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults;
+# make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
 #                with ARGS='--ledger postgresql' three collectors share one ledger: 300 faults while 300,000 records are delivered
 # make fleet     20 boards on this machine join, measure jobs in waves and are updated while everything is killed; one is revoked; then all is counted
 # make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; two hours);
@@ -31,7 +31,7 @@ ONCE := --dist loadfile --max-worker-restart 0
 NO_HANG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-services test-nightly check bench bench-full chaos chaos-short fleet arm64 arm64-short fuzz libraries nightly-libraries mlserver triton docs pins types clean
+.PHONY: demo test test-services test-nightly check bench bench-full chaos chaos-short cluster fleet arm64 arm64-short fuzz libraries nightly-libraries mlserver triton docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -71,6 +71,9 @@ chaos-short: .venv/.dev
 
 chaos: .venv/.dev
 	$(BIN)/python -m tests.chaos --full $(ARGS)
+
+cluster: .venv/.dev
+	$(BIN)/python -m tests.chaos.cluster
 
 fleet: .venv/.dev
 	$(BIN)/python -m tests.fleet $(ARGS)

@@ -32,6 +32,7 @@ MARKERS = {
     "initdb": "postgresql",
     "mosquitto": "mosquitto",
     "mosquitto_passwd": "mosquitto",
+    "rmqttd": "rmqtt",
 }
 
 

@@ -78,6 +78,12 @@ def postgresql_folder() -> Path | None:
     return next((folder for folder in folders if (folder / "initdb").is_file() and (folder / "pg_basebackup").is_file()), None)
 
 
+def rmqttd() -> Path | None:
+    """Return the program of RMQTT: EDGEMETER_RMQTTD, or in `../shared/bin`."""
+    address = Path(os.environ.get("EDGEMETER_RMQTTD") or SHARED / "bin" / "rmqttd")
+    return address if address.is_file() else None
+
+
 def mlserver_python() -> Path | None:
     """Return the Python of the environment that has MLServer: EDGEMETER_MLSERVER."""
     address = Path(os.environ.get("EDGEMETER_MLSERVER") or "absent")
@@ -179,6 +185,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "realdata": (_data("EDGEMETER_REALDATA", "realdata"),),
     "captures": (_data("EDGEMETER_CAPTURES", "captures"),),
     "mosquitto": (_program("mosquitto"), _program("mosquitto_passwd")),
+    "rmqtt": (Need("rmqttd is not there", "set EDGEMETER_RMQTTD", rmqttd),),
     "influx": (Need("InfluxDB 2 is not installed", "set EDGEMETER_INFLUXD to its influxd", influxd),),
     "postgresql": (
         Need(

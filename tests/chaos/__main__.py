@@ -16,7 +16,7 @@ STALLED_S = 300.0
 FULL = {"sqlite": (1000, 1_000_000, 1.0), "postgresql": (300, 300_000, 4.0)}
 SHORT = (40, 20_000, 1.2)
 KNOWN = {"sqlite": faults.FAULTS, "postgresql": SHARED_FAULTS}
-NOT_LOGS = ("influx", "collector", "outboxes", "database")
+NOT_LOGS = ("influx", "collector", "outboxes", "data", "wal")
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import random
 import time
+from collections.abc import Iterator
 
 import psutil
 
@@ -16,8 +17,9 @@ def freeze_s(draw: random.Random) -> float:
     return draw.uniform(*(LONG_S if draw.random() < LONG_SHARE else SHORT_S))
 
 
-def freeze(pid: int | None, seconds: float) -> None:
-    """Stop a process and its children for so long; of one that is gone nothing."""
+@contextlib.contextmanager
+def frozen(pid: int | None) -> Iterator[None]:
+    """Stop a process and its children for the block; of one that is gone nothing."""
     family: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
         if pid is not None:
@@ -26,7 +28,15 @@ def freeze(pid: int | None, seconds: float) -> None:
     for process in family:
         with contextlib.suppress(psutil.Error):
             process.suspend()
-    time.sleep(seconds)
-    for process in reversed(family):
-        with contextlib.suppress(psutil.Error):
-            process.resume()
+    try:
+        yield
+    finally:
+        for process in reversed(family):
+            with contextlib.suppress(psutil.Error):
+                process.resume()
+
+
+def freeze(pid: int | None, seconds: float) -> None:
+    """Stop a process and its children for so long."""
+    with frozen(pid):
+        time.sleep(seconds)

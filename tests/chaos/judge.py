@@ -73,18 +73,20 @@ def in_influx(server: Influx, devices: Iterable[str]) -> Counter[str]:
     return counts
 
 
-def judge(journals: Expected, ledger: Counter[str], influx: Counter[str], quarantined: int, duplicates_dropped: int) -> Verdict:
-    """Return the verdict: each record once in the ledger and once in InfluxDB."""
-    stored = set(ledger) | set(influx)
+def judge(journals: Expected, ledgers: list[Counter[str]], influx: Counter[str], quarantined: int, duplicates_dropped: int) -> Verdict:
+    """Return the verdict. Several ledgers may hold the same record; each only once, and InfluxDB only once in all."""
+    together = set().union(*ledgers)
     # After a kill, a record that was "meant" but not marked "kept" counts as sent if it arrived anywhere.
-    sent = journals.kept | (journals.meant & stored)
-    lost = [f"{record_id} not in the ledger" for record_id in sorted(sent - set(ledger))]
-    lost += [f"{record_id} not in InfluxDB" for record_id in sorted(sent - set(influx))]
-    doubled = [f"{record_id} {times} times" for counts in (ledger, influx) for record_id, times in sorted(counts.items()) if times > 1]
-    doubled += [f"{record_id} was never sent" for record_id in sorted(stored - journals.meant)]
+    sent = journals.kept | (journals.meant & (together | set(influx)))
+    foreign = (together | set(influx)) - journals.meant
+    lost = [f"{record_id} not in a ledger" for record_id in sorted(sent - together)] + [
+        f"{record_id} not in InfluxDB" for record_id in sorted(sent - set(influx))
+    ]
+    doubled = [f"{record_id} {times} times" for counts in (*ledgers, influx) for record_id, times in sorted(counts.items()) if times > 1]
+    doubled += [f"{record_id} was never sent" for record_id in sorted(foreign)]
     return Verdict(
         sent=len(sent),
-        ledger=len(ledger),
+        ledger=len(together),
         influx=sum(influx.values()),
         duplicates_dropped=duplicates_dropped,
         retransmitted=journals.retransmitted,

@@ -11,19 +11,23 @@ ALL = Counter({"a:1": 1, "a:2": 1, "b:1": 1})
 
 
 def test_what_is_missing_is_lost_and_what_is_there_twice_is_doubled():
-    for ledger, influx, lost, doubled in (
-        (ALL - Counter({"a:2": 1}), ALL, 1, 0),
-        (ALL, ALL - Counter({"a:2": 1}), 1, 0),
-        (Counter(), Counter(), 6, 0),
-        (ALL + Counter({"a:2": 1}), ALL, 0, 1),
-        (ALL, ALL + Counter({"b:1": 2}), 0, 1),
-        (ALL, ALL + Counter({"c:9": 1}), 0, 1),
+    """Whether in the ledgers or in InfluxDB."""
+    for ledgers, influx, lost, doubled in (
+        ([ALL - Counter({"a:2": 1})], ALL, 1, 0),
+        ([ALL], ALL - Counter({"a:2": 1}), 1, 0),
+        ([Counter()], Counter(), 6, 0),
+        ([ALL + Counter({"a:2": 1})], ALL, 0, 1),
+        ([ALL], ALL + Counter({"b:1": 2}), 0, 1),
+        ([ALL], ALL + Counter({"c:9": 1}), 0, 1),
         # A record left in doubt by a kill counts as sent as soon as one store has it, and then both must.
-        (ALL + Counter({"a:3": 1}), ALL, 1, 0),
-        (ALL + Counter({"a:3": 1}), ALL + Counter({"a:3": 1}), 0, 0),
+        ([ALL + Counter({"a:3": 1})], ALL, 1, 0),
+        ([ALL + Counter({"a:3": 1})], ALL + Counter({"a:3": 1}), 0, 0),
+        # Several ledgers may hold the same record, none twice.
+        ([ALL, Counter({"a:1": 1})], ALL, 0, 0),
+        ([ALL, Counter({"a:1": 2})], ALL, 0, 1),
     ):
-        with table_row(ledger, influx):
-            verdict = judge(SAID, ledger, influx, 0, 0)
+        with table_row(ledgers, influx):
+            verdict = judge(SAID, ledgers, influx, 0, 0)
             assert (verdict.lost, verdict.doubled) == (lost, doubled)
             assert verdict.holds == (lost == doubled == 0)
 

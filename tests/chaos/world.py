@@ -4,8 +4,10 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -38,22 +40,18 @@ class Size:
         return -(-self.records // self.devices)
 
 
-class World:
-    """A broker, an InfluxDB, collectors and agents, with proxies and disks between them, in a `folder` that is gone afterwards.
+class Scene:
+    """The processes of a run, in a `folder` of its own: use it as a context; all of it is gone afterwards. `_build` starts them."""
 
-    Use it as a context.
-    """
+    ledgers: list[str]
+    agents: list[Supervised]
 
-    def __init__(self, influxd: Path, size: Size, collectors: int = 1) -> None:
-        self.size = size
-        self.devices = [f"device-{number:02d}" for number in range(size.devices)]
-        self.ledger_mb = 64 + size.records * RECORD_KB // 1024
+    def __init__(self, influxd: Path, devices: list[str]) -> None:
+        self.devices = devices
         self.collectors: list[Supervised] = []
         self.counted: list[Counted] = []
-        self._influxd = influxd
-        self._number_of_collectors = collectors
-        self._disks: list[Disk] = []
         self._stack = ExitStack()
+        self._influxd = influxd
 
     def __enter__(self):
         try:
@@ -67,59 +65,39 @@ class World:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def settle(self, stalled_s: float) -> bool:
-        """Wait until everything is delivered and drained; return False when nothing has moved for `stalled_s`."""
-        before, moved_s = 0, time.monotonic()
-        while time.monotonic() - moved_s < stalled_s:
-            drained = self._drained(before)
-            if all(agent.has_ended() for agent in self.agents) and drained >= len(expected(self.folder).kept):
-                return True
-            if drained != before:
-                before, moved_s = drained, time.monotonic()
-            time.sleep(1)
-        return False
+    def is_delivered(self) -> bool:
+        """Return whether every agent has ended, its outbox empty."""
+        return all(agent.has_ended() for agent in self.agents)
+
+    def drained(self) -> int:
+        """Return how many records InfluxDB holds."""
+        rows = self.influx.query("SELECT count(id) FROM run")
+        return int(rows[0]["count"]) if rows else 0
 
     def verdict(self) -> Verdict:
-        """End the collectors and return what came of the run."""
         for counted in self.counted:
             counted.stop()
         for collector in self.collectors:
             collector.stop()
-        counts, quarantined = in_ledger(self.ledger)
+        counts = [in_ledger(ledger) for ledger in self.ledgers]
         duplicates = sum(counted.total for counted in self.counted)
-        return judge(expected(self.folder), counts, in_influx(self.influx, self.devices), quarantined, duplicates)
-
-    def processes(self) -> list[Supervised]:
-        return [self.broker, self.influx_server, *self.collectors, *self.agents]
-
-    def disks(self) -> list[Disk]:
-        return [disk for disk in self._disks if disk.can_fill]
-
-    def _drained(self, before: int) -> int:
-        """Return how many points InfluxDB holds; what was seen before while it starts anew, which takes longer the more it holds."""
-        try:
-            rows = self.influx.query("SELECT count(id) FROM run")
-        except OSError:
-            return before
-        return int(rows[0]["count"]) if rows else 0
+        quarantined = sum(entries for _, entries in counts)
+        return judge(expected(self.folder), [ids for ids, _ in counts], in_influx(self.influx, self.devices), quarantined, duplicates)
 
     def _build(self) -> None:
-        self.agents_clock, self.collector_clock = Clock(self.folder / "agents.clock"), Clock(self.folder / "collector.clock")
-        self._disk("outboxes", 256)
-        self.influx_server = self._start_influx()
-        (self.folder / "broker").mkdir()
-        server = mosquitto(self.folder / "broker", *BROKER, f"persistence_location {self.folder}/broker/")
-        self.broker = self._supervised("mosquitto", server.command)
-        await_port(server.port)
-        self.agents_net, self.influx_net = self._proxy(server.port), self._proxy(self.influx.port)
-        self.collector_nets = [self._proxy(server.port) for _ in range(self._number_of_collectors)]
-        self.ledger = self._make_ledger()
-        for number, net in enumerate(self.collector_nets):
-            self._start_collector(number, net.port)
-        self.agents = self._start_agents()
+        raise NotImplementedError
 
-    def _make_ledger(self) -> str:
-        return str(self._disk("collector", self.ledger_mb) / "ledger.sqlite")
+    def _proxy(self, target: int) -> Proxy:
+        proxy = Proxy(target)
+        proxy.start()
+        self._stack.callback(proxy.stop)
+        return proxy
+
+    def _supervised(self, name: str, command: list[str], environment: dict[str, str] | None = None) -> Supervised:
+        process = Supervised(name, command, self.folder / f"{name}.log", environment)
+        self._stack.callback(process.stop)
+        process.start()
+        return process
 
     def _start_influx(self) -> Supervised:
         (self.folder / "influx").mkdir()
@@ -130,37 +108,87 @@ class World:
         (self.folder / "token").write_text(self.influx.token)
         return process
 
-    def _start_collector(self, number: int, broker_port: int) -> None:
-        metrics = f"{LOOPBACK}:{free_port()}"
-        influx = f"http://{LOOPBACK}:{self.influx_net.port}?{urlencode({'org': self.influx.org, 'bucket': self.influx.bucket})}"
-        command = [*EDGEMETER, "collector", "up", "--broker", f"{LOOPBACK}:{broker_port}", "--ledger", self.ledger, "--metrics", metrics]
-        command += ["--influx", influx, "--influx-token-file", str(self.folder / "token")]
-        command += ["--group", "chaos"] if self._number_of_collectors > 1 else []
-        self.collectors.append(self._supervised(f"collector-{number}", command, self.collector_clock))
-        self.counted.append(Counted(f"http://{metrics}/metrics", DUPLICATES))
+    def _collector(
+        self, number: int, broker: int, ledger: str, influx: int, metrics: str, options: Sequence[str], clock: Clock | None = None
+    ) -> Supervised:
+        """Start a collector of the broker and the InfluxDB at these ports."""
+        address = f"http://{LOOPBACK}:{influx}?{urlencode({'org': self.influx.org, 'bucket': self.influx.bucket})}"
+        command = [*EDGEMETER, "collector", "up", "--broker", f"{LOOPBACK}:{broker}", "--ledger", ledger, "--metrics", metrics]
+        command += ["--influx", address, "--influx-token-file", str(self.folder / "token"), *options]
+        return self._supervised(f"collector-{number}", command, clock.environment if clock else None)
 
-    def _start_agents(self) -> list[Supervised]:
-        """Start the agents in groups, each a process."""
-        firsts = range(0, len(self.devices), DEVICES_A_PROCESS)
-        shared = [f"{LOOPBACK}:{self.agents_net.port}", str(self.size.of_each()), str(self.size.rate_per_s / len(firsts))]
+    def _start_agents(
+        self, ports: Sequence[int], devices_a_process: int, of_each: int, rate_per_s: float, clock: Clock | None = None
+    ) -> list[Supervised]:
+        """Start the agents in groups, which take the brokers at `ports` in turn."""
+        groups = [self.devices[first : first + devices_a_process] for first in range(0, len(self.devices), devices_a_process)]
+        shared = [str(of_each), str(rate_per_s / len(groups))]
         agents = []
-        for number, first in enumerate(firsts):
-            devices = self.devices[first : first + DEVICES_A_PROCESS]
-            command = [sys.executable, "-m", "tests.chaos.agents", str(self.folder), *shared, *devices]
-            agents.append(self._supervised(f"agents-{number}", command, self.agents_clock))
+        for number, (group, port) in enumerate(zip(groups, cycle(ports), strict=False)):
+            command = [sys.executable, "-m", "tests.chaos.agents", str(self.folder), f"{LOOPBACK}:{port}", *shared, *group]
+            agents.append(self._supervised(f"agents-{number}", command, clock.environment if clock else None))
         return agents
 
-    def _proxy(self, target: int) -> Proxy:
-        proxy = Proxy(target)
-        proxy.start()
-        self._stack.callback(proxy.stop)
-        return proxy
 
-    def _supervised(self, name: str, command: list[str], clock: Clock | None = None) -> Supervised:
-        process = Supervised(name, command, self.folder / f"{name}.log", clock.environment if clock else None)
-        self._stack.callback(process.stop)
-        process.start()
-        return process
+class World(Scene):
+    """A broker, an InfluxDB, collectors and agents, with proxies and disks between them."""
+
+    def __init__(self, influxd: Path, size: Size, collectors: int = 1) -> None:
+        super().__init__(influxd, [f"device-{number:02d}" for number in range(size.devices)])
+        self.size = size
+        self.ledger_mb = 64 + size.records * RECORD_KB // 1024
+        self._collectors = collectors
+        self._disks: list[Disk] = []
+
+    def settle(self, stalled_s: float) -> bool:
+        """Wait until everything is delivered and drained; return False when nothing has moved for `stalled_s`."""
+        before, moved_s = 0, time.monotonic()
+        while time.monotonic() - moved_s < stalled_s:
+            drained = self._drained(before)
+            if self.is_delivered() and drained >= len(expected(self.folder).kept):
+                return True
+            if drained != before:
+                before, moved_s = drained, time.monotonic()
+            time.sleep(1)
+        return False
+
+    def processes(self) -> list[Supervised]:
+        """Return every process that is kept running."""
+        return [self.broker, self.influx_server, *self.collectors, *self.agents]
+
+    def disks(self) -> list[Disk]:
+        return [disk for disk in self._disks if disk.can_fill]
+
+    def _drained(self, before: int) -> int:
+        """Return how many points InfluxDB holds; what was seen before while it starts anew, which takes longer the more it holds."""
+        try:
+            return self.drained()
+        except OSError:
+            return before
+
+    def _build(self) -> None:
+        self.agents_clock, self.collector_clock = Clock(self.folder / "agents.clock"), Clock(self.folder / "collector.clock")
+        self._disk("outboxes", 256)
+        self.influx_server = self._start_influx()
+        (self.folder / "broker").mkdir()
+        server = mosquitto(self.folder / "broker", *BROKER, f"persistence_location {self.folder}/broker/")
+        self.broker = self._supervised("mosquitto", server.command)
+        await_port(server.port)
+        self.agents_net, self.influx_net = self._proxy(server.port), self._proxy(self.influx.port)
+        self.collector_nets = [self._proxy(server.port) for _ in range(self._collectors)]
+        ledger = self._make_ledger()
+        self.ledgers = [ledger]
+        for number, net in enumerate(self.collector_nets):
+            metrics = f"{LOOPBACK}:{free_port()}"
+            options = ("--group", "chaos") if self._collectors > 1 else ()
+            self.collectors.append(self._collector(number, net.port, ledger, self.influx_net.port, metrics, options, self.collector_clock))
+            self.counted.append(Counted(f"http://{metrics}/metrics", DUPLICATES))
+        self.agents = self._start_agents(
+            [self.agents_net.port], DEVICES_A_PROCESS, self.size.of_each(), self.size.rate_per_s, self.agents_clock
+        )
+
+    def _make_ledger(self) -> str:
+        return str(self._disk("collector", self.ledger_mb) / "ledger.sqlite")
 
     def _disk(self, name: str, size_mb: int) -> Path:
         disk = Disk(self.folder / name, size_mb)
@@ -170,6 +198,7 @@ class World:
 
 
 def say(text: str) -> None:
+    """Print a line to standard error at once."""
     print(text, file=sys.stderr, flush=True)
 
 

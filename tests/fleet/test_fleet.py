@@ -1,5 +1,9 @@
 """Boards on this machine with real agents, through kills of whatever runs; `python -m tests.fleet` is the long one."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.fleet.drill import joined, run_drill
@@ -8,12 +12,14 @@ pytestmark = [pytest.mark.mosquitto, pytest.mark.nightly, pytest.mark.needs("uns
 
 
 def test_a_fleet_loses_and_doubles_nothing_whoever_is_killed(tmp_path):
+    """Boards join, measure jobs in waves and are updated; one is revoked."""
     outcome = run_drill(tmp_path, 3, 8, 5, print)
     assert not outcome.faults
     assert (outcome.executions, outcome.runs, outcome.updated) == (8, 8, 3)
 
 
 def test_each_job_is_measured_once_beside_a_second_agent(tmp_path):
+    """A copy of the board's card is in use too, and 45 processes are killed: the boards' agents, the copy's, the servers'."""
     with joined(tmp_path, 2, 7, print) as drill:
         copied = drill.boards[0].copy()
         copied.start(drill.stack)
@@ -22,3 +28,10 @@ def test_each_job_is_measured_once_beside_a_second_agent(tmp_path):
         drill.judge_measured(jobs, drill.names)
     assert not drill.outcome.faults
     assert (drill.outcome.executions, drill.outcome.runs) == (24, 24)
+
+
+def test_simulated_boards_join_and_measure_in_waves():
+    """As a thousand do, by `python -m tests.fleet.thousand`."""
+    command = [sys.executable, "-m", "tests.fleet.thousand", "--boards", "30"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).resolve().parents[2])
+    assert completed.returncode == 0, completed.stdout[-3000:] + completed.stderr[-3000:]
