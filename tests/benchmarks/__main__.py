@@ -31,6 +31,7 @@ PARTS = {
     "ledger_size": 110,
     "commands": 50,
     "footprint": 50,
+    "setting_up": 110,
 }
 HEADINGS = ("benchmark", "ours", "peer", "peer's", "ratio (95%)", "pairs", "goal", "")
 
