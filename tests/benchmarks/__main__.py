@@ -22,16 +22,16 @@ from tests.benchmarks.harness import ROOT, Comparison, LeftOutError, this_machin
 RESULTS = ROOT / ".bench"
 # Each part is a module with a generator `comparisons()`, and for `--full` perhaps `long_comparisons()`; how long it takes, s.
 PARTS = {
-    "engine": 165,
-    "coco": 45,
-    "vision": 35,
-    "generation": 30,
-    "delivery": 120,
+    "engine": 140,
+    "coco": 40,
+    "vision": 30,
+    "generation": 25,
+    "delivery": 105,
     "drain": 40,
-    "ledger_size": 110,
-    "commands": 50,
-    "footprint": 50,
-    "setting_up": 110,
+    "ledger_size": 95,
+    "commands": 45,
+    "footprint": 55,
+    "setting_up": 115,
 }
 HEADINGS = ("benchmark", "ours", "peer", "peer's", "ratio (95%)", "pairs", "goal", "")
 
