@@ -7,6 +7,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from edgemeter.agent.base import python_target
+from edgemeter.agent.base.errors import ConfigError
 
 _NAMES = "edgemeter.models.fetch.local_files:known_names"
 _FILE = "edgemeter.models.fetch.local_files:named_model"
@@ -33,8 +34,12 @@ def model_path(model: str | Path) -> Path:
     return file
 
 
-def shipped_text(name: str) -> Path | None:
-    """Return a text that ships with the language models; None if there is none."""
+def questions_path(questions: str) -> Path:
+    """Return the file of questions, by its path or by the name of a shipped data set; raises ConfigError if there is none."""
+    path = Path(questions)
     folder: Path = resolve_name(_TEXT)
-    text = folder / name
-    return text if text.is_file() else None
+    shipped = folder / f"{path.name.removeprefix('edgemeter-')}.jsonl"
+    for file in (path, shipped):
+        if file.is_file():
+            return file
+    raise ConfigError(f"there are no questions {questions!r}: give a file, or edgemeter-questions")

@@ -176,8 +176,7 @@ def _measure(
     """Measure the suite while no other run is in progress on this board; return the interruption. `keeping` receives the records."""
     from edgemeter.agent.operating.changed_board import quiet_board
     from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import session, together
-    from edgemeter.agent.session.activity_report import ActivityReport
+    from edgemeter.agent.session import session
     from edgemeter.agent.verdict.environment_rules import environment_notes
     from edgemeter.agent.verdict.words import text_of
 
@@ -193,11 +192,18 @@ def _measure(
             note(f"note: {threads} threads wait for each other on {count(cores, 'core')}: use --threads {cores} or fewer")
         on_event = board.enter_context(session_progress())
         if keeping.delivery is not None:
+            from edgemeter.agent.session.activity_report import ActivityReport
+
             on_event = _in_turn(ActivityReport(suite.name, keeping.delivery.publisher.report_activity), on_event)
             board.callback(keeping.delivery.publisher.report_activity, None)
         recorder = new_recorder(on_event) if new_recorder else None
         bench = (suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep)
-        measured = together.measure(*bench) if plan is None else session.measure(*bench, plan)
+        if plan is None and any(case.together for case in suite.cases):
+            from edgemeter.agent.session import together
+
+            measured = together.measure(*bench)
+        else:
+            measured = session.measure(*bench, plan)
         begun_s = time.monotonic()
         interruption = keeping.follow(measured)
     keeping.seconds = time.monotonic() - begun_s
@@ -341,11 +347,11 @@ def _undelivered(remaining: int, delivery: "Delivery") -> str:
 
 def _new_recorder(options: Mapping[str, Any], settings: config.Config) -> "Callable[[session.OnEvent], BundleRecorder] | None":
     """Return a factory of the writer of bundles, if a folder was named; raises ConfigError if they cannot be written there."""
+    if (folder := options.get("bundle")) is None:
+        return None
     from edgemeter.agent.bundle import signature
     from edgemeter.agent.bundle.write import BundleRecorder, check_folder
 
-    if (folder := options.get("bundle")) is None:
-        return None
     check_folder(folder)
     key = settings.signing_key_file
     return partial(BundleRecorder, folder, signer=signature.signer(Path(key)) if key else None)

@@ -11,6 +11,7 @@ from edgemeter.agent.energy import budget, refusals
 from edgemeter.agent.energy.block import Block, block_of
 from edgemeter.agent.energy.budget import Term
 from edgemeter.agent.energy.curve import Curve
+from edgemeter.agent.energy.energies import Energies
 from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
@@ -46,20 +47,6 @@ class EnergyRun:
         if self.counts_inferences:
             return (self.timed.length_ns - self.queries.paused_ns) / NS_PER_MS
         return float(self.queries.durations_ns.sum()) / NS_PER_MS
-
-
-@dataclass(frozen=True, slots=True)
-class Energies:
-    """The energy with the widest scope, or why there is none; the others, and why some sensors gave none."""
-
-    energy: Energy | None
-    reason: str | None
-    others: tuple[Energy, ...] = ()
-    refused: tuple[str, ...] = ()
-
-    def all(self) -> tuple[Energy, ...]:
-        """Return all energies, the widest scope first."""
-        return () if self.energy is None else (self.energy, *self.others)
 
 
 def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:

@@ -9,7 +9,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
@@ -133,8 +133,10 @@ class _SensorThread(threading.Thread):
         self._readings.append(reading)
 
 
-def pack_traces(traces: Iterable[SensorTrace], timed_start_ns: int) -> tuple[Series, ...]:
+def pack_traces(traces: Sequence[SensorTrace], timed_start_ns: int) -> tuple[Series, ...]:
     """Return the series of all sensors with readings."""
+    if not traces:
+        return ()
     import numpy as np  # noqa: PLC0415 - not at the top: the doctor looks for sensors without numpy
 
     from edgemeter.agent.contract import samples  # noqa: PLC0415 - as above

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgemeter.agent.base import python_target
+from edgemeter.agent.base.model_names import questions_path
 from edgemeter.agent.base.python_target import PythonTarget
 from edgemeter.agent.base.server_address import ServerAddress
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.model_formats import PYTHON
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.engine.prompts.question_file import path_of
 from edgemeter.agent.machine.attached import UNUSED_CORAL, edge_tpus
 from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.sandbox.bubblewrap import SandboxGrant, existing, is_narrow
@@ -58,7 +58,7 @@ def grant_for(case: Case) -> SandboxGrant:
     if case.data is not None:
         read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
     if case.questions is not None:
-        read.append(path_of(case.questions))
+        read.append(questions_path(case.questions))
     if case.runtime in ("server", "served"):
         return _server_grant(model, tuple(read))
     return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not is_on_cpu(case))

@@ -12,15 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.record_generation import TokenCounts
 from edgemeter.agent.runtimes import Options
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 GENERATORS: Mapping[str, str] = {
     "llama": "edgemeter.agent.generators.local_server:LocalServer",
@@ -102,7 +103,7 @@ class LoadedGenerator:
     import_ns: int
     load_ns: int
     context_tokens: int
-    text_tokens: NDArray[np.int32]
+    text_tokens: "NDArray[np.int32]"
     first_tokens: tuple[int, ...] = ()
     name: str | None = None
     precision: str | None = None

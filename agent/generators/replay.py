@@ -15,13 +15,11 @@ library.
 """
 
 import time
-from importlib.metadata import version
 from itertools import cycle
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
@@ -67,6 +65,10 @@ class ReplayGenerator(Generator):
 
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Read the recording and wait for its load time; see `Generator.load`."""
+        from importlib.metadata import version  # noqa: PLC0415 - a session reads this file too, and needs neither
+
+        import numpy as np  # noqa: PLC0415 - as above
+
         check_options("replay", options, backends=("replay",), extra=("wait",))
         started_ns = time.monotonic_ns()
         self._spin_ns = spinning_ns(options.extra.get("wait", "spin"))

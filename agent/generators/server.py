@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import AnswerError, ConfigError, MeasurementError, UnavailableError, one_line
@@ -106,6 +105,8 @@ class ServerGenerator(generators.ConcurrentGenerator):
         return loaded
 
     def _loaded_with(self, probe: ReceivedAnswer, context_tokens: int) -> LoadedGenerator:
+        import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
+
         connection, file, facts = self._connection, self._file, self._facts
         words = tokens_of(connection, ORDINARY_WORDS, special=False) if self._takes_tokens else []
         url_facts = {"server_url": file.url} | ({"server_machine": "this"} if is_on_this_machine(file.url) else {})

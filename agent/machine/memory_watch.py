@@ -3,8 +3,8 @@
 import os
 import threading
 import time
-
-import numpy as np
+from bisect import bisect_right
+from operator import itemgetter
 
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
@@ -32,8 +32,15 @@ class MemoryWatch:
         """Return the memory at 0, 1/3, 2/3 and 3/3 of a time, monotonic ns; empty with too few readings."""
         if sum(begin_ns <= taken_ns <= end_ns for taken_ns, _ in self._readings) < _FEWEST:
             return ()
-        taken_ns, resident_mb = zip(*self._readings, strict=True)
-        return tuple(float(value) for value in np.interp(np.linspace(begin_ns, end_ns, 4), taken_ns, resident_mb))
+        return tuple(self._resident_mb(begin_ns + third * (end_ns - begin_ns) / 3) for third in range(4))
+
+    def _resident_mb(self, at_ns: float) -> float:
+        """Return the memory at a moment, in proportion between the readings around it."""
+        later = bisect_right(self._readings, at_ns, key=itemgetter(0))
+        if later in {0, len(self._readings)}:
+            return self._readings[max(later - 1, 0)][1]
+        (before_ns, before_mb), (after_ns, after_mb) = self._readings[later - 1 : later + 1]
+        return (after_mb - before_mb) / (after_ns - before_ns) * (at_ns - before_ns) + before_mb
 
     def _watch(self) -> None:
         page_mb = os.sysconf("SC_PAGE_SIZE") / 1e6

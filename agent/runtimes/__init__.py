@@ -8,15 +8,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.sandbox.user_code import plugin_class
 
-Array = NDArray[Any]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+else:
+    # A session reads this table, and needs no NumPy (9 MB).
+    Array = Any
 
 RUNTIMES: Mapping[str, str] = {
     "litert": "edgemeter.agent.runtimes.litert:LiteRt",
@@ -183,8 +187,10 @@ def create(name: str) -> Runtime:
     return runtime
 
 
-def dequantise(array: Array, info: TensorInfo) -> NDArray[np.float32]:
+def dequantise(array: Array, info: TensorInfo) -> "NDArray[np.float32]":
     """Return the real values of an output, float32, same shape; integers without a scale are only converted."""
+    import numpy as np  # noqa: PLC0415 - as above
+
     if info.scale is None:
         return array.astype(np.float32, copy=False)
     zero = np.float32(info.zero_point or 0)

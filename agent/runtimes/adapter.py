@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -78,6 +77,9 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
     Raises:
         UnavailableError: none is installed, or the installed one cannot be imported.
     """
+    # Before the clock: some libraries import it too. A session, which reads this file, does not need it.
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - as above
+
     broken = ""
     for candidate in candidates:
         started_ns = time.monotonic_ns()
@@ -89,7 +91,11 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
                 broken = f": {candidate.module} is here but cannot be imported: {one_line(error)}"
             continue
         import_ns = time.monotonic_ns() - started_ns
-        return RuntimeLibrary(module, *_distribution(candidate, module), import_ns)
+        installed = {}
+        for name in candidate.distributions:
+            with suppress(PackageNotFoundError):
+                installed[name] = version(name)
+        return RuntimeLibrary(module, *_distribution(candidate, module, installed), import_ns)
     if not broken and (why := why_absent(candidates, extra)):
         raise UnavailableError(why)
     modules = " or ".join(candidate.module for candidate in candidates)
@@ -99,15 +105,11 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
     raise UnavailableError(f"no usable {modules}{broken or ' is installed'}; {remedy}{candidates[0].note}")
 
 
-def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:
+def _distribution(candidate: LibraryCandidate, module: Any, installed: Mapping[str, str]) -> tuple[str, str]:
     """Return name and version of the distribution; a vendor's build may have another name, then the module's version counts.
 
-    If several distributions have the module, the last one overwrote the others: it is the one with the module's version.
+    If several of those `installed` have the module, the last one overwrote the others: it is the one with the module's version.
     """
-    installed = {}
-    for name in candidate.distributions:
-        with suppress(PackageNotFoundError):
-            installed[name] = version(name)
     top = import_module(candidate.module.partition(".")[0])
     module_version = str(getattr(module, "__version__", None) or getattr(top, "__version__", "unknown"))
     pairs = installed.items()

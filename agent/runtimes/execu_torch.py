@@ -17,8 +17,6 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
@@ -110,6 +108,8 @@ class ExecuTorch(Runtime):
 
     def outputs(self) -> list[Array]:
         """Return copies of the outputs, in the method's order."""
+        import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
+
         if not self._has_run:
             raise MeasurementError("ExecuTorch has no output: run a query first")
         return [np.array(tensor.numpy()) for tensor in self._method.get_outputs()]

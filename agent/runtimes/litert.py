@@ -21,8 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo, adapter
 from edgemeter.agent.runtimes.litert_compiled import BACKENDS, CompiledGraph, recorded_backend
@@ -171,6 +169,8 @@ def _backend(interpreter: Any, options: Options, model: Path, library: adapter.R
 
 def _info(details: Mapping[str, Any], names: Mapping[int, str]) -> TensorInfo:
     """Return one tensor as the model declares it; the signature's name replaces a converter's."""
+    import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
+
     name = str(details["name"])
     if _OPAQUE.fullmatch(name):
         name = names.get(int(details["index"]), name)

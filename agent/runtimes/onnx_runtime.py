@@ -20,8 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo
@@ -114,6 +112,8 @@ class OnnxRuntime(Runtime):
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs; return `InferenceSession.run` on the copies."""
+        import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
+
         check_inputs(inputs, self._inputs)
         # The inputs are copied to the same memory each time, after the outputs are freed, because new addresses cost providers time.
         self._last, feeds = None, self._feeds

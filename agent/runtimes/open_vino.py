@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo, adapter
@@ -103,6 +101,8 @@ class OpenVino(Runtime):
 
     def outputs(self) -> list[Array]:
         """Return copies of the outputs, in the model's order."""
+        import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
+
         if self._last is None:
             raise MeasurementError("OpenVINO has no output: run a query first")
         return [np.array(array) for array in self._last.values()]

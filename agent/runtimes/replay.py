@@ -16,13 +16,11 @@ before its end and spins from there; with the setting `wait = "sleep"` it never 
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
-import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, one_line
 from edgemeter.agent.base.foreign_text import decode_json
@@ -82,6 +80,8 @@ class ReplayRuntime(Runtime):
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Read the recording and wait for its load time; see `Runtime.load`."""
+        from importlib.metadata import version  # noqa: PLC0415 - a session reads this file too, and needs no parser of mails
+
         check_options("replay", options, backends=("replay",), extra=("wait",))
         started_ns = time.monotonic_ns()
         self._spin_ns = spinning_ns(options.extra.get("wait", "spin"))
@@ -169,6 +169,8 @@ def _info(entry: ReplayInput) -> TensorInfo:
 
 
 def _values(entry: ReplayOutput, model: Path) -> Array:
+    import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
+
     if entry.values is None:
         return np.zeros(entry.shape, entry.dtype)
     if len(entry.values) != prod(entry.shape):

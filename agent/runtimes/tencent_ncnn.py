@@ -17,8 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, TensorInfo, adapter
@@ -80,6 +78,8 @@ class Ncnn(Runtime):
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into ncnn's memory; return a call that makes an Extractor and extracts every output."""
+        import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
+
         if self._inputs:
             adapter.check_inputs(inputs, self._inputs)
         input_names, output_names = self._names
@@ -104,6 +104,8 @@ class Ncnn(Runtime):
 
     def outputs(self) -> list[Array]:
         """Return copies of the last call's outputs, each with a leading 1."""
+        import numpy as np  # noqa: PLC0415 - a session reads this file too, and needs no NumPy
+
         if self._last is None or any(status != 0 for status, _ in self._last):
             why = "call what bind returned first" if self._last is None else "it failed in the last call, mostly for want of memory"
             raise MeasurementError(f"ncnn has no output: {why}")

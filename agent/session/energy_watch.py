@@ -17,7 +17,8 @@ from types import TracebackType
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.energy import per_inference
-from edgemeter.agent.energy.per_inference import Energies, EnergyRun
+from edgemeter.agent.energy.energies import Energies
+from edgemeter.agent.energy.per_inference import EnergyRun
 from edgemeter.agent.energy.refusals import shortest_idle_s, shortest_window_s
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.window import Window

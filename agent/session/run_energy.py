@@ -5,6 +5,7 @@ No sensor separates prefill and decoding within one run. A run with one output t
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,22 +14,26 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Environment, RuntimeInfo
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import MOST_CACHED, Generation, GenerationEnergy
-from edgemeter.agent.energy import per_inference, queries
-from edgemeter.agent.energy.per_inference import EnergyRun
+from edgemeter.agent.energy.energies import Energies
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.power.excluded_devices import accelerator_link
+
+if TYPE_CHECKING:
+    from edgemeter.agent.energy.per_inference import EnergyRun
 
 PREFILL = "generation_energy_prefill_token_gross_mj"
 THIS_HOST = ("localhost", "127.0.0.1", "::1")
 AnyRun = MeasuredRun | RunRecord
 
 
-def energy_run_of(run: AnyRun, windows: tuple[Window, Window | None, Window | None], environment: Environment) -> EnergyRun:
+def energy_run_of(run: AnyRun, windows: tuple[Window, Window | None, Window | None], environment: Environment) -> "EnergyRun":
     """Return the measured work of a run; the windows are the timed part and the idle stretches before and after it."""
+    from edgemeter.agent.energy import per_inference, queries  # noqa: PLC0415 - NumPy, which a run without sensors does not need
+
     timed, before, after = windows
-    return EnergyRun(
+    return per_inference.EnergyRun(
         timed,
         before,
         after,
@@ -41,10 +46,12 @@ def energy_run_of(run: AnyRun, windows: tuple[Window, Window | None, Window | No
     )
 
 
-def energies_of_run(run: AnyRun, traces: Sequence[SensorTrace], energy_run: EnergyRun) -> per_inference.Energies:
+def energies_of_run(run: AnyRun, traces: Sequence[SensorTrace], energy_run: "EnergyRun") -> Energies:
     """Return the energies that the sensors give, or why there are none."""
+    from edgemeter.agent.energy import per_inference  # noqa: PLC0415 - as above
+
     if elsewhere := served_elsewhere(run.generation, run.runtime):
-        return per_inference.Energies(None, elsewhere)
+        return Energies(None, elsewhere)
     return per_inference.energies_of(traces, energy_run)
 
 

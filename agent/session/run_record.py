@@ -15,7 +15,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Condition, Environment, Provenance
 from edgemeter.agent.contract.record_figures import Energy, Sustained, Windows
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.energy.per_inference import Energies
+from edgemeter.agent.energy.energies import Energies
 from edgemeter.agent.energy.sampler import SensorTrace, describe_trace
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.machine import clock

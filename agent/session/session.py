@@ -18,8 +18,7 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_formats import SERVED
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite
-from edgemeter.agent.energy.per_inference import Energies
-from edgemeter.agent.energy.refusals import shortest_window_s
+from edgemeter.agent.energy.energies import Energies
 from edgemeter.agent.energy.sampler import Sampler, SensorTrace, pack_traces
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.machine import clock, fingerprint
@@ -28,7 +27,7 @@ from edgemeter.agent.machine.served_memory import served_memory, served_processe
 from edgemeter.agent.operating import changed_board
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.power.detect import described
-from edgemeter.agent.session import checks, run_record, sustained
+from edgemeter.agent.session import checks, run_record
 from edgemeter.agent.session.observation import Observation
 from edgemeter.agent.session.quiet import QuietMoment, settle
 from edgemeter.agent.session.run_energy import energies_of_run, energy_run_of, generation_with_energy
@@ -167,7 +166,11 @@ def observed_run(
 
 def run_job(run: PlannedRun, sensors: Mapping[str, PowerSensor]) -> job.RunJob:
     """Return the job for the process of a run."""
-    case = run.case
+    case, energy_from_s = run.case, 0.0
+    if descriptions := described(sensors).values():
+        from edgemeter.agent.energy.refusals import shortest_window_s  # noqa: PLC0415 - NumPy, which a run without sensors does not need
+
+        energy_from_s = min(map(shortest_window_s, descriptions))
     return job.RunJob(
         case=case,
         sha256=run.sha256,
@@ -175,8 +178,8 @@ def run_job(run: PlannedRun, sensors: Mapping[str, PowerSensor]) -> job.RunJob:
         seed=run.seed,
         accuracy=run.repeat == 0,
         idle=bool(sensors),
-        pauses=any(description.kind == "power" for description in described(sensors).values()),
-        energy_from_s=min(map(shortest_window_s, described(sensors).values()), default=0.0),
+        pauses=any(description.kind == "power" for description in descriptions),
+        energy_from_s=energy_from_s,
         spawned_ns=0,
     )
 
@@ -200,15 +203,19 @@ def record_of(
     elif observation.memory is not None:
         thirds_mb = observation.memory.thirds_mb(measured.timed.start_ns, measured.timed.end_ns)
         measured = msgspec.structs.replace(measured, memory_thirds_mb=thirds_mb)
-    windows = measured.timed, measured.idle_before, measured.idle_after
-    energy_run = energy_run_of(measured, windows, run.session.environment)
-    power = energies_of_run(measured, traces, energy_run) if traces else Energies(None, why_no_power)
+    power = Energies(None, why_no_power)
+    if traces:
+        windows = measured.timed, measured.idle_before, measured.idle_after
+        power = energies_of_run(measured, traces, energy_run_of(measured, windows, run.session.environment))
     generation, no_token_energy = generation_with_energy(measured, power.energy)
     series = (*measured.samples, *pack_traces(traces, measured.timed.start_ns))
     reasons = measured.reasons | no_token_energy | ({"energy": power.reason} if power.reason else {})
     measured = msgspec.structs.replace(measured, generation=generation, samples=series, reasons=reasons)
-    has_curve = run.case.mode == "sustained" or measured.is_long_schedule
-    curve = sustained.sustained_of(measured, measured.timed, observation.timed_conditions, traces) if has_curve else None
+    curve = None
+    if run.case.mode == "sustained" or measured.is_long_schedule:
+        from edgemeter.agent.session.sustained import sustained_of  # noqa: PLC0415 - NumPy, which other runs do not need
+
+        curve = sustained_of(measured, measured.timed, observation.timed_conditions, traces)
     return run_record.run_record(run, measured, monotonic_ns, observation.seen, power, traces, curve)
 
 

@@ -4,17 +4,19 @@ Packages register tasks in the entry point group `edgemeter.tasks`; a card names
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
-from edgemeter.agent.datasets.dataset import Dataset
-from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.runtimes import Array, Loaded
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgemeter.agent.datasets.dataset import Dataset
 
 TASKS: Mapping[str, str] = {
     "classification": "edgemeter.agent.tasks.classification:Classification",
@@ -29,8 +31,8 @@ OF_OBJECTS = frozenset({"detection", "pose", "segmentation"})
 # How much of an accuracy is computed.
 Parts = Literal["all", "value"]
 # The inputs of one call of the model, by name, and its outputs, in the model's order.
-Inputs = Mapping[str, NDArray[Any]]
-Outputs = Sequence[NDArray[Any]]
+Inputs = Mapping[str, Array]
+Outputs = Sequence[Array]
 
 
 class Task(Protocol):
@@ -43,7 +45,7 @@ class Task(Protocol):
     A class in a file may have a `reader`, the class that reads its ground truth (`datasets.Reader`).
     """
 
-    def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None: ...
+    def __init__(self, model: Card, loaded: Loaded, data: "Dataset") -> None: ...
 
     def prepare(self, index: int) -> Sequence[Inputs]:
         """Return the calls for item `index` of the data set, at least one; decodes the file.
@@ -55,7 +57,7 @@ class Task(Protocol):
             ConfigError: the task cannot use the item, which is named.
         """
 
-    def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32] | None:
+    def predict(self, index: int, calls: Sequence[Outputs]) -> "NDArray[np.float32] | None":
         """Take the raw outputs of item `index`, call by call: dequantise, decode, join, keep the predictions.
 
         Returns:
@@ -88,7 +90,7 @@ class BoxExtents(Protocol):
         """Return the number of photographs with boxes that count, and the number of these whose best boxes have no extent."""
 
 
-def prepared(task: Task, index: int, loaded: Loaded) -> list[list[NDArray[Any]]]:
+def prepared(task: Task, index: int, loaded: Loaded) -> list[list[Array]]:
     """Return the inputs that the task prepares for item `index`, call by call, in the model's order.
 
     Raises:
@@ -100,7 +102,7 @@ def prepared(task: Task, index: int, loaded: Loaded) -> list[list[NDArray[Any]]]
     return calls
 
 
-def _in_order(inputs: Inputs, declared: Sequence[str]) -> list[NDArray[Any]]:
+def _in_order(inputs: Inputs, declared: Sequence[str]) -> list[Array]:
     if not declared:
         return list(inputs.values())
     if len(declared) != len(inputs) or set(declared) != set(inputs):
@@ -114,7 +116,7 @@ def names() -> list[str]:
     return plugin_names(TASKS, ENTRY_POINTS)
 
 
-def create(model: Card, loaded: Loaded, data: Dataset) -> Task:
+def create(model: Card, loaded: Loaded, data: "Dataset") -> Task:
     """Return the task that the card names.
 
     Raises:

@@ -130,11 +130,13 @@ def client_busy(facts: Facts) -> RuleEvidence | None:
 
 def schedule_not_kept(facts: Facts) -> RuleEvidence | None:
     """Frames that Edgemeter, not the model, made late."""
-    from edgemeter.agent.contract.frame_times import FrameTimes  # noqa: PLC0415 - who only names the rules does without numpy
-
     steady = facts.run.steady
-    times = FrameTimes.of_series(facts.run.samples, steady.rate_per_s) if steady else None
-    if steady is None or times is None:
+    if steady is None:
+        return None
+    from edgemeter.agent.contract.frame_times import FrameTimes  # noqa: PLC0415 - NumPy, which other runs do not need here
+
+    times = FrameTimes.of_series(facts.run.samples, steady.rate_per_s)
+    if times is None:
         return None
     delays_ns = times.delays_ns
     *_, woke_late = times.late(steady.deadline_ms)

@@ -9,12 +9,11 @@ import random
 import string
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.model_names import shipped_text
+from edgemeter.agent.base.model_names import questions_path
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.items import json_lines, read_bytes
 from edgemeter.agent.quality.answer_key import AnswerKey
@@ -72,22 +71,13 @@ class QuestionFile:
         return accuracy, None
 
 
-def path_of(questions: str) -> Path:
-    """Return the file of questions, by its path or by the name of a shipped data set; raises ConfigError if there is none."""
-    path = Path(questions)
-    shipped = shipped_text(f"{path.name.removeprefix('edgemeter-')}.jsonl")
-    if not path.is_file() and shipped is None:
-        raise ConfigError(f"there are no questions {questions!r}: give a file, or edgemeter-questions")
-    return path if path.is_file() or shipped is None else shipped
-
-
 def read_questions(questions: str, subset: int | None = None, seed: int = 0) -> QuestionFile:
     """Return the questions of a file or a shipped data set, or a random `subset` that is the same everywhere.
 
     Raises:
         ConfigError: the file cannot be read, or holds no question; the line is named.
     """
-    path = path_of(questions)
+    path = questions_path(questions)
     content = read_bytes(path, "the questions")
     lines = json_lines(f"cannot read the questions in {str(path)!r}", content.removeprefix(b"\xef\xbb\xbf"), _QuestionEntry)
     items = [_question(f"{str(path)!r}, line {number}", entry) for number, entry in lines]

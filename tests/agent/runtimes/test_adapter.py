@@ -109,7 +109,7 @@ def test_what_is_not_understood_is_nothing(tmp_path):
 def test_of_two_packages_that_bring_a_module_the_one_of_its_version_is_named(monkeypatch):
     """The one installed last has overwritten it: onnxruntime-genai brings onnxruntime beside a vendor's build."""
     versions = {"onnxruntime": "1.31.1", "onnxruntime-openvino": "1.24.1"}
-    monkeypatch.setattr(adapter, "version", versions.__getitem__)
+    monkeypatch.setattr("importlib.metadata.version", versions.__getitem__)
     monkeypatch.setattr(adapter, "import_module", lambda _name: SimpleNamespace(__version__="1.24.1"))
     library = adapter.load_library((adapter.LibraryCandidate("onnxruntime", tuple(versions)),), "onnx")
     assert (library.package, library.version) == ("onnxruntime-openvino", "1.24.1")

@@ -3,7 +3,7 @@ import msgspec
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.contract.suite import SuiteFile, expand
-from edgemeter.agent.energy.per_inference import Energies
+from edgemeter.agent.energy.energies import Energies
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext, run_record
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import SHA_MODEL, make_environment, make_generation
