@@ -89,7 +89,6 @@ def test_what_it_generates_is_stamped_and_repeated_and_what_does_not_fit_is_refu
 
 
 def check_refused_prompts(generator, engine):
-    """Assert that no query is bound that cannot be generated."""
     for prompt, limits in (
         (prompt_of(engine), Limits(engine.context_tokens)),
         (prompt_of(engine), Limits(0)),

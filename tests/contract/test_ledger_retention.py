@@ -28,7 +28,6 @@ def forget(ledger, policy):
 
 @pytest.fixture
 def days(ledger):
-    """Return a ledger with a record of each day from 1 to 99."""
     for day in range(1, 100):
         ledger.commit([arrival(make_record(session=5, seq=day), day * DAY_NS)])
     return ledger

@@ -71,7 +71,6 @@ def runtime_case(runtime_name, tmp_path, monkeypatch):
 
 
 def model_of(name, folder):
-    """Return a runtime's model of y = 2x + 1."""
     if name == EXAMPLE:
         np.save(folder / "net.npy", np.vstack([2 * np.eye(4), np.ones(4)]).astype(np.float32))
         return folder / "net.npy"
@@ -177,7 +176,6 @@ LIVE = {"fnirsi", "um25c", "jtop", "joulescope"}
 
 
 def open_sensor(sensor_name, folder, monkeypatch, *, is_here):
-    """Return the sensor on its recording, or where nothing is."""
     if sensor_name == EXAMPLE_SENSOR:
         write(folder, {"BAT0/power_now": "6500000\n", "BAT0/status": "Discharging\n"} if is_here else {})
         return power.create(sensor_name, supplies=str(folder))
@@ -244,7 +242,6 @@ def test_a_task_prepares_and_scores(tmp_path):
 
 
 def check_task(name, folder):
-    """Assert what every task keeps of one."""
     card, outputs, truth = TASK_CASES[name]
     for index in range(2):
         Image.new("RGB", (64, 64), (index, 128, 255)).save(folder / f"photo_{index}.png")
@@ -291,7 +288,6 @@ def test_a_reader_recognises_its_own_and_refuses_what_is_spoilt(tmp_path):
 
 
 def check_reader(name, folder):
-    """Assert what every reader keeps of one."""
     items, where, content = READER_CASES[name]
     images = folder / "images"
     for item in items:

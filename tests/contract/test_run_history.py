@@ -28,7 +28,6 @@ def history_of_runs(seed):
 
 
 def commit(ledger, runs, draw):
-    """Commit runs alone and as batches of one device."""
     for device in ("pi-1", "pi-2", "server-1"):
         own_runs = [run for run in runs if run.device == device]
         split = draw.randint(0, len(own_runs))

@@ -13,7 +13,6 @@ from tests.fixtures.file_server import ListeningFileServer, connected
 
 @pytest.fixture
 def server(monkeypatch):
-    """Return a server to which every client in this process connects."""
     return connected(monkeypatch)
 
 

@@ -36,7 +36,6 @@ WEEK_NS = 7 * 86_400 * 10**9
 
 
 def run(name, *arguments, home):
-    """Return what `python docs/examples/NAME ARGUMENTS` prints."""
     environment = os.environ | {"EDGEMETER_HOME": str(home)}
     command = [sys.executable, EXAMPLES / name, *map(str, arguments)]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd=home)

@@ -36,7 +36,6 @@ def test_help_lists_the_sections_in_their_order_and_imports_no_command(tmp_path,
 @click.option("--runs", default=3)
 @click.option("--option", multiple=True, callback=lambda _context, _param, words: dict(word.split("=") for word in words))
 def measure_models(**_: object) -> None:
-    """Print how to type it again."""
     click.echo(typed())
 
 

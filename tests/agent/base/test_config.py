@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.base.config`."""
-
 import os
 import tempfile
 from pathlib import Path

@@ -25,7 +25,6 @@ def values(*figures_ms):
 
 
 def of(middle, error, freedom=8.0):
-    """Return evidence with these numbers."""
     return Evidence(middle, error, freedom, 9, "run")
 
 
@@ -87,7 +86,6 @@ def test_runs_that_will_not_count_are_among_those_that_would_decide():
 
 
 def outcomes(evidences):
-    """Return the decisions of the figures of one answer."""
     return [decide(evidence, at, MATTERS_RATIO, "lower").outcome for evidence, at in zip(evidences, holm(evidences), strict=True)]
 
 

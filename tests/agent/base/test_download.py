@@ -17,7 +17,6 @@ BODY = content(300_000)
 
 @pytest.fixture
 def server(monkeypatch):
-    """Return a server to which every client in this process connects."""
     return connected(monkeypatch)
 
 

@@ -25,7 +25,6 @@ DEPTHS = (400, 1_000, 30_000)
 
 
 def lists(depth):
-    """Return a list in a list and so on, in JSON and TOML."""
     return "[" * depth + "]" * depth
 
 

@@ -13,7 +13,6 @@ from tests.fixtures.rows import table_row
 
 
 def erring(value, **changes):
-    """Return an error of speech recognition."""
     return make_accuracy(metric="wer", value=value, better="lower", dataset_sha256=SHA_DATA, **changes)
 
 

@@ -36,7 +36,6 @@ class Events(SessionEvents):
         self.session = None
 
     def connected(self):
-        """Say which connection this is."""
         self.times += 1
         self.session.publish(f"greeting/{self.times}", b"x")
 

@@ -62,7 +62,6 @@ def site(tmp_path, monkeypatch):
 
 
 def create(group, name):
-    """Return the plug-in of that name as its family makes it."""
     if group == decoders.ENTRY_POINTS:
         return decoders.create(make_card(name), make_loaded(tensors((1, 1, 4))))
     if group == tasks.ENTRY_POINTS:

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.base.stamps`."""
-
 from datetime import datetime, timezone
 
 import pytest

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.base.variables`."""
-
 from edgemeter.agent.base.variables import set_variables, unknown_variables
 
 

@@ -17,7 +17,6 @@ KEYS = [*FIGURES.split(), "images", "per_class", "warnings"]
 
 
 def run(*arguments):
-    """Return how `edgemeter accuracy ARGUMENTS` ended."""
     return edgemeter("accuracy", *arguments)
 
 

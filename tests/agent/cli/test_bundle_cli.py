@@ -20,13 +20,11 @@ def _home(tmp_path_factory, monkeypatch):
 
 
 def edgemeter(*arguments, **environment):
-    """Return how `edgemeter ARGUMENTS` ended."""
     environ = {name: os.environ[name] for name in ("HOME", "EDGEMETER_RUN_LOCK")}
     return in_process.edgemeter(*arguments, env={"PATH": "/usr/bin:/bin", "COLUMNS": "120", **environ, **environment})
 
 
 def better(files):
-    """Improve the median in the record."""
     record = json.loads(files["record.json"])
     record["latency"]["p50_ms"] /= 2
     files["record.json"] = json.dumps(record).encode()

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.cli.case_options`."""
-
 import click
 import msgspec
 from click.testing import CliRunner

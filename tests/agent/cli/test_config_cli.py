@@ -1,5 +1,3 @@
-"""Facts about `edgemeter config show|sample|check`."""
-
 import json
 
 import pytest
@@ -22,7 +20,6 @@ def user_file(monkeypatch, tmp_path):
 
 
 def run(*arguments):
-    """Return what `edgemeter config` does."""
     return CliRunner().invoke(cli, ["config", *arguments], catch_exceptions=False)
 
 

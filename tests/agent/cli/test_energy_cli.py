@@ -1,5 +1,3 @@
-"""Facts about `edgemeter energy`."""
-
 import json
 import subprocess
 import sys
@@ -16,12 +14,10 @@ from tests.fixtures.snapshot import same_as_snapshot
 
 
 def run(*arguments):
-    """Return how `edgemeter energy ARGUMENTS` ended."""
     return edgemeter("energy", *arguments)
 
 
 def run_apart(*arguments):
-    """Return how a process of `edgemeter energy ARGUMENTS` ended."""
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "energy", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 

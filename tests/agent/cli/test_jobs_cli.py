@@ -1,5 +1,3 @@
-"""Facts about `edgemeter agent jobs`."""
-
 import json
 
 import msgspec

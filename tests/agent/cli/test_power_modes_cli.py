@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def board(tmp_path):
-    """Return a board in the mode 25W with a model to measure."""
     write_replay(tmp_path)
     return SettableBoard(tmp_path)
 

@@ -36,7 +36,6 @@ def printed(*runs, width=140, **how):
 
 
 def repeats(*p50s_ms, **changes):
-    """Return runs of one case with these latencies."""
     return [make_record(id=f"{index:032x}", latency=make_latency(p50_ms=p50_ms), **changes) for index, p50_ms in enumerate(p50s_ms, 1)]
 
 

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter energy sensors`."""
-
 import json
 
 import pytest
@@ -18,7 +16,6 @@ def run(*arguments):
 
 @pytest.fixture
 def trace(tmp_path):
-    """Return a recorded trace of 2.5 W."""
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(TRACE))
     return path

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter agent status`."""
-
 import json
 import os
 

@@ -38,17 +38,14 @@ def runs_in(mode, p50_ms, frame_mj=280.0, scatter=SCATTER, steady=None, **change
 
 
 def cheap(**changes):
-    """Return runs in 15 W."""
     return runs_in("0 15W", 40.0, 273.0, **changes)
 
 
 def fast(**changes):
-    """Return runs in 25 W."""
     return runs_in("1 25W", 29.0, 333.0, **changes)
 
 
 def replaced(run, part, **changes):
-    """Return the run with other values in one of its parts."""
     return msgspec.structs.replace(run, **{part: msgspec.structs.replace(getattr(run, part), **changes)})
 
 

@@ -18,8 +18,6 @@ KINDS = {
 
 @pytest.fixture
 def read(tmp_path):
-    """Return what reads a card with such an input."""
-
     def card(text):
         (tmp_path / "card.toml").write_text(HEAD + text)
         return read_card(tmp_path / "card.toml")

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.contract.model_formats`."""
-
 from edgemeter.agent.contract import model_formats
 from edgemeter.agent.generators import GENERATORS
 from edgemeter.agent.runtimes import RUNTIMES

@@ -16,7 +16,6 @@ RISING = ["0.9", "1.0.dev1", "1.0a1", "1.0b2", "1.0rc1", "1.0", "1.0.post1", "1.
 
 
 def encoded(**changes):
-    """Return an order as JSON, with other values for some fields."""
     return msgspec.json.encode(ORDER | changes)
 
 

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.contract.record`."""
-
 import json
 
 import jsonschema

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.contract.samples`."""
-
 import base64
 import zlib
 

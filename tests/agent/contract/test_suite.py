@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.contract.suite`."""
-
 from pathlib import Path
 
 import pytest

@@ -27,7 +27,6 @@ with_mosquitto = pytest.mark.mosquitto
 
 @pytest.fixture
 def broker(tmp_path):
-    """Return a running mosquitto that can be killed and started again."""
     server = mosquitto(tmp_path, "set_tcp_nodelay true")
     server.start()
     yield server
@@ -52,7 +51,6 @@ def up(tmp_path):
 
 
 def ended(process):
-    """Return status and errors of an agent that is told to end."""
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=LONG_S)
     return process.returncode, err

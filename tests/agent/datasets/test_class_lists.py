@@ -40,7 +40,6 @@ def test_a_wrong_line_is_named(tmp_path):
 
 
 def make_folders(folder, *names):
-    """Return a folder of class folders, two photographs in each."""
     for name in names:
         (folder / "images" / name).mkdir(parents=True)
         for number in range(2):
@@ -49,7 +48,6 @@ def make_folders(folder, *names):
 
 
 def make_task(data, **output):
-    """Return the task of a classifier of three classes."""
     info = TensorInfo("image", (1, 64, 64, 3), "uint8", 1 / 128, 128)
     card = make_card("classifier", "classification", **{"classes": 3, **output})
     return tasks.create(card, make_loaded([TensorInfo("scores", (1, 3), "uint8", 1 / 256, 0)], [info]), data)

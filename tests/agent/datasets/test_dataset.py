@@ -25,7 +25,6 @@ def folder(tmp_path):
 
 
 def annotated(folder, truth):
-    """Return the path of the annotations, written beside the folder."""
     path = folder.parent / "truth.json"
     path.write_text(json.dumps(truth), encoding="utf-8")
     return path

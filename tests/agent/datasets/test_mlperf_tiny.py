@@ -12,7 +12,6 @@ from tests.fixtures.vision_factory import make_truth
 
 
 def labelled(folder, *rows):
-    """Return the data set of a folder with this list."""
     (folder / "y_labels.csv").write_text("\n".join(rows) + "\n")
     return open_folder(folder, folder / "y_labels.csv")
 

@@ -31,7 +31,6 @@ class World:
         self.taken_at_s = []
 
     def wait(self, seconds):
-        """Let time go by; the publisher looks at its name often."""
         end_s = self.now_s + seconds
         while self.now_s < end_s:
             self.now_s = min(end_s, self.now_s + 10.0)
@@ -59,7 +58,6 @@ class World:
                 self.name.connected(self.now_s)
 
     def other_process(self):
-        """Let another process of this board come, or go."""
         if self.has_other:
             self.others.release()
             self.has_other = False
@@ -67,7 +65,6 @@ class World:
             self.has_other = self.others.take()
 
     def step(self):
-        """Do something at random."""
         action = self.random.randrange(6)
         if action == 0:
             self.wait(self.random.choice([1.0, 30.0, 600.0, 7000.0]))

@@ -99,7 +99,6 @@ def put_until_full(outbox):
 
 
 def forget_all(outbox, count, at_once):
-    """Give receipts for so many records at once until none is left."""
     for first in range(1, count + 1, at_once):
         outbox.forget(Receipt(session=outbox.session, held=((first, min(count, first + at_once - 1)),)))
 

@@ -29,7 +29,6 @@ def never(_seq, _times):
 
 @pytest.fixture
 def broker():
-    """Return a broker with a collector that confirms everything."""
     return InProcessBroker()
 
 
@@ -47,12 +46,10 @@ def connected(broker, outbox, **options):
 
 
 def last_state(broker):
-    """Return what the broker retains of the device's state."""
     return broker.last("state", messages.decode_state).state
 
 
 def activities(broker):
-    """Return what was reported of what is measured."""
     return [messages.decode_activity(message.payload).measuring for message in broker.messages if message.topic.endswith("/activity")]
 
 

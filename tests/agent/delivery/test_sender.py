@@ -41,7 +41,6 @@ class Line:
         return len(self.sent)
 
     def seqs(self):
-        """Return the numbers in the order in which they went."""
         return [seq for _, several in self.sent for seq in several]
 
 
@@ -185,7 +184,6 @@ def pending(*seqs):
 
 
 def receipt(*ranges):
-    """Return a receipt of session 1."""
     return Receipt(session=1, held=ranges)
 
 

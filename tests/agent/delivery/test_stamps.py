@@ -35,12 +35,10 @@ class World:
 
 @pytest.fixture
 def world():
-    """Return a board that was just booted."""
     return World()
 
 
 def stamping_of(outbox, world):
-    """Return the stamping of `outbox` on that board."""
     return Stamping(outbox, lambda: world.is_synchronised, lambda: BOOT, world.wall_ns, world.boot_clock_ns)
 
 

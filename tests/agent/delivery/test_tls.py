@@ -25,7 +25,6 @@ HERE = "DNS:localhost,IP:127.0.0.1"
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """Return the authority that broker and devices share."""
     return Authority(tmp_path_factory.mktemp("authority") / "ca")
 
 
@@ -37,7 +36,6 @@ def stranger(tmp_path_factory):
 
 @contextmanager
 def broker(folder, authority: Authority, pair: Pair, *settings: str, port: int | None = None):
-    """Keep a mosquitto with TLS up for the block."""
     files = (f"cafile {authority.certificate}", f"certfile {pair.certificate}", f"keyfile {pair.key}")
     server: Server = mosquitto(folder, "set_tcp_nodelay true", *files, *settings)
     if port is not None:
@@ -56,7 +54,6 @@ def at(port, host="127.0.0.1", **files):
 
 
 def refusal(address):
-    """Return the one line in which asking the broker ends."""
     with pytest.raises(EdgemeterError) as refused:
         broker_address.mqtt_version(address, 5)
     assert "\n" not in str(refused.value)
@@ -64,7 +61,6 @@ def refusal(address):
 
 
 def delivers(address, tmp_path):
-    """Return whether a record gets through to a collector there."""
     with Outbox(tmp_path / "outbox.sqlite") as outbox, peer(address, messages.topics_of("result"), confirm=always):
         put(outbox, 2)
         publisher = Publisher(address, outbox, make_birth(outbox))
@@ -140,7 +136,6 @@ def test_renewed_certificates_are_taken_without_a_restart(authority, stranger, t
 
 
 def _write(files, authority, pair):
-    """Put an authority's certificate and one of its pairs in place."""
     for path, source in ((files.ca, authority.certificate), (files.certificate, pair.certificate), (files.key, pair.key)):
         path.write_bytes(source.read_bytes())
 

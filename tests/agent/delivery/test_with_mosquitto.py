@@ -23,7 +23,6 @@ pytestmark = pytest.mark.mosquitto
 
 @contextmanager
 def connected(address, outbox, device="pi-1", **options):
-    """Keep a connected publisher for the block."""
     publisher = Publisher(address, outbox, make_birth(outbox, device), receipt_timeout_s=0.25, **options)
     publisher.connect()
     try:

@@ -10,7 +10,6 @@ from tests.fixtures.rows import table_row
 
 
 def findings_of(root, library):
-    """Return the findings on a machine below `root`."""
     return list(checks._edge_tpu(recorded(root), str(library)))
 
 
@@ -20,7 +19,6 @@ def library(tmp_path):
 
 
 def plug(root):
-    """Put a device node of a PCIe Coral into the tree."""
     (root / "dev").mkdir()
     (root / "dev/apex_0").touch()
 

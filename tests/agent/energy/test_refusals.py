@@ -21,7 +21,6 @@ def noisy(power, seed=5, scatter_w=0.05):
 
 
 def reason_of(trace):
-    """Return why a trace gives no energy."""
     energy, reason = assess(trace, TIMED, BEFORE, AFTER, 1000)
     assert energy is None
     assert "\n" not in reason

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.energy.sampler`."""
-
 import itertools
 import logging
 import random
@@ -45,7 +43,6 @@ class _Scripted:
 
 
 def _sample(sensor):
-    """Read the whole script without waiting, and what ends it."""
     reading = Sampler({"one": sensor}, seed=1, wait=lambda _, __: sensor.reads > len(sensor.script))
     assert reading.traces()["one"].readings == ()
     reading.start()

@@ -29,7 +29,6 @@ def run_of(function, inputs=(), **settings):
 
 
 def rules_of(run):
-    """Return the names of the rules that the run violates."""
     return set(judge(Facts(run)).rules)
 
 
@@ -39,7 +38,6 @@ def work(seconds):
 
 @pytest.fixture
 def played(monkeypatch):
-    """Return the clock by which functions last."""
     return play_time(monkeypatch)
 
 

@@ -50,7 +50,6 @@ def measured(model: Path, *, idle: bool = False, **settings: Any) -> job.Measure
 
 
 def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> LanguageSubject:
-    """Return a replay that is loaded, with synthetic prompts."""
     subject = LanguageSubject(run_job(brief_case(model, prompt_tokens=prompt_tokens, output_tokens=output_tokens)))
     subject.load()
     return subject

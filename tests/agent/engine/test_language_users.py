@@ -39,14 +39,12 @@ ARRIVALS = {"scenario": "poisson", "rate_per_s": 30.0}
 
 
 def paused_ms(run):
-    """Return the sum of all waits of a run's users."""
     begins_ns, ends_ns = (samples.unpack(each) for name in ("pause_start", "pause_end") for each in run.samples if each.name == name)
     return (ends_ns - begins_ns).sum() / MS
 
 
 @pytest.fixture
 def played(monkeypatch):
-    """Return the clock on which the server answers."""
     return play_time(monkeypatch)
 
 
@@ -63,7 +61,6 @@ def measured(monkeypatch, played):
 
 
 def series(run):
-    """Return the raw samples by their names."""
     return {each.name: samples.unpack(each) for each in run.samples}
 
 

@@ -80,7 +80,6 @@ def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
 
 @pytest.fixture
 def played(monkeypatch):
-    """Return the clock on which servers in this process answer."""
     return play_time(monkeypatch)
 
 

@@ -17,12 +17,10 @@ from tests.fixtures.vision_factory import make_card
 
 
 def arrays(*values):
-    """Return one list of one float array for each value."""
     return [[np.array([float(value), 1.0], np.float32)] for value in values]
 
 
 def logged(inputs, outputs, scores=None, objects=None):
-    """Return the summary of these answers."""
     log = PredictionLog()
     for index, (model_inputs, other) in enumerate(zip(inputs, outputs, strict=True)):
         log.add(model_inputs, other, None if scores is None else np.array(scores[index], np.float32))

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.engine.process_usage`."""
-
 import os
 
 from edgemeter.agent.engine import process_usage

@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.needs(module="cv2"), pytest.mark.needs(module="ai_edge
 
 @pytest.fixture
 def video(tmp_path):
-    """Return a video of ten frames, 12.5 a second."""
     return write_video(tmp_path / "camera.avi", GREYS, 12.5, (320, 240))
 
 

@@ -31,7 +31,6 @@ time.sleep(600)
 
 
 def until(is_so):
-    """Wait for it, ten seconds at most."""
     until_s = time.monotonic() + 10
     while not is_so() and time.monotonic() < until_s:
         time.sleep(0.01)

@@ -29,12 +29,10 @@ MODELS = Reply({"data": [{"id": "tiny"}]})
 
 
 def text(words, reason=None):
-    """Return a chunk of /v1/completions."""
     return {"choices": [{"text": words, "finish_reason": reason}]}
 
 
 def chat(delta, reason=None):
-    """Return a chunk of /v1/chat/completions."""
     return {"choices": [{"delta": delta, "finish_reason": reason}]}
 
 

@@ -94,7 +94,6 @@ HEALTH = health.Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent="
 
 @pytest.fixture
 def device(tmp_path):
-    """Return a handler whose home is a folder of the test."""
     new_board = Board(tmp_path)
     yield new_board
     new_board.handler.close()

@@ -33,7 +33,6 @@ class Service:
         return self.now_s
 
     def sleep(self, seconds):
-        """Let time pass."""
         self.now_s += seconds
 
     def _count(self):

@@ -29,7 +29,6 @@ def lab(tmp_path):
 
 
 def run(lab, path, *options):
-    """Return what the command says; raise what it raises."""
     places = ["--home", str(lab.path / "home"), "--config", str(lab.path / "config.toml")]
     result = CliRunner().invoke(agent, ["join", str(path), *places, *options])
     if result.exception is not None:
@@ -91,7 +90,6 @@ def test_killed_at_any_moment_it_joins_the_next_time(lab):
 
 
 def join(tmp_path, **changes):
-    """Return the error with which joining by such a file ends."""
     fields = {"fleet": "lab", "device": "pi-1", "broker": "mqtts://b:8883", "service": "https://b:8443", "ca": NO_CA, "token": "t" * 32}
     path = tmp_path / "join.toml"
     path.write_text(identity.join_file_text(identity.JoinFile(**{**fields, **changes})))

@@ -38,7 +38,6 @@ def files(tmp_path):
 
 
 def accepted(signing, key, device="pi-1"):
-    """Return the desk's answer for the key in a file."""
     issued = signing.issue_device(authority.read_request(identity_identity.certificate_request(key, device)), device, "1", time.time_ns())
     return EnrolmentAnswer(
         state="accepted",

@@ -46,7 +46,6 @@ def change_identity(board, /, **changes):
 
 
 def age(lab, board):
-    """Let most of the certificate's life have passed."""
     stored = identity.read_identity(board.home)
     change_identity(board, issued_ns=stored.issued_ns - YEARS_NS)
     with lab.registry.transaction() as connection:
@@ -55,7 +54,6 @@ def age(lab, board):
 
 
 def up(lab, board):
-    """Return the daemon, as a process, ended with the test."""
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--config", str(board.config)]
     process = subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(board.home)}, stderr=subprocess.PIPE, text=True)
     lab.stack.callback(process.communicate)
@@ -64,7 +62,6 @@ def up(lab, board):
 
 
 def states(operator):
-    """Return what the device said of itself."""
     return [json.loads(message.payload)["state"] for message in operator.messages if message.topic == "edgemeter/v1/lab/pi-1/state"]
 
 
@@ -99,7 +96,6 @@ class Renewing:
         return SimpleNamespace(device="pi-1", home=self.home)
 
     def does(self):
-        """Let the thread do its work."""
         self.work.pop()()
 
     def ask(self, path, question):

@@ -43,7 +43,6 @@ class Agent:
         self.log = home / "agent.log"
 
     def start(self):
-        """Start it and wait until the server has heard of it."""
         challenges = self._server.challenges
         self.begin()
         assert wait_until(lambda: self._server.challenges > challenges, LONG_S), self.log.read_text()
@@ -56,7 +55,6 @@ class Agent:
             self.process = subprocess.Popen(command, env=os.environ | variables, stderr=log, stdout=log)
 
     def kill(self):
-        """End it at once, as a power cut does."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -74,7 +72,6 @@ def agent(tmp_path, broker, server):
 
 @pytest.fixture
 def device(tmp_path):
-    """Return a device without a broker, its handler made."""
     home = tmp_path / "device"
     home.mkdir()
     driver = Driver(home)

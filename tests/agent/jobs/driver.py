@@ -57,7 +57,6 @@ class PlayedExecution:
         self._lock = None if lock is None else os.dup(lock)
 
     def measure(self, run, runs=1):
-        """Report that a run begins, and keep it."""
         self._begun(Measuring(suite="nightly", case="m.replay.json", run=run, runs=runs, job=self.task.order.job))
         self.latest = Doing(doing=f"run {run}", done_ratio=run / runs)
         with self._journal() as book:
@@ -128,7 +127,6 @@ class Driver(ServersEnd):
         self.start()
 
     def start(self):
-        """Make the handler, as the agent does at its start."""
         context = HandlerContext(
             device="pi-1",
             fleet="lab",
@@ -184,7 +182,6 @@ class Driver(ServersEnd):
         self.say(*self._on_the_way.pop())
 
     def say(self, payload, kind="command"):
-        """Let the device hear any bytes."""
         self.handler.received(Message(f"edgemeter/v1/lab/pi-1/{kind}", payload))
 
     def turn(self):
@@ -197,12 +194,10 @@ class Driver(ServersEnd):
         return pause_s
 
     def go_on(self, turns=30):
-        """Let the handler look so many times at the present time."""
         for _ in range(turns):
             self.turn()
 
     def running(self):
-        """Return the execution that runs, once one does."""
         self.go_on()
         return self.executions[-1]
 

@@ -34,7 +34,6 @@ class ServersEnd:
         self._orders = {}
 
     def hold(self, data, name):
-        """Keep content, and return what an order calls it."""
         sha256 = hashlib.sha256(data).hexdigest()
         self.contents[sha256] = data
         return Content(sha256=sha256, size_bytes=len(data), name=name)
@@ -53,7 +52,6 @@ class ServersEnd:
                 self._command(order)
 
     def states(self, job="job-1"):
-        """Return the states that were reported, each once, in order."""
         return list(dict.fromkeys(report.state for report in list(self.reports) if report.job == job))
 
     def ended(self, job, attempt):
@@ -81,7 +79,6 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 @contextmanager
 def file_server(folder):
-    """Yield the address at which the files in `folder` are served."""
     files = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(QuietHandler, directory=str(folder)))
     thread = threading.Thread(target=files.serve_forever)
     thread.start()
@@ -133,12 +130,10 @@ class FleetServer(ServersEnd):
         return content
 
     def order(self, work, **settings):
-        """Give an order, and return when the broker has it."""
         super().order(work, **settings)
         self.session.flush(5)
 
     def final(self, job="job-1", attempt=1, timeout_s=LONG_S):
-        """Return the last report of a job that has ended, once it is here."""
         wait_until(lambda: self.ended(job, attempt), timeout_s)
         return self.ended(job, attempt)[-1]
 

@@ -30,7 +30,6 @@ def names(tmp_path):
 
 
 def content(size_bytes, sha256=SHA256):
-    """Return what an order says of an archive."""
     return Data(sha256=sha256, size_bytes=size_bytes, name="set.zip")
 
 

@@ -15,18 +15,15 @@ BIG = ("m.replay.json", bytes(600_000))
 
 @pytest.fixture
 def part(device):
-    """Return where the big model stands while it comes."""
     content = device.hold(BIG[1], BIG[0])
     return device.home / CONTENT_FOLDER / f"{content.sha256}.part"
 
 
 def ask(device):
-    """Order what needs the big model."""
     device.order(device.measure(suite(), (BIG,)))
 
 
 def offsets(device, part):
-    """Return where the downloads of the big model began."""
     return [offset for sha256, offset in device.downloads if sha256 == part.stem]
 
 

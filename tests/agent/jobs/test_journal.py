@@ -28,7 +28,6 @@ def reports(book):
 
 
 def acknowledge(book, version, job="job-1"):
-    """Let the server say that it holds the execution at `version`."""
     book.noted(ReportReceipt(noted=job, attempt=1, version=version))
 
 

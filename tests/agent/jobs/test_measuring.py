@@ -21,7 +21,6 @@ class DriverOfProcesses(Driver):
         return {"begin_fetch": super().means()["begin_fetch"]}
 
     def until(self, condition):
-        """Let the handler look until that holds; return whether it did."""
         return wait_until(lambda: [self.turn(), condition()][1], 120.0)
 
     def final(self, job="job-1", attempt=1):

@@ -51,7 +51,6 @@ class Checked:
         self.reports += self.signer.challenged(challenge)
 
     def pass_by(self, seconds):
-        """Let time go by."""
         self.now_s += seconds
         self.check.poll()
 

@@ -27,7 +27,6 @@ class Board:
         self.boot()
 
     def boot(self):
-        """Open the journal, as a start does."""
         self.book = Journal(self.path)
         self.repeated = RepeatedOrders(self.book, lambda: self.is_right, lambda: self.now_s * NS)
 
@@ -41,7 +40,6 @@ class Board:
         return self.book.repeating()[0]
 
     def begun(self):
-        """Return the jobs that it began, the first first."""
         return [entry for entry in reversed(self.book.latest(99)) if entry.repeats]
 
     def end(self):

@@ -45,7 +45,6 @@ class World:
         self.start_agent()
 
     def start_agent(self):
-        """Start the daemon, as systemd does."""
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--config", str(self.board.config)]
         with self.log.open("ab") as log:
             self.agent = subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(self.board.home)}, stderr=log, stdout=log)
@@ -78,7 +77,6 @@ class World:
         return job, jobs.find_execution(self.lab.registry, job, "pi-1").state
 
     def journal(self):
-        """Return the jobs that the board knows."""
         book = Journal(self.board.home / JOURNAL_FILE, "read")
         try:
             return {entry.order.job for entry in book.latest(100)}, book.repeating()
@@ -86,7 +84,6 @@ class World:
             book.close()
 
     def refused(self):
-        """Return how many orders the board has noted as refused."""
         noted = read_refused_orders(self.board.home)
         return noted.count if noted else 0
 

@@ -24,7 +24,6 @@ def folder(tmp_path):
 
 
 def archive_of(tmp_path, entries, **settings):
-    """Return an archive that somebody else has made."""
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w", **settings) as archive:
         for info, content in entries:
@@ -33,7 +32,6 @@ def archive_of(tmp_path, entries, **settings):
 
 
 def link(name):
-    """Return an entry that says it is a symbolic link."""
     info = zipfile.ZipInfo(name)
     info.create_system, info.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
     return info

@@ -36,7 +36,6 @@ class Births:
 
     @property
     def challenges(self):
-        """Return how many challenges the device has reported."""
         return sum(decode_state(message.payload).challenge is not None for message in self.heard.messages)
 
 
@@ -62,7 +61,6 @@ def folder(tmp_path, broker):
 
 
 def called(folder, *arguments):
-    """Return what an `edgemeter fleet` command prints."""
     result = CliRunner().invoke(fleet, ["--folder", str(folder.path), *map(str, arguments)])
     assert result.exit_code == 0, result.output
     return result.stdout

@@ -18,7 +18,6 @@ PLENTY_BYTES = 1 << 30
 
 
 def unnumbered(**changes):
-    """Return a record as a run without delivery gives it."""
     return make_record(session=None, seq=None, **changes)
 
 

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.machine.attached`."""
-
 from edgemeter.agent.machine.attached import accelerators, attached, edge_tpus, is_on_usb_2
 from edgemeter.agent.machine.machine import recorded
 from tests.fixtures import machine_trees

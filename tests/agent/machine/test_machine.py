@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.machine.machine`."""
-
 import os
 from pathlib import Path
 

@@ -7,7 +7,6 @@ from tests.fixtures.settable_board import SettableBoard
 
 @pytest.fixture
 def board(tmp_path, monkeypatch):
-    """Return a Jetson whose settings this process sets."""
     jetson = SettableBoard(tmp_path)
     monkeypatch.setenv("PATH", jetson.environment["PATH"])
     monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(tmp_path / "run.lock"))

@@ -24,7 +24,6 @@ RESTORED = "restored the board's settings after a run that was cut off"
 
 
 def restore(board, capsys, **options):
-    """Return why the board is not put back, and what was said."""
     why = restore_leftover(board.home, board.machine, **options)
     assert "\n" not in why
     return why, capsys.readouterr().err

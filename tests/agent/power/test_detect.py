@@ -42,7 +42,6 @@ def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path, monke
 
 @pytest.fixture
 def settings(tmp_path):
-    """Return the settings of a replayed sensor of 2 W."""
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"id": "bench", "scope": "module", "t_s": [0, 1], "power_w": [2, 2]}))
     return {"replay": {"path": str(path)}}

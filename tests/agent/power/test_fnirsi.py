@@ -142,7 +142,6 @@ def test_a_meter_that_sends_by_itself_gets_a_request_once_a_second(tmp_path, mon
 
 
 def reading_of(*packets):
-    """Return what a meter reads that sends these packets by itself."""
     with device(*packets) as (name, _, thread), closing(Fnirsi(name)) as sensor:
         sensor.describe()
         thread.join(150)

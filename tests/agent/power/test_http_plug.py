@@ -24,7 +24,6 @@ def password_file(tmp_path):
 
 
 def ask(path, sensor, *meter, **settings):
-    """Return what the meter answers, its connection closed afterwards."""
     with closing({"shelly": Shelly, "tasmota": Tasmota}[sensor](*meter, **settings)) as client:
         return client.get(path)
 
@@ -143,7 +142,6 @@ SWITCH = {"id": 0, "source": "init", "output": True, "apower": 25.7, "voltage": 
 
 
 def answering(kind, document, **settings):
-    """Return a plug that answers every request with this document."""
     sensor = kind("192.0.2.7", **settings)
     content = document if isinstance(document, bytes) else json.dumps(document).encode()
     sensor.get = lambda _: content

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.power.hwmon`."""
-
 import json
 import math
 import struct

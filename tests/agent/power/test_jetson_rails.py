@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.power.jetson_rails`."""
-
 import math
 
 import pytest

@@ -45,7 +45,6 @@ class Driver:
 
 @pytest.fixture
 def played(monkeypatch):
-    """Put a driver in the library's place."""
     monkeypatch.setitem(sys.modules, "pyjoulescope_driver", SimpleNamespace(Driver=Driver))
     return Driver
 

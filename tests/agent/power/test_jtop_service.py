@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.power.jtop_service`."""
-
 import json
 import re
 import sys

@@ -27,8 +27,6 @@ def library(monkeypatch):
 
 
 def _sensor(library, **settings):
-    """Return the sensor in the time of the played library."""
-
     def sleep(seconds):
         library.NOW_S += seconds
 

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.power.pi5_pmic`."""
-
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.power.rapl`."""
-
 import shutil
 
 import pytest

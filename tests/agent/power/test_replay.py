@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.power.replay`."""
-
 import json
 
 import pytest

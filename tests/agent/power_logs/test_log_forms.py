@@ -16,8 +16,6 @@ POWERS_MW = (2000, 4000, 2000)
 
 @pytest.fixture
 def energy(tmp_path):
-    """Return what works out the energy of a log with this content."""
-
     def of(content, between=None, time_column=None, power_column=None):
         path = tmp_path / "power.log"
         path.write_bytes(content if isinstance(content, bytes) else content.encode())

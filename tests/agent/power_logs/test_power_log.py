@@ -13,8 +13,6 @@ JETSON = (
 
 @pytest.fixture
 def logged(tmp_path):
-    """Return what works out the energy of a log with these lines."""
-
     def energy(*lines, between=None, **columns):
         path = tmp_path / "power.log"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -24,7 +22,6 @@ def logged(tmp_path):
 
 
 def jetson(*readings):
-    """Return lines of tegrastats, each behind its stamp."""
     return [f"{stamp} {JETSON.format(power_mw)}" for stamp, power_mw in readings]
 
 

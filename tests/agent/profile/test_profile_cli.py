@@ -16,7 +16,6 @@ QUERIES = 10
 
 
 def edgemeter(*arguments, **environment):
-    """Return the finished process of `edgemeter ARGUMENTS`."""
     return subprocess.run(
         [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, arguments)],
         capture_output=True,
@@ -28,7 +27,6 @@ def edgemeter(*arguments, **environment):
 
 
 def profiled(*arguments):
-    """Return the profile as the command prints it for machines."""
     result = edgemeter("models", "profile", *arguments, "--queries", QUERIES, "--format", "json")
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)

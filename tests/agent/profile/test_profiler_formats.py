@@ -13,7 +13,6 @@ from tests.fixtures.rows import table_row
 
 
 def run_at(ts):
-    """Return ONNX Runtime's events of one inference of two nodes."""
     return [
         {"cat": "Node", "ph": "X", "name": "conv_kernel_time", "ts": ts + 10, "dur": 50, "tid": 7, "args": {"op_name": "Conv"}},
         {"cat": "Node", "ph": "X", "name": "conv_fence_after", "ts": ts + 60, "dur": 1, "tid": 7, "args": {"op_name": "Conv"}},

@@ -179,7 +179,6 @@ OF_EXPORTERS = ("num_dets", "det_boxes", "det_scores", "det_classes")
 
 
 def outputs_of(names, shapes=LISTS, integers=(0, 3)):
-    """Return outputs, those at these places integers."""
     return [
         TensorInfo(name, shape, "int32" if k in integers else "float32") for k, (name, shape) in enumerate(zip(names, shapes, strict=True))
     ]

@@ -19,7 +19,6 @@ NAMES = {"names": str({i: f"thing {i}" for i in range(80)})}
 
 
 def recognised(name, inputs, outputs, metadata=None):
-    """Return the card and the guesses for a model of this name."""
     card, guesses = recognise.card_for(Path("absent") / name, make_loaded(outputs, inputs, metadata))
     return card, [*map(str, guesses)]
 

@@ -41,7 +41,6 @@ def named(model, **options):
 
 @pytest.fixture(scope="session")
 def models() -> Path:
-    """Return the folder of fixtures; `make_*.py` there make them."""
     return Path(__file__).resolve().parents[2] / "fixtures" / "runtimes"
 
 

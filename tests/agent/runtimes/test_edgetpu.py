@@ -47,7 +47,6 @@ def opened(delegate, models, tmp_path):
 
 
 def plug(root: Path, device: str, files: dict[str, str]) -> None:
-    """Write a USB device into the tree."""
     (root / "sys/bus/usb/devices" / device).mkdir(parents=True)
     for name, text in files.items():
         (root / "sys/bus/usb/devices" / device / name).write_text(text)
@@ -130,7 +129,6 @@ print(load_edgetpu_library(sys.argv[1], Path(sys.argv[2])))
 
 
 def described(library: Path, root: Path) -> str:
-    """Return what a process of its own finds out about a library."""
     completed = subprocess.run([sys.executable, "-c", CODE, library, root], capture_output=True, text=True, check=True)
     return completed.stdout.strip().removeprefix("EdgeTpuLibrary")
 

@@ -21,7 +21,6 @@ RUNTIME = PyTorch
 
 @pytest.fixture
 def torch():
-    """Return the library, imported only by tests that run."""
     return importlib.import_module("torch")
 
 

@@ -34,7 +34,6 @@ def _still(monkeypatch):
 
 
 def played(path, count, **extra):
-    """Return how long each of `count` calls lasted, in ms."""
     runtime = ReplayRuntime()
     runtime.load(path, Options(extra=extra))
     call = runtime.bind([])

@@ -111,7 +111,6 @@ def test_a_server_that_closes_after_each_answer_is_named_and_not_pinged(served):
 
 
 def reply(content, status=200, **headers):
-    """Return an answer to inference only."""
     text = content if isinstance(content, bytes) else json.dumps(content).encode()
     return lambda _, path: (status, headers, text) if path.endswith("/infer") else None
 

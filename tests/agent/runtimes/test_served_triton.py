@@ -35,8 +35,6 @@ def triton(tmp_path_factory):
 
 @pytest.fixture
 def described(triton, tmp_path):
-    """Return a function that writes the file of a model."""
-
     def write(model, transport):
         path = tmp_path / f"{model}.server"
         path.write_text(f'url = "{triton}"\nprotocol = "oip"\ntransport = "{transport}"\nmodel = "{model}"\n')

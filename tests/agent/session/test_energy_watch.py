@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.session.energy_watch`."""
-
 import math
 from contextlib import contextmanager
 
@@ -31,11 +29,9 @@ class Bench:
     stop = start
 
     def traces(self):
-        """Return what was read so far, as a sampler."""
         return {name: make_trace(self.power, self.now_s, seed=1, period_ms=period_ms) for name, period_ms in self.periods_ms.items()}
 
     def sleep(self, seconds):
-        """Let time pass."""
         self.now_s += seconds
         self.slept_s.append(seconds)
 

@@ -41,7 +41,6 @@ def measured(folder: Path, recorded: dict[str, Any] | None = None, **settings: A
 
 @pytest.fixture
 def played(monkeypatch):
-    """Let sessions measure in this process, by a played clock."""
     in_this_process(monkeypatch)
     play_time(monkeypatch)
 

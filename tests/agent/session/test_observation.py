@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.session.observation`."""
-
 import os
 import threading
 

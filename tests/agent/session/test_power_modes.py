@@ -31,7 +31,6 @@ class PlayedBoard:
         self.stuck: set[str] = set()
 
     def set(self, point):
-        """Set the board as `ChangedBoard.set` does."""
         before = dict(self.now)
         settings = {} if point is None else {name: value for name, value in msgspec.structs.asdict(point).items() if value is not None}
         if stuck := self.stuck & set(settings.values()):
@@ -43,7 +42,6 @@ class PlayedBoard:
 
     @contextmanager
     def changed(self, _home, _points):
-        """Put the board back at the end as `changed_board` does."""
         try:
             yield self
         finally:
@@ -52,7 +50,6 @@ class PlayedBoard:
 
 @pytest.fixture
 def board(monkeypatch):
-    """Return a board that is set by sessions, and settles at once."""
     played = PlayedBoard()
     read = fingerprint.read
     monkeypatch.setattr(session.changed_board, "changed_board", played.changed)
@@ -75,7 +72,6 @@ def quick_runs(monkeypatch):
 
 
 def cases(folder, modes=("15W", "25W"), repeats=2, **changes):
-    """Return the suite of one model in these modes."""
     case = msgspec.structs.replace(replay_case(folder, "m", 1.0), repeats=repeats, warm_up_seconds=0.1, **changes)
     return Suite("s", tuple(msgspec.structs.replace(case, power_mode=mode) for mode in modes))
 

@@ -30,7 +30,6 @@ WHO = session.DeviceIdentity("bench", "lab")
 
 @pytest.fixture
 def played(monkeypatch):
-    """Let sessions measure in this process, by a played clock."""
     in_this_process(monkeypatch)
     play_time(monkeypatch)
 
@@ -43,7 +42,6 @@ def suite(folder: Path, *lines: str) -> contract_suite.Suite:
 
 
 def measure(cases: contract_suite.Suite, **changes) -> list[RunRecord | EdgemeterError]:
-    """Return the outcomes of a session without sensors."""
     events: list[object] = changes.pop("events", [])
     return list(session.measure(cases, changes.pop("identity", WHO), {}, "no power sensor on this machine", events.append, **changes))
 
@@ -75,7 +73,6 @@ def test_a_run_becomes_a_complete_record(tmp_path):
 
 
 def workers() -> list[psutil.Process]:
-    """Return the processes that measure now."""
     processes = psutil.Process().children(recursive=True)
     return [child for child in processes if child.cmdline()[1:3] == ["-m", "edgemeter.agent.engine.worker"]]
 

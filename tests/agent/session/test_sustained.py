@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.session.sustained`."""
-
 import numpy as np
 import pytest
 

@@ -30,7 +30,6 @@ MS = 1_000_000
 
 
 def suite(folder: Path, *cases: str, **defaults: object) -> contract_suite.Suite:
-    """Return the suite of these cases, all in one group."""
     written = {"mode": "rapid", "repeats": 1, "together": "group", **defaults}
     lines = ['name = "s"', "[defaults]", *(f"{key} = {json.dumps(value)}" for key, value in written.items())]
     path = folder / "suite.toml"
@@ -97,7 +96,6 @@ def played(monkeypatch):
 
 
 def files(folder: Path, *latencies_ms: int) -> list[str]:
-    """Write models that are played, and return their cases."""
     for latency_ms in latencies_ms:
         write_replay(folder, f"{latency_ms}ms", latencies_ms=[latency_ms])
     return [f'model = "{latency_ms}ms.replay.json"' for latency_ms in latencies_ms]

@@ -109,7 +109,6 @@ def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):
 
 
 def by_key(*arguments):
-    """Return value and source of every setting."""
     return {setting.key: (setting.value, setting.source) for setting in settings(*arguments)}
 
 

@@ -140,7 +140,6 @@ def outlined(draw, box):
 
 
 def posed(draw, box):
-    """Return points about a box: all, some or none labelled."""
     places = np.column_stack([np.linspace(0.1, 0.9, 17), np.linspace(0.9, 0.1, 17)]) * box[2:] + box[:2]
     visibility = draw.choice([0, 1, 2], 17) * draw.choice([0, 1, 1])
     points = np.column_stack([places + draw.choice([0, 0, 2], (17, 1)), visibility])

@@ -17,7 +17,6 @@ NAMES = ("cat", "dog", "cow")
 
 
 def scored(folder, results, truth):
-    """Return what is scored of results and annotations in files."""
     for name, content in (("results.json", results), ("truth.json", truth)):
         (folder / name).write_text(json.dumps(content))
     return score_results(folder / "results.json", folder / "truth.json")

@@ -26,7 +26,6 @@ INPUT = TensorInfo("image", (1, 64, 64, 3), "float32")
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a folder with two photographs of 64 x 64."""
     images = tmp_path / "images"
     images.mkdir()
     for i in range(2):
@@ -35,7 +34,6 @@ def folder(tmp_path):
 
 
 def make_task(data, outputs=None, **output):
-    """Return the task of a two-class YOLOv8 model on the data."""
     card = make_card("yolov8", **{"classes": 2, "nms_iou": 0.7, **output})
     return tasks.create(card, make_loaded(outputs or tensors(HEAD), [INPUT]), data)
 
@@ -258,7 +256,6 @@ def test_the_error_about_classes_names_the_output_and_three_lines_for_the_card()
 
 
 def detected(*rows):
-    """Return detections of rows x1, y1, x2, y2, score, class."""
     table = np.array(rows, np.float32).reshape(-1, 6)
     return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int32))
 

@@ -54,7 +54,6 @@ class World:
         self.release = InstalledRelease(home / "opt", "2.0")
 
     def handler(self, imports=Imports, **options):
-        """Return a new one, as after a start."""
         none = lambda *_, **__: None  # noqa: E731
         context = HandlerContext("pi-1", "lab", 1, Config(), self.home, None, none, none, lambda: self.is_connected, none, none, list)
         return ReleaseHealthHandler(context, self.release, imports, **options)

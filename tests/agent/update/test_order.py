@@ -95,7 +95,6 @@ def test_where_there_is_no_supervisor_the_order_is_refused(board):
 
 
 def carried_out(board):
-    """Carry out an order for a release that fits."""
     order.carry_out(update_order(), board.home, release(board))
 
 

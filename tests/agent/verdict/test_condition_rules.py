@@ -25,7 +25,6 @@ SLOW_CORAL = "Coral USB (18d1:9302) at 480 Mbit/s"
 
 
 def scheduled(waited_ms, cores=2):
-    """Return how a run of 100 ms was scheduled."""
     return Scheduling(window_ms=100.0, ran_ms=99.0, waited_ms=waited_ms, cores=cores)
 
 
@@ -34,7 +33,6 @@ def runtime(name="onnx", **changes):
 
 
 def with_condition(when, **facts):
-    """Return the quiet conditions, one of them with other facts."""
     return tuple(Condition(when=when, **facts) if condition.when == when else condition for condition in QUIET)
 
 

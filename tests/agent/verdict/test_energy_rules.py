@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.verdict.energy_rules`."""
-
 from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge
 from tests.fixtures.measured_factory import measured
@@ -20,7 +18,6 @@ def energy(scope, power_w, u_ratio, **changes):
 
 
 def judged(*energies, **facts):
-    """Return the verdict on a sound run with these energies."""
     return judge(Facts(measured(), energies=energies, **facts))
 
 

@@ -17,7 +17,6 @@ SOUND = {"governor": "performance", "swap_used_mb": 0.0}
 
 
 def noted(changes, *, clock=True, **environment):
-    """Return the notes on a sound machine with these changes."""
     before = Condition(when="before", **SOUND | changes)
     facts = Facts(measured(), (before,), make_environment(**environment), clock_synchronised=clock)
     # No run has them.

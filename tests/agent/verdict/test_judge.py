@@ -31,7 +31,6 @@ def test_there_are_forty_rules_of_different_names():
 
 
 def session_of(*p50s_ms, states=None, session_started_at_ns=7, **changes):
-    """Return the runs of one case in one session, in their order."""
     return [
         make_record(
             id=f"{session_started_at_ns}-{index}", repeat=index, session_started_at_ns=session_started_at_ns,
@@ -42,7 +41,6 @@ def session_of(*p50s_ms, states=None, session_started_at_ns=7, **changes):
 
 
 def apart(runs):
-    """Return the p50s of the runs that lie apart."""
     return [run.latency.p50_ms for run in judged_together(runs) if "apart-from-siblings" in run.verdict.rules]
 
 

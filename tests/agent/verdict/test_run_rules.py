@@ -19,7 +19,6 @@ DESCRIBED = {"name": "llama", "package": "xllamacpp", "version": "1", "backend":
 
 
 def runtime(**changes: Any) -> RuntimeInfo:
-    """Return llama.cpp on four threads, with these changes."""
     return RuntimeInfo(**(DESCRIBED | changes))
 
 
@@ -38,7 +37,6 @@ def environment(**changes: Any) -> Environment:
 
 
 def judged(run: MeasuredRun, **board: Any) -> Verdict:
-    """Return the verdict on a board at 2 GHz."""
     return judge(Facts(run, [Condition(when="before", clock_max_hz=2e9)], environment(**board)))
 
 

@@ -77,7 +77,6 @@ def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own_co
 
 @pytest.fixture
 def shapes(own_copy):
-    """Return a copy of a shipped model with its card."""
     source = SHIPPED / "edgemeter-shapes_fp32.onnx"
     path = own_copy(source)
     shutil.copyfile(model_card.card_path(source), model_card.card_path(path))

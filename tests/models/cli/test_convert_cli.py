@@ -25,7 +25,6 @@ FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
 
 
 def invoke(*arguments):
-    """Run the command and return its result; what it raises is raised."""
     return CliRunner().invoke(convert, [str(argument) for argument in arguments], catch_exceptions=False)
 
 

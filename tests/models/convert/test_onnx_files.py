@@ -48,7 +48,6 @@ def run(path, image=IMAGES[0]):
 
 
 def to_int8(source, target, *, is_symmetric=False):
-    """Write the file as int8; return how."""
     make = onnx_precisions.make_int8_symmetric if is_symmetric else onnx_precisions.make_int8
     return make(source, target, MakerInputs(lambda: IMAGES))
 

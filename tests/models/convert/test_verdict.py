@@ -13,7 +13,6 @@ RAMP = np.arange(1, 101, dtype=np.float32).reshape(1, 100)
 
 
 def compared(*pairs):
-    """Return the agreement of one output over these pairs."""
     agreement_of_pairs = Agreement()
     for source_output, other_output in pairs:
         agreement_of_pairs.add([source_output], [other_output])

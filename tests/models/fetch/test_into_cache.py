@@ -24,12 +24,10 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 
 @pytest.fixture
 def catalogue(home):
-    """Return what writes the user's catalogue."""
     return lambda *those: write_catalogue(home / "catalogue.toml", *those)
 
 
 def file_of(home, name):
-    """Return where the file of an entry lies."""
     return home / "models" / name / f"{name}.onnx"
 
 
@@ -148,7 +146,6 @@ def test_a_language_model_has_no_card_and_one_that_fails_stops_no_other(server, 
 
 
 def packed(kind, names):
-    """Return an archive of this kind with these files."""
     out = io.BytesIO()
     if kind == "zip":
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -35,7 +35,6 @@ def replayed(folder, **changes):
 
 @pytest.fixture
 def played(monkeypatch):
-    """Play the time, and let sessions measure in this process."""
     in_this_process(monkeypatch)
     return play_time(monkeypatch)
 

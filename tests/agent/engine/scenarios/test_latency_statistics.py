@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.engine.scenarios.latency_statistics`."""
-
 from math import comb
 
 import numpy as np

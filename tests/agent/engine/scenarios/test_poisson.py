@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.engine.scenarios.poisson`."""
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,6 @@ MS = 1_000_000
 
 
 def serve(service_ns, **changes):
-    """Return what came of queries that take so long each."""
     world = World(lambda _: service_ns)
     settings = {"queries": 2000, "rate_per_s": 100.0, "expected_ns": service_ns} | changes
     return schedule.run_poisson(world.ticking_watch(), plan(**settings))

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.engine.scenarios.scenario`."""
-
 import msgspec
 import numpy as np
 import pytest

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.agent.engine.scenarios.steady`."""
-
 import numpy as np
 import pytest
 
@@ -23,7 +21,6 @@ def offered(script, **changes):
 
 
 def numbers(timed):
-    """Return which frames were answered."""
     return timed.schedule.numbers(timed.arrivals_ns - timed.begin_ns).tolist()
 
 

@@ -13,7 +13,6 @@ MS = 1_000_000
 
 
 def timed(starts_ms, latency_ms, users):
-    """Return queries of a closed loop that began at 0."""
     starts, latency = np.array(starts_ms) * MS, np.array(latency_ms) * MS
     return TimedQueries(starts, latency, 0, int((starts + latency).max()), overlap=True, users=users)
 

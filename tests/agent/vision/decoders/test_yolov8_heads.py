@@ -49,7 +49,6 @@ def maps(*, steps=16, are_logits=False, classes=CLASSES):
 
 
 def decoded(outputs, infos=None):
-    """Return the card that is recognised, and the detections."""
     loaded = make_loaded(infos or tensors(*(output.shape for output in outputs)), PICTURE)
     card, _ = card_for(Path("absent") / "best.onnx", loaded)
     return card, decoders.create(card, loaded).decode(outputs, same_size(WIDTH, HEIGHT))
