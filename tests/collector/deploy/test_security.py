@@ -1,4 +1,4 @@
-"""Who may do what, at the real mosquitto with the configuration that ships."""
+"""Who may do what at the real mosquitto with the configuration that ships, and that the product's agent and collector get through."""
 
 import ssl
 from contextlib import ExitStack
@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.tls import TlsFiles
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli import collector
 from tests.collector.deploy.mqtt_fleet import Client, shipped_broker
 from tests.fixtures.certificates import Authority
+from tests.fixtures.collecting import collecting, publishing
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.servers import LOOPBACK
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.needs("openssl")]
 
@@ -33,6 +41,11 @@ class Fleet:
         client = Client(self.broker.port, self.authority, self.authority.signed(common_name), f"client-{self._issued}")
         self._stack.callback(client.close)
         return client
+
+    def address(self, common_name: str) -> BrokerAddress:
+        """Return the broker's address for who has a certificate of that name."""
+        pair = self.authority.signed(common_name)
+        return BrokerAddress(LOOPBACK, self.broker.port, "mqtts", tls=TlsFiles(self.authority.certificate, pair.certificate, pair.key))
 
 
 @pytest.fixture
@@ -125,3 +138,29 @@ def test_without_a_certificate_of_our_authority_nobody_comes_in(fleet, tmp_path)
             continue
         assert client.refusal is not None
         client.close()
+
+
+def test_records_and_presence_go_the_whole_way(fleet, tmp_path):
+    with (
+        collecting(fleet.address("edgemeter-collector"), tmp_path / "ledger", group="collectors") as receiver,
+        Outbox(tmp_path / "outbox") as outbox,
+        publishing(fleet.address("pi-1"), outbox) as device,
+    ):
+        for _ in range(50):
+            outbox.put(make_record())
+        device.wake()
+        assert device.drain(120) == 0
+        assert receiver.settled(60)
+        with SqliteLedger(tmp_path / "ledger", "read") as ledger:
+            assert ledger.ranges("pi-1", outbox.session) == [(1, 50)]
+            assert [(device.device, device.state) for device in ledger.devices()] == [("pi-1", "online")]
+
+
+@pytest.mark.nightly
+def test_an_agent_with_another_devices_certificate_is_refused_aloud(fleet, tmp_path):
+    with Outbox(tmp_path / "outbox") as outbox, publishing(fleet.address("pi-2"), outbox) as device:
+        outbox.put(make_record())
+        device.wake()
+        with pytest.raises(UnavailableError, match=r"refuses device 'pi-1' .*ot authorized"):
+            device.drain(20)
+        assert outbox.count() == 1

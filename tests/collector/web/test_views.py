@@ -52,15 +52,6 @@ def test_the_page_of_a_run_has_every_field_of_its_conditions_in_words():
     assert "busiest_other" not in visible
 
 
-def test_the_page_says_which_power_mode_to_take():
-    runs = [
-        make_run(id=f"{mode}-{number}", p50_ms=p50_ms + number / 100, environment=make_environment(power_mode=mode))
-        for mode, p50_ms in (("15W", 10.0), ("30W", 7.0))
-        for number in range(3)
-    ]
-    assert sorted(set(re.findall(r">(15W|30W)<", answers([*runs, make_reference()], "compare")))) == ["15W", "30W"]
-
-
 def test_the_device_of_a_fleet_is_its_first():
     runs = [make_run(), make_run(id="b", device="pi-9", fleet="field"), make_reference()]
     field, first, absent = answers(runs, "device?fleet=field", "device", "device?fleet=nosuch")
