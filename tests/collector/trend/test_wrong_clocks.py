@@ -1,6 +1,5 @@
 """Records of a device whose wall clock claims to be synchronised and is years off: kept as they are, and they spoil nothing."""
 
-import re
 import time
 
 import msgspec
@@ -15,11 +14,13 @@ from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
 from edgemeter.collector.compare.case_book import book_of
+from edgemeter.collector.influx.bucket import set_up_influx
+from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.runs.store import LedgerStore, MemoryStore, open_store
 from edgemeter.collector.trend.history import History
 from tests.fixtures.collecting import intake
-from tests.fixtures.draining import InfluxFunction, drained
 from tests.fixtures.level_factory import level_runs, stepped_ms
+from tests.fixtures.mqtt_peer import wait_until
 
 DAYS = 40
 YEAR_NS = 365 * NS_PER_DAY
@@ -82,18 +83,33 @@ def test_the_stored_record_is_what_the_device_stated(ledgers):
         assert [entry.record.seq for entry in ledger.records()] == list(range(DAYS - 9, DAYS + 1))
 
 
-def test_every_point_in_influxdb_has_the_day_of_its_receipt(tmp_path):
-    """A bucket with a retention refuses what is older."""
+def test_a_bucket_with_a_retention_takes_every_point(influx_place, bucket_of, tmp_path):
+    set_up_influx(influx_place.config(), 30, {})
     now_ns = time.time_ns()
     runs = [msgspec.structs.replace(run, started_at_ns=now_ns) for run in level_runs([10.0] * 6)]
     off_years = (0, 5, 30, -30, -56, 0)
     pairs = [claimed([run], years * YEAR_NS, [now_ns])[0] for run, years in zip(runs, off_years, strict=True)]
     store(tmp_path / "ledger", pairs)
-    bucket = InfluxFunction()
-    drained(tmp_path / "ledger", bucket)
-    assert all(abs(int(line.rpartition(" ")[2]) - now_ns) <= NS_PER_DAY for line in bucket.lines)
-    stamps = [re.search(r'stamped_by="(\w+)"', line)[1] for line in bucket.lines]
-    assert stamps == ["device", "collector", "collector", "collector", "collector", "device"]
+    bucket = bucket_of(influx_place.config())
+    drain = Drain(tmp_path / "ledger", bucket)
+    drain.start()
+    try:
+        assert wait_until(lambda: drain.has_reached(6)), drain.trouble
+    finally:
+        drain.stop()
+    with SqliteLedger(tmp_path / "ledger", "read") as ledger:
+        assert ledger.quarantined() == []
+    rows = influx_place.query("SELECT seq, stamped_by FROM run")
+    assert sorted(row["seq"] for row in rows) == [1, 2, 3, 4, 5, 6]
+    assert all(abs(row["time"] - now_ns) <= NS_PER_DAY for row in rows)
+    assert {row["seq"]: row["stamped_by"] for row in rows} == {
+        1: "device",
+        2: "collector",
+        3: "collector",
+        4: "collector",
+        5: "collector",
+        6: "device",
+    }
 
 
 def test_the_device_is_listed_with_the_remedy(tmp_path):
