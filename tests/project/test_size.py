@@ -13,19 +13,19 @@ PACKAGES = ("agent", "collector", "models", "provisioning")
 LINES = {
     "agent": 6,
     "agent/api": 521,
-    "agent/base": 5974,
+    "agent/base": 6013,
     "agent/bundle": 634,
     "agent/cli": 2489,
     "agent/contract": 3981,
-    "agent/daemon": 340,
+    "agent/daemon": 345,
     "agent/datasets": 1537,
     "agent/delivery": 1941,
     "agent/doctor": 671,
     "agent/energy": 1250,
     "agent/engine": 4259,
     "agent/generators": 1247,
-    "agent/health": 577,
-    "agent/identity": 731,
+    "agent/health": 578,
+    "agent/identity": 735,
     "agent/jobs": 1836,
     "agent/ledger": 1911,
     "agent/machine": 1429,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1472,
     "provisioning/serve": 324,
     "provisioning/update": 197,
-    "tests": 76807,
+    "tests": 76848,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
