@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.benchmarks.energy import LIMIT, Result, cells, measure
+from tests.agent.energy.coverage import LIMIT, Result, cells, measure
 from tests.fixtures.energy_worlds import Bursts, Fan, Requests, World, draw_trial, lagged
 
 
