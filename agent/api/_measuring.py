@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec.structs import asdict
-from rich.console import Console
 
 from edgemeter._environment import unset_options
 from edgemeter.agent.base import config
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.progress import quietly
 from edgemeter.agent.base.suggestions import near

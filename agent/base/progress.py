@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -12,6 +13,7 @@ Tell = Callable[[str, int, int], None]  # Called with the step, the completed am
 # The key of `--quiet` in click's context, and its value for calls from Python.
 QUIET = "edgemeter.quiet"
 CALLED = "called"
+REDRAWN_S = 0.1  # The shortest time between two drawings of a bar.
 
 
 def is_quiet() -> bool:
@@ -60,21 +62,30 @@ def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
     if not sys.stderr.isatty() or is_quiet():
         yield no_progress
         return
-    from rich.console import Console  # noqa: PLC0415 - needed on a terminal only
-    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from edgemeter.agent.base.console import Console  # noqa: PLC0415 - needed on a terminal only
+    from edgemeter.agent.base.figures import duration, size  # noqa: PLC0415
+    from edgemeter.agent.base.live_lines import LiveLines  # noqa: PLC0415
 
-    count = MofNCompleteColumn() if of == "steps" else DownloadColumn()
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), count, TimeRemainingColumn())
-    with (
-        os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
-        Progress(*columns, console=Console(file=terminal), transient=True) as bars,
-    ):
-        bar = bars.add_task("", total=None)
+    begun_s, drawn_s = time.monotonic(), -REDRAWN_S
+    amount = str if of == "steps" else size
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal, LiveLines(Console(terminal)) as live:
 
         def report(step: str, completed: int, total: int) -> None:
-            bars.update(bar, description=step, completed=completed, total=total or None)
+            nonlocal drawn_s
+            now_s = time.monotonic()
+            if now_s - drawn_s < REDRAWN_S and completed != total:
+                return
+            drawn_s = now_s
+            remaining = f", {duration((now_s - begun_s) * (total - completed) / completed)} left" if 0 < completed < total else ""
+            parts = f" {bar(completed / total)} {amount(completed)} of {amount(total)}{remaining}" if total else ""
+            live.draw([f"{step}{parts}"])
 
         yield report
+
+
+def bar(ratio: float, width: int = 24) -> str:
+    """Return the share (0..1) of finished work as a bar."""
+    return f"[{'=' * round(width * min(1.0, ratio)):{width}}]"
 
 
 def warn(text: str) -> None:

@@ -6,13 +6,12 @@ console writes the tables and lines of a command in Markdown.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from edgemeter.agent.base.console import Console, Table, Text
+from edgemeter.agent.base.terminal import MARKDOWN_WIDTH, EntryTable, TableColumn, fitted_table, wide_console, writable
 
 Format = Literal["table", "json", "csv", "markdown"]
 _MARKDOWN = {"<": "&lt;", "&": "&amp;", "]": "]\\"}
@@ -40,8 +39,6 @@ def print_table(form: Format, name: str, rows: Sequence[Mapping[str, Any]], head
     """Print the document `{name: rows}` in full, or for people a table of the columns with a heading, if there is any row."""
     if print_data(form, {name: rows}) or not rows:
         return
-    from edgemeter.agent.base.terminal import TableColumn, fitted_table, writable  # noqa: PLC0415 - rich takes long to import
-
     console = console_for(form)
     columns = [
         TableColumn(heading, [writable("" if row[key] is None else str(row[key]), console) for row in rows], "left")
@@ -57,11 +54,9 @@ def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
     click.echo(_documents().csv_document(header, ([row.get(name) for name in header] for row in flat)), nl=False)
 
 
-def console_for(form: Format) -> "Console":
+def console_for(form: Format) -> Console:
     """Return the console of a command's tables and lines; lines to a file or another program are not cut at 80 columns."""
-    from edgemeter.agent.base.terminal import wide_console  # noqa: PLC0415 - rich takes long to import
-
-    return _markdown_console() if form == "markdown" else wide_console()
+    return MarkdownConsole(width=MARKDOWN_WIDTH) if form == "markdown" else wide_console()
 
 
 def markdown(title: str | None, headings: Sequence[str], is_right: Sequence[bool], rows: Sequence[Sequence[str]]) -> str:
@@ -78,44 +73,19 @@ def markdown_text(text: str) -> str:
     return re.sub(r"<|&(?=#?\w+;)|\](?=\()", lambda matched: _MARKDOWN[matched[0]], " ".join(text.split()))
 
 
-def cells_of(table: "Table") -> tuple[str | None, list[str], list[bool], list[list[str]]]:
-    """Return title, headings, which columns are right-aligned, and the rows of a table, all as plain text."""
-    columns = [[_plain(cell) for cell in column.cells] for column in table.columns]
-    headings = [_plain(column.header) if table.show_header else "" for column in table.columns]
-    title = _plain(table.title) if table.title else None
-    return title, headings, [column.justify == "right" for column in table.columns], [list(row) for row in zip(*columns, strict=True)]
+class MarkdownConsole(Console):
+    """Writes tables and paragraphs in Markdown."""
 
-
-def _markdown_console() -> "Console":
-    from rich.console import Console, Group  # noqa: PLC0415 - rich takes long to import
-    from rich.table import Table  # noqa: PLC0415
-
-    from edgemeter.agent.base.terminal import MARKDOWN_WIDTH  # noqa: PLC0415
-
-    class MarkdownConsole(Console):
-        """Writes tables and paragraphs in Markdown."""
-
-        def print(self, *objects: Any, **_how: Any) -> None:
-            for renderable in objects:
-                if isinstance(renderable, Group):
-                    self.print(*renderable.renderables)
-                elif isinstance(renderable, Table) and renderable.columns:
-                    click.echo(markdown(*cells_of(renderable)))
-                    if renderable.caption:
-                        self.print(renderable.caption)
-                else:
-                    lines = [line for line in _plain(renderable, is_markup=_how.get("markup", True)).splitlines() if line.strip()]
-                    click.echo("\n".join(f"{markdown_text(line)}\n" for line in lines))
-
-    return MarkdownConsole(width=MARKDOWN_WIDTH, no_color=True)
-
-
-def _plain(cell: Any, *, is_markup: bool = True) -> str:
-    from rich.text import Text  # noqa: PLC0415 - rich takes long to import
-
-    if isinstance(cell, Text):
-        return cell.plain
-    return Text.from_markup(cell).plain if isinstance(cell, str) and is_markup else str(cell)
+    def lines(self, printed: str | Text | Table, _style: str = "") -> Iterator[str]:
+        if isinstance(printed, Table) and printed.columns:
+            columns = printed.columns
+            title = printed.title if isinstance(printed, EntryTable) else None
+            rows = zip(*([cell.plain for cell in column.cells] for column in columns), strict=True)
+            yield markdown(title, [column.heading for column in columns], [column.justify == "right" for column in columns], list(rows))
+        caption = printed.caption if isinstance(printed, Table) else printed
+        for line in str(caption.plain if isinstance(caption, Text) else caption or "").splitlines():
+            if line.strip():
+                yield f"{markdown_text(line)}\n"
 
 
 def _rows(document: Any, key: str | None) -> list[Mapping[str, Any]]:

@@ -3,22 +3,15 @@
 import signal
 import textwrap
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
-import click
-
+from edgemeter.agent.base.console import BETWEEN_COLUMNS, Console, Justify, Table, Text, cell_width
 from edgemeter.agent.base.figures import ABSENT, printable
 from edgemeter.agent.base.threads import ended_by_dead_threads
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.table import Table
-    from rich.text import Text
-
-BETWEEN_COLUMNS = 2
 TABLE_WIDTH = 100  # Wider tables of figures are hard to read.
 MARKDOWN_WIDTH = 400  # Markdown tables have no width: do not wrap.
 NARROWEST_NAME = 16
@@ -29,40 +22,10 @@ ENTRY_WIDTH = 100  # Longer lines of text are hard to read.
 PIPED_WIDTH = 1000  # Output to a pipe has no width: rows are not wrapped.
 
 
-def wide_console() -> "Console":
+def wide_console() -> Console:
     """Return the console of standard output; a file or another program gets plain tables, one line per row, of any width."""
-    from rich.console import Console  # noqa: PLC0415 - rich takes long to import
-    from rich.table import Table  # noqa: PLC0415
-
-    class PipedConsole(Console):
-        """Prints tables without rules and without trailing spaces, for grep and awk."""
-
-        def print(self, *objects: Any, **how: Any) -> None:
-            for table in objects:
-                if isinstance(table, Table):
-                    table.box, table.padding, table.pad_edge, table.title_justify = None, (0, 2, 0, 0), False, "left"
-            with self.capture() as captured:
-                super().print(*objects, **how)
-            lines = captured.get().split("\n")
-            click.echo("\n".join(line.rstrip(" ") for line in lines), nl=False)
-
     console = Console()
-    return console if console.is_terminal else PipedConsole(width=PIPED_WIDTH)
-
-
-def plain_table(*headings: str, right: Collection[str] = (), overflow: Literal["fold", "ellipsis"] = "fold") -> "Table":
-    """Return a table with a header line and rows, without frames; columns under `right` are right-aligned.
-
-    The first column, which names the row, is folded last.
-    """
-    from rich.box import SIMPLE_HEAD  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for heading in headings:
-        justify: Literal["left", "right"] = "right" if heading in right else "left"
-        table.add_column(heading, justify=justify, overflow=overflow, no_wrap=heading == headings[0])
-    return table
+    return console if console.is_terminal else Console(width=PIPED_WIDTH, has_rules=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +38,14 @@ class TableColumn:
 
     heading: str
     cells: Sequence[str]
-    justify: Literal["left", "right"] = "right"
+    justify: Justify = "right"
     rank: int = 0
     always: bool = False
     narrowed: Literal["", "folds", "shortens"] = ""
 
     @property
     def full_width(self) -> int:
-        from rich.cells import cell_len  # noqa: PLC0415 - rich takes long to import
-
-        return max(map(cell_len, (self.heading, *self.cells)))
+        return max(map(cell_width, (self.heading, *self.cells)))
 
     @property
     def width(self) -> int:
@@ -95,20 +56,18 @@ class TableColumn:
         return min(NARROWEST_TEXT, self.full_width) if self.narrowed else self.full_width
 
 
-def table_width(console: "Console") -> int:
+def table_width(console: Console) -> int:
     """Return the width of a table of figures: that of the console, at most `TABLE_WIDTH`; Markdown has all columns."""
     return console.width if console.width == MARKDOWN_WIDTH else min(console.width, TABLE_WIDTH)
 
 
 def fitted_table(
     columns: Iterable[TableColumn], width: int, styles: Mapping[str, str] | None = None, remedy: str = "--format csv shows them"
-) -> "Table":
+) -> Table:
     """Return a table of the columns that have content and fit; a note names the dropped ones with the remedy.
 
     `styles` are those of cells, by their text.
     """
-    from rich.text import Text  # noqa: PLC0415
-
     showing = [column for column in columns if column.always or any(cell.strip() not in ("", ABSENT) for cell in column.cells)]
     fitting = showing
     if sum(column.full_width + BETWEEN_COLUMNS for column in fitting) > width:
@@ -116,16 +75,16 @@ def fitted_table(
     while sum(column.width + BETWEEN_COLUMNS for column in fitting) > width and any(column.rank for column in fitting):
         last = max(reversed(fitting), key=lambda column: column.rank)
         fitting = [column for column in fitting if column is not last]
-    table = plain_table()
+    table = Table()
+    table.max_width = width
     if missing := [column.heading.strip() for column in showing if column not in fitting and column.rank < REDUNDANT]:
-        table.caption, table.caption_justify = f"left out: {', '.join(missing)} ({remedy})", "left"
+        table.caption = Text(f"left out: {', '.join(missing)} ({remedy})", "dim")
     widths = _widths(fitting, width)
     rows = []
     for column, least in zip(fitting, widths, strict=True):
         cells = shortened(column.cells, least) if column.narrowed == "shortens" else column.cells
         is_whole = column.narrowed != "folds" and max(map(len, cells)) <= least
-        # As text: searching for markup and emoji needs a slow import.
-        table.add_column(Text(column.heading), justify=column.justify, min_width=least, no_wrap=is_whole, overflow="fold")
+        table.add_column(column.heading, column.justify, is_whole=is_whole, min_width=least)
         rows.append(cells)
     for row in zip(*rows, strict=True):
         table.add_row(*(Text(cell, (styles or {}).get(cell, "")) for cell in row))
@@ -153,60 +112,57 @@ def shortened(names: Sequence[str], width: int) -> Sequence[str]:
     return names
 
 
-def safe_text(text: str, console: "Console", style: str = "") -> "Text":
+def safe_text(text: str, console: Console, style: str = "") -> Text:
     """Return text that this console can write, without interpreting markup: a device's text cannot colour the terminal."""
-    from rich.text import Text  # noqa: PLC0415
-
     return Text(writable(text, console), style)
 
 
-def writable(text: str, console: "Console") -> str:
+def writable(text: str, console: Console) -> str:
     """Return text without characters that this console cannot write or would interpret."""
     plain = printable(text)
     if plain.isascii():
         return plain
     encoding = console.encoding
-    # rich decides in the same way whether a console is ASCII only.
     return (plain if encoding.startswith("utf") else plain.replace("±", "+-")).encode(encoding, "replace").decode(encoding)
 
 
-def print_text(console: "Console", text: str, style: str = "") -> None:
+def print_text(console: Console, text: str, style: str = "") -> None:
     """Print a line, which the terminal may fold."""
-    console.print(safe_text(text, console, style), soft_wrap=True)
+    console.print(safe_text(text, console, style))
 
 
-def entry_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
-    """Return a table of long texts: a terminal shows the first cell on a line and the others folded below it, as columns would cut them."""
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+class EntryTable(Table):
+    """A table of long texts: a terminal shows the first cell on a line and the others folded below it, as columns would cut them."""
 
-    class EntryTable(Table):
-        """A table printed as a list; in Markdown it has its columns."""
+    def __init__(self, title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        super().__init__(*headings)
+        self.title = title
+        for row in rows:
+            self.add_row(*row)
 
-        def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> "RenderResult":
-            lines = [f"{title}:"] if title else []
-            width = min(options.max_width, ENTRY_WIDTH)
-            for name, *texts in zip(*(column.cells for column in self.columns), strict=True):
-                lines += textwrap.wrap(str(name), width, subsequent_indent=" " * 4, break_on_hyphens=False)
-                for heading, text in zip(headings[1:], texts, strict=True):
-                    words = f"{heading}: {text}" if text else ""
-                    lines += textwrap.wrap(words, width, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False)
-            yield Text("\n".join(lines))
+    def lines(self, width: int, _rule: str) -> Iterator[list[Text]]:
+        """Yield the title and the entries."""
+        if self.title:
+            yield [Text(f"{self.title}:")]
+        for name, *cells in zip(*(column.cells for column in self.columns), strict=True):
+            yield from self._entry(name.plain, 0, min(width, ENTRY_WIDTH))
+            for column, cell in zip(self.columns[1:], cells, strict=True):
+                if cell.plain:
+                    yield from self._entry(f"{column.heading}: {cell.plain}", 4, min(width, ENTRY_WIDTH))
 
-    table = EntryTable(*headings, title=title or None)
-    for row in rows:
-        table.add_row(*row)
-    return table
+    @staticmethod
+    def _entry(text: str, indent: int, width: int) -> Iterator[list[Text]]:
+        further = indent + 4
+        for line in textwrap.wrap(text, width, initial_indent=" " * indent, subsequent_indent=" " * further, break_on_hyphens=False):
+            yield [Text(line)]
 
 
-def print_lines(console: "Console", lines: Iterable[str]) -> None:
+def print_lines(console: Console, lines: Iterable[str]) -> None:
     """Print lines, each as by `print_text`, at once."""
-    from rich.text import Text  # noqa: PLC0415
-
-    console.print(Text("\n".join(writable(line, console) for line in lines)), soft_wrap=True)
+    console.print("\n".join(writable(line, console) for line in lines))
 
 
-def print_notes(console: "Console", notes: list[str]) -> None:
+def print_notes(console: Console, notes: list[str]) -> None:
     """Print the notes that a table cites by number."""
     for number, text in enumerate(notes, start=1):
         print_text(console, f"[{number}] {text}", "dim")

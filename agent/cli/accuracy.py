@@ -14,8 +14,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from edgemeter.agent.base.console import Console
     from edgemeter.agent.engine.job import Scored
 
 
@@ -117,15 +116,15 @@ def _document(scored: "Scored") -> dict[str, Any]:
 
 def _show(scored: "Scored", console: "Console", *, with_classes: bool) -> None:
     """Print the accuracy; the classes on request only, as there may be a thousand."""
+    from edgemeter.agent.base.console import Table
     from edgemeter.agent.base.metrics import metric_name
-    from edgemeter.agent.base.terminal import plain_table
 
     accuracy = scored.accuracy
-    console.print(f"{scored.images:,} images{'' if accuracy else ': no accuracy'}", highlight=False)
+    console.print(f"{scored.images:,} images{'' if accuracy else ': no accuracy'}")
     if accuracy is None:
         return
     detail, counts, name = accuracy.detail, accuracy.per_class_objects, metric_name(_name(accuracy.metric))
-    table = plain_table("", "", "95%", right=("", "95%"))
+    table = Table("", "", "95%", right=("", "95%"))
     table.add_row(name, _figure(accuracy.value), _bounds(accuracy.low, accuracy.high))
     # Print the bounds of a figure next to it, not below.
     for key in (key for key in detail if not key.endswith(("_low", "_high"))):
@@ -133,9 +132,9 @@ def _show(scored: "Scored", console: "Console", *, with_classes: bool) -> None:
     console.print(table)
     reasons = {f"no bounds of {name}": accuracy.interval_reason if accuracy.low is None else None, "compared by": accuracy.normalisation}
     for heading in (heading for heading in reasons if reasons[heading]):
-        console.print(f"{heading}: {reasons[heading]}", markup=False, highlight=False)
+        console.print(f"{heading}: {reasons[heading]}")
     if accuracy.per_class and with_classes:
-        classes = plain_table("class", name, *(["objects"] if counts else []), right=(name, "objects"))
+        classes = Table("class", name, *(["objects"] if counts else []), right=(name, "objects"))
         for label, value in accuracy.per_class.items():
             classes.add_row(label, _figure(value), *([f"{counts[label]:,}"] if counts else []))
         console.print(classes)

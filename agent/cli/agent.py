@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.console import Table
 from edgemeter.agent.base.figures import on_one_line
 from edgemeter.agent.base.options import FiniteRange, delivery_timeout_option, format_option, names_and_config
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import plain_table, print_text
+from edgemeter.agent.base.terminal import print_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
-
+    from edgemeter.agent.base.console import Console
     from edgemeter.agent.jobs.journal import JournalEntry
 
 
@@ -67,14 +67,13 @@ def _name(entry: "JournalEntry") -> str:
 
 
 def _show(entries: "Sequence[JournalEntry]", console: "Console") -> None:
-    from rich.text import Text
-
+    from edgemeter.agent.base.console import Text
     from edgemeter.agent.jobs.repeating import local
 
     if not entries:
         console.print("no orders yet")
         return
-    table = plain_table("job", "state", "arrived", "took s", "runs", right=("took s", "runs"))
+    table = Table("job", "state", "arrived", "took s", "runs", right=("took s", "runs"))
     for entry in entries:
         took = "" if entry.started_ns is None or entry.ended_ns is None else f"{(entry.ended_ns - entry.started_ns) / 1e9:.0f}"
         table.add_row(*map(Text, (_name(entry), entry.state.replace("_", " "), local(entry.arrived_ns)[:16], took, str(len(entry.runs)))))

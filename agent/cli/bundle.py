@@ -15,8 +15,7 @@ from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from edgemeter.agent.base.console import Console
     from edgemeter.agent.bundle.verify import BundleSignature, Verification
 
 
@@ -68,7 +67,8 @@ def _bundles(paths: Sequence[Path]) -> list[Path]:
 def _print(verification: "Verification", console: "Console") -> None:
     from importlib.metadata import version
 
-    from edgemeter.agent.base.terminal import plain_table, print_text
+    from edgemeter.agent.base.console import Table
+    from edgemeter.agent.base.terminal import print_text
 
     if verification.error is not None:
         print_text(console, verification.error)
@@ -82,7 +82,7 @@ def _print(verification: "Verification", console: "Console") -> None:
     if verification.written_by != version("edgemeter"):
         print_text(console, f"  written by edgemeter {verification.written_by}: definitions may have changed since")
     if verification.differences:
-        table = plain_table("field", "stated", "recomputed", right=("stated", "recomputed"))
+        table = Table("field", "stated", "recomputed", right=("stated", "recomputed"))
         for difference in verification.differences:
             table.add_row(difference.field, _text(difference.stated), _text(difference.recomputed))
         console.print(table)

@@ -11,10 +11,11 @@ from click.core import ParameterSource
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.config import file_in_use, places
+from edgemeter.agent.base.console import Table
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.options import PATH, format_option, names_and_config
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import plain_table, safe_text
+from edgemeter.agent.base.terminal import safe_text
 from edgemeter.agent.base.variables import VARIABLES, set_variables, unknown_variables
 from edgemeter.agent.cli.case_options import power_option
 
@@ -163,7 +164,7 @@ def _typeset(headings: Sequence[str], rows: Sequence[Sequence[str]], form: Forma
     """Print a table as Markdown, if that is the format, and return whether it is."""
     if form != "markdown":
         return False
-    console, table = console_for(form), plain_table(*headings)
+    console, table = console_for(form), Table(*headings)
     for row in rows:
         table.add_row(*(safe_text(cell, console) for cell in row))
     console.print(table)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
 
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.decision import MOST_FURTHER
 from edgemeter.agent.base.figures import ABSENT, count, duration, percentage, plain_digits, short_id, significant, span
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width
@@ -69,7 +69,7 @@ def print_runs(
             shared = [column for column in columns if column.narrowed and len(set(column.cells)) == 1]
             print_text(console, ", ".join([f"{len(cases)} cases on {device}", *(column.cells[0] for column in shared if column.cells[0])]))
             columns = [column for column in columns if column not in shared]
-            console.print(fitted_table(columns, table_width(console), STYLE, "--wide shows each run"), width=table_width(console))
+            console.print(fitted_table(columns, table_width(console), STYLE, "--wide shows each run"))
             print_text(console, "")
         for answer in mode_answers(run for case in cases for run in case.runs):
             print_text(console, f"{answer.title}:")

@@ -18,7 +18,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from edgemeter.agent.base.console import Console
 
 COMMANDS: Sections = {"Commands": {"read": ("edgemeter.agent.cli.sensors:read_sensor", "Read one sensor.")}}
 COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
@@ -110,14 +110,12 @@ def _document(live: LiveReading) -> dict[str, Any]:
 
 
 def _print_list(readings: list[LiveReading], absent: list[DetectedSensor], why: str, console: "Console") -> None:
-    from rich.text import Text
+    from edgemeter.agent.base.console import Table, Text
 
-    from edgemeter.agent.base.terminal import plain_table
-
-    table = plain_table()
-    table.add_column("sensor", no_wrap=True)
-    table.add_column("W now", justify="right", no_wrap=True)
-    table.add_column("scope", no_wrap=True)
+    table = Table()
+    table.add_column("sensor", is_whole=True)
+    table.add_column("W now", "right", is_whole=True)
+    table.add_column("scope", is_whole=True)
     table.add_column("excludes")
     for live in readings:
         described = live.description
@@ -128,10 +126,10 @@ def _print_list(readings: list[LiveReading], absent: list[DetectedSensor], why: 
     for live in readings:
         described = live.description
         for warning in (*(described.warnings if described else ()), *filter(None, (described.blocked if described else None, live.error))):
-            console.print(f"{live.name}: {warning}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"{live.name}: {warning}")
     for missing in absent:
-        console.print(f"{missing.name}: {missing.reason}", style="dim", markup=False, highlight=False, soft_wrap=True)
-    console.print(why, markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{missing.name}: {missing.reason}", style="dim")
+    console.print(why)
     if not readings and not absent:
         console.print("`edgemeter energy sensors --all` lists the sensors that were looked for, and how to set up those that need it")
 

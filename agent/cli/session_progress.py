@@ -1,62 +1,46 @@
 """The progress of a session: one line on a terminal, removed at the end; elsewhere a line for each finished run."""
 
+import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
-from rich.console import Console
-from rich.progress import Progress, ProgressColumn, Task, TextColumn
-from rich.progress_bar import ProgressBar
-from rich.table import Column
-from rich.text import Text
-
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.figures import duration
+from edgemeter.agent.base.live_lines import LiveLines
+from edgemeter.agent.base.progress import bar
 from edgemeter.agent.cli.measured_case import cases_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
 
-DRAWN_PER_SECOND = 1  # Rarely: drawing a line takes time from the process that is timed.
-
-
-class _Bar(ProgressColumn):
-    """The elapsed share of the planned time."""
-
-    def render(self, task: Task) -> ProgressBar:
-        return ProgressBar(total=task.total, completed=task.elapsed or 0.0)
-
-
-class _Times(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        planned = "" if task.total is None else f" of about {duration(task.total)}"
-        return Text(f"{duration(task.elapsed or 0.0)}{planned}")
+DRAWN_S = 1.0  # Rarely: drawing a line takes time from the process that is timed.
+BAR_SHARE = 6  # The bar has this part of the line.
 
 
 class SessionProgress:
     """Shows the events of a session: the run, its current part, and the time of all runs by their settings."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        console = console or Console(stderr=True)
-        self._bars = Progress(
-            TextColumn("{task.description}", markup=False, table_column=Column(ratio=5, no_wrap=True, overflow="ellipsis")),
-            _Bar(table_column=Column(ratio=1)),
-            _Times(table_column=Column(no_wrap=True)),
-            console=console,
-            refresh_per_second=DRAWN_PER_SECOND,
-            transient=True,
-            redirect_stdout=False,
-            expand=True,
-            disable=not console.is_terminal,
-            get_time=clock,
-        )
-        self._task = self._bars.add_task("", total=None)
-        self._place = self._label = ""
+        self._console = console or Console(sys.stderr)
+        self._live = LiveLines(self._console) if self._console.is_terminal else None
+        self._clock, self._begun_s, self._planned_s = clock, clock(), 0.0
+        self._place = self._label = self._part = ""
+        self._blocks, self._ended = ExitStack(), threading.Event()
+        self._drawing = threading.Thread(target=self._draw_until_ended, daemon=True)
 
     def __enter__(self) -> "SessionProgress":  # noqa: PYI034 - Self needs Python 3.11
-        self._bars.start()
+        if self._live is not None:
+            self._blocks.enter_context(self._live)
+            self._drawing.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        self._ended.set()
+        if self._live is not None:
+            self._drawing.join()
+        self._blocks.close()
 
     def __call__(self, event: "session.RunBegins | job.Event | session.RunEnds") -> None:
         if isinstance(event, session.RunBegins):
@@ -65,11 +49,27 @@ class SessionProgress:
         elif isinstance(event, job.Phase):
             self._show(event.name if event.seconds is None else f"{event.name}, {duration(event.seconds)}")
         elif isinstance(event, job.RunProgress):
-            self._show(f"accuracy, {event.done:,} of {event.total:,}")
-        elif isinstance(event, session.RunEnds) and not self._bars.console.is_terminal:
+            # Many: the line is drawn every second.
+            self._part = f"accuracy, {event.done:,} of {event.total:,}"
+        elif isinstance(event, session.RunEnds) and self._live is None:
             ended = cases_of([event.outcome])[0].summary if isinstance(event.outcome, RunRecord) else f"failed: {event.outcome}"
-            self._bars.console.print(f"{self._place} {self._label}: {ended}", markup=False, highlight=False, soft_wrap=True)
+            self._console.print(f"{self._place} {self._label}: {ended}")
 
     def _show(self, part: str, total: float | None = None) -> None:
+        self._part, self._planned_s = part, self._planned_s if total is None else total
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._live is None:
+            return
+        passed_s, width = self._clock() - self._begun_s, self._console.width
+        times = f"{duration(passed_s)}{f' of about {duration(self._planned_s)}' if self._planned_s else ''}"
+        bar_text = bar(passed_s / self._planned_s if self._planned_s else 0.0, max(1, width // BAR_SHARE))
+        room = max(0, width - len(bar_text) - len(times) - 2)
         # The part changes: a narrow terminal still shows it.
-        self._bars.update(self._task, description=f"{self._place} {part}: {self._label}", total=total)
+        text = f"{self._place} {self._part}: {self._label}"
+        self._live.draw([f"{text[:room]:{room}} {bar_text} {times}"])
+
+    def _draw_until_ended(self) -> None:
+        while not self._ended.wait(DRAWN_S):
+            self._draw()

@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgemeter.agent.base.config import Config
+from edgemeter.agent.base.console import Table, Text
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
@@ -17,9 +17,6 @@ from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.operating.changed_board import restore_leftover
 from edgemeter.agent.power import ROOT
 from edgemeter.agent.power.detect import choose_sensor, detect_sensors
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 MARKS: Mapping[FindingState, tuple[str, str]] = {
     "ok": ("ok", "green"),
@@ -85,21 +82,16 @@ def from_json(text: str) -> list[Finding]:
         raise ConfigError(f"not a report of `edgemeter doctor`: {error}") from error
 
 
-def render(findings: Sequence[Finding], *, is_whole: bool = False) -> "Table":
+def render(findings: Sequence[Finding], *, is_whole: bool = False) -> Table:
     """Return the findings as a table: problems, equipment, and one row for absent parts; or, with `is_whole`, the full list."""
-    from rich.table import Table  # noqa: PLC0415 - only where a table is shown
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    table = Table(box=None, pad_edge=False, show_header=False, caption=_summary(findings), caption_justify="left", caption_style="bold")
+    table = Table(caption=Text(_summary(findings), "bold"))
     for _ in range(4 if is_whole else 3):
-        table.add_column(overflow="fold")
+        table.add_column()
     for finding in findings if is_whole else _brief(findings):
         mark, style = MARKS[finding.state]
-        text = Text(finding.what)
-        if finding.remedy:
-            text.append(f"{NEW_LINE if is_whole else ' '}-> {finding.remedy}", style="cyan")
+        remedy = f"{NEW_LINE if is_whole else ' '}-> {finding.remedy}" if finding.remedy else ""
         area = [Text(finding.area, style="dim")] if is_whole else []
-        table.add_row(*area, Text(finding.name), Text(mark, style=style), text)
+        table.add_row(*area, finding.name, Text(mark, style), f"{finding.what}{remedy}")
     return table
 
 

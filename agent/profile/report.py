@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
+from edgemeter.agent.base.console import Console, Table
 from edgemeter.agent.base.figures import plain_digits
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.terminal import print_lines, print_text
@@ -135,9 +133,11 @@ def show_profile(profile: Profile, top: int, console: Console) -> None:
 
 
 def _table(profile: Profile, top: int) -> Table:
-    table = Table("operator", "type", box=SIMPLE_HEAD)
+    table = Table()
+    for heading in ("operator", "type"):
+        table.add_column(heading)
     for heading in ("calls", "p50 ms", "share"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, "right", is_whole=True)
     for row in profile.operators[:top]:
         table.add_row(row.name, row.type, str(row.calls), plain_digits(row.p50_ms, 3), f"{row.share_ratio:.1%}")
     if left_out := profile.operators[top:]:

@@ -6,13 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.text import Text
 
+from edgemeter.agent.base.console import Table, Text
 from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.figures import count, printable, stamp
 from edgemeter.agent.base.options import PATH, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import plain_table
 from edgemeter.collector.alerts.check import NEWEST_DAYS, alerts_of, check_alerts, undelivered_texts
 from edgemeter.collector.alerts.rules import USUAL, read_rules
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option
@@ -71,7 +70,7 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, form: Format) -> None
     rows = [asdict(alert) | {"channels": [row._asdict() for row in channels.get(alert.number, ())]} for alert in listed]
     if print_data(form, {"alerts": rows}):
         return
-    table = plain_table("#", "state", "severity", "since", "rule", "alert", "evidence", "channels", right="#")
+    table = Table("#", "state", "severity", "since", "rule", "alert", "evidence", "channels", right="#")
     for alert in listed:
         channels_text = "; ".join(map(str, channels.get(alert.number, ())))
         cells = (f"{alert.number}", alert.state, alert.severity, stamp(alert.opened_ns), alert.rule, alert.title, alert.text, channels_text)

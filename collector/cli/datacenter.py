@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
-from rich.text import Text
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.console import Console, Table, Text
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, FiniteRange, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import plain_table, print_text
+from edgemeter.agent.base.terminal import print_text
 from edgemeter.collector.cli.stores import all_days_option, opened_book, stores_option
 from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.datacenter import constants as assumed
@@ -85,18 +84,18 @@ def datacenter(
 
 def _show(part: ServerAnalysis, console: Console) -> None:
     print_text(console, f"\nLower energy against {part.server.load} {part.server.name}, {part.server.scope}", "bold")
-    table = plain_table("utilisation", "server mJ", right="server mJ")
+    table = Table("utilisation", "server mJ", right="server mJ")
     cells = {(cell.utilisation_ratio, cell.network): cell for cell in (*part.gross, *part.net)}
     networks = {cell.network: cell.network_mj for cell in part.gross}
     for name, sent_mj in networks.items():
-        table.add_column(Text(f"{name}\n+{figures.significant(sent_mj)} mJ"), overflow="fold")
+        table.add_column(f"{name}\n+{figures.significant(sent_mj)} mJ")
     for share in dict.fromkeys(share for share, _ in cells):
         row = [cells[share, name] for name in networks]
         energy = row[0].datacenter
         winners = [cell.winner if cell.winner != "either" or not cell.pue_from else f"edge from PUE {cell.pue_from:.2f}" for cell in row]
         texts = [Text(words, STYLES[cell.winner]) for words, cell in zip(winners, row, strict=True)]
         table.add_row("net of idle" if share is None else f"{share:.0%}", figures.span(energy.low, energy.high), *texts)
-    console.print(table, crop=False)
+    console.print(table)
     print_text(console, "equal where:")
     for even in part.break_even:
         rate = f"{_span(even.rate_per_s)} requests per s" if even.rate_per_s else "request rate unknown without idle power"

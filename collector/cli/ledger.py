@@ -70,7 +70,7 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
     console.print(fitted_table(columns, console.width))
     for device in now.devices:
         # A column for it would leave no room for the others.
-        console.print(figures.printable(f"{device.device} measures {device.text}"), markup=False, highlight=False, soft_wrap=True)
+        console.print(figures.printable(f"{device.device} measures {device.text}"))
 
 
 def _devices_document(

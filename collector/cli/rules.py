@@ -4,7 +4,7 @@ import click
 
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import entry_table
+from edgemeter.agent.base.terminal import EntryTable
 from edgemeter.agent.verdict.words import rule_rows
 from edgemeter.collector.compare.pairing import comparability_rules
 
@@ -22,8 +22,8 @@ def rules(*, form: Format) -> None:
     console = console_for(form)
     cells = [(row.effect, row.name, row.sentence, row.remedy) for row in verdict_rules]
     console.print(
-        entry_table(
+        EntryTable(
             "rules of the verdict (N is a number of the run, ... what it is about)", ("verdict", "rule", "sentence", "what to do"), cells
         )
     )
-    console.print(entry_table("what must match in a comparison", tuple(matching[0]), [tuple(row.values()) for row in matching]))
+    console.print(EntryTable("what must match in a comparison", tuple(matching[0]), [tuple(row.values()) for row in matching]))

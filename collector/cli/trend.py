@@ -199,7 +199,7 @@ def units(
         for board_type in types:
             for line in _odd_lines(board_type):
                 text = printable(f"{board_type.board}, {METRICS[board_type.metric].figure.title}: {line}")
-                console.print(text, markup=False, highlight=False, soft_wrap=True)
+                console.print(text)
 
 
 def _odd_lines(board_type: BoardType) -> list[str]:

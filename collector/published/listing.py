@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
-from rich.console import Console
 
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.figures import count, printable, significant, times, with_interval
-from edgemeter.agent.base.terminal import ENTRY_WIDTH, entry_table, print_lines, print_text
+from edgemeter.agent.base.terminal import ENTRY_WIDTH, EntryTable, print_lines, print_text
 from edgemeter.collector.published.laws import JudgedFigure, State
 from edgemeter.collector.published.own_runs import OwnRun
 from edgemeter.collector.published.row import PublishedRow
@@ -106,4 +106,4 @@ def _print_figures(console: Console, judged: Sequence[JudgedFigure], runs_by_key
         )
         for figure in judged
     ]
-    console.print(entry_table("", ("figure", "why", "own runs", "source"), [[printable(cell) for cell in cells] for cells in listed]))
+    console.print(EntryTable("", ("figure", "why", "own runs", "source"), [[printable(cell) for cell in cells] for cells in listed]))

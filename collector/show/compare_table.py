@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from msgspec import structs
-from rich.console import Console
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width, writable
 from edgemeter.agent.contract.decode_energy import decode_lines
@@ -48,7 +48,7 @@ def show_answer(comparison: Comparison, console: Console) -> None:
             print_text(console, _shared(rows), "bold")
         lines = _with_baselines(rows)
         columns = list(_columns(lines, [row.name if letters else _label(row) for row in lines], console))
-        console.print(fitted_table(columns, table_width(console)), width=table_width(console))
+        console.print(fitted_table(columns, table_width(console)))
     print_text(console, "")
 
 

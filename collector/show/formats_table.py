@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from rich.console import Console
-
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text, table_width, writable
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.compare.comparison import Comparison
@@ -27,7 +26,7 @@ def show_formats(comparison: Comparison, sizes_mb: Mapping[str, float], console:
         marks = {entry.name: "similar" for entry in choice.similar} | {recommended: "recommended"}
         out = {entry.name: entry.outcome for entry in choice.candidates if entry.outcome != "met"}
         columns.append(TableColumn("", [marks.get(name, out.get(name, "")) for name in names], "left", always=True))
-    console.print(fitted_table(columns, table_width(console)), width=table_width(console))
+    console.print(fitted_table(columns, table_width(console)))
     print_text(console, "")
     for line in (*(words.choice_lines(choice) if choice else ()), *(f"left out: {entry.reason}" for entry in comparison.left_out)):
         print_text(console, line)

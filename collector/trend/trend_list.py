@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from edgemeter.agent.base.console import Table
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.terminal import MARKDOWN_WIDTH, entry_table, plain_table, print_text, safe_text, writable
+from edgemeter.agent.base.terminal import MARKDOWN_WIDTH, EntryTable, print_text, safe_text, writable
 from edgemeter.collector.trend.events import events_of, told_by
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.metrics import METRICS
@@ -12,7 +13,7 @@ from edgemeter.collector.trend.series_trend import SeriesTrend
 from edgemeter.collector.trend.trend_text import UNITS, event_kind, event_of, event_text, finding_lines, level_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from edgemeter.agent.base.console import Console
 
 
 def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *, with_quiet: bool, with_members: bool = True) -> None:
@@ -22,7 +23,7 @@ def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *
     """
     listed = list(_listed(trends, until, with_quiet=with_quiet, with_members=with_members))
     if console.width >= MARKDOWN_WIDTH:
-        table = plain_table("device", "case", "figure", "level now", "what", "evidence")
+        table = Table("device", "case", "figure", "level now", "what", "evidence")
         for cells, _ in listed:
             table.add_row(*(safe_text(cell, console) for cell in cells))
     else:
@@ -30,7 +31,7 @@ def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *
             (f"{device}{'' if names_figure else f', {figure}'}: {evidence}", kind, level, case)
             for (device, case, figure, level, kind, evidence), names_figure in listed
         ]
-        table = entry_table("", ("finding", "what", "level now", "case"), [[writable(cell, console) for cell in row] for row in entries])
+        table = EntryTable("", ("finding", "what", "level now", "case"), [[writable(cell, console) for cell in row] for row in entries])
     if listed:
         console.print(table)
     for line in _notes(trends, until):

@@ -2,14 +2,14 @@
 
 from collections.abc import Collection, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from edgemeter.agent.base.console import Table, Text
 from edgemeter.agent.base.documents import csv_document, json_document
 from edgemeter.agent.base.figures import count, printable, significant
-from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.days import Days
@@ -18,9 +18,6 @@ from edgemeter.collector.trend.finding import Drift, Missing, Modes, Step, iso
 from edgemeter.collector.trend.metrics import METRICS, off_scale
 from edgemeter.collector.trend.series_trend import SeriesTrend
 from edgemeter.collector.trend.watch_file import Annotation
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 # The most devices of an event that its row names.
 NAMED_DEVICES = 3
@@ -228,10 +225,8 @@ def points_csv(series: Sequence[tuple[SeriesKey, str, Days]]) -> str:
     return csv_document(header, rows).replace("\r\n", "\n")
 
 
-def annotations_table(annotations: Sequence[Annotation]) -> "Table":
-    from rich.text import Text  # noqa: PLC0415
-
-    table = plain_table("#", "day", "text", "kind", "of", right="#")
+def annotations_table(annotations: Sequence[Annotation]) -> Table:
+    table = Table("#", "day", "text", "kind", "of", right="#")
     for note in annotations:
         about = ", ".join(value for value in (note.fleet, note.device, note.model, note.metric) if value is not None)
         cells = (f"{note.number}", iso(note.day), note.text, "new level" if note.begins_level else "remark", about or "everything")

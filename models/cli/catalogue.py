@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 import msgspec
-from rich.table import Table
 
 from edgemeter.agent.base.completion import completes
+from edgemeter.agent.base.console import Table
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.model_names import model_names
@@ -38,9 +38,11 @@ def list_models(*, form: Format) -> None:
     }
     if print_data(form, document, rows="catalogue"):
         return
-    table = Table("name", "licence", "sha256", "accuracy", "get by", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table("name", "licence", "sha256", "accuracy", "get by")
+    # The names of the catalogue leave no room on 80 columns.
+    table.gap = 1
     for model in models:
-        table.add_row(model.path.name, model.about.licence, (model.about.sha256 or "")[:8], _score(model.about.accuracy), "ships")
+        table.add_row(model.path.name, model.about.licence or "", (model.about.sha256 or "")[:8], _score(model.about.accuracy), "ships")
     for file in language:
         table.add_row(file["file"], file["licence"], file["sha256"][:8], "", "ships")
     for entry in entries:

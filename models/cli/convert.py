@@ -14,8 +14,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rich.console import Console
-
+    from edgemeter.agent.base.console import Console
     from edgemeter.models.convert.conversion_report import Conversion, ConversionRequest
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError, os_error_as
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, print_table
@@ -43,7 +43,7 @@ def apply(selection: str, folder: FleetFolder, jobs: int, *, dry_run: bool, form
     Example: edgemeter fleet apply --on 'pi5-*' --release edgemeter-pi5.tar
     """
     targets = applying.read_targets(folder, selection)
-    console = Console(stderr=True)
+    console = Console(sys.stderr)
     application = Applying(
         releases=[release_file.read_release(release, folder.release_public_key) for release in options["releases"]],
         public_key=folder.release_public_key.read_text(),

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.text import Text
 
 from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.console import Table, Text
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.options import FiniteRange, format_option
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.identity import join_file_text
 from edgemeter.provisioning.cli.options import FILE, devices_argument, in_folder
 from edgemeter.provisioning.identity import admission, broker_files
@@ -147,7 +146,7 @@ def requests(folder: FleetFolder, *, form: Format) -> None:
     if not waiting:
         click.echo("no pending requests", err=True)
         return
-    table = plain_table("request", "device", "serial", "board", "why")
+    table = Table("request", "device", "serial", "board", "why")
     for request in waiting:
         serial = f"{request.serial} ({request.serial_source})"
         table.add_row(*map(Text, (request.request[:12], request.device, serial, request.board or "-", request.why)))

@@ -14,14 +14,14 @@ from typing import Any, NoReturn
 
 import click
 import msgspec
-from rich.console import Console
-from rich.text import Text
 
+from edgemeter.agent.base.console import Console, Table, Text
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
 from edgemeter.agent.base.figures import count, on_one_line, short_id
 from edgemeter.agent.base.options import FiniteRange, added, format_option
+from edgemeter.agent.base.progress import passing_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import plain_table, print_text
+from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract import suite as suites
 from edgemeter.agent.contract.orders import IntervalSeconds
 from edgemeter.provisioning.cli.options import in_folder, print_notes, rehearsed_options, selection_option
@@ -154,7 +154,7 @@ def run(
         if exclusive is not None and not any(exclusive in device.tags for device in accepted):
             raise ConfigError(f"none of these devices has the tag {exclusive!r}: correct --exclusive, or add the tag in fleet.toml")
         content_folder = TemporaryDirectory(dir=folder.path) if dry_run else nullcontext(folder.content)
-        with Console(stderr=True).status(f"packing {suite.name}"), content_folder as path:
+        with passing_note(f"packing {suite.name} ..."), content_folder as path:
             work = packing.pack(written, suite.resolve().parent, ContentStore(Path(path)))
         print_notes((*notes, packing.size_note(work), *server_issues(folder, time.time_ns())))
         waves = in_waves({device.device: device.board for device in accepted}, wave_ends)
@@ -225,7 +225,7 @@ def update(
 
 
 def _print_planned_updates(planned: Sequence[Mapping[str, Any]]) -> None:
-    table = plain_table("device", "board", "runs", "goes to", "sha256", "wave", "note")
+    table = Table("device", "board", "runs", "goes to", "sha256", "wave", "note")
     for row in planned:
         bad = f"failed there: {', '.join(row['bad'])}" if row["bad"] else ""
         cells = (row["device"], row["board"], row["runs"], row["goes_to"] or "stays", (row["bundle"] or "")[:12], row["wave"])
@@ -315,7 +315,7 @@ def _follow_to_end(registry: Registry, job: str, form: Format, *, with_text: boo
     """Follow a job until all executions have ended or it was stopped; Ctrl-C leaves it running and prints how to continue."""
     hint = f"`edgemeter fleet jobs {job}` shows it, --cancel cancels it"
     try:
-        executions = job_view.follow_job(registry, job, Console(stderr=True))
+        executions = job_view.follow_job(registry, job, Console(sys.stderr))
     except KeyboardInterrupt:
         click.echo(f"edgemeter: {job} continues: {hint}", err=True)
         raise
@@ -367,7 +367,7 @@ def _show_jobs(registry: Registry, device: str | None, form: Format, *, with_tex
     outlines = [job_view.job_outline(job, by_state(kept.count_states(registry, job.job))) for job in newest]
     if not print_data(form, {"jobs": outlines}):
         # A job's name contains the time of its creation.
-        table = plain_table("job", "what", "state", "devices", "executions", right={"devices"})
+        table = Table("job", "what", "state", "devices", "executions", right={"devices"})
         for of in outlines:
             states = of["states"]
             table.add_row(of["job"], Text(of["title"]), of["state"], str(sum(states.values())), job_view.counts_text(states))

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.console import Table
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import plain_table
 from edgemeter.provisioning.cli.options import FILE, in_folder
 from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -94,7 +94,7 @@ def add(paths: tuple[Path, ...], folder: FleetFolder, *, form: Format) -> None:
     if print_data(form, listed):
         return
     target_of = attrgetter("version", "board", "python", "glibc")
-    table = plain_table("version", "board", "Python", "glibc", "size", "sha256", right={"size"})
+    table = Table("version", "board", "Python", "glibc", "size", "sha256", right={"size"})
     for entry in listed:
         table.add_row(*target_of(entry), f"{entry.size_bytes / 1e6:.1f} MB", entry.sha256[:12])
     console_for(form).print(table)

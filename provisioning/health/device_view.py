@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from rich.table import Table
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.console import Table
 from edgemeter.agent.base.figures import ABSENT, age, iso_stamp, on_one_line
 from edgemeter.agent.base.terminal import TableColumn, fitted_table
 from edgemeter.agent.contract.health_issues import health_facts, joined

@@ -8,14 +8,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
+from edgemeter.agent.base.console import Console, Justify, Table, Text
 from edgemeter.agent.base.figures import ABSENT, count, iso_stamp, on_one_line
+from edgemeter.agent.base.live_lines import LiveLines
 from edgemeter.agent.base.nanoseconds import NS_PER_S
-from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.health import recently_refused
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import find_presence
@@ -93,11 +89,11 @@ def one_line(text: str) -> str:
 
 def executions_table(executions: Iterable[Execution], reasons: Mapping[int, str], now_ns: int, *, by: str = "device") -> Table:
     """Return a table of executions, a row each, named by `device` or by `job`."""
-    table = plain_table()
+    table = Table()
     for heading in (by, "state", "attempt", "took", "note"):
         # On a terminal of 80 columns a name stays on one line, to be copied.
-        width = {"min_width": 16} if heading == "note" else {"no_wrap": heading != "state"}
-        table.add_column(heading, justify="right" if heading in {"attempt", "took"} else "left", overflow="fold", **width)
+        justify: Justify = "right" if heading in {"attempt", "took"} else "left"
+        table.add_column(heading, justify, is_whole=heading not in {"state", "note"}, min_width=16 if heading == "note" else 0)
     for execution in executions:
         began_ns = execution.running_ns or execution.accepted_ns or execution.sent_ns
         took = ABSENT
@@ -151,7 +147,7 @@ def follow_job(registry: Registry, name: str, console: Console) -> list[Executio
     """
     executions: dict[str, Execution] = {}
     serial, warn_s = 0, time.monotonic() + NOTHING_SENT_S
-    live = Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
+    live = LiveLines(console) if console.is_terminal else None
     with live or nullcontext():
         while True:
             for execution in select_executions(registry, "WHERE job = ? AND serial > ? ORDER BY serial", name, serial):
@@ -160,13 +156,13 @@ def follow_job(registry: Registry, name: str, console: Console) -> list[Executio
                     _print_change(console, executions.get(execution.device), execution)
                 executions[execution.device] = execution
             if live is not None:
-                live.update(_live_table(registry, list(executions.values())), refresh=True)
+                live.draw(console.lines(_live_table(registry, list(executions.values()))))
             states = {execution.state for execution in executions.values() if not execution.is_settled}
             if not states or (states.isdisjoint(IN_FLIGHT) and jobs.find(registry, name).state != "running"):
                 return [executions[device] for device in sorted(executions)]
             if time.monotonic() > warn_s and not any(execution.attempt for execution in executions.values()):
                 warn_s = math.inf
-                console.print(NOTHING_SENT, markup=False, highlight=False)
+                console.print(NOTHING_SENT)
             time.sleep(POLL_S)
 
 
@@ -176,7 +172,7 @@ def _print_change(console: Console, before: Execution | None, now: Execution) ->
         # Activity is shown on a terminal only, as it changes: here it would be out of date.
         note = note_text(replace(now, doing=None))
         line = f"{now.device}: {state_text(now)}{f': {note}' if note else ''}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line)
 
 
 def _live_table(registry: Registry, executions: Sequence[Execution]) -> Table:
@@ -184,5 +180,5 @@ def _live_table(registry: Registry, executions: Sequence[Execution]) -> Table:
     now_ns = time.time_ns()
     rows = sorted(executions, key=lambda execution: (execution.state in {"done", *WAITING}, execution.device))[:MOST_ROWS]
     table = executions_table(rows, wait_reasons(registry, rows, now_ns), now_ns)
-    table.caption = counts_text(Counter(execution.state for execution in executions))
+    table.caption = Text(counts_text(Counter(execution.state for execution in executions)))
     return table

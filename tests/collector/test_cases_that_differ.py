@@ -4,8 +4,8 @@ import csv
 import io
 
 import msgspec
-from rich.console import Console
 
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.collector.compare.between import between

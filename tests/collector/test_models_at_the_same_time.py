@@ -3,8 +3,8 @@
 import io
 
 import pytest
-from rich.console import Console
 
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record_figures import Neighbour, Together
 from edgemeter.collector.alerts.firing import FiringContext, firings

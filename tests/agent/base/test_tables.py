@@ -16,7 +16,7 @@ def test_markdown_shows_a_name_as_text_and_runs_nothing_of_it(capsys):
     assert tables.markdown(name, ["h"], [False], [[name]]).splitlines() == [
         f"**{text}**", "", "| h |", "|---|", f"| {text.replace('|', chr(92) + '|')} |"
     ]  # fmt: skip
-    tables.console_for("markdown").print(name, markup=False)
+    tables.console_for("markdown").print(name)
     assert capsys.readouterr().out == f"{text}\n\n"
 
 

@@ -2,8 +2,7 @@
 
 import io
 
-from rich.console import Console
-
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, shortened
 
 NAME = "simulated-detector-07"

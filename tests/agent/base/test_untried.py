@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from edgemeter.agent import power, runtimes
 from edgemeter.agent.base import untried
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.cli import run_output
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.suite import SuiteFile, expand

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.command
 MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 RUN = ["run", str(MODEL), "--mode", "rapid", "--power", "none", "--device", "pi-1"]
-HEAVY = ("numpy", "msgspec", "ai_edge_litert", "onnxruntime", "torch", "PIL", "rich", "paho", "amqtt", "psutil", "edgemeter.collector")
+HEAVY = ("numpy", "msgspec", "ai_edge_litert", "onnxruntime", "torch", "PIL", "paho", "amqtt", "psutil", "edgemeter.collector")
 
 
 def start(home, *arguments, **settings):

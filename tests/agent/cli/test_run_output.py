@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.cli import run_output, run_session
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record_conditions import Verdict, Violation

@@ -3,8 +3,8 @@
 import io
 
 import pytest
-from rich.console import Console
 
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.cli.session_progress import SessionProgress
 from edgemeter.agent.engine.job import Phase, RunProgress
@@ -13,6 +13,13 @@ from tests.fixtures.record_factory import make_record
 from tests.fixtures.run_jobs import one_case
 
 CASE = one_case("a.onnx")
+
+
+class TerminalText(io.StringIO):
+    """What a terminal was sent."""
+
+    def isatty(self):
+        return True
 
 
 def test_a_pipe_gets_one_line_for_each_run_that_has_ended():
@@ -30,13 +37,13 @@ def test_a_pipe_gets_one_line_for_each_run_that_has_ended():
 
 @pytest.mark.parametrize("width", [30, 80, 200])
 def test_a_terminal_shows_the_run_its_part_and_the_time_of_all_runs(width):
-    stream, now_s = io.StringIO(), 100.0
-    console = Console(file=stream, force_terminal=True, width=width, color_system=None, legacy_windows=False)
+    stream, now_s = TerminalText(), 100.0
+    console = Console(stream, width)
     with SessionProgress(console, lambda: now_s) as progress:
         progress(RunBegins(CASE, 0, 1, 3, 36.0))
         now_s += 14.0
         progress(Phase(name="timed", seconds=10.0))
-    lines = [line for line in stream.getvalue().replace("\x1b[2K", "\n").splitlines() if "of about" in line]
-    assert lines
-    assert all("14 s of about 36 s" in line for line in lines)
+    lines = [line for line in stream.getvalue().replace("\x1b[J", "\n").splitlines() if "of about" in line]
+    assert [line.rpartition("] ")[2] for line in (lines[0], lines[-1])] == ["0 s of about 36 s", "14 s of about 36 s"]
+    assert {len(line) for line in lines} == {width}
     assert ("[1/3] timed, 10 s: a.onnx onnx 1 thread " in lines[-1]) == (width >= 80)

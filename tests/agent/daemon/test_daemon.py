@@ -23,7 +23,6 @@ LONG_S = 60.0
 HEAVY = (
     "numpy",
     "click",
-    "rich",
     "edgemeter.agent.engine",
     "edgemeter.agent.power",
     "importlib.metadata",

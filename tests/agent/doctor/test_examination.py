@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from edgemeter.agent.base.config import Config
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.doctor import check_delivery, checks, setups
 from edgemeter.agent.doctor import examination as doctor

@@ -3,8 +3,8 @@
 import io
 
 import pytest
-from rich.console import Console
 
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.profile.profiler import ProfileEvent, inference
 from edgemeter.agent.profile.report import Profile, ranked, show_profile
 

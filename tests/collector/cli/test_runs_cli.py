@@ -9,8 +9,8 @@ from datetime import datetime, timezone
 
 import msgspec
 import pytest
-from rich.console import Console
 
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.cli.run_output import print_runs
 from edgemeter.agent.contract.messages import Receipt

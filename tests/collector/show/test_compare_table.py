@@ -5,8 +5,8 @@ import re
 from collections import Counter
 
 from msgspec import structs
-from rich.console import Console
 
+from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.terminal import wide_console
 from edgemeter.collector.show.compare_table import FEWEST_ROWS, ROWS_SHOWN, shortened, show_comparison
 from tests.fixtures.compared_cases import changed, comparisons, in_turn, language_runs

@@ -4,8 +4,8 @@ import io
 
 import numpy as np
 import pytest
-from rich.console import Console
 
+from edgemeter.agent.base.console import Console
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.trend_list import show_trends
 from edgemeter.collector.trend.trend_text import finding_lines
@@ -16,9 +16,9 @@ from tests.fixtures.series_factory import make_days, noisy
 def lines_of(runs, width, **how):
     """Return the lines that `trend` shows on a terminal so wide."""
     trends = watch.trends_of(history_of(runs), (), ("latency_p50_ms", "energy_gross_mj"))
-    console = Console(width=width, record=True, file=io.StringIO())
+    console = Console(io.StringIO(), width)
     show_trends(trends, max(trend.last_day for trend in trends), console, with_quiet=False, **how)
-    return console.export_text().splitlines()
+    return console.file.getvalue().splitlines()
 
 
 @pytest.fixture(scope="module")
