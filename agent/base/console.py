@@ -123,7 +123,7 @@ class Console:
 
     def __init__(self, file: TextIO | None = None, width: int | None = None, *, has_rules: bool = True) -> None:
         self.file = file or sys.stdout
-        self.is_terminal = self.file.isatty()
+        self.is_terminal = self.file.isatty() or bool(os.environ.get("FORCE_COLOR"))
         self.width = width or _terminal_width()
         self._has_rules = has_rules
         self._has_styles = self.is_terminal and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
@@ -133,7 +133,7 @@ class Console:
         return (getattr(self.file, "encoding", None) or "utf-8").lower()
 
     def print(self, printed: str | Text | Table, style: str = "") -> None:
-        click.echo("".join(f"{line}\n" for line in self.lines(printed, style)), file=self.file, nl=False)
+        click.echo("".join(f"{line}\n" for line in self.lines(printed, style)), file=self.file, nl=False, color=self._has_styles)
 
     def lines(self, printed: str | Text | Table, style: str = "") -> Iterator[str]:
         """Yield the lines of a table, or a text as one, with their styles and without trailing spaces."""

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.console import Table
+from edgemeter.agent.base.console import BETWEEN_COLUMNS, Table
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.model_names import model_names
@@ -38,9 +38,10 @@ def list_models(*, form: Format) -> None:
     }
     if print_data(form, document, rows="catalogue"):
         return
+    console = console_for(form)
     table = Table("name", "licence", "sha256", "accuracy", "get by")
-    # The names of the catalogue leave no room on 80 columns.
-    table.gap = 1
+    # The names leave little room on 80 columns.
+    table.gap = 1 if console.is_terminal else BETWEEN_COLUMNS
     for model in models:
         table.add_row(model.path.name, model.about.licence or "", (model.about.sha256 or "")[:8], _score(model.about.accuracy), "ships")
     for file in language:
@@ -50,7 +51,7 @@ def list_models(*, form: Format) -> None:
         score = _score(msgspec.to_builtins(entry.accuracy) or {})
         checked = entry.sha256[:8] if entry.sha256 and entry.is_verified else "unverified"
         table.add_row(entry.name, entry.licence[:10], checked, score, get_by)
-    console_for(form).print(table)
+    console.print(table)
     click.echo("unverified: no sha256 is known but that of the file that was fetched first")
     click.echo("(N): scored by us over N images; ~: published for the original weights")
 
