@@ -1,5 +1,3 @@
-"""What the tests of the collector share: a broker, and a real InfluxDB 2."""
-
 import uuid
 from dataclasses import dataclass
 

@@ -1,5 +1,3 @@
-"""`docs/examples/corrupt_photographs.py`, run as a user runs it."""
-
 import runpy
 import shutil
 from pathlib import Path

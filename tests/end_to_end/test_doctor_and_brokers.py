@@ -1,5 +1,3 @@
-"""The doctor before real brokers."""
-
 import pytest
 
 from edgemeter.agent.doctor import check_delivery

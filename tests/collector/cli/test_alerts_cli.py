@@ -1,5 +1,3 @@
-"""`edgemeter trend alerts`: checked, listed and sent."""
-
 import json
 import time
 

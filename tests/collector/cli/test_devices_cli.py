@@ -1,5 +1,3 @@
-"""`edgemeter collector devices`: presence, health and what is measured now."""
-
 import json
 import time
 

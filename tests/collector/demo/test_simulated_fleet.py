@@ -1,5 +1,3 @@
-"""Facts about the simulated fleet of the demo."""
-
 from statistics import median
 
 import msgspec

@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.collector.runs.figure_names`: what people call a figure."""
-
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError

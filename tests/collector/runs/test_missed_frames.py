@@ -1,5 +1,3 @@
-"""Facts about `edgemeter.collector.runs.missed_frames`."""
-
 import json
 
 import numpy as np

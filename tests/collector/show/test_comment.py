@@ -1,5 +1,3 @@
-"""Facts about the comment of a pull request."""
-
 import re
 
 import pytest

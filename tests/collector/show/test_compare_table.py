@@ -1,5 +1,3 @@
-"""Facts about the table of a comparison on a terminal."""
-
 import io
 import re
 from collections import Counter

@@ -1,5 +1,3 @@
-"""Facts about the distribution of latencies that a chart draws."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""Facts about the colours and shapes of series."""
-
 from edgemeter.collector.show import series_style
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run
 

@@ -1,5 +1,3 @@
-"""What changed below the devices, from their records."""
-
 import json
 import random
 

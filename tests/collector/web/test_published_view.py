@@ -1,5 +1,3 @@
-"""Facts about the view of published figures beside own runs."""
-
 import csv
 import io
 import json

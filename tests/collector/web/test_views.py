@@ -1,5 +1,3 @@
-"""Facts about the views of many cases and devices: overview, comparison, model and device."""
-
 import csv
 import io
 import json

@@ -1,5 +1,3 @@
-"""The files that people write, the environment, and the model card."""
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""MQTT topics with their messages."""
-
 import inspect
 from collections.abc import Mapping
 from functools import cache

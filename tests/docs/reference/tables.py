@@ -1,5 +1,3 @@
-"""What the pages share: Markdown tables and anchors."""
-
 import re
 from collections.abc import Iterable, Sequence
 

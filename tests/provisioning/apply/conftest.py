@@ -1,5 +1,3 @@
-"""The bench of these tests."""
-
 import contextlib
 
 import pytest

@@ -1,5 +1,3 @@
-"""`edgemeter fleet list` and `show`: what people see of their devices."""
-
 import json
 import time
 

@@ -1,5 +1,3 @@
-"""`edgemeter fleet doctor`, `logs` and `restart`: an order, and the answer of the device."""
-
 import time
 from dataclasses import replace
 

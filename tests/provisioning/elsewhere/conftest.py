@@ -1,5 +1,3 @@
-"""The board, a workstation, and the wheels of what is installed here."""
-
 import os
 import shutil
 import tempfile

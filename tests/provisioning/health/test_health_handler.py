@@ -1,5 +1,3 @@
-"""The handler for health: presence and reports."""
-
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError

@@ -1,5 +1,3 @@
-"""Fixtures of cards: a fleet's folder with a small release and a join file."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""`fleet.toml`: the sample, and what is refused with the key."""
-
 import re
 
 import pytest

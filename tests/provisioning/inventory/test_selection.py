@@ -1,5 +1,3 @@
-"""The language that picks devices."""
-
 import random
 
 import pytest

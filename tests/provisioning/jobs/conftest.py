@@ -1,5 +1,3 @@
-"""What the tests of jobs share: a store of contents, and a bench."""
-
 import pytest
 
 from edgemeter.provisioning.content.store import ContentStore

@@ -1,5 +1,3 @@
-"""A suite packed for devices, and read by the code that reads it there."""
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""A registry."""
-
 import pytest
 
 from edgemeter.provisioning.registry.registry import Registry

@@ -1,5 +1,3 @@
-"""Fixtures of the release: a key, and real small releases of three versions for this machine."""
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Facts about boards, their systems, and the tags of wheels that run on them."""
-
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError

@@ -1,5 +1,3 @@
-"""Facts about reading, verifying and packing releases."""
-
 import os
 
 import pytest

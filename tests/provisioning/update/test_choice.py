@@ -1,5 +1,3 @@
-"""Which release a device gets, or why none."""
-
 from dataclasses import replace
 
 from edgemeter.agent.contract.health import Health

@@ -1,5 +1,3 @@
-"""The commands `fleet release` and `fleet update`."""
-
 import json
 import shutil
 import time
