@@ -68,7 +68,6 @@ def blank(target: Path) -> Path:
 
 
 def boot_file(image: Path, name: str) -> str:
-    """Return a text file of the boot partition, as a PC that reads the card shows it."""
     return run("mtype", "-i", f"{image}@@{BOOT_OFFSET}", f"::{name}").decode()
 
 

@@ -41,7 +41,6 @@ def pi4(index, tmp_path_factory):  # noqa: ARG001 - has to be there
 
 @pytest.fixture(scope="module")
 def board_files(tmp_path_factory):
-    """What all boards share: a card as from the shop, and what the kernel starts with."""
     emulation.folder()
     folder = tmp_path_factory.mktemp("arm64")
     card.initrd(folder / "initrd")

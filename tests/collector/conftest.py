@@ -29,7 +29,6 @@ class Place:
         return f"{self.server.url}?org={self.server.org}&bucket={self.name}"
 
     def query(self, influxql):
-        """Return the rows of an InfluxQL query."""
         return self.server.query(influxql, self.name)
 
 

@@ -46,7 +46,6 @@ def ledger(tmp_path_factory):
 
 
 def day_text(day):
-    """Return a day of the fleet as the alerts write it."""
     return time.strftime("%Y-%m-%d", time.gmtime(time.time() - (DAYS - day) * 86_400))
 
 

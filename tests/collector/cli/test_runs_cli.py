@@ -75,7 +75,6 @@ def ledger(home):
 
 
 def listed(*arguments):
-    """Return the ids that are listed, and their states."""
     outcome = edgemeter("runs", "--format", "json", *arguments)
     assert outcome.returncode == 0, outcome.stderr
     return [(run["id"], run["state"]) for run in json.loads(outcome.stdout)["runs"]]

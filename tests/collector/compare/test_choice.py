@@ -32,7 +32,6 @@ def choice_of(text, *runs_of_cases, cheapest=None):
 
 
 def outcomes(choice):
-    """Return what became of each case by its precision."""
     return {candidate.case.key.precision: candidate.outcome for candidate in choice.candidates}
 
 

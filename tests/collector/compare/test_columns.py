@@ -14,12 +14,10 @@ from tests.fixtures.record_factory import make_energy, make_generation, make_gen
 
 
 def both(comparison):
-    """Return the rows as JSON has them and as CSV has them."""
     return json.loads(to_json(comparison)), list(csv.DictReader(io.StringIO(to_csv(comparison))))
 
 
 def as_cell(value):
-    """Return how CSV writes a value of JSON."""
     if value is None:
         return ""
     if isinstance(value, bool):

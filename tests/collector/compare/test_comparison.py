@@ -20,13 +20,11 @@ def only_reason(comparison):
 
 
 def device_row(comparison):
-    """Return the one row that is not the reference's."""
     (row,) = [row for row in comparison.rows if not row.is_reference]
     return row
 
 
 def value_of(row, name):
-    """Return the change of a figure, None where it is not compared."""
     return row.decisions[name].value if name in row.decisions else None
 
 

@@ -17,7 +17,6 @@ NOISE = (0.995, 1.0, 1.005, 0.998, 1.002, 1.001)
 
 
 def only_row(*runs, matters_ratio=None):
-    """Return the one case that is not the reference's."""
     comparison = compare(booked(runs), "reference", matters_ratio or MATTERS_RATIO)
     (row,) = [row for row in comparison.rows if not row.is_reference]
     return row

@@ -126,7 +126,6 @@ def test_the_set_up_of_the_compose_file_makes_tokens_that_do_no_more(influx2_ser
 
 
 def written(server, token, point):
-    """Return the status with which a point is answered."""
     where = f"{server.url}/api/v2/write?" + urllib.parse.urlencode({"org": server.org, "bucket": "composed"})
     request = urllib.request.Request(where, point, {"Authorization": f"Token {token}"})  # noqa: S310 - loopback
     try:

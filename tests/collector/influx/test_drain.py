@@ -45,7 +45,6 @@ def seqs_of(lines):
 
 
 def seqs_in(influx_place):
-    """Return the numbers of the runs that an InfluxDB has."""
     return sorted(row["seq"] for row in influx_place.query("SELECT seq FROM run"))
 
 

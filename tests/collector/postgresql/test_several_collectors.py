@@ -29,7 +29,6 @@ def run(seq, **changes):
 
 
 def held_of(peer):
-    """Return the numbers that the receipts name."""
     receipts = [messages.decode_receipt(message.payload) for message in peer.messages]
     return {seq for receipt in receipts for first, last in receipt.held for seq in range(first, last + 1)}
 

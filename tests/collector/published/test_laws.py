@@ -10,7 +10,6 @@ ON_CPU = {"precision": "FP32", "backend": "cpu"}
 
 
 def finding_of(law, row, *companions):
-    """Return what a law finds in a row, None where it says nothing."""
     judged = judge([row, *companions])[0]
     return next((finding for finding in judged.findings if finding.law == law), None)
 

@@ -30,7 +30,6 @@ def run(seq=1, **changes):
 
 
 def stored(path):
-    """Return the keys of the records in a ledger, as another process sees it."""
     with SqliteLedger(path, "read") as ledger:
         return sorted((entry.record.device, entry.record.session, entry.record.seq) for entry in ledger.records())
 

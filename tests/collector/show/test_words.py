@@ -175,7 +175,6 @@ def test_a_choice_names_what_is_recommended_and_what_is_similar():
 
 
 def values(*numbers):
-    """Return runs of one board and day with these values."""
     return tuple(RunValue(number, "pi-1", 0) for number in numbers)
 
 

@@ -40,14 +40,12 @@ def device(broker, folder, name="pi-1"):
 
 
 def deliver(outbox, publisher, count, name="pi-1"):
-    """Put so many records and wait for their receipts."""
     for _ in range(count):
         outbox.put(make_record(device=name, fleet="lab"))
     assert publisher.drain(60) == 0
 
 
 def texts(path):
-    """Return the stored records as they arrived."""
     with SqliteLedger(path, "read") as ledger:
         return sorted(text for _, _, text in ledger.texts())
 

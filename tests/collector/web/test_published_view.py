@@ -28,7 +28,6 @@ def view_of(folder, **fields):
 
 
 def own_runs():
-    """Return three runs of a detector on a Raspberry Pi 5."""
     return [make_run(p50_ms=value, environment=make_environment(board="Raspberry Pi 5 Model B Rev 1.0")) for value in (9.9, 10.0, 10.1)]
 
 

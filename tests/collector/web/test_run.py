@@ -33,7 +33,6 @@ WHEN = record_figures.Windows(
 
 
 def page_of(**fields):
-    """Return the page of a run with these fields, and its charts by title."""
     context = view_context([make_run(id="one", **fields)])
     view = run_view(context, ViewRequest("run", {"id": "one"}), CaseFilter())
     return view, {chart.title: chart for chart in context.draw.charts}

@@ -14,7 +14,6 @@ SEARCH = "#{} .table-tools input[type=search]"
 
 
 def state_of(page, name):
-    """Return how a table is shown, as the address has it."""
     return json.loads(parse_qs(urlsplit(page.run("location.href")).query).get(name, ["{}"])[0])
 
 

@@ -52,7 +52,6 @@ def of_precision(precision: str) -> list[RunRecord]:
 
 
 def answer() -> str:
-    """Return the picture of the answer as the terminal shows it."""
     runs()
     command = COMMAND.replace(" --require", " \\\n    --require")
     printed = f"$ edgemeter {command}\n{(FOLDER / 'answer.txt').read_text(encoding='utf-8').rstrip()}"

@@ -41,7 +41,6 @@ def ratios() -> str:
 
 
 def _share(row: dict[str, Any], value: float) -> float:
-    """Return what part of the goal this value is, at most 1 if the goal is met."""
     share: float = value / row["at_most"] if row["at_most"] else row["at_least"] / value
     return share
 

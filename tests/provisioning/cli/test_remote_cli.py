@@ -37,7 +37,6 @@ class Answering:
                 jobs.write_executions(connection, [ended])
 
     def call(self, *arguments):
-        """Return what a command printed, its status and its error."""
         result = CliRunner().invoke(fleet, ["--folder", str(self.path), *arguments])
         return result.stdout, result.exit_code, result.exception
 

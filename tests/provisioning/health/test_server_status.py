@@ -74,7 +74,6 @@ class Watched:
         self.handler.received(Message("$SYS/broker/log/N", f"1700000000: {line}".encode()))
 
     def comes(self, client_id, user):
-        """Let a client connect with a certificate."""
         self.logs(f"New client connected from 192.0.2.1:4711 as {client_id} (p2, c1, k60, u'{user}').")
 
     def banned(self):

@@ -50,7 +50,6 @@ class Judged:
         return self.server.answer(path, body, certificate or {}, address)
 
     def joins(self, device, key, serial):
-        """Let a board join; return its certificate as `getpeercert` has it."""
         token = identity.read_join_file(self.lab.token(device)).token
         answer = identity.decode_answer(self.posts("/enrol", asking(key, serial, token)))
         assert (answer.state, answer.device) == ("accepted", device)
@@ -69,7 +68,6 @@ def private_key(name):
 
 
 def asking(key, serial, token=None):
-    """Return a board's request."""
     signed = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(private_key(key), hashes.SHA256())
     csr = signed.public_bytes(serialization.Encoding.PEM).decode()
     return CertificateRequest(csr=csr, serial=serial, serial_source="emmc", token=token)
@@ -86,7 +84,6 @@ def peer(name, number):
 
 
 def refusal(judged, path, document=b"", certificate=None):
-    """Return the status with which a request is refused."""
     with pytest.raises(RequestRefusedError) as error:
         judged.posts(path, document, certificate)
     return error.value.status

@@ -86,7 +86,6 @@ class Lab:
         return self.path / "cards" / f"{device}.join.toml"
 
     def board(self, name: str, serial: str) -> "Board":
-        """Return a board with that serial number, with nothing on it yet."""
         return Board(self, self.path / "boards" / name, serial)
 
     def joined(self, device: str = "pi-1", serial: str = "100000001") -> "Board":

@@ -32,7 +32,6 @@ def lab(running_lab):
 
 
 def is_refused(client, topic):
-    """Return whether the broker refuses what `client` says on `topic`."""
     before = len(client.answers)
     client.session.publish(topic, b"x")
     assert wait_until(lambda: len(client.answers) > before)
@@ -45,7 +44,6 @@ def states(operator, device):
 
 
 def is_out(address):
-    """Return whether the broker refuses a client by its certificate."""
     try:
         Peer(address, client_id="who-knows").close()
     except EdgemeterError as error:

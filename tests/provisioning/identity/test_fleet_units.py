@@ -19,7 +19,6 @@ ODD_NAME = 'our fleet 50%, $HOME and "b"'
 
 
 def setting(text, name):
-    """Return the value of a setting that stands there once."""
     (value,) = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
     return value
 

@@ -86,7 +86,6 @@ def disk(path: Path, files: dict[str, str], *, size_mb: int = 64, bits: int = 32
 
 
 def mtype(image: Path, name: str, offset: int = OFFSET) -> str:
-    """Return what mtools reads of a text file."""
     return run("mtype", "-i", f"{image}@@{offset}", f"::{name}")
 
 
@@ -112,7 +111,6 @@ def card(folder: Path, target: Path, *further_options: str | Path) -> subprocess
 
 
 def prepare(folder: Path, target: Path, *further_options: str | Path) -> dict:
-    """Return what `edgemeter fleet card TARGET --format json` reports; it has to end well."""
     process = card(folder, target, *further_options, "--format", "json")
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)

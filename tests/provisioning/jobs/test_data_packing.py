@@ -85,12 +85,10 @@ FORMS = (maps, coco, table, class_list, yolo_yaml, yolo_classes)
 
 
 def packed(store, folder, images, annotations, **settings):
-    """Return what an order calls the data set of one case."""
     return packing.pack_data(store, [Settings(data=images, annotations=annotations, **settings)], folder)[images, annotations]
 
 
 def identity(data, images):
-    """Return all that a data set is, apart from where it lies."""
     fields = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
     targets = {name: target.name if isinstance(target, Path) else target for name, target in (data.targets or {}).items()}
     return fields | {

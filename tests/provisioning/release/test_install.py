@@ -40,7 +40,6 @@ def release_of(root):
 
 
 def picture(root):
-    """Return everything below a folder: names, links, content."""
     return {
         str(path): str(path.readlink()) if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
         for path in sorted(root.rglob("*"))

@@ -100,7 +100,6 @@ def listed(lab, device):
 
 
 def may_publish(board, name):
-    """Return whether the broker takes a message of the board."""
     try:
         peer = Peer(board.address(), client_id=name)
     except EdgemeterError:

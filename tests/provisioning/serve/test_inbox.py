@@ -16,7 +16,6 @@ def message(device, number=0, kind="job", size_bytes=1):
 
 
 def drain(inbox):
-    """Return all that waits: whose it is, and its number."""
     messages = []
     while len(inbox):
         entry = inbox.take(0)

@@ -17,7 +17,6 @@ from tests.fixtures.update_board import LONG_S
 
 @pytest.fixture
 def new_key(tmp_path):
-    """Return a new private key, and the text of its public one."""
     folder = tmp_path / "new"
     folder.mkdir()
     key, public = small_release.keys(folder)
@@ -29,7 +28,6 @@ def trusted(board):
 
 
 def updated(board, version, keys, built_ns, **changes):
-    """Return how the update to a release of that version ended, which brings these keys."""
     release, job = board.release(version, tools={"release.keys": keys}, manifest={"built_ns": built_ns}), f"to-{built_ns}"
     board.want(release, version, job=job, **changes)
     return board.outcome(job)["state"]
