@@ -118,12 +118,12 @@ class Comparison:
         """Return the cells of a row: name, our figure, peer, the peer's, ratio, pairs, goal, verdict."""
         value, bounds = f"{self.value:.4g} {self.unit}", ""
         if self.low is not None and self.high is not None:
-            bounds = f" ({_decimals(self.low)} to {_decimals(self.high)})"
+            bounds = f" ({digits(self.low)} to {digits(self.high)})"
         pairs = f"{self.pairs}, {self.repeated} more disturbed" if self.repeated else str(self.pairs or "")
         goal = "" if self.goal is None else str(self.goal)
         if self.ratio is None:
             return self.name, value + bounds, "", "", "", pairs, f"{goal} {self.unit}" if goal else "", self.verdict or ""
-        ratio = _decimals(self.ratio) + bounds
+        ratio = digits(self.ratio) + bounds
         return self.name, value, self.peer or "", f"{self.peer_value:.4g} {self.unit}", ratio, pairs, goal, self.verdict or ""
 
     def __str__(self) -> str:
@@ -132,9 +132,9 @@ class Comparison:
         return text + (f"; {goal}: {verdict}" if goal else "") + (f"; {pairs} pairs" if pairs else "")
 
 
-def _decimals(value: float) -> str:
-    """Return a ratio with four decimals, as many as the narrowest goal needs, or four digits if it is below 1."""
-    return f"{value:.4f}" if value >= 1 else f"{value:.4g}"
+def digits(value: float) -> str:
+    """Return a ratio with as many digits as the narrowest goal needs."""
+    return f"{value:.5g}" if value >= 1 else f"{value:.4g}"
 
 
 class Watch:

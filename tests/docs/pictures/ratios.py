@@ -3,18 +3,19 @@
 from typing import Any
 
 from tests.benchmarks import history
+from tests.benchmarks.harness import digits
 from tests.docs.pictures.canvas import Canvas, Scale
 
 ROW_PX, TOP_PX = 34, 64
 # Words of a benchmark's name that only its makers know, and what the picture has instead.
-SHORTER = {"coco_ssd_mobilenet_v1_1.0_quant_2018_06_29": "ssd_mobilenet_v1"}
+SHORTER = {"coco_ssd_mobilenet_v1_1.0_quant_2018_06_29": "ssd_mobilenet_v1", "`": ""}
 
 
 def ratios() -> str:
     """Return the picture: the newest run in colour, earlier ones of its benchmarks pale."""
     rows = history.published()
     newest = {row["benchmark"]: row for row in rows}
-    x = Scale(0.25, 4.0, 640, 860, is_log=True)
+    x = Scale(0.25, 4.0, 660, 860, is_log=True)
     bottom = TOP_PX + ROW_PX * len(newest)
     canvas = Canvas(880, bottom + 48)
     days = sorted({row["day"] for row in newest.values()})
@@ -28,15 +29,15 @@ def ratios() -> str:
             name = name.replace(words, shorter_words)
         canvas.text(name, (20, y), "small")
         canvas.text(f"/ {peer}" if peer else "", (20, y + 14), "small soft")
-        canvas.text(_value(row), (470, y), "small")
-        canvas.text(_goal(row), (470, y + 14), "small soft")
+        canvas.text(_value(row), (450, y), "small")
+        canvas.text(_goal(row), (450, y + 14), "small soft")
         for earlier in rows:
             if earlier["benchmark"] == benchmark and earlier is not row:
                 canvas.dot((x(_share(row, earlier["value"])), y), "idle", 4)
         if row["low"] is not None:
             canvas.line((x(_share(row, row["low"])), y), (x(_share(row, row["high"])), y), kind="a thick")
         canvas.dot((x(_share(row, row["value"])), y), "a", 4)
-    canvas.text("left of 1: better than the goal; line: 95% interval", (750, bottom + 36), "small soft", "middle")
+    canvas.text("left of 1: better than the goal; line: 95% interval", (860, bottom + 36), "small soft", "end")
     return canvas.svg()
 
 
@@ -46,8 +47,8 @@ def _share(row: dict[str, Any], value: float) -> float:
 
 
 def _value(row: dict[str, Any]) -> str:
-    interval = "" if row["low"] is None else f" ({row['low']:.4g} to {row['high']:.4g})"
-    return f"{row['value']:.4g}{interval} {row['unit']}".strip()
+    interval = "" if row["low"] is None else f" ({digits(row['low'])} to {digits(row['high'])})"
+    return f"{digits(row['value'])}{interval} {row['unit']}".strip()
 
 
 def _goal(row: dict[str, Any]) -> str:
