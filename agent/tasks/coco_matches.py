@@ -2,12 +2,13 @@
 
 The figures equal those of pycocotools, which matches anew for every threshold, range of area and set of images. Here one integer holds a
 bit for each of the ten thresholds in each range of area, so that one pass over the candidates matches at all of them. Precision is computed
-only at matches, because it is highest there.
+only at hits (matches with an object that counts), because it is highest there.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -103,29 +104,62 @@ class _Matches:
     added: Bits
     removed: Bits
 
-    def at(self, indices: Integers) -> "_Matches":
-        """Return these matches alone."""
-        return _Matches(self.position[indices], self.rank[indices], self.hits[indices], self.added[indices], self.removed[indices])
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The hits in a range of area, by segment (threshold and category) and in the counting order, ready for counts over any of the images.
+
+    Detections, objects and hits have the number of their image. Detections count by their area; besides, `changes` (1 or -1) count because
+    of matches. A hit has the number of the detections and changes up to it, and a segment that of the changes before it.
+    """
+
+    objects: tuple[Integers, Integers]
+    detections: tuple[Integers, Flags]
+    category_starts: Integers
+    detected: Integers
+    image: Integers
+    segment: Integers
+    segment_ends: Integers
+    rank: Integers
+    changes: tuple[Integers, Integers]
+    changes_before: tuple[Integers, Integers]
+
+    def counted(self, is_inside: Flags) -> "_Counts":
+        """Return the counts over the images that are inside."""
+        image, category = self.objects
+        objects = np.bincount(category[is_inside.take(image)], minlength=len(self.category_starts))
+        image, is_counted = self.detections
+        by_area = np.zeros(len(image) + 1, np.int32)
+        np.cumsum(is_inside.take(image) & is_counted, out=by_area[1:])
+        image, change = self.changes
+        by_match = np.zeros(len(image) + 1, np.int32)
+        np.cumsum(change * is_inside.take(image), out=by_match[1:])
+        by_hit, by_segment = self.changes_before
+        before = np.tile(by_area.take(self.category_starts), _STEPS) + by_match.take(by_segment)
+        kept = np.flatnonzero(is_inside.take(self.image))
+        ends = np.searchsorted(kept, self.segment_ends)
+        counted = (by_area.take(self.detected) + by_match.take(by_hit)).take(kept) - np.repeat(before, np.diff(ends, prepend=0))
+        return _Counts(self, kept, objects, _precision(ends, counted, objects))
 
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """In a range of area: objects [category], hits [threshold, category] by the most detections that count, and precision.
+    """In a range of area: the hits that are `kept`, objects [category], and precision [threshold, recall, category with objects]."""
 
-    Precision is [threshold, category, recall].
-    """
-
+    range: _Range
+    kept: Integers
     objects: Integers
-    hits: Mapping[int, Integers]
     precision: Floats
 
     def ap(self, threshold: slice = ALL) -> float | None:
         """Return AP over the categories with objects, summed in the order of pycocotools: the same to the last digit."""
-        return _mean(self.precision[threshold, self.objects > 0].swapaxes(1, 2).ravel())
+        return _mean(self.precision[threshold].ravel())
 
     def ar(self, cut: int, threshold: slice = ALL) -> float | None:
         """Return the recall over the categories with objects, where `cut` detections count at most."""
-        return _mean(self.hits[cut][threshold, self.objects > 0] / self.objects[self.objects > 0])
+        segment = self.range.segment[self.kept[self.range.rank[self.kept] < cut]]
+        hits = np.bincount(segment, minlength=_STEPS * len(self.objects)).reshape(_STEPS, -1)
+        return _mean(hits[threshold, self.objects > 0] / self.objects[self.objects > 0])
 
 
 class CocoAp:
@@ -154,26 +188,27 @@ class CocoAp:
         if is_beyond.any():
             order = np.delete(order, by_pair[self._most :][is_beyond])
             by_pair, pair = self._by_pair(image[order], category[order])
-        self._image, self._category = image[order], category[order]
+        self._image, self._category = image[order].astype(np.intp), category[order]
         self._counts = self._in_areas(compared.area[order])
         self._order, self._overlaps = order, _overlapping(self._objects, compared, order, by_pair, pair)
         self._matches = self._matched(self._overlaps)
 
     def figures(self, image_ids: Sequence[int]) -> Figures:
         """Return the figures over these images, including images without detections or annotations."""
-        all_sizes, *sizes = self._counted(image_ids)
+        is_inside = self._inside(image_ids)
+        all_sizes = self._all_sizes.counted(is_inside)
+        sizes = [self._in_range(number).counted(is_inside) for number in range(1, len(self._counts))]
         overall = [*(all_sizes.ap(threshold) for threshold in (ALL, LOOSE, STRICT)), *(size.ap() for size in sizes)]
         overall += [*(all_sizes.ar(*recall) for recall in self.kind.recalls), *(size.ar(self._most) for size in sizes)]
-        by_category = zip(
-            self._categories.tolist(), all_sizes.precision.mean(axis=-1).mean(axis=0).tolist(), all_sizes.objects.tolist(), strict=True
-        )
-        values = {number: value if objects else None for number, value, objects in by_category}
+        by_category = np.ascontiguousarray(all_sizes.precision.swapaxes(1, 2)).mean(axis=-1).mean(axis=0).tolist()
+        numbers = self._categories.tolist(), self._categories[all_sizes.objects > 0].tolist()
+        values = dict.fromkeys(numbers[0]) | dict(zip(numbers[1], by_category, strict=True))
         return Figures(dict(zip(self.kind.figures, overall, strict=True)), values)
 
     @property
     def ap(self) -> Jackknifed:
         """AP of any of these images."""
-        return Jackknifed(lambda image_ids: self.figures(image_ids).overall["ap"])
+        return Jackknifed(lambda image_ids: self._all_sizes.counted(self._inside(image_ids)).ap())
 
     def votes(self) -> dict[int, Counter[int]]:
         """Return how often each category is detected as each other: by the category of the best detection on an object, that of the object.
@@ -243,35 +278,38 @@ class CocoAp:
         in_range = _repeated(_PASSED[-1:], self._counts[:, position[edge]])
         return _Matches(position[edge], overlaps.rank[edge], hits, hits & ~in_range, ignored & in_range)
 
-    def _counted(self, image_ids: Sequence[int]) -> list[_Counts]:
-        is_inside = np.isin(self._images, np.asarray(image_ids))
-        is_object, is_detection = is_inside[self._objects.image], is_inside[self._image]
-        matches = self._matches.at(np.flatnonzero(is_detection[self._matches.position]))
-        return [
-            self._in_range(matches, number, self._objects.category[is_object & objects], is_detection & detections)
-            for number, (objects, detections) in enumerate(zip(self._objects.counts, self._counts, strict=True))
-        ]
+    @cached_property
+    def _all_sizes(self) -> _Range:
+        return self._in_range(0)
 
-    def _in_range(self, matches: _Matches, number: int, objects: Integers, is_counted: Flags) -> _Counts:
-        """Return the counts in range `number` of area; `objects` are the categories of its objects, `is_counted` looks at areas only."""
-        position, categories = matches.position, np.arange(len(self._categories))
-        hits, added, removed = (_unpacked(bits, number) for bits in (matches.hits, matches.added, matches.removed))
-        # The number of detections up to each that count by their area, and its change up to each match.
-        by_area = np.zeros(len(is_counted) + 1, np.int32)
-        np.cumsum(is_counted, out=by_area[1:])
-        by_match = np.zeros((_STEPS, len(position) + 1), np.int32)
-        np.cumsum(added - removed, axis=1, dtype=np.int32, out=by_match[:, 1:])
-        threshold, match = np.divmod(np.flatnonzero(hits), max(len(position), 1))
-        category = self._category[position]
-        before = by_area[np.searchsorted(self._category, categories)] + by_match[:, np.searchsorted(category, categories)]
-        segment = threshold * len(categories) + category[match]
-        counted = by_area[position[match] + 1] + by_match[threshold, match + 1] - before.ravel()[segment]
-        hit_counts = {
-            cut: np.bincount(segment[matches.rank[match] < cut], minlength=before.size).reshape(before.shape)
-            for cut in {cut for cut, _ in self.kind.recalls}
-        }
-        object_counts = np.bincount(objects, minlength=len(categories))
-        return _Counts(object_counts, hit_counts, _precision(segment, counted, hit_counts[self._most], object_counts))
+    def _inside(self, image_ids: Sequence[int]) -> Flags:
+        return np.isin(self._images, np.asarray(image_ids))
+
+    def _in_range(self, number: int) -> _Range:
+        """Return range `number` of area."""
+        objects, matches, categories = self._objects, self._matches, len(self._categories)
+        hits, added, removed = (_of_range(bits, number) for bits in (matches.hits, matches.added, matches.removed))
+        (threshold, match), (threshold_changed, match_changed) = _set_bits(hits), _set_bits(added | removed)
+        is_added = (added[match_changed] >> threshold_changed.astype(np.uint64)) & np.uint64(1)
+        image, category = self._image[matches.position], self._category[matches.position].astype(np.intp)
+        segment, segment_changed = threshold * categories + category[match], threshold_changed * categories + category[match_changed]
+        # A change counts from the first hit at its threshold that does not come before it.
+        first_hit = np.searchsorted(threshold * len(image) + match, threshold_changed * len(image) + match_changed)
+        return _Range(
+            objects=(objects.image[objects.counts[number]].astype(np.intp), objects.category[objects.counts[number]].astype(np.intp)),
+            detections=(self._image, self._counts[number]),
+            category_starts=np.searchsorted(self._category, np.arange(categories)),
+            detected=matches.position[match] + 1,
+            image=image[match],
+            segment=segment,
+            segment_ends=np.searchsorted(segment, np.arange(_STEPS * categories), side="right"),
+            rank=matches.rank[match],
+            changes=(image[match_changed], np.where(is_added, 1, -1)),
+            changes_before=(
+                np.cumsum(np.bincount(first_hit, minlength=len(segment) + 1))[:-1],
+                np.searchsorted(segment_changed, np.arange(_STEPS * categories)),
+            ),
+        )
 
 
 def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
@@ -289,16 +327,19 @@ def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
 
 
 def _counting_order(image: Integers, category: Integers, score: Floats) -> Integers:
-    """Return COCO's counting order: by category, score (highest first), image and row."""
-    negative = -score
-    order = np.argsort(negative)
-    negative = negative[order]
-    is_tied = negative[1:] == negative[:-1]
-    tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
-    if len(tied):
-        run = np.cumsum(np.append(False, ~is_tied))[tied]
-        order[tied] = order[tied][np.lexsort((order[tied], image[order[tied]], run))]
-    return order[np.argsort(category[order], kind="stable")]
+    """Return COCO's counting order: by category, score (highest first), image and row.
+
+    Stable sorts by 16 bits, the least significant first, take half the time of a sort by scores.
+    """
+    descending = 0.0 - score
+    descending[np.isnan(descending)] = np.inf
+    bits = descending.view(np.int64)
+    # The bits of negative numbers descend.
+    ascending = (bits ^ ((bits >> 63) | np.iinfo(np.int64).min)).astype("<i8").view("<u2").reshape(-1, 4)
+    order = np.argsort(image, kind="stable")
+    for values in (*np.ascontiguousarray(ascending.T), category):
+        order = order[np.argsort(values[order], kind="stable")]
+    return order
 
 
 def _overlapping(objects: _Objects, compared: Compared, order: Integers, by_pair: Integers, pair: Integers) -> _Overlaps:
@@ -355,22 +396,30 @@ def _match_greedily(detection: Integers, target: Integers, pair: Integers, allow
     return matched
 
 
-def _precision(segment: Integers, counted: Integers, hits: Integers, objects: Integers) -> Floats:
-    """Return precision [threshold, category, recall]: the best at this recall or a higher one, 0 if the recall is not reached."""
-    ends = np.cumsum(hits).reshape(hits.shape)
-    starts = ends - hits
-    precision = (np.arange(1, len(segment) + 1) - starts.ravel()[segment]) / (counted + np.spacing(1))
-    count = np.maximum(objects, 1)[:, np.newaxis].astype(np.float64)
+def _precision(ends: Integers, counted: Integers, objects: Integers) -> Floats:
+    """Return precision [threshold, recall, category with objects]: the best at this recall or a higher one, 0 if the recall is not reached.
+
+    `ends` are the hits up to the end of each segment, `counted` the counted detections up to each hit.
+    """
+    hits = np.diff(ends, prepend=0)
+    rank = np.arange(1.0, len(counted) + 1)
+    rank -= np.repeat((ends - hits).astype(np.float64), hits)
+    # Complex numbers are compared by their real part first: so a maximum does not reach beyond its segment.
+    keyed = np.zeros(len(counted) + 1, np.complex128)
+    keyed.real[:-1] = np.repeat(np.arange(len(hits), 0.0, -1.0), hits)
+    np.divide(rank, counted + np.spacing(1), out=keyed.imag[:-1])
+    best: Floats = np.maximum.accumulate(keyed[::-1])[::-1].imag
+    categories = np.flatnonzero(objects)
+    count = objects[categories].astype(np.float64)
     # The fewest hits that reach each recall. COCO divides; a product may be off by one, so it is corrected.
-    least = np.ceil(RECALL_THRESHOLDS * count)
-    least -= (least - 1) / count >= RECALL_THRESHOLDS
-    least += least / count < RECALL_THRESHOLDS
+    recalls = RECALL_THRESHOLDS[:, np.newaxis]
+    least = np.ceil(recalls * count)
+    least -= (least - 1) / count >= recalls
+    least += least / count < recalls
     least = np.maximum(least, 1).astype(np.intp)
-    # If a recall is not reached, its hit is the first of the next category, and its precision 0.
-    hit = np.minimum((starts - 1)[..., np.newaxis] + least, ends[..., np.newaxis])
-    interpolated = np.maximum.reduceat(np.append(precision, 0.0), hit.ravel()).reshape(hit.shape) * (hit < ends[..., np.newaxis])
-    best: Floats = np.maximum.accumulate(interpolated[..., ::-1], axis=-1)[..., ::-1]
-    return best
+    starts, ends = (values.reshape(_STEPS, 1, -1).take(categories, axis=2) for values in (ends - hits, ends))
+    hit = starts - 1 + least
+    return best.take(np.where(hit < ends, hit, len(counted)))
 
 
 def _repeated(bits: Bits, ranges: Flags) -> Bits:
@@ -381,10 +430,18 @@ def _repeated(bits: Bits, ranges: Flags) -> Bits:
     return repeated
 
 
-def _unpacked(bits: Bits, number: int) -> NDArray[np.int8]:
-    """Return the bits of range `number` as 0 and 1 [threshold, n]."""
-    of_range = (bits >> np.uint64(number * _STEPS)).astype("<u2").view(np.uint8).reshape(-1, 2)
-    return np.ascontiguousarray(np.unpackbits(of_range, axis=1, count=_STEPS, bitorder="little").T).view(np.int8)
+def _of_range(bits: Bits, number: int) -> Bits:
+    """Return the bits of range `number`, a bit for each threshold."""
+    of_range: Bits = bits >> np.uint64(number * _STEPS) & _PASSED[-1]
+    return of_range
+
+
+def _set_bits(bits: Bits) -> tuple[Integers, Integers]:
+    """Return threshold and index of each bit that is set, by threshold."""
+    some = np.flatnonzero(bits)
+    flags = np.unpackbits(bits[some].astype("<u2").view(np.uint8).reshape(-1, 2), axis=1, count=_STEPS, bitorder="little")
+    threshold, index = np.divmod(np.flatnonzero(np.ascontiguousarray(flags.T).view(np.bool_)), max(len(some), 1))
+    return threshold, some[index]
 
 
 def _mean(values: Floats) -> float | None:

@@ -43,7 +43,8 @@ def without_parts(members: Sequence[int], figure: Figure, copies: Copies = NO_CO
         return ()
     shuffled = np.random.RandomState(_SEED).permutation(sorted(distinct))
     parts = [set(part.tolist()) for part in np.array_split(shuffled, PARTS)]
-    values = [figure([number for number in members if copies.get(number, number) not in out]) for out in parts]
+    contents = [(number, copies.get(number, number)) for number in members]
+    values = [figure([number for number, content in contents if content not in out]) for out in parts]
     figures = tuple(value for value in values if value is not None)
     return figures if len(figures) == len(parts) else ()
 

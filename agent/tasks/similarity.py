@@ -32,18 +32,24 @@ class Compared:
 
 def compared_boxes(rows: Floats, _: Sequence[Any], annotations: Annotations) -> Compared:
     """Compare boxes; `rows` are detections, float64 [n, 7]: image id, x, y, width, height, score and category id."""
-    boxes, object_boxes, is_crowd = rows[:, 1:5], _boxes(annotations), _crowds(annotations)
+    x, y, width, height = np.ascontiguousarray(rows[:, 1:5].T)
+    object_x, object_y, object_width, object_height = np.ascontiguousarray(_boxes(annotations).T)
+    right, bottom, area, is_crowd = x + width, y + height, width * height, _crowds(annotations)
+    object_right, object_bottom, object_area = object_x + object_width, object_y + object_height, object_width * object_height
 
     def similarity(detections: Integers, objects: Integers) -> Floats:
-        (x, y, width, height), (object_x, object_y, object_width, object_height) = boxes[detections].T, object_boxes[objects].T
-        across = np.minimum(x + width, object_x + object_width) - np.maximum(x, object_x)
-        down = np.minimum(y + height, object_y + object_height) - np.maximum(y, object_y)
-        shared, area = across * down, width * height
-        union = np.where(is_crowd[objects], area, area + object_width * object_height - shared)
-        iou: Floats = np.divide(shared, union, out=np.zeros_like(shared), where=(across > 0) & (down > 0))
+        iou = np.zeros(len(detections))
+        across = np.minimum(right.take(detections), object_right.take(objects)) - np.maximum(x.take(detections), object_x.take(objects))
+        # Most pairs are apart.
+        near = np.flatnonzero(across > 0)
+        across, detections, objects = across.take(near), detections.take(near), objects.take(near)
+        down = np.minimum(bottom.take(detections), object_bottom.take(objects)) - np.maximum(y.take(detections), object_y.take(objects))
+        shared, detection_area = across * down, area.take(detections)
+        union = np.where(is_crowd.take(objects), detection_area, detection_area + object_area.take(objects) - shared)
+        iou[near] = np.divide(shared, union, out=np.zeros_like(shared), where=down > 0)
         return iou
 
-    return Compared(rows[:, 3] * rows[:, 4], is_crowd, similarity, 1 << 16)
+    return Compared(area, is_crowd, similarity, 1 << 14)
 
 
 def compared_masks(_: Floats, shapes: Sequence[Any], annotations: Annotations) -> Compared:
