@@ -136,18 +136,18 @@ class _Range:
         np.cumsum(change * is_inside.take(image), out=by_match[1:])
         by_hit, by_segment = self.changes_before
         before = np.tile(by_area.take(self.category_starts), _STEPS) + by_match.take(by_segment)
-        kept = np.flatnonzero(is_inside.take(self.image))
-        ends = np.searchsorted(kept, self.segment_ends)
-        counted = (by_area.take(self.detected) + by_match.take(by_hit)).take(kept) - np.repeat(before, np.diff(ends, prepend=0))
-        return _Counts(self, kept, objects, _precision(ends, counted, objects))
+        hits = np.flatnonzero(is_inside.take(self.image))
+        ends = np.searchsorted(hits, self.segment_ends)
+        counted = (by_area.take(self.detected) + by_match.take(by_hit)).take(hits) - np.repeat(before, np.diff(ends, prepend=0))
+        return _Counts(self, hits, objects, _precision(ends, counted, objects))
 
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """In a range of area: the hits that are `kept`, objects [category], and precision [threshold, recall, category with objects]."""
+    """In a range of area: the indices of hits, objects [category], and precision [threshold, recall, category with objects]."""
 
     range: _Range
-    kept: Integers
+    hits: Integers
     objects: Integers
     precision: Floats
 
@@ -157,7 +157,7 @@ class _Counts:
 
     def ar(self, cut: int, threshold: slice = ALL) -> float | None:
         """Return the recall over the categories with objects, where `cut` detections count at most."""
-        segment = self.range.segment[self.kept[self.range.rank[self.kept] < cut]]
+        segment = self.range.segment[self.hits[self.range.rank[self.hits] < cut]]
         hits = np.bincount(segment, minlength=_STEPS * len(self.objects)).reshape(_STEPS, -1)
         return _mean(hits[threshold, self.objects > 0] / self.objects[self.objects > 0])
 
@@ -438,10 +438,10 @@ def _of_range(bits: Bits, number: int) -> Bits:
 
 def _set_bits(bits: Bits) -> tuple[Integers, Integers]:
     """Return threshold and index of each bit that is set, by threshold."""
-    some = np.flatnonzero(bits)
-    flags = np.unpackbits(bits[some].astype("<u2").view(np.uint8).reshape(-1, 2), axis=1, count=_STEPS, bitorder="little")
-    threshold, index = np.divmod(np.flatnonzero(np.ascontiguousarray(flags.T).view(np.bool_)), max(len(some), 1))
-    return threshold, some[index]
+    set_in = np.flatnonzero(bits)
+    flags = np.unpackbits(bits[set_in].astype("<u2").view(np.uint8).reshape(-1, 2), axis=1, count=_STEPS, bitorder="little")
+    threshold, index = np.divmod(np.flatnonzero(np.ascontiguousarray(flags.T).view(np.bool_)), max(len(set_in), 1))
+    return threshold, set_in[index]
 
 
 def _mean(values: Floats) -> float | None:
