@@ -39,7 +39,7 @@ LINES = {
     "agent/sandbox": 535,
     "agent/session": 1652,
     "agent/settings": 271,
-    "agent/tasks": 2085,
+    "agent/tasks": 2149,
     "agent/update": 355,
     "agent/verdict": 981,
     "agent/vision": 2344,
@@ -82,7 +82,7 @@ LINES = {
     "provisioning/release": 1472,
     "provisioning/serve": 324,
     "provisioning/update": 197,
-    "tests": 76677,
+    "tests": 76684,
 }
 # A room may have so many lines fewer before its number is lowered.
 SLACK = 40
