@@ -1,6 +1,7 @@
 """The commands `edgemeter trend`: changes over time, `units`, `annotate`; `alerts` is in its own file."""
 
 import gc
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -121,7 +122,13 @@ def trend(
         selection = watch.SeriesSelection(**selected)
         history = _history_of(where, selection)
         trends = watch.trends_of(
-            history, annotations, metrics, filter(selection.takes, history.series()), by_type=by_type, progress=progress
+            history,
+            annotations,
+            metrics,
+            filter(selection.takes, history.series()),
+            by_type=by_type,
+            progress=progress,
+            processes=len(os.sched_getaffinity(0)),
         )
     newest = history.newest_day()
     if until is not None and until < newest:

@@ -1,12 +1,13 @@
 """The watch: the trends of all selected series, reusing results of series without new runs. It reads as many at once as fit into memory."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 
 import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.agent.contract.series import UNKNOWN_BOARD, SeriesKey
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import CaseVersion
@@ -18,15 +19,17 @@ from edgemeter.collector.trend.metrics import METRICS, on_scale
 from edgemeter.collector.trend.run_columns import names_of
 from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT, UNCONFIRMED_SCORE
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
+from edgemeter.collector.trend.shares import in_processes
 from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # The most names that an error lists.
 SHOWN = 8
 # The number of runs read at once: more do not fit into memory.
 MOST_RUNS = 1_000_000
+# With fewer runs another process is not worth its start.
+RUNS_A_PROCESS = 250_000
 # Without the board that moved most, the others show at least this share of the type's step.
 SHARED_RATIO = 0.5
-Progress = Callable[[str, int, int], None]
 # By metric and series (or board type): the versions of the members and the declared new levels, and the trend for these, None if no run has
 # the metric.
 TrendResults = dict[tuple[str, SeriesKey], tuple[list[CaseVersion], Mapping[int, str], SeriesTrend | None]]
@@ -73,12 +76,13 @@ def trends_of(
     *,
     by_type: bool = False,
     results: TrendResults | None = None,
-    progress: Progress = lambda *_: None,
+    progress: Tell = no_progress,
+    processes: int = 1,
 ) -> list[SeriesTrend]:
     """Return the trends of the metrics in every series, or those of these keys, or in each of their board types of two devices or more.
 
     Valid results of an earlier call in `results` are reused, and the others are added. `progress` receives the number of finished series,
-    and of all.
+    and of all. Up to `processes` share a large ledger; a process whose threads use SQLite must not fork, and asks for one.
     """
     keys = history.series() if keys is None else keys
     # Boards of unknown type have no trend in common.
@@ -86,7 +90,7 @@ def trends_of(
     if by_type:
         selected = {key: members for key, members in selected.items() if len(members) > 1}
     results = {} if results is None else results
-    _compute(history, annotations, metrics, selected, results, progress)
+    _compute(history, annotations, metrics, selected, results, progress, processes)
     return [trend for name in metrics for key in selected if (trend := results[name, key][2]) is not None]
 
 
@@ -103,33 +107,56 @@ def _compute(
     metrics: Sequence[str],
     selected: Mapping[SeriesKey, Sequence[SeriesKey]],
     results: TrendResults,
-    progress: Progress,
+    progress: Tell,
+    processes: int,
 ) -> None:
     """Compute the trends of the selected series or board types, given the members of each, without valid results."""
     versions = {key: list(map(history.version, members)) for key, members in selected.items()}
-    levels, names = [note for note in annotations if note.begins_level], names_of(METRICS[name] for name in metrics)
+    levels = [note for note in annotations if note.begins_level]
 
     def is_true(name: str, key: SeriesKey) -> bool:
         result = results.get((name, key))
         return result is not None and result[:2] == (versions[key], cuts(levels, key, name))
 
-    stale, completed = [key for key in selected if not all(is_true(name, key) for name in metrics)], 0
-    runs_before = accumulate((sum(map(history.runs, selected[key])) for key in stale), initial=0)
-    for part in grouped((runs // MOST_RUNS, key) for runs, key in zip(runs_before, stale, strict=False)).values():
+    stale = [key for key in selected if not all(is_true(name, key) for name in metrics)]
+    shares = max(1, min(processes, sum(history.runs(member) for key in stale for member in selected[key]) // RUNS_A_PROCESS))
+
+    def computed(share: int) -> list[Sequence[SeriesTrend | None]]:
+        # The progress of the share of this process stands for all.
+        tell = no_progress if share else progress
+        return _trends_of_share(history, levels, metrics, {key: selected[key] for key in stale[share::shares]}, tell)
+
+    for share, of_metrics in enumerate(in_processes(computed, shares, list[Sequence[SeriesTrend | None]])):
+        for name, of_metric in zip(metrics, of_metrics, strict=True):
+            for key, trend in zip(stale[share::shares], of_metric, strict=True):
+                results[name, key] = versions[key], cuts(levels, key, name) if levels else {}, trend
+
+
+def _trends_of_share(
+    history: History,
+    levels: Sequence[Annotation],
+    metrics: Sequence[str],
+    selected: Mapping[SeriesKey, Sequence[SeriesKey]],
+    progress: Tell,
+) -> list[Sequence[SeriesTrend | None]]:
+    """Return for each metric the trends of the series or board types, given the members of each; None if no run has the metric."""
+    names, completed = names_of(METRICS[name] for name in metrics), 0
+    of_metrics: list[list[SeriesTrend | None]] = [[] for _ in metrics]
+    runs_before = accumulate((sum(map(history.runs, members)) for members in selected.values()), initial=0)
+    for part in grouped((runs // MOST_RUNS, key) for runs, key in zip(runs_before, selected, strict=False)).values():
         runs = history.columns([member for key in part for member in selected[key]], names)
-        for number, name in enumerate(metrics, 1):
+        for number, (name, of_metric) in enumerate(zip(metrics, of_metrics, strict=True), 1):
             all_days = iter(days_of_series(METRICS[name], runs))
             boards = [list(islice(all_days, len(selected[key]))) for key in part]
             days = [members[0] if key.device else of_type(members) for key, members in zip(part, boards, strict=True)]
             declared = [cuts(levels, key, name) if levels else {} for key in part]
             computed = iter(trends(part, days, declared))
-            for key, members, points, texts in zip(part, boards, days, declared, strict=True):
+            for key, members, points in zip(part, boards, days, strict=True):
                 trend = next(computed) if len(points.day) else None
-                if trend is not None and not key.device:
-                    trend = _of_several_boards(trend, members)
-                results[name, key] = versions[key], texts, trend
-            progress("looking for changes in series", completed + len(part) * number // len(metrics), len(stale))
+                of_metric.append(_of_several_boards(trend, members) if trend is not None and not key.device else trend)
+            progress("looking for changes in series", completed + len(part) * number // len(metrics), len(selected))
         completed += len(part)
+    return list(of_metrics)
 
 
 def _of_several_boards(trend: SeriesTrend, boards: Sequence[Days]) -> SeriesTrend:
