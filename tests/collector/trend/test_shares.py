@@ -2,9 +2,14 @@ import os
 
 import pytest
 
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.trend import watch
+from edgemeter.collector.trend.history import History
+from edgemeter.collector.trend.metrics import DEFAULT
 from edgemeter.collector.trend.shares import in_processes
-from tests.collector.trend.test_history import METRICS, keep, of_ledger, shuffled
+from tests.fixtures.ledgers import arrival
+from tests.fixtures.series_factory import make_days, noisy
 
 pytestmark = pytest.mark.services
 
@@ -12,11 +17,12 @@ pytestmark = pytest.mark.services
 @pytest.mark.parametrize("by_type", [False, True])
 def test_several_processes_find_what_one_finds(tmp_path, monkeypatch, by_type):
     monkeypatch.setattr(watch, "RUNS_A_PROCESS", 1)
-    keep(tmp_path / "ledger.sqlite", shuffled(3))
-    alone, shared = (
-        watch.trends_of(of_ledger(tmp_path / "ledger.sqlite"), (), METRICS, by_type=by_type, processes=processes) for processes in (1, 2)
-    )
-    assert alone
+    path = tmp_path / "ledger.sqlite"
+    boards = [make_days(noisy(100, 50, seed=unit, step_at=35, step_ratio=1.1), device=f"pi-{unit}") for unit in range(3)]
+    with SqliteLedger(path) as ledger:
+        ledger.commit([arrival(run, run.started_at_ns) for runs in boards for run in runs])
+    alone, shared = (watch.trends_of(History(LedgerStore(path)), (), DEFAULT, by_type=by_type, processes=processes) for processes in (1, 2))
+    assert any(trend.steps for trend in alone)
     assert shared == alone
 
 
