@@ -2,8 +2,6 @@
 
 import fcntl
 import hashlib
-import http.server
-import threading
 
 import msgspec
 import pytest
@@ -12,79 +10,49 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.contract.orders import Content
 from edgemeter.agent.jobs import fetch
 from edgemeter.agent.jobs.content import HERE, REFUSED, FetchTask, begin_fetch
+from tests.fixtures.file_server import ListeningFileServer
 
 DATA = bytes(range(256)) * 5000
 SHA256 = hashlib.sha256(DATA).hexdigest()
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """Serves `data`; `has_ranges` whether it heeds Range, `cut_after` how much it sends before it hangs up."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.data, self.has_ranges, self.cut_after, self.asked = DATA, True, None, []
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    """One request."""
-
-    def do_GET(self):
-        byte_range = self.headers["Range"]
-        self.server.asked.append((self.path, byte_range))
-        data = self.server.data
-        if self.path != f"/content/{SHA256}":
-            self.send_error(404)
-            return
-        begin = int(byte_range.removeprefix("bytes=").removesuffix("-")) if byte_range and self.server.has_ranges else 0
-        self.send_response(206 if begin else 200)
-        self.send_header("Content-Length", str(len(data) - begin))
-        self.end_headers()
-        self.wfile.write(data[begin:][: self.server.cut_after])
-
-    def log_message(self, *_):
-        """Say nothing."""
+PATH = f"/content/{SHA256}"
 
 
 @pytest.fixture
-def server():
-    http_server = Server()
-    thread = threading.Thread(target=http_server.serve_forever)
-    thread.start()
-    yield http_server
-    http_server.shutdown()
-    thread.join()
-    http_server.server_close()
+def files():
+    """Return a server which has the data at its path."""
+    server = ListeningFileServer()
+    server.put(PATH, DATA)
+    yield server
+    server.close()
 
 
 @pytest.fixture
 def task(tmp_path):
     """Return the task of fetching the data, nothing of it here yet, from nowhere."""
     content = Content(sha256=SHA256, size_bytes=len(DATA), name="m.tflite")
-    return FetchTask(
-        content=content, part=str(tmp_path / "x.part"), final=str(tmp_path / SHA256), url=f"http://127.0.0.1:1/content/{SHA256}"
-    )
+    return FetchTask(content=content, part=str(tmp_path / "x.part"), final=str(tmp_path / SHA256), url=f"http://127.0.0.1:1{PATH}")
 
 
 @pytest.mark.services
-def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(task, tmp_path, server):
+def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(task, tmp_path, files):
     part = tmp_path / "x.part"
-    served = msgspec.structs.replace(task, url=f"http://127.0.0.1:{server.server_port}/content/{SHA256}")
-    server.cut_after = 5000
+    served = msgspec.structs.replace(task, url=files.address + PATH)
+    files.put(PATH, DATA, cuts=[5000])
     with pytest.raises(TransientError, match="cut after 5000"):
         fetch.fetch(served)
     assert part.read_bytes() == DATA[:5000]
-    server.cut_after, server.data = None, DATA + b"more"
+    files.put(PATH, DATA + b"more")
     with pytest.raises(UnavailableError, match="another file"):
         fetch.fetch(served)
-    server.data = DATA
+    files.put(PATH, DATA)
     fetch.fetch(served)
     assert (tmp_path / SHA256).read_bytes() == DATA
     assert not part.exists()
-    assert [byte_range for _, byte_range in server.asked] == [None, "bytes=5000-", "bytes=5000-"]
-    server.has_ranges = False
+    assert [headers.get("Range") for headers in files.asked(PATH)] == [None, "bytes=5000-", "bytes=5000-"]
+    files.put(PATH, DATA, has_ranges=False)
     part.write_bytes(b"?" * 1000)
     fetch.fetch(served)
-    server.data = b"?" * len(DATA)
+    files.put(PATH, b"?" * len(DATA), has_ranges=False)
     with pytest.raises(UnavailableError, match="does not have the hash"):
         fetch.fetch(served)
     assert part.stat().st_size == 0
@@ -95,8 +63,8 @@ def test_it_comes_over_http_from_where_it_was_and_from_servers_without_ranges(ta
 
 
 @pytest.mark.services
-def test_its_process_gives_status_and_reason(task, tmp_path, server):
-    served = msgspec.structs.replace(task, url=f"http://127.0.0.1:{server.server_port}/content/{SHA256}")
+def test_its_process_gives_status_and_reason(task, tmp_path, files):
+    served = msgspec.structs.replace(task, url=files.address + PATH)
     for fetch_task, status, words in (
         (served, HERE, ""),
         (msgspec.structs.replace(served, url="file:///etc"), REFUSED, "file:///etc"),
