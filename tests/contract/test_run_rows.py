@@ -95,15 +95,11 @@ def test_the_version_of_the_rows_is_that_of_what_they_hold():
     """A figure that is worked out another way, under the same name, is another version, as another column or fact is."""
     rows = [row_of(run, STARTED_AT_NS + DAY_NS) for run in numbered(FULL_RECORDS)]
     written = dict(zip(RUN_COLUMNS, zip(*(row.values for row in rows), strict=True), strict=False))
-    assert [name for name, values in written.items() if all(map(is_absent, values))] == []
+    assert [name for name, values in written.items() if all(isinstance(value, float) and math.isnan(value) for value in values)] == []
     siblings = apart_among([10.0, 10.1, 10.2, 14.0])[1]
     text = repr((RUNS_SCHEMA, SUBJECTS_SCHEMA, [row.subject for row in rows], written, siblings))
     version = zlib.crc32(text.encode()) >> 1
     assert version == ROWS_VERSION, f"rows hold something else than before: set ROWS_VERSION to {version}"
-
-
-def is_absent(value):
-    return isinstance(value, float) and math.isnan(value)
 
 
 def test_a_row_says_of_which_case_series_and_day_a_run_is_and_whether_it_may_be_compared(ledger):

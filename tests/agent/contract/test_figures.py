@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.contract.figures import FIGURES, figure, reader
+from edgemeter.agent.contract.figures import FIGURES, figure
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import Load
 from tests.fixtures.comparison_factory import figures_of, make_reference, make_run
@@ -17,15 +17,6 @@ from tests.fixtures.ledgers import fill
 from tests.fixtures.made_up_figure import NAME, TITLE
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_record, violating
 from tests.fixtures.rows import table_row
-
-
-def test_every_figure_is_read_from_a_record_that_has_all():
-    run = make_record(generation=make_generation())
-    for entry in FIGURES:
-        with table_row(entry.name):
-            entry.value(run)
-            for path in filter(None, (entry.low, entry.high, entry.u)):
-                reader(path)(run)
 
 
 def test_names_and_titles_are_unique():

@@ -15,10 +15,6 @@ ORDER = {"job": "nightly-7", "attempt": 1, "version": 3, "timeout_s": 600, "work
 RISING = ["0.9", "1.0.dev1", "1.0a1", "1.0b2", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.2", "1.10", "2"]
 
 
-def encoded(**changes):
-    return msgspec.json.encode(ORDER | changes)
-
-
 def test_an_order_comes_back_as_it_was_sent():
     works = [
         orders.Measure(suite=orders.Content(**SUITE)),
@@ -58,7 +54,7 @@ def test_a_path_a_shell_text_or_an_unknown_field_refuses_the_order():
         {"work": {"type": "logs", "lines": 10**9}},
     ]:
         with table_row(wrong), pytest.raises(ConfigError, match="not an order"):
-            orders.decode_command(encoded(**wrong))
+            orders.decode_command(msgspec.json.encode(ORDER | wrong))
 
 
 def test_garbage_is_one_line():

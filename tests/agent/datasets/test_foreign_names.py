@@ -9,7 +9,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.datasets.foreign_names import AnnotatedImage, match_image_ids
 from tests.fixtures.rows import table_row
-from tests.fixtures.vision_factory import make_truth
+from tests.fixtures.vision_factory import make_truth, open_with_truth
 
 
 @pytest.fixture
@@ -20,13 +20,6 @@ def folder(tmp_path):
     for name in ("photo_0.png", "photo_1.png", "below/photo_2.png", "caf\u00e9 1.png", "photo-50%.png", "0a1b2c3d-mug.png"):
         (images / name).write_bytes(name.encode())
     return images
-
-
-def opened(folder, truth):
-    """Return the data set with this ground truth, written as other tools do."""
-    path = folder.parent / "truth.json"
-    path.write_text(json.dumps(truth), encoding="utf-8")
-    return open_folder(folder, path)
 
 
 def naming(name):
@@ -52,7 +45,7 @@ def test_a_file_name_of_another_system_or_tool_is_matched_by_its_base_name(folde
         ("mug.png", "0a1b2c3d-mug.png"),
     ]:
         with table_row(name):
-            data = opened(folder, naming(name))
+            data = open_with_truth(folder, naming(name))
             assert [item.path for item in data.items] == [folder / file]
             assert data.image_ids == (100,)
             text = f"1 of 1 file names of the annotations are matched by base name (first {name!r} with {file!r})"
@@ -68,12 +61,12 @@ def test_a_name_that_may_be_several_files_or_leads_out_of_the_folder_is_refused(
         ("PHOTO_0.png", "1 of the 1 files .* first 'PHOTO_0.png'"),
     ]:
         with table_row(name), pytest.raises(ConfigError, match=words):
-            opened(folder, naming(name))
+            open_with_truth(folder, naming(name))
     truth = make_truth(2)
     for image, name in zip(truth["images"], ("a/photo_0.png", "b/photo_0.png"), strict=True):
         image["file_name"] = name
     with pytest.raises(ConfigError, match=r"'a/photo_0.png' and 'b/photo_0.png' in the annotations all mean 'photo_0.png'"):
-        opened(folder, truth)
+        open_with_truth(folder, truth)
 
 
 def test_a_subset_does_not_depend_on_how_a_name_is_matched(folder):
@@ -96,7 +89,7 @@ def test_images_whose_ids_are_text_are_numbered(folder):
         for annotation in truth["annotations"]:
             annotation["image_id"] = refer(annotation["image_id"] - 100)
         with table_row(text, refer(0)):
-            data = opened(folder, truth)
+            data = open_with_truth(folder, truth)
             boxes = [(annotation["image_id"], annotation["bbox"]) for annotation in data.truth["annotations"]]
             assert boxes == [(data.image_ids[index // 2], annotation["bbox"]) for index, annotation in enumerate(truth["annotations"])]
             assert [image["text_id"] for image in data.truth["images"]] == (["0", "1"] if text else [None, None])
@@ -111,7 +104,7 @@ def test_text_ids_that_are_listed_twice_or_of_no_image_are_refused(folder):
         for annotation in truth["annotations"]:
             annotation["image_id"] = image_id
         with pytest.raises(ConfigError, match=words):
-            opened(folder, truth)
+            open_with_truth(folder, truth)
 
 
 IMAGES = [AnnotatedImage(id=number, file_name=f"images/{7 + number:03}.jpg") for number in range(4)]
@@ -146,15 +139,15 @@ def test_a_category_that_only_groups_others_is_left_out(folder):
     truth["categories"] = [{"id": 0, "name": "pets-kzq1", "supercategory": "none"}] + [
         {**category, "supercategory": "pets-kzq1"} for category in truth["categories"]
     ]
-    data = opened(folder, truth)
+    data = open_with_truth(folder, truth)
     assert [category["name"] for category in data.truth["categories"]] == ["cat", "dog"]
     assert [category["id"] for category in data.truth["groupings"]] == [0]
     (note,) = data.warnings
     assert note.startswith("'pets-kzq1': left out of the categories")
     truth["annotations"][0]["category_id"] = 0
-    assert len(opened(folder, truth).truth["categories"]) == 3
+    assert len(open_with_truth(folder, truth).truth["categories"]) == 3
     # COCO's person is the supercategory of itself.
     truth = make_truth(2, ("person", "dog", "cat"))
     truth["categories"][2]["supercategory"] = truth["categories"][0]["supercategory"] = "cat"
     truth["categories"][0]["supercategory"] = "person"
-    assert len(opened(folder, truth).truth["categories"]) == 3
+    assert len(open_with_truth(folder, truth).truth["categories"]) == 3

@@ -98,11 +98,6 @@ def put_until_full(outbox):
     return count
 
 
-def forget_all(outbox, count, at_once):
-    for first in range(1, count + 1, at_once):
-        outbox.forget(Receipt(session=outbox.session, held=((first, min(count, first + at_once - 1)),)))
-
-
 @with_mount
 @pytest.mark.parametrize("at_once", [1, 1000])
 def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(tmp_path, at_once):
@@ -110,7 +105,8 @@ def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(t
         count = put_until_full(outbox)
         assert count > 100
         fill(disk / "somebody else's")
-        forget_all(outbox, count, at_once)
+        for first in range(1, count + 1, at_once):
+            outbox.forget(Receipt(session=outbox.session, held=((first, min(count, first + at_once - 1)),)))
         assert outbox.count() == 0
         assert put_until_full(outbox) > count // 2
 

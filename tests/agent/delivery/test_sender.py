@@ -154,13 +154,6 @@ def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in(
     assert opened(packed([large])) == [large]
 
 
-def test_a_message_of_fewer_records_is_smaller():
-    encoded = [record.encode(make_record(id=f"run-{number}", seq=number)) for number in range(1, 5)]
-    sizes_bytes = [len(packed(encoded[:count])) for count in (1, 2, 4)]
-    assert sizes_bytes == sorted(set(sizes_bytes))
-    assert sizes_bytes[0] < len(encoded[0]) / 2
-
-
 def test_no_batch_is_larger_than_the_broker_takes_unless_a_single_record_is():
     sizes = [2000, 2000, 50_000, 2000, 2000]
     waiting = [Pending(row, "pi-1", "lab", 1, row, text_of(row, size)) for row, size in enumerate(sizes, 1)]

@@ -9,24 +9,16 @@ from tests.fixtures.machine_trees import write
 from tests.fixtures.rows import table_row
 
 
-def findings_of(root, library):
-    return list(checks._edge_tpu(recorded(root), str(library)))
-
-
 @pytest.fixture
 def library(tmp_path):
     return stand_ins.compiled("edgetpu_delegate.c", tmp_path / "lib/libedgetpu.so.1.0")
 
 
-def plug(root):
-    (root / "dev").mkdir()
-    (root / "dev/apex_0").touch()
-
-
 @pytest.mark.needs("gcc")
 def test_a_coral_with_its_library_is_fine(tmp_path, library):
-    plug(tmp_path)
-    (finding,) = findings_of(tmp_path, library)
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/apex_0").touch()
+    (finding,) = checks._edge_tpu(recorded(tmp_path), str(library))
     assert (finding.state, finding.what) == (
         "ok",
         "libedgetpu, BuildLabel(N/A), RuntimeVersion(14), clock max: Coral PCIe (apex_0), untried",

@@ -17,7 +17,6 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.engine.function_subject import FunctionCall, busiest_threads, measure_call
 from edgemeter.agent.verdict.facts import Facts
 from edgemeter.agent.verdict.judge import judge
-from tests.fixtures.played_time import play_time
 from tests.fixtures.rows import table_row
 
 
@@ -34,11 +33,6 @@ def rules_of(run):
 
 def work(seconds):
     time.sleep(seconds)
-
-
-@pytest.fixture
-def played(monkeypatch):
-    return play_time(monkeypatch)
 
 
 @pytest.mark.usefixtures("played")

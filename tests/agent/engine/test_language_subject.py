@@ -19,9 +19,10 @@ from edgemeter.agent.engine.stopwatch import Stopwatch
 from edgemeter.agent.engine.warm_up import looks_settled, warm_up
 from edgemeter.agent.generators import Generated, LoadedGenerator
 from edgemeter.agent.generators.replay import ReplayGenerator
-from tests.fixtures.played_time import play_time
 from tests.fixtures.run_jobs import brief_case, run_job
 from tests.fixtures.timing_world import plan
+
+pytestmark = pytest.mark.usefixtures("played")
 
 RECORDING = {
     "format": "edgemeter-generation-replay",
@@ -35,11 +36,6 @@ def recorded(folder: Path, **changes: Any) -> Path:
     path = folder / "model.replay.json"
     path.write_bytes(msgspec.json.encode(RECORDING | changes))
     return path
-
-
-@pytest.fixture(autouse=True)
-def _played(monkeypatch):
-    play_time(monkeypatch)
 
 
 def measured(model: Path, *, idle: bool = False, **settings: Any) -> job.MeasuredRun:

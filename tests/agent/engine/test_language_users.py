@@ -25,7 +25,7 @@ from edgemeter.agent.generators import Generated
 from edgemeter.agent.session import session
 from tests.fixtures.language_server import llama_cpp_server
 from tests.fixtures.played_servers import PlayedTextServer, busy, measure_text
-from tests.fixtures.played_time import LOOK_NS, play_time
+from tests.fixtures.played_time import LOOK_NS
 from tests.fixtures.questions import write_questions
 from tests.fixtures.rows import table_row
 from tests.fixtures.run_jobs import brief_case, run_job
@@ -44,11 +44,6 @@ def paused_ms(run):
 
 
 @pytest.fixture
-def played(monkeypatch):
-    return play_time(monkeypatch)
-
-
-@pytest.fixture
 def measured(monkeypatch, played):
     """Return a function that measures a case against a server whose nth request `refuse` may refuse: the run, and the server."""
     del played
@@ -60,13 +55,9 @@ def measured(monkeypatch, played):
     return measure
 
 
-def series(run):
-    return {each.name: samples.unpack(each) for each in run.samples}
-
-
 def test_arrivals_are_those_drawn_before_and_prompts_are_never_the_same(measured):
     run, server = measured(scenario="poisson", rate_per_s=25.0, queries=12)
-    raw = series(run)
+    raw = {each.name: samples.unpack(each) for each in run.samples}
     due = poisson.schedule_ns(TimingPlan(12, 0.0, 0, 5, rate_per_s=25.0))
     assert np.array_equal(raw["arrival"], due)
     assert np.all(raw["query_start"] >= raw["arrival"])

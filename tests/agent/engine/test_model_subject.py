@@ -19,7 +19,6 @@ from edgemeter.agent.verdict.judge import judge
 from tests.fixtures.measured_factory import measured as sound_run
 from tests.fixtures.oip_server import ServedModelScript, oip_server, served_file
 from tests.fixtures.played_servers import PlayedModelServer, busy, measure_model
-from tests.fixtures.played_time import play_time
 from tests.fixtures.record_factory import make_runtime
 from tests.fixtures.run_jobs import one_case, run_job
 
@@ -76,11 +75,6 @@ def test_arrivals_wait_as_the_textbook_of_queues_has_it(tmp_path, places):
         # Pollaczek and Khinchine, half a service at a load of a half; the mean of 400 dependent waits scatters by a sixth.
         waits_ms = (textbook - arrivals) / 1e6 - SERVICE_MS
         assert waits_ms.mean() == pytest.approx(SERVICE_MS / 2, rel=0.5)
-
-
-@pytest.fixture
-def played(monkeypatch):
-    return play_time(monkeypatch)
 
 
 @pytest.mark.usefixtures("played")

@@ -8,15 +8,11 @@ import pytest
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.engine.schedule import side_by_side
 from edgemeter.agent.engine.stopwatch import Stopwatch
-from tests.fixtures.played_time import play_time
 from tests.fixtures.timing_world import Answering
 
+pytestmark = pytest.mark.usefixtures("played")
+
 MS = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def _played(monkeypatch):
-    play_time(monkeypatch)
 
 
 def test_each_user_is_served_beside_the_others():

@@ -65,11 +65,6 @@ def states(operator):
     return [json.loads(message.payload)["state"] for message in operator.messages if message.topic == "edgemeter/v1/lab/pi-1/state"]
 
 
-def this_board(board):
-    """Make the identity this machine's: the process reads the real one's serial number."""
-    change_identity(board, board=BoardSerial("100000001", "device-tree", None))
-
-
 class Renewing:
     """The handler of a board whose identity, clock, thread and service are the test's."""
 
@@ -194,7 +189,8 @@ def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
 def test_a_renewal_ends_the_earlier_certificate_once_the_new_one_was_used(lab, board):
     """While the session lasts, with the same key; not when it is issued, but a week after the device first comes with it."""
     before, key = age(lab, board), board.files.key.read_bytes()
-    this_board(board)
+    # The process reads the real serial number.
+    change_identity(board, board=BoardSerial("100000001", "device-tree", None))
     operator = lab.service_client("operator")
     up(lab, board)
     assert wait_until(lambda: identity.read_identity(board.home).number != before.number, LONG_S)

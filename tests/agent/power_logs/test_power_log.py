@@ -21,16 +21,12 @@ def logged(tmp_path):
     return energy
 
 
-def jetson(*readings):
-    return [f"{stamp} {JETSON.format(power_mw)}" for stamp, power_mw in readings]
-
-
 def test_the_energy_is_that_of_trapezoids_and_the_interval_holds_what_lies_between(logged):
     """5, 7 and 9 W, a second apart: 6 + 8 J; at least 5 + 7, at most 7 + 9.
 
     Digits: 0.5 mW for 2 s, and 1 ms of 4 W of change, 5 W and 9 W.
     """
-    result = logged(*jetson(("1700000000.000", 5000), ("1700000001.000", 7000), ("1700000002.000", 9000)))
+    result = logged(*(f"170000000{second}.000 {JETSON.format(power_mw)}" for second, power_mw in enumerate((5000, 7000, 9000))))
     assert (result.energy_j, result.mean_power_w, result.window_s, result.coverage_ratio) == pytest.approx((14, 7, 2, 1))
     assert (result.low_j, result.high_j) == pytest.approx((12 - 0.001 - 0.018, 16 + 0.001 + 0.018))
     assert result.source == "VDD_IN (module, without carrier board, USB devices, fan, power-supply loss)"

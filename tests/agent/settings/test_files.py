@@ -108,13 +108,9 @@ def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):
         files.sample("siute")
 
 
-def by_key(*arguments):
-    return {setting.key: (setting.value, setting.source) for setting in settings(*arguments)}
-
-
 def test_a_certificate_names_the_device_whatever_the_file_states(tmp_path):
     (tmp_path / "identity.json").write_text('{"device": "certified", "fleet": "lab"}')
     path = tmp_path / "config.toml"
     path.write_text(f'device = "copied"\nbroker = "mqtts://b?certificate={tmp_path / "device.pem"}"\n')
-    by_name = by_key(path, {}, {})
+    by_name = {setting.key: (setting.value, setting.source) for setting in settings(path, {}, {})}
     assert by_name["device"] == ("certified", f"identity.json beside {tmp_path / 'device.pem'}")

@@ -54,12 +54,6 @@ def test_copies_of_an_item_are_no_further_evidence():
     assert bounds.high - bounds.low > 0.5
 
 
-def test_a_difference_that_no_part_moves_has_no_bounds():
-    """One model that finds everything and one that finds nothing: not bounds of width 0, which identical predictions have."""
-    assert accuracy_difference([1.0] * 20, [0.0] * 20, 1.0).bounds() is None
-    assert accuracy_difference([0.5, 0.6] * 10, [0.5, 0.6] * 10, 0.0).bounds() == (0.0, 0.0)
-
-
 def test_the_error_of_a_mean_is_its_standard_error():
     """Parts of one: the jackknife is sd / sqrt(n). Sums of the same values in another order are no spread."""
     assert jackknife_error([0.1 + 0.2, 0.3] * 10) is None

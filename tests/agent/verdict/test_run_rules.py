@@ -6,7 +6,7 @@ import msgspec
 
 from edgemeter.agent.contract.model_card import UNSURE_FAMILY, Guess
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.contract.record_conditions import Condition, Environment, RuntimeInfo, Verdict
+from edgemeter.agent.contract.record_conditions import Condition, RuntimeInfo, Verdict
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.engine.job import MeasuredRun, Scheduling
 from edgemeter.agent.verdict.facts import Facts
@@ -31,13 +31,10 @@ def generating(facts: dict[str, str] | None = None, backend: str = "cpu", **chan
     )
 
 
-def environment(**changes: Any) -> Environment:
-    """Return a Raspberry Pi 5."""
-    return msgspec.structs.replace(make_environment(), **({"board": "Raspberry Pi 5 Model B Rev 1.0", "arch": "aarch64"} | changes))
-
-
 def judged(run: MeasuredRun, **board: Any) -> Verdict:
-    return judge(Facts(run, [Condition(when="before", clock_max_hz=2e9)], environment(**board)))
+    raspberry_pi = {"board": "Raspberry Pi 5 Model B Rev 1.0", "arch": "aarch64"}
+    environment = msgspec.structs.replace(make_environment(), **(raspberry_pi | board))
+    return judge(Facts(run, [Condition(when="before", clock_max_hz=2e9)], environment))
 
 
 def violated(run: MeasuredRun, **board: Any) -> set[str]:

@@ -48,11 +48,6 @@ def fresh_opencv_lookup():
     vision_resize.fastest_resize.cache_clear()
 
 
-def stand_in(resize):
-    """Return a module with what is called of OpenCV."""
-    return SimpleNamespace(INTER_LINEAR=1, __version__="0", setNumThreads=lambda _: None, resize=resize)
-
-
 def test_without_opencv_ours_is_taken(monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     assert vision_resize.fastest_resize() is vision_resize.resize_bilinear
@@ -67,7 +62,8 @@ def test_an_opencv_that_rounds_otherwise_is_not_used(monkeypatch):
         new[0, 0, 0] ^= 1
         return new
 
-    monkeypatch.setitem(sys.modules, "cv2", stand_in(off_by_one))
+    opencv = SimpleNamespace(INTER_LINEAR=1, __version__="0", setNumThreads=lambda _: None, resize=off_by_one)
+    monkeypatch.setitem(sys.modules, "cv2", opencv)
     assert vision_resize.fastest_resize() is vision_resize.resize_bilinear
 
 

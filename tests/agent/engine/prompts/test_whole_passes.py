@@ -12,17 +12,13 @@ from edgemeter.agent.engine import closed_loop, measure, users
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.stopwatch import Stopwatch
 from tests.fixtures.played_servers import PlayedTextServer, measure_text
-from tests.fixtures.played_time import play_time
 from tests.fixtures.questions import questions_case, write_questions
 from tests.fixtures.run_jobs import run_job
 from tests.fixtures.timing_world import Answering, plan
 
+pytestmark = pytest.mark.usefixtures("played")
+
 LENGTHS = (3, 500, 20, 7, 90, 260, 1)
-
-
-@pytest.fixture(autouse=True)
-def _played(monkeypatch):
-    play_time(monkeypatch)
 
 
 def measured(folder: Path, step_ms: float, **settings):
